@@ -1,0 +1,1 @@
+"""The on-device daemon: installs packages safely, serves inference, chooses the variant."""

@@ -1,0 +1,1 @@
+"""Devices, releases and rollouts: the fleet's manager."""

@@ -1,0 +1,1 @@
+"""A model becomes variants, each proven, in one signed package. Never on a device."""

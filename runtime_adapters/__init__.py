@@ -1,0 +1,1 @@
+"""One small protocol over unlike inference runtimes, each imported on first use."""

@@ -1,0 +1,43 @@
+"""Time as a thing that is handed in.
+
+Rules:
+- `now_s` is wall time and may jump; it is for people, signatures and telemetry.
+- `monotonic_s` never goes back; every duration and deadline uses it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """A source of time and of waiting."""
+
+    def now_s(self) -> float:
+        """Return wall time in seconds since 1970-01-01T00:00:00Z."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Return seconds since an arbitrary instant; never goes back."""
+        ...
+
+    def sleep(self, duration_s: float) -> None:
+        """Wait for a duration in seconds."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now_s(self) -> float:
+        """Return wall time in seconds since the epoch."""
+        return time.time()
+
+    def monotonic_s(self) -> float:
+        """Return the monotonic clock in seconds."""
+        return time.monotonic()
+
+    def sleep(self, duration_s: float) -> None:
+        """Sleep for a duration in seconds."""
+        time.sleep(duration_s)

@@ -1,0 +1,69 @@
+"""The root of every error that this system raises, and the families of `wire`.
+
+Rules:
+- A family says who is at fault: bytes from outside, the road, this device, the build, the operator.
+- `code` is stable and travels; the text is for people and may change.
+- `retryable` alone decides whether to try again.
+- `remedy` is what a person can do about it; a command line prints it after the fault.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FleetError(Exception):
+    """Something that this system understands went wrong.
+
+    Args:
+        message: What happened, in lower case, ending with the fact.
+        remedy: What the reader can do about it; empty when there is nothing to do.
+    """
+
+    code: ClassVar[str] = "fleet"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+
+class WireFormatError(FleetError):
+    """Bytes from outside do not have the form that was agreed."""
+
+    code = "wire.format"
+
+
+class TopicError(FleetError):
+    """A topic or an identifier in it is not one of ours."""
+
+    code = "wire.topic"
+
+
+class SignatureError(FleetError):
+    """A signature is missing, wrong, or made by a key without that role."""
+
+    code = "wire.signature"
+
+
+class IntegrityError(FleetError):
+    """Content does not match the digest or size that was signed for it."""
+
+    code = "wire.integrity"
+
+
+class TransportError(FleetError):
+    """The road is broken: no broker, no connection, no answer in time."""
+
+    code = "wire.transport"
+    retryable = True
+
+
+class AccessRefusedError(FleetError):
+    """The broker refused these credentials."""
+
+    code = "wire.refused"

@@ -1,0 +1,289 @@
+"""Every message between a device and the controller.
+
+Rules:
+- Each message has a schema version. A reader accepts unknown fields and refuses an unknown version.
+- Control messages are JSON; telemetry and chunks are MessagePack.
+- A device's own words are believed only as far as the broker vouches for its topic: the `device`
+  field must equal the topic's, and the receiver checks that.
+- Desired states travel signed (`wire.envelope`) by the `director` role.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from wire.codec import from_json, from_msgpack
+from wire.errors import WireFormatError
+from wire.profile import DeviceProfile
+
+SCHEMA_VERSION = 1
+DESIRED_PAYLOAD_TYPE = "application/vnd.edgefleet.desired-state+json"
+MAX_MESSAGE_BYTES = 256 * 1024
+"""Brokers are commonly limited to packets of this size."""
+
+MAX_CHUNK_INDICES = 64
+"""Chunks that one request may ask for."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What all messages have."""
+
+    schema_version: int = SCHEMA_VERSION
+
+
+M = TypeVar("M", bound=Message)
+
+
+class EnrolRequest(Message, frozen=True, kw_only=True):
+    """A device asks to become one of the fleet."""
+
+    device: str
+    token: str
+    """The enrolment token, a secret that the operator gave to the device."""
+
+    public_key: str
+    """The device's own Ed25519 key in base64; an identifier that is enrolled already is accepted
+    again only with the same key."""
+
+    password: str
+    """The broker password that the device chose for itself."""
+
+    signature: str
+    """Base64 over `enrol_proof`: shows that the device holds the private key."""
+
+    profile: DeviceProfile
+    labels: dict[str, str] = {}
+    agent_version: str = ""
+
+
+def enrol_proof(device: str, token: str, password: str) -> bytes:
+    """Return the bytes that an enrolling device signs with its own key."""
+    return f"edgefleet-enrol-v1\n{device}\n{token}\n{password}".encode()
+
+
+class EnrolReply(Message, frozen=True, kw_only=True):
+    """The controller's answer to an enrolment. It holds no secret: others may read it."""
+
+    device: str
+    accepted: bool
+    reason: str = ""
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """A device says what it is and has; sent on every connect, answered by a desired state."""
+
+    device: str
+    boot_id: str
+    agent_version: str
+    profile: DeviceProfile
+    revision: int
+    """The newest desired-state revision that the device has accepted; 0 for none."""
+
+    release: str | None
+    """Digest of the package that is active."""
+
+    variant: str | None
+    """Name of the variant that serves."""
+
+
+class Presence(Message, frozen=True, kw_only=True):
+    """Whether a device is connected; `online=False` is also its last will."""
+
+    device: str
+    online: bool
+    boot_id: str
+
+
+class ReleaseRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A release: the package and where its signed index is."""
+
+    name: str
+    version: str
+    digest: str
+    """SHA-256 of the package index: the name of the package."""
+
+    envelope_sha256: str
+    """SHA-256 of the envelope around the index, which is fetched like any blob."""
+
+    envelope_size_bytes: int
+
+
+class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """How a device chooses among its variants."""
+
+    kind: Literal["rules"] = "rules"
+    hot_headroom: float = 0.85
+    """Above this heat the cheapest variant serves."""
+
+    cool_headroom: float = 0.70
+    """Below this heat the best variant serves again."""
+
+    low_battery_ratio: float = 0.20
+    """Below this charge, while discharging, the cheapest variant serves."""
+
+    ok_battery_ratio: float = 0.30
+    low_memory_bytes: int = 64 * 1024 * 1024
+    """Below this much free memory the smallest variant serves."""
+
+    dwell_s: float = 5.0
+    """Least time between two switches."""
+
+
+class DesiredState(Message, frozen=True, kw_only=True):
+    """What one device should run. Signed; its revision only grows."""
+
+    device: str
+    revision: int
+    issued_at_s: float
+    release: ReleaseRef | None
+    rollout: str | None = None
+    policy: PolicySpec = PolicySpec()
+
+
+InstallPhase = Literal[
+    "idle",
+    "preflight",
+    "fetching",
+    "verifying",
+    "staging",
+    "probing",
+    "switching",
+    "confirming",
+    "reverting",
+]
+InstallOutcome = Literal["running", "succeeded", "failed"]
+
+
+class InstallReport(Message, frozen=True, kw_only=True):
+    """How far a device is with a desired state. The last one for a revision is its outcome."""
+
+    device: str
+    revision: int
+    digest: str | None
+    """The package that was to be installed."""
+
+    phase: InstallPhase
+    outcome: InstallOutcome
+    active: str | None
+    """The package that serves now."""
+
+    variant: str | None = None
+    error_code: str = ""
+    detail: str = ""
+    done_bytes: int = 0
+    total_bytes: int = 0
+    at_s: float = 0.0
+
+
+class ChunkRequest(Message, frozen=True, kw_only=True):
+    """A device asks for chunks of a blob that it lacks."""
+
+    device: str
+    sha256: str
+    chunk_bytes: int
+    indices: tuple[int, ...]
+
+
+class Chunk(Message, frozen=True, kw_only=True):
+    """One chunk of a blob, or word that there is no such blob. MessagePack."""
+
+    sha256: str
+    index: int
+    data: bytes = b""
+    missing: bool = False
+
+
+class HistogramPoint(msgspec.Struct, frozen=True, kw_only=True, tag="histogram"):
+    """An OpenTelemetry exponential histogram of one minute (or a part of it), as a delta."""
+
+    metric: str
+    """Ends in its unit, such as `inference_latency_ms`."""
+
+    minute: int
+    """Wall time, minutes since the epoch."""
+
+    attributes: dict[str, str]
+    blob: bytes
+    """As `telemetry.histogram` encodes it."""
+
+
+class SumPoint(msgspec.Struct, frozen=True, kw_only=True, tag="sum"):
+    """A counter's growth within one minute (or a part of it)."""
+
+    metric: str
+    minute: int
+    attributes: dict[str, str]
+    value: float
+
+
+class GaugePoint(msgspec.Struct, frozen=True, kw_only=True, tag="gauge"):
+    """Readings within one minute (or a part of it)."""
+
+    metric: str
+    minute: int
+    attributes: dict[str, str]
+    count: int
+    total: float
+    least: float
+    greatest: float
+
+
+Point = HistogramPoint | SumPoint | GaugePoint
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened once and has a reason."""
+
+    at_s: float
+    kind: str
+    """Such as `switch`, `fallback`, `install`, `worker`."""
+
+    reason: str
+    """One line for people."""
+
+    data: dict[str, Any] = {}
+    """The inputs of the decision, the candidates and why each lost."""
+
+
+class TelemetryBatch(Message, frozen=True, kw_only=True):
+    """Points and events; counted once by (device, boot, sequence). MessagePack."""
+
+    device: str
+    boot_id: str
+    sequence: int
+    points: tuple[Point, ...] = ()
+    events: tuple[Event, ...] = ()
+    dropped: int = 0
+    """Batches that the device dropped since the last one because its spool was full."""
+
+
+class TelemetryAck(Message, frozen=True, kw_only=True):
+    """The controller has stored these batches; the device may forget them."""
+
+    boot_id: str
+    sequences: tuple[int, ...]
+
+
+def decode_message(data: bytes, kind: type[M], *, packed: bool = False) -> M:
+    """Decode a message and check its schema version.
+
+    Args:
+        data: The payload as received.
+        kind: The message that this topic carries.
+        packed: MessagePack rather than JSON.
+
+    Returns:
+        The message.
+
+    Raises:
+        WireFormatError: Too large, malformed, or of another schema version.
+    """
+    decode = from_msgpack if packed else from_json
+    message = decode(data, kind, limit_bytes=MAX_MESSAGE_BYTES)
+    if message.schema_version != SCHEMA_VERSION:
+        raise WireFormatError(
+            f"{kind.__name__}: schema version {message.schema_version} is not {SCHEMA_VERSION}"
+        )
+    return message

@@ -1,0 +1,112 @@
+"""What a kind of device is: its processor, its runtimes, its limits.
+
+A profile is data. A new board is a new file; no code knows a board by name.
+
+Rules:
+- An unknown key in a profile file is refused: a misspelt limit must not become no limit.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from wire.codec import from_toml
+from wire.errors import WireFormatError
+
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+"""Names that are safe as a file name, a topic level and a label on every system."""
+
+Architecture = Literal["x86_64", "aarch64", "armv7l", "riscv64"]
+"""As `uname -m` prints it."""
+
+PowerSource = Literal["mains", "battery"]
+Objective = Literal["accuracy", "latency", "energy"]
+
+
+class ThermalLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Temperatures of the processor, in degrees Celsius."""
+
+    severe_c: float = 85.0
+    """Where the kernel or the firmware throttles hard; headroom 1.0 on Android's ADPF scale."""
+
+    nominal_c: float = 45.0
+    """A normal working temperature; headroom 0.0."""
+
+
+class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A kind of device."""
+
+    name: str
+    description: str = ""
+    architecture: Architecture
+    isa_features: tuple[str, ...] = ()
+    """Instruction-set features as /proc/cpuinfo names them, such as `avx512_vnni` or `asimddp`."""
+
+    cpu_count: int = 1
+    memory_bytes: int
+    """Memory that models may use, in bytes: what the board has, less what the system needs."""
+
+    storage_bytes: int
+    """Storage that packages may use, in bytes."""
+
+    runtimes: tuple[str, ...] = ()
+    """Runtimes that can be installed there, as the registry of adapters names them."""
+
+    threads: int = 1
+    """Threads for one inference; small models are slower with more than one."""
+
+    power_source: PowerSource = "mains"
+    thermal: ThermalLimits = ThermalLimits()
+    objective: Objective = "accuracy"
+    sources: tuple[str, ...] = ()
+    """Where the figures come from."""
+
+
+def profile_from_toml(data: bytes) -> DeviceProfile:
+    """Read a profile file.
+
+    Args:
+        data: The bytes of the TOML file.
+
+    Returns:
+        The profile.
+
+    Raises:
+        WireFormatError: Not TOML, an unknown key, a missing key, or an impossible value.
+    """
+    return checked_profile(from_toml(data, DeviceProfile))
+
+
+def checked_profile(profile: DeviceProfile) -> DeviceProfile:
+    """Return the profile if its values are possible.
+
+    Args:
+        profile: A decoded profile.
+
+    Returns:
+        The same profile.
+
+    Raises:
+        WireFormatError: A name, size or temperature that cannot be.
+    """
+    faults = [
+        (
+            NAME_PATTERN.fullmatch(profile.name) is None,
+            f"name {profile.name!r} is not a plain name",
+        ),
+        (profile.cpu_count < 1, "cpu_count is below 1"),
+        (not 1 <= profile.threads <= profile.cpu_count, "threads is not within 1 to cpu_count"),
+        (profile.memory_bytes <= 0, "memory_bytes is not positive"),
+        (profile.storage_bytes <= 0, "storage_bytes is not positive"),
+        (
+            profile.thermal.nominal_c >= profile.thermal.severe_c,
+            "thermal.nominal_c is not below thermal.severe_c",
+        ),
+    ]
+    for wrong, text in faults:
+        if wrong:
+            raise WireFormatError(f"profile: {text}")
+    return profile

@@ -1,0 +1,138 @@
+"""The only spelling of MQTT topics: build and parse.
+
+```
+edgefleet/v1/enrol/{device}/request      an unknown device asks to be enrolled
+edgefleet/v1/enrol/{device}/reply        the answer; holds no secret
+edgefleet/v1/dev/{device}/up/{kind}      only that device may publish
+edgefleet/v1/dev/{device}/down/{kind}    only that device may subscribe
+```
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+from wire.errors import TopicError
+from wire.profile import NAME_PATTERN
+
+PREFIX = "edgefleet/v1"
+UpKind = Literal["hello", "presence", "report", "chunk_request", "telemetry"]
+DownKind = Literal["desired", "chunk", "telemetry_ack"]
+
+ENROL_REQUESTS = f"{PREFIX}/enrol/+/request"
+ENROL_REPLIES = f"{PREFIX}/enrol/+/reply"
+ALL_UP = f"{PREFIX}/dev/+/up/+"
+
+
+class UpTopic(NamedTuple):
+    """A device and what it sent."""
+
+    device: str
+    kind: UpKind
+
+
+def up(device: str, kind: UpKind) -> str:
+    """Return the topic on which a device publishes a kind of message."""
+    return f"{PREFIX}/dev/{checked_device(device)}/up/{kind}"
+
+
+def down(device: str, kind: DownKind) -> str:
+    """Return the topic on which a device receives a kind of message."""
+    return f"{PREFIX}/dev/{checked_device(device)}/down/{kind}"
+
+
+def all_up(device: str) -> str:
+    """Return the filter over everything that one device may publish."""
+    return f"{PREFIX}/dev/{checked_device(device)}/up/#"
+
+
+def all_down(device: str) -> str:
+    """Return the filter over everything that one device may receive."""
+    return f"{PREFIX}/dev/{checked_device(device)}/down/#"
+
+
+def enrol_request(device: str) -> str:
+    """Return the topic on which a device asks to be enrolled."""
+    return f"{PREFIX}/enrol/{checked_device(device)}/request"
+
+
+def enrol_reply(device: str) -> str:
+    """Return the topic on which the controller answers an enrolment."""
+    return f"{PREFIX}/enrol/{checked_device(device)}/reply"
+
+
+def parse_up(topic: str) -> UpTopic:
+    """Take the device and the kind out of a topic.
+
+    Args:
+        topic: As received.
+
+    Returns:
+        Both.
+
+    Raises:
+        TopicError: Not a topic on which devices publish.
+    """
+    parts = topic.removeprefix(f"{PREFIX}/").split("/")
+    if len(parts) != 4 or parts[0] != "dev" or parts[2] != "up":  # noqa: PLR2004
+        raise TopicError(f"not a device's topic: {topic!r}")
+    for kind in get_args(UpKind):
+        if parts[3] == kind:
+            return UpTopic(checked_device(parts[1]), kind)
+    raise TopicError(f"unknown kind of message: {topic!r}")
+
+
+def parse_enrol_request(topic: str) -> str:
+    """Return the device that asks to be enrolled.
+
+    Args:
+        topic: As received.
+
+    Returns:
+        The identifier.
+
+    Raises:
+        TopicError: Not an enrolment topic.
+    """
+    parts = topic.removeprefix(f"{PREFIX}/").split("/")
+    if len(parts) != 3 or parts[0] != "enrol" or parts[2] != "request":  # noqa: PLR2004
+        raise TopicError(f"not an enrolment topic: {topic!r}")
+    return checked_device(parts[1])
+
+
+def down_kind(topic: str) -> DownKind:
+    """Return what a device received.
+
+    Args:
+        topic: As received.
+
+    Returns:
+        The kind of message.
+
+    Raises:
+        TopicError: Not a topic on which devices receive.
+    """
+    for kind in get_args(DownKind):
+        if topic.endswith(f"/down/{kind}"):
+            return kind  # type: ignore[no-any-return]  # get_args forgets the literal
+    raise TopicError(f"unknown kind of message: {topic!r}")
+
+
+def checked_device(device: str) -> str:
+    """Return a device identifier if it is safe as a topic level and a file name.
+
+    Args:
+        device: The identifier.
+
+    Returns:
+        The same.
+
+    Raises:
+        TopicError: Empty, too long, or with characters other than a-z 0-9 . _ -
+    """
+    if NAME_PATTERN.fullmatch(device) is None:
+        raise TopicError(
+            f"not a device identifier: {device!r}",
+            remedy="use 1 to 63 of a-z 0-9 . _ - and begin with a letter or digit",
+        )
+    return device

@@ -1,0 +1,57 @@
+"""The port through which messages go. `wire.mqtt` is the implementation.
+
+Rules:
+- Handlers run on the transport's own thread and only hand over: they put on a queue.
+- Delivery is not promised: an acknowledged publish may be lost when a broker's queue is full or
+  the broker dies. Whatever must arrive is asked for again by its receiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+
+class Received(NamedTuple):
+    """A message as it came."""
+
+    topic: str
+    payload: bytes
+
+
+class Connection(NamedTuple):
+    """A change of the connection."""
+
+    up: bool
+    refused: bool = False
+    """The broker refused the credentials."""
+
+    reason: str = ""
+
+
+MessageHandler = Callable[[Received], None]
+ConnectionHandler = Callable[[Connection], None]
+
+
+class Transport(Protocol):
+    """A way to publish and to receive."""
+
+    def start(self, on_message: MessageHandler, on_connection: ConnectionHandler) -> None:
+        """Begin to connect, and go on for ever until closed; returns at once."""
+        ...
+
+    def subscribe(self, topic_filter: str) -> None:
+        """Receive what matches, now and after every reconnect."""
+        ...
+
+    def publish(self, topic: str, payload: bytes, *, expiry_s: int | None = None) -> bool:
+        """Hand a message over.
+
+        Returns:
+            False when there is no connection; the message is then dropped, not kept.
+        """
+        ...
+
+    def close(self) -> None:
+        """Say goodbye and stop."""
+        ...
