@@ -1,0 +1,46 @@
+# `make demo` and `make test` set up .venv from locked, hashed dependencies by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export PYTHONSAFEPATH := 1
+
+.PHONY: demo test check bench lock clean
+.DELETE_ON_ERROR:
+
+demo: $(STAMP)  ## the whole product on a real model and real processes
+	@$(BIN)/python examples/digits/demo.py
+
+test: $(STAMP)  ## every test that needs no root and no internet
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: $(STAMP)  ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy .
+	$(BIN)/lint-imports
+
+bench: $(STAMP)  ## every benchmark, into docs/benchmarks.md
+	@$(BIN)/python benchmarks/run_all.py
+
+lock:  ## compile the locks anew; needs uv
+	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url -c requirements/constraints.txt \
+	  --all-extras --group dev -o requirements/dev.lock
+	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url -c requirements/constraints.txt \
+	  -o requirements/device.lock
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "edgefleet needs Python 3.11 or newer; set PYTHON=python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "Python has no venv module; apt-get install python3-venv" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing locked dependencies into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,237 @@
+"""What the HTTP API takes and gives. The command line is its client and reads the same types.
+
+Rules:
+- Times are seconds since the epoch (`_s`); sizes are bytes; digests are SHA-256 in hexadecimal.
+- Unknown fields in a request are refused: a misspelt option must not be an ignored one.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Request(BaseModel):
+    """A body that a client sends."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Fault(BaseModel):
+    """Every answer with a status of 400 or more."""
+
+    code: str
+    """Stable name of the fault."""
+
+    message: str
+    remedy: str = ""
+
+
+class Health(BaseModel):
+    """Whether the controller works."""
+
+    status: Literal["ok", "degraded"]
+    broker_connected: bool
+    version: str
+
+
+class TokenRequest(Request):
+    """A new enrolment token."""
+
+    uses: int = Field(default=1, ge=1, le=1_000_000)
+    expires_in_s: int = Field(default=86_400, ge=1, le=366 * 86_400)
+    labels: dict[str, str] = {}
+
+
+class Token(BaseModel):
+    """The secret, shown once."""
+
+    token: str
+    uses: int
+    expires_at_s: float
+
+
+DeviceState = Literal["enrolled", "quarantined", "decommissioned"]
+
+
+class Device(BaseModel):
+    """A device as the controller knows it."""
+
+    id: str
+    state: DeviceState
+    online: bool
+    profile: str
+    labels: dict[str, str]
+    agent_version: str
+    release: str | None
+    """`name:version` of the package that is active, or its digest if it is not one of ours."""
+
+    variant: str | None
+    desired_release: str | None
+    revision: int
+    """Of the desired state that was last issued."""
+
+    reported_revision: int
+    phase: str
+    enrolled_at_s: float
+    last_seen_at_s: float | None
+    last_error: str = ""
+
+
+class DeviceUpdate(Request):
+    """A change of a device by the operator."""
+
+    state: DeviceState | None = None
+    labels: dict[str, str] | None = None
+
+
+class BlobRef(BaseModel):
+    """A stored blob."""
+
+    sha256: Digest
+    size_bytes: int
+
+
+class ReleaseRequest(Request):
+    """Publish a package whose blobs have been uploaded."""
+
+    envelope_sha256: Digest
+
+
+class VariantSummary(BaseModel):
+    """A variant of a release, for listings."""
+
+    name: str
+    runtime: str
+    precision: str
+    size_bytes: int
+    profiles: list[str]
+    accuracy: float | None
+    retention: float | None
+    latency_p50_ms: float | None
+    peak_memory_bytes: int | None
+
+
+class Release(BaseModel):
+    """A published package."""
+
+    name: str
+    version: str
+    digest: Digest
+    size_bytes: int
+    state: Literal["published", "revoked"]
+    published_at_s: float
+    variants: list[VariantSummary] = []
+
+
+class Stage(Request):
+    """One step of a rollout: go on until this many devices run the release."""
+
+    count: int | None = Field(default=None, ge=1)
+    percent: float | None = Field(default=None, gt=0, le=100)
+
+
+class RolloutRequest(Request):
+    """A new rollout."""
+
+    release: str
+    """`name:version` or a digest."""
+
+    selector: str = ""
+    """Label expression; empty selects every enrolled device."""
+
+    stages: list[Stage] = [Stage(percent=100)]
+    max_in_flight: int = Field(default=100, ge=1)
+    soak_s: float = Field(default=0, ge=0)
+    """How long a finished stage must stay good before the next begins."""
+
+    device_deadline_s: float = Field(default=3600, gt=0)
+    """A device that has not finished by then counts as failed."""
+
+    max_failures: int = Field(default=0, ge=0)
+    """More failed devices than this halt the rollout."""
+
+    max_failure_percent: float | None = Field(default=None, ge=0, le=100)
+    """With `min_finished`: a larger share of failed among finished devices halts it too."""
+
+    min_finished: int = Field(default=10, ge=1)
+    approval: bool = False
+    """Wait for `approve` between stages."""
+
+
+RolloutState = Literal["running", "paused", "halted", "succeeded", "aborted"]
+DeploymentState = Literal["pending", "assigned", "succeeded", "failed", "cancelled"]
+
+
+class StageProgress(BaseModel):
+    """How far a stage is."""
+
+    number: int
+    """From 1."""
+
+    target: int
+    """How many devices, with all earlier stages, this stage brings to the release."""
+
+    state: Literal["waiting", "running", "soaking", "awaiting_approval", "done"]
+
+
+class Deployment(BaseModel):
+    """One device's part in a rollout."""
+
+    device: str
+    state: DeploymentState
+    stage: int
+    phase: str = ""
+    done_bytes: int = 0
+    total_bytes: int = 0
+    error_code: str = ""
+    detail: str = ""
+    started_at_s: float | None = None
+    finished_at_s: float | None = None
+
+
+class RolloutEvent(BaseModel):
+    """A decision and its reason."""
+
+    at_s: float
+    action: str
+    reason: str
+
+
+class Rollout(BaseModel):
+    """A rollout and how far it is."""
+
+    id: str
+    release: str
+    previous: dict[str, int] = {}
+    """How many devices ran which release before."""
+
+    selector: str
+    state: RolloutState
+    created_at_s: float
+    finished_at_s: float | None
+    stages: list[StageProgress]
+    counts: dict[DeploymentState, int]
+    deployments: list[Deployment] = []
+    events: list[RolloutEvent] = []
+
+
+class TelemetryTable(BaseModel):
+    """The answer to a telemetry query."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+
+
+class DeviceEvent(BaseModel):
+    """Something that happened on a device, with its reason."""
+
+    device: str
+    at_s: float
+    kind: str
+    reason: str
+    data: dict[str, Any] = {}

@@ -1,0 +1,253 @@
+"""Golden samples: inputs with the reference's outputs, which a device must reproduce.
+
+A golden asset is a directory of `input.<name>.npy` and `output.<name>.npy`; the first axis of each
+array counts the samples. A tensor's name is percent-encoded, so that any name is a file name.
+
+Rules:
+- Equal samples give equal bytes.
+- Nothing is unpickled and nothing larger than the limits is read.
+- A test that cannot be carried out has not been passed.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime_adapters.errors import InputError
+from runtime_adapters.protocol import Session, Tensor, Tensors
+from wire.errors import FleetError, WireFormatError
+from wire.manifest import Golden, Tolerance, VariantInfo
+
+MAX_FILES: Final = 64
+MAX_ASSET_BYTES: Final = 256 * 1024**2
+"""A golden asset holds a few samples; what is larger does not belong on a device."""
+
+MAX_FILE_NAME: Final = 255
+"""NAME_MAX of the usual file systems, and what a package index takes."""
+
+WORST_RATIO: Final = 1e9
+"""Reported where an error has no finite ratio to its tolerance, so that JSON can hold it."""
+
+
+class GoldenResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session did on its golden samples."""
+
+    passed: bool
+    samples: int
+    """Samples that were run."""
+
+    agreement: float
+    """Share of the samples whose first answer equals the reference's, in every output."""
+
+    worst_ratio: float
+    """Greatest error over its tolerance; 1.0 is the most that passes."""
+
+    detail: str
+    """What was wrong first; empty when passed."""
+
+
+def save_golden(inputs: Tensors, outputs: Tensors) -> dict[str, bytes]:
+    """Write samples as the files of a golden asset.
+
+    Args:
+        inputs: Arrays by input name; the first axis counts the samples.
+        outputs: The reference's answers by output name; the same first axis.
+
+    Returns:
+        File name to content.
+
+    Raises:
+        InputError: No or unequal numbers of samples, a type that cannot be saved, or too much.
+    """
+    files: dict[str, bytes] = {}
+    for role, tensors in (("input", inputs), ("output", outputs)):
+        for name, tensor in sorted(tensors.items()):
+            if tensor.dtype.hasobject or tensor.ndim == 0:
+                raise InputError(f"golden {role} {name!r} cannot be saved: {tensor.dtype.str}")
+            files[_file_name(role, name)] = _npy_bytes(tensor)
+    lengths = {len(tensor) for tensor in (*inputs.values(), *outputs.values())}
+    if not inputs or not outputs or len(lengths) != 1 or 0 in lengths:
+        raise InputError(f"golden tensors hold {sorted(lengths)} samples")
+    if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_ASSET_BYTES:
+        raise InputError(f"golden samples are over {MAX_FILES} files or {MAX_ASSET_BYTES} bytes")
+    return files
+
+
+def load_golden(directory: Path) -> tuple[Tensors, Tensors]:
+    """Read a golden asset.
+
+    Args:
+        directory: The asset's directory, whose files have been verified.
+
+    Returns:
+        Inputs and outputs by name; the arrays are read-only.
+
+    Raises:
+        WireFormatError: Missing, malformed, too large, or unequal numbers of samples.
+    """
+    inputs: Tensors = {}
+    outputs: Tensors = {}
+    try:
+        paths = sorted(directory.glob("*.npy"))
+        if len(paths) > MAX_FILES or sum(p.stat().st_size for p in paths) > MAX_ASSET_BYTES:
+            raise WireFormatError("golden asset: too many or too large files")
+        for path in paths:
+            role, _, quoted = path.name.removesuffix(".npy").partition(".")
+            tensors = {"input": inputs, "output": outputs}.get(role)
+            if tensors is None or not quoted:
+                raise WireFormatError(f"golden asset: {path.name!r} is neither input nor output")
+            tensors[unquote(quoted)] = _array_from_npy(path.name, path.read_bytes())
+    except OSError as exc:
+        raise WireFormatError(f"golden asset cannot be read: {exc.strerror}") from exc
+    lengths = {len(tensor) for tensor in (*inputs.values(), *outputs.values())}
+    if not inputs or not outputs or len(lengths) != 1 or 0 in lengths:
+        raise WireFormatError(f"golden asset: tensors hold {sorted(lengths)} samples")
+    return inputs, outputs
+
+
+def check_golden(session: Session, info: VariantInfo, asset_directory: Path) -> GoldenResult:
+    """Run the golden samples one by one and compare with the reference.
+
+    Whatever goes wrong on the way is a test that was not passed; nothing is raised for it.
+
+    Args:
+        session: The loaded variant.
+        info: Its declaration.
+        asset_directory: Where the asset `info.golden.asset` lies.
+
+    Returns:
+        The verdict.
+    """
+    golden = info.golden
+    if golden is None:
+        return _failed("the variant has no golden samples")
+    try:
+        inputs, outputs = load_golden(asset_directory)
+        _check_names(info, golden, inputs, outputs)
+        return _run_samples(session, golden, inputs, outputs)
+    except FleetError as exc:
+        return _failed(str(exc))
+
+
+def compare(answer: Tensor, reference: Tensor, tolerance: Tolerance) -> tuple[float, bool]:
+    """Compare an output with the reference's.
+
+    Args:
+        answer: What the variant gave.
+        reference: What it should give.
+        tolerance: How far an element may be from it.
+
+    Returns:
+        The greatest error over its tolerance (at most `WORST_RATIO`, which NaN and a wrong shape
+        give too), and whether the greatest element along the last axis is everywhere the same.
+    """
+    if answer.shape != reference.shape:
+        return WORST_RATIO, False
+    if answer.size == 0:
+        return 0.0, True
+    ratio = _ratios(answer, reference, tolerance).max()
+    if answer.ndim == 0:
+        return float(ratio), True
+    return float(ratio), bool(np.array_equal(answer.argmax(axis=-1), reference.argmax(axis=-1)))
+
+
+def _ratios(answer: Tensor, reference: Tensor, tolerance: Tolerance) -> NDArray[np.float64]:
+    wide, target = answer.astype(np.float64), reference.astype(np.float64)
+    with np.errstate(all="ignore"):  # infinite and NaN elements are judged below
+        error = np.abs(wide - target)
+        if answer.dtype.kind in "iub" and reference.dtype.kind in "iub":
+            error = np.maximum(error, 1.0)  # unequal integers beyond 2**53 may look equal as floats
+        allowed = tolerance.absolute + tolerance.relative * np.abs(target)
+        ratio = np.where(answer == reference, 0.0, error / allowed)
+    usable = np.isfinite(ratio) & ~(np.isinf(target) & (answer != reference))
+    return np.where(usable, np.minimum(ratio, WORST_RATIO), WORST_RATIO)
+
+
+def _run_samples(
+    session: Session, golden: Golden, inputs: Tensors, outputs: Tensors
+) -> GoldenResult:
+    worst, agreed, detail = 0.0, 0, ""
+    for index in range(golden.samples):
+        here = slice(index, index + 1)
+        answers = session.infer({name: tensor[here] for name, tensor in inputs.items()})
+        verdicts = {
+            name: compare(answers[name], reference[here], golden.tolerances[name])
+            for name, reference in outputs.items()
+        }
+        name, (ratio, _) = max(verdicts.items(), key=lambda item: item[1][0])
+        if ratio > 1.0 and not detail:
+            detail = f"sample {index}: output {name!r} is off by {ratio:.3g} times its tolerance"
+        worst = max(worst, ratio)
+        agreed += all(same for _, same in verdicts.values())
+    agreement = agreed / golden.samples
+    if agreement < golden.min_agreement and not detail:
+        detail = f"agreement is {agreement:.3f}, at least {golden.min_agreement:.3f} is needed"
+    return GoldenResult(
+        passed=not detail,
+        samples=golden.samples,
+        agreement=agreement,
+        worst_ratio=worst,
+        detail=detail,
+    )
+
+
+def _check_names(info: VariantInfo, golden: Golden, inputs: Tensors, outputs: Tensors) -> None:
+    declared = {spec.name for spec in info.outputs}
+    if set(inputs) != {spec.name for spec in info.inputs} or not set(outputs) <= declared:
+        raise WireFormatError("golden asset: its tensors are not those that the variant declares")
+    if missing := sorted(set(outputs) - set(golden.tolerances)):
+        raise WireFormatError(f"golden asset: no tolerance for output {missing[0]!r}")
+    samples = len(next(iter(outputs.values())))
+    if samples != golden.samples:
+        raise WireFormatError(
+            f"golden asset: holds {samples} samples, {golden.samples} are declared"
+        )
+
+
+def _failed(detail: str) -> GoldenResult:
+    return GoldenResult(
+        passed=False, samples=0, agreement=0.0, worst_ratio=WORST_RATIO, detail=detail
+    )
+
+
+def _file_name(role: str, name: str) -> str:
+    file_name = f"{role}.{quote(name, safe='')}.npy"
+    if not name or len(file_name) > MAX_FILE_NAME:
+        raise InputError(f"golden {role} {name[:80]!r}: the name cannot be a file name")
+    return file_name
+
+
+def _npy_bytes(tensor: Tensor) -> bytes:
+    buffer = io.BytesIO()
+    little = tensor.dtype.newbyteorder("<")
+    np.lib.format.write_array(
+        buffer, np.ascontiguousarray(tensor, dtype=little), version=(1, 0), allow_pickle=False
+    )
+    return buffer.getvalue()
+
+
+def _array_from_npy(file_name: str, content: bytes) -> NDArray[Any]:
+    """Read `.npy` bytes without trusting the shape in its header.
+
+    Raises:
+        WireFormatError: Not version 1.0, objects, Fortran order, or not as long as the header says.
+    """
+    stream = io.BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(stream)
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    except (ValueError, EOFError) as exc:
+        raise WireFormatError(f"golden asset: {file_name!r} is not a .npy file") from exc
+    count = int(np.prod(shape, dtype=object))
+    sized = stream.tell() + count * dtype.itemsize == len(content)
+    if version != (1, 0) or fortran or dtype.hasobject or not shape or not sized:
+        raise WireFormatError(f"golden asset: {file_name!r} does not hold what its header says")
+    array = np.frombuffer(content, dtype=dtype, offset=stream.tell(), count=count).reshape(shape)
+    return array.astype(dtype.newbyteorder("="), copy=False)

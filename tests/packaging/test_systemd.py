@@ -1,0 +1,67 @@
+"""The unit files are valid, hardened, and start what the distribution installs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SYSTEMD = Path(__file__).parents[2] / "systemd"
+UNITS = sorted(SYSTEMD.glob("*.service"))
+MAX_EXPOSURE = 3.0
+"""What `systemd-analyze security` calls OK."""
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+)
+
+
+def test_both_units_are_there() -> None:
+    assert [unit.name for unit in UNITS] == ["fleet-agent.service", "fleet-controller.service"]
+
+
+@needs_systemd
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_unit_is_valid(unit: Path, tmp_path: Path) -> None:
+    # The programs are not installed here: any program stands for them, the rest is as shipped.
+    text = re.sub(r"(?m)^ExecStart=\S+", f"ExecStart={sys.executable}", unit.read_text())
+    copy = tmp_path / unit.name
+    copy.write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False
+    )
+    complaints = [line for line in done.stderr.splitlines() if unit.stem in line]
+    assert (done.returncode, complaints) == (0, [])
+
+
+@needs_systemd
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_unit_is_hardened(unit: Path) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    match = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
+    assert match is not None, done.stderr
+    assert float(match[1]) <= MAX_EXPOSURE
+
+
+def test_units_start_our_console_scripts() -> None:
+    import tomllib
+
+    project = tomllib.loads((SYSTEMD.parent / "pyproject.toml").read_text())["project"]
+    started = {
+        Path(match[1]).name
+        for unit in UNITS
+        if (match := re.search(r"(?m)^ExecStart=(\S+)", unit.read_text()))
+    }
+    assert started == set(project["scripts"])
+
+
+def test_agent_unit_depends_weakly_on_the_network() -> None:
+    text = (SYSTEMD / "fleet-agent.service").read_text()
+    assert not re.search(r"(?m)^(Requires|BindsTo|Requisite)=", text)
