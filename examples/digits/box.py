@@ -1,0 +1,324 @@
+"""A whole fleet on one machine: broker, controller, agents and simulated boards, as processes.
+
+The demo uses it, and so do the acceptance tests.
+
+Rules:
+- Every process is started through the commands that a user types, logs to its own file, and is
+  ended by its own process id.
+- Nothing is written outside the working directory; ports are free ones on loopback.
+- A simulated board is a directory in sysfs's form. Its temperature follows the processor time that
+  the agent's worker really uses, scaled to a board that is slower than this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from agent.plant import ThermalPlant
+
+BIN = Path(sys.executable).parent
+STEP_S = 0.25
+BOARD_SLOWDOWN = 12.0
+"""How much slower the simulated board is than a server core: about a Cortex-A53 at 1.4 GHz."""
+
+
+class BoxError(Exception):
+    """A process of the box did not do what it should."""
+
+
+def free_port() -> int:
+    """Return a TCP port on loopback that nobody uses now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Board:
+    """A simulated board: a sysfs tree whose temperature a plant model moves.
+
+    Args:
+        root: Where the tree is made.
+        ambient_c: Temperature around the board at the beginning.
+    """
+
+    def __init__(self, root: Path, *, ambient_c: float = 30.0) -> None:
+        self.root = root
+        self.ambient_c = ambient_c
+        # A real board takes minutes to heat; this one is small enough to watch.
+        self.plant = ThermalPlant(
+            resistance_c_per_w=4.0, time_constant_s=3.0, idle_w=1.0, busy_w=6.0
+        )
+        self.temperature_c = self.plant.steady_c(ambient_c=ambient_c, utilization=0.0)
+        self.utilization = 0.0
+        self._busy_s: dict[int, float] = {}
+        zone = root / "class" / "thermal" / "thermal_zone0"
+        zone.mkdir(parents=True, exist_ok=True)
+        (zone / "type").write_text("cpu-thermal\n")
+        self._file = zone / "temp"
+        self._write()
+
+    def step(self, agent_pid: int | None, step_s: float) -> None:
+        """Move the temperature on by a step, after the load of the agent's workers."""
+        used_s = self._worker_seconds(agent_pid)
+        self.utilization = min(1.0, BOARD_SLOWDOWN * used_s / step_s)
+        self.temperature_c = self.plant.step(
+            self.temperature_c,
+            ambient_c=self.ambient_c,
+            utilization=self.utilization,
+            step_s=step_s,
+        )
+        self._write()
+
+    def _worker_seconds(self, agent_pid: int | None) -> float:
+        now: dict[int, float] = {}
+        if agent_pid is not None:
+            with contextlib.suppress(psutil.Error):
+                for worker in psutil.Process(agent_pid).children(recursive=True):
+                    times = worker.cpu_times()
+                    now[worker.pid] = times.user + times.system
+        used = sum(busy - self._busy_s[pid] for pid, busy in now.items() if pid in self._busy_s)
+        self._busy_s = now
+        return max(used, 0.0)
+
+    def _write(self) -> None:
+        # A reader must never see half a number, as with the kernel's own files.
+        fresh = self._file.with_suffix(".new")
+        fresh.write_text(f"{round(self.temperature_c * 1000)}\n")
+        fresh.replace(self._file)
+
+
+@dataclass
+class Device:
+    """One agent of the box."""
+
+    name: str
+    profile: Path
+    config: Path
+    port: int
+    board: Board
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """The address of its inference endpoint."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+class Box:
+    """A fleet on one machine.
+
+    Args:
+        root: An empty directory for everything.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home = root / "controller"
+        self.logs = root / "logs"
+        self.logs.mkdir(parents=True)
+        self.devices: dict[str, Device] = {}
+        self._commands: dict[str, list[str]] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._stop_boards = threading.Event()
+        self._boards = threading.Thread(target=self._move_boards, daemon=True)
+        self._boards.start()
+
+    def fleet(self, *arguments: str | Path, check: bool = True) -> str:
+        """Run a `fleet` command and return what it printed.
+
+        Args:
+            *arguments: The command line.
+            check: Refuse a status other than 0.
+
+        Returns:
+            Standard output.
+
+        Raises:
+            BoxError: The command failed.
+        """
+        done = subprocess.run(
+            [BIN / "fleet", *map(str, arguments)],
+            capture_output=True, text=True, check=False, env=self.environment, timeout=300,
+        )  # fmt: skip
+        if check and done.returncode != 0:
+            words = " ".join(map(str, arguments))
+            raise BoxError(f"`fleet {words}` ended with {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def fleet_json(self, *arguments: str | Path) -> Any:  # noqa: ANN401 - any JSON value
+        """Run a `fleet` command with --json and return the value."""
+        return json.loads(self.fleet(*arguments, "--json"))
+
+    def agent_json(self, device: str, *arguments: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Run a `fleet-agent` command on a device with --json and return the value.
+
+        Raises:
+            BoxError: The command failed.
+        """
+        config = self.devices[device].config
+        done = subprocess.run(
+            [BIN / "fleet-agent", *arguments, "--config", config, "--json"],
+            capture_output=True, text=True, check=False, env=self.environment, timeout=60,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise BoxError(f"`fleet-agent {' '.join(arguments)}`: {done.stderr.strip()}")
+        return json.loads(done.stdout)
+
+    def show(self, *arguments: str | Path) -> int:
+        """Print a `fleet` command and run it on this terminal; return its status."""
+        print(f"\n$ fleet {' '.join(self._short(word) for word in arguments)}", flush=True)
+        return subprocess.run(
+            [BIN / "fleet", *map(str, arguments)], check=False, env=self.environment, timeout=300
+        ).returncode
+
+    def _short(self, word: str | Path) -> str:
+        return str(word).replace(f"{self.root}/", "").replace(f"{Path.cwd()}/", "")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of every command."""
+        return os.environ | {"FLEET_HOME": str(self.home), "PYTHONSAFEPATH": "1"}
+
+    def initialize(self) -> None:
+        """Make the controller's home: keys, trust root, database, broker configuration."""
+        ports = {"--api-port": free_port(), "--broker-port": free_port()}
+        words = [str(word) for pair in ports.items() for word in pair]
+        self.fleet("init", self.home, *words)
+        self.broker_port = ports["--broker-port"]
+        self._commands["broker"] = [str(BIN / "fleet"), "broker", "run", str(self.home)]
+        self._commands["controller"] = [str(BIN / "fleet"), "controller", "run", str(self.home)]
+
+    def add_device(self, name: str, profile: Path, token: str, labels: dict[str, str]) -> Device:
+        """Prepare a device: its state directory, its board and its configuration."""
+        directory = self.root / "devices" / name
+        directory.mkdir(parents=True)
+        (directory / "token").touch(mode=0o600)
+        (directory / "token").write_text(token)
+        board = Board(directory / "sysfs")
+        port = free_port()
+        config = directory / "agent.toml"
+        lines = [
+            f"device = {json.dumps(name)}",
+            f"state_dir = {json.dumps(str(directory / 'state'))}",
+            f"profile = {json.dumps(str(profile))}",
+            f"trust = {json.dumps(str(self.home / 'trust.json'))}",
+            f"token_file = {json.dumps(str(directory / 'token'))}",
+            f"sysfs_root = {json.dumps(str(board.root))}",
+            "sense_interval_s = 0.5",
+            "telemetry_interval_s = 1.0",
+            "confirm_s = 1.0",
+            "[broker]",
+            f"port = {self.broker_port}",
+            "[endpoint]",
+            f"port = {port}",
+            "[labels]",
+            *(f"{key} = {json.dumps(value)}" for key, value in labels.items()),
+        ]
+        config.write_text("\n".join(lines) + "\n")
+        self._commands[name] = [str(BIN / "fleet-agent"), "run", "--config", str(config)]
+        device = Device(name, profile, config, port, board, labels)
+        self.devices[name] = device
+        return device
+
+    def start(self, name: str) -> None:
+        """Start a process of the box."""
+        with (self.logs / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                self._commands[name],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment,
+            )  # fmt: skip
+
+    def kill(self, name: str) -> None:
+        """End a process at once, as a power cut would: SIGKILL."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait(timeout=10)
+
+    def pid(self, name: str) -> int | None:
+        """Return the process id, or None when it does not run."""
+        process = self._running.get(name)
+        return process.pid if process is not None and process.poll() is None else None
+
+    def log_tail(self, name: str, lines: int = 5) -> str:
+        """Return the last lines of a log."""
+        path = self.logs / f"{name}.log"
+        text = path.read_text(errors="replace") if path.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def stop(self) -> list[str]:
+        """End everything, politely first.
+
+        Returns:
+            What was found running afterwards and had to be ended; empty when all went well.
+        """
+        self._stop_boards.set()
+        self._boards.join()
+        family = {
+            name: [psutil.Process(p.pid), *psutil.Process(p.pid).children(recursive=True)]
+            for name, p in self._running.items()
+            if p.poll() is None
+        }
+        names = [name for name in self._running if name not in {"broker", "controller"}]
+        for name in [*names, "controller", "broker"]:
+            if (process := self._running.get(name)) is not None and process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=10)
+        left = [(name, p) for name, group in family.items() for p in group if p.is_running()]
+        left = [(name, p) for name, p in left if p.status() != psutil.STATUS_ZOMBIE]
+        for _name, process_left in left:
+            with contextlib.suppress(psutil.Error):
+                process_left.kill()
+        return [f"{name} (pid {p.pid})" for name, p in left]
+
+    def _move_boards(self) -> None:
+        while not self._stop_boards.wait(STEP_S):
+            for name, device in list(self.devices.items()):
+                device.board.step(self.pid(name), STEP_S)
+
+
+def until(what: str, true: Any, timeout_s: float) -> None:  # noqa: ANN401 - any callable
+    """Wait until a condition holds.
+
+    Args:
+        what: Named when it does not come true.
+        true: Called again and again; its errors mean not yet.
+        timeout_s: How long.
+
+    Raises:
+        BoxError: It did not come true in time.
+    """
+    end = time.monotonic() + timeout_s
+    fault = ""
+    while time.monotonic() < end:
+        try:
+            if true():
+                return
+            fault = ""
+        except (BoxError, OSError, KeyError, ValueError) as exc:
+            fault = f": {exc}"
+        time.sleep(0.2)
+    raise BoxError(f"waited {timeout_s:.0f} s for {what}{fault}")
+
+
+@contextlib.contextmanager
+def stopping(box: Box) -> Iterator[Box]:
+    """Stop a box whatever happens."""
+    try:
+        yield box
+    finally:
+        box.stop()

@@ -1,0 +1,331 @@
+"""The whole product on one machine: build, roll out, serve, adapt, halt a bad release, explain.
+
+Run `make demo`, or `python examples/digits/demo.py [--keep]`. It needs no root and no internet but
+for Mosquitto, which it takes from the machine or from Debian's packages. It is an acceptance test:
+it exits 1 when any of its promises was not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from examples.digits.box import Box, BoxError, Device, until
+from examples.digits.client import Client
+from wire.manifest import MANIFEST_FILE, manifest_from_bytes, manifest_to_bytes
+from wire.package import ENVELOPE_FILE
+
+ROOT = Path(__file__).parents[2]
+MODEL = "digits"
+GOOD, BAD = "1.0.0", "1.1.0"
+PROFILES = ("x86-64-vnni", "rpi4", "edge-min")
+FLEET = (
+    ("cam-berlin", "x86-64-vnni", {"site": "berlin"}),
+    ("cam-paris", "rpi4", {"site": "paris"}),
+    ("kiosk-oslo", "x86-64-vnni", {"site": "oslo"}),
+    ("gate-rome", "edge-min", {"site": "rome"}),
+)
+HEATED = "cam-berlin"
+WARM_C, HOT_C = 30.0, 78.0
+"""Air around the board: a normal day, and a closed cabinet in the sun."""
+
+MIN_VARIANTS, MIN_RUNTIMES = 3, 2
+FEW = 20
+"""So many answers show that a variant serves."""
+
+Moment = Callable[[str], None]
+"""Called at named moments; the acceptance tests use it to kill a process there."""
+
+
+class Demo:
+    """The seven steps.
+
+    Args:
+        box: An empty box.
+        cache: Where builds keep what they made.
+        moment: Called at named moments.
+    """
+
+    def __init__(self, box: Box, *, cache: Path, moment: Moment = lambda _name: None) -> None:
+        self.box = box
+        self.cache = cache
+        self.moment = moment
+        self.good = box.root / f"{MODEL}-{GOOD}"
+        self.bad = box.root / f"{MODEL}-{BAD}"
+
+    def run(self) -> None:
+        """Do all steps.
+
+        Raises:
+            BoxError: A promise was not kept.
+        """
+        steps = (
+            ("One model, three kinds of device, one signed package", self.build),
+            ("A broker, a controller, four devices", self.enrol),
+            ("A staged rollout: one device, then half, then all", self.roll_out),
+            ("Heat: the device changes its variant, its client notices nothing", self.heat),
+            ("A bad release stops itself", self.roll_out_bad),
+            ("What the fleet can tell", self.explain),
+        )
+        for number, (title, step) in enumerate(steps, start=1):
+            start = time.monotonic()
+            print(f"\n[{number}/7] {title}\n{'-' * (len(title) + 6)}", flush=True)
+            step()
+            print(f"      ({time.monotonic() - start:.0f} s)")
+
+    def build(self) -> None:
+        """Step 1: build, gate, sign."""
+        self.box.initialize()
+        data = self.box.root / "data"
+        run_data_script(data)
+        status = self.box.show(
+            "build", ROOT / "examples" / "digits" / "digits.onnx",
+            *(word for profile in PROFILES for word in ("--profile", profile)),
+            "--calibration", data / "calibration.npz", "--evaluation", data / "evaluation.npz",
+            "--metric", "top1", "--min-retention", "0.99", "--name", MODEL, "--version", GOOD,
+            "--key", self.box.home / "keys" / "release.key", "--cache", self.cache,
+            "-o", self.good,
+        )  # fmt: skip
+        require(status == 0, f"the build ended with status {status}")
+        manifest = manifest_from_bytes((self.good / MANIFEST_FILE).read_bytes())
+        runtimes = {variant.info.runtime for variant in manifest.variants}
+        require(len(manifest.variants) >= MIN_VARIANTS, "fewer than three variants were kept")
+        require(len(runtimes) >= MIN_RUNTIMES, "fewer than two runtimes were kept")
+        self.box.fleet("package", "verify", self.good, "--trust", self.box.home / "trust.json")
+        print(f"\npackage {MODEL} {GOOD}: {len(manifest.variants)} variants, signature verified")
+
+    def enrol(self) -> None:
+        """Step 2: start everything; devices enrol by token."""
+        self.box.start("broker")
+        self.box.start("controller")
+        until("the controller", lambda: self.box.fleet_json("device", "list") == [], 30)
+        token = self.box.fleet_json("token", "create", "--uses", str(len(FLEET)))["token"]
+        for name, profile, labels in FLEET:
+            path = ROOT / "packager" / "profiles" / f"{profile}.toml"
+            self.box.add_device(name, path, token, labels)
+            self.box.start(name)
+        until("four devices online", lambda: self._online() == len(FLEET), 30)
+        self.box.show("device", "list")
+
+    def roll_out(self) -> None:
+        """Step 3: publish and roll out in stages."""
+        self.box.show("release", "publish", self.good)
+        status = self.box.show(*rollout(GOOD), "--watch")
+        self.moment("rolled-out")
+        if status != 0:
+            # A watch ends when the controller is killed under it; the rollout does not.
+            until("the rollout to go on", lambda: self._newest_rollout() == "succeeded", 60)
+        until("every device on the release", lambda: self._on_release(GOOD) == len(FLEET), 60)
+        self.box.show("device", "list")
+
+    def heat(self) -> None:
+        """Step 4: heat one device under load, cool it again."""
+        device = self.box.devices[HEATED]
+        images, labels = evaluation(self.box.root / "data")
+        before = self._variant(HEATED)
+        client = Client(device.url, MODEL, images, labels).start()
+        try:
+            until("the first answers", lambda: client.sent > FEW, 20)
+            print(f"{HEATED} serves {before}; {device.board.temperature_c:.0f} C", flush=True)
+            device.board.ambient_c = HOT_C
+            print(f"the air around it is now {HOT_C:.0f} C ...", flush=True)
+            self.moment("heating")
+            until("a switch", lambda: self._serves(client, device, other_than=before), 60)
+            during = self._variant(HEATED)
+            print(f"  {device.board.temperature_c:.0f} C: serves {during}", flush=True)
+            device.board.ambient_c = WARM_C
+            print(f"the air around it is {WARM_C:.0f} C again ...", flush=True)
+            until("the switch back", lambda: self._variant(HEATED) == before, 60)
+            print(f"  {device.board.temperature_c:.0f} C: serves {before}", flush=True)
+            seen = client.variants[before]
+            until("answers by it", lambda: client.variants[before] > seen + FEW, 20)
+        finally:
+            client.stop()
+        share = client.right / max(client.sent, 1)
+        print(
+            f"\nthe client sent {client.sent} requests, {len(client.failures)} failed; "
+            f"{share:.1%} of the digits were right; answered by "
+            + ", ".join(f"{name}: {count}" for name, count in sorted(client.variants.items()))
+        )
+        require(not client.failures, f"requests failed: {client.failures[:3]}")
+        require(len(client.variants) > 1, "one variant answered everything")
+
+    def roll_out_bad(self) -> None:
+        """Step 5: a release whose weights are wrong installs nowhere."""
+        spoil(self.good, self.bad)
+        key = self.box.home / "keys" / "release.key"
+        self.box.fleet("package", "sign", self.bad, "--key", key)
+        self.box.show("release", "publish", self.bad)
+        status = self.box.show(*rollout(BAD), "--watch")
+        self.moment("bad-rollout")
+        if status != 1:
+            until("the halt", lambda: self._newest_rollout() == "halted", 90)
+        newest = self.box.fleet_json("rollout", "show", self._rollouts()[-1]["id"])
+        failed = [d for d in newest["deployments"] if d["state"] == "failed"]
+        require(newest["state"] == "halted", f"the rollout is {newest['state']}, not halted")
+        require(len(failed) == 1, f"{len(failed)} devices failed, not the first alone")
+        require(failed[0]["error_code"] == "agent.golden", f"failed with {failed[0]}")
+        until("all on the first release", lambda: self._on_release(GOOD) == len(FLEET), 30)
+        print(f"\n{failed[0]['device']} refused it: {failed[0]['detail']}")
+        print(f"all {len(FLEET)} devices run {MODEL}:{GOOD}; nothing else was touched")
+
+    def explain(self) -> None:
+        """Step 6: latency by variant, and the reasons."""
+        query = (
+            "telemetry", "query", "--metric", "inference_latency_ms",
+            "--stat", "count,p50,p95", "--by", "variant",
+        )  # fmt: skip
+        until("telemetry", lambda: len(self.box.fleet_json(*query)["rows"]) > 1, 30)
+        require(self.box.show(*query) == 0, "the telemetry query failed")
+        why = ("why", HEATED, "--kind", "switch")
+        until("the switches", lambda: len(self.box.fleet_json(*why)) > 1, 30)
+        require(self.box.show(*why) == 0, "the reasons could not be had")
+
+    def _online(self) -> int:
+        return sum(device["online"] for device in self.box.fleet_json("device", "list"))
+
+    def _on_release(self, version: str) -> int:
+        wanted = f"{MODEL}:{version}"
+        devices = self.box.fleet_json("device", "list")
+        return sum(d["release"] == wanted == d["desired_release"] for d in devices)
+
+    def _variant(self, device: str) -> str:
+        return str(self.box.agent_json(device, "status")["variant"])
+
+    def _serves(self, client: Client, device: Device, *, other_than: str) -> bool:
+        others = sum(count for name, count in client.variants.items() if name != other_than)
+        return others > FEW and self._variant(device.name) != other_than
+
+    def _rollouts(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.box.fleet_json("rollout", "list")
+        return sorted(found, key=lambda rollout: float(rollout["created_at_s"]))
+
+    def _newest_rollout(self) -> str:
+        return str(self._rollouts()[-1]["state"])
+
+
+def rollout(version: str) -> tuple[str, ...]:
+    """Return the command that rolls a version out in three stages."""
+    stages = ("--stage", "1", "--stage", "50%", "--stage", "100%")
+    return ("rollout", "create", f"{MODEL}:{version}", *stages, "--soak", "1s", "--deadline", "60s")
+
+
+def run_data_script(directory: Path) -> None:
+    """Write the calibration and evaluation data."""
+    from examples.digits import data
+
+    data.write_samples(directory)
+
+
+def evaluation(directory: Path) -> tuple[Any, Any]:
+    """Return the evaluation images and labels."""
+    with np.load(directory / "evaluation.npz", allow_pickle=False) as arrays:
+        return arrays["input"], arrays["label"]
+
+
+def spoil(good: Path, bad: Path) -> None:
+    """Copy a package and put wrong weights into its ONNX models, as a mixed-up checkpoint would.
+
+    The golden sample stays that of the good model: this is how a device can tell.
+    """
+    shutil.copytree(good, bad)
+    (bad / ENVELOPE_FILE).unlink()
+    for path in sorted(bad.rglob("*.onnx")):
+        model = onnx.load(path)
+        for tensor in model.graph.initializer:
+            values = numpy_helper.to_array(tensor)
+            if values.ndim > 1:
+                wrong = np.ascontiguousarray(np.flip(values, axis=0))
+                tensor.CopyFrom(numpy_helper.from_array(wrong, tensor.name))
+        onnx.save(model, path)
+    manifest_path = bad / MANIFEST_FILE
+    manifest = manifest_from_bytes(manifest_path.read_bytes())
+    manifest_path.write_bytes(manifest_to_bytes(msgspec.structs.replace(manifest, version=BAD)))
+
+
+def require(kept: object, promise: str) -> None:
+    """Insist on a promise.
+
+    Args:
+        kept: Whether it was kept.
+        promise: What to say when it was not.
+
+    Raises:
+        BoxError: It was not kept.
+    """
+    if not kept:
+        raise BoxError(promise)
+
+
+def shut_down(box: Box) -> None:
+    """Step 7: end everything and look whether anything is left.
+
+    Raises:
+        BoxError: A process did not end by itself.
+    """
+    title = "The end"
+    print(f"\n[7/7] {title}\n{'-' * (len(title) + 6)}")
+    left = box.stop()
+    require(not left, f"still running after the stop: {', '.join(left)}")
+    print("every process has ended")
+
+
+NEXT = """
+What next:
+  .venv/bin/fleet init ./my-fleet            keys, database and broker settings of your own
+  .venv/bin/fleet build --help               your model, your data, your boards
+  .venv/bin/fleet-agent run --help           the daemon on a device
+  make test                                  every test
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the demo.
+
+    Args:
+        argv: The command line, or None for this process's own.
+
+    Returns:
+        0 when every promise was kept, 1 when not.
+    """
+    parser = argparse.ArgumentParser(description="the whole product on one machine")
+    parser.add_argument("--keep", action="store_true", help="keep the working directory")
+    arguments = parser.parse_args(argv)
+    start = time.monotonic()
+    root = Path(tempfile.mkdtemp(prefix="edgefleet-demo-"))
+    print(f"edgefleet demo, below {root}")
+    box = Box(root)
+    try:
+        Demo(box, cache=root / "cache").run()
+        shut_down(box)
+    except (BoxError, OSError, KeyboardInterrupt) as exc:
+        box.stop()
+        print(
+            f"\ndemo failed: {str(exc) or 'interrupted'}; the logs are below {box.logs}",
+            file=sys.stderr,
+        )
+        for log in sorted(box.logs.glob("*.log")):
+            print(f"--- {log.name}\n{box.log_tail(log.stem)}", file=sys.stderr)
+        return 1
+    print(f"\ndemo passed in {time.monotonic() - start:.0f} s")
+    print(NEXT, end="")
+    if arguments.keep:
+        print(f"\nkept: {root}")
+    else:
+        shutil.rmtree(root)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""The wheel holds what it should, and the agent runs from base dependencies alone."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OURS = {"wire", "runtime_adapters", "telemetry", "agent", "packager", "controller"}
+HEAVY = (
+    "numpy", "onnxruntime", "openvino", "onnx", "nncf", "sqlalchemy", "fastapi", "pydantic",
+    "typer", "rich", "runtime_adapters", "packager", "controller",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)],
+        cwd=ROOT, check=True, capture_output=True,
+    )  # fmt: skip
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def device(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean environment with our wheel and the base dependencies, and nothing else.
+
+    The dependencies are copied from this environment, so that no index is asked.
+    """
+    home = tmp_path_factory.mktemp("device")
+    venv.create(home, with_pip=False, symlinks=True)
+    (site,) = (home / "lib").glob("python*/site-packages")
+    for name in base_distributions():
+        distribution = importlib.metadata.distribution(name)
+        for file in distribution.files or []:
+            source = Path(str(distribution.locate_file(file)))
+            if ".." not in file.parts and source.is_file():
+                target = site / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, target)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    return home
+
+
+def base_distributions() -> set[str]:
+    """Return the closure of the dependencies without extras."""
+    found: set[str] = set()
+    todo = [r for r in importlib.metadata.requires("edgefleet") or [] if "extra ==" not in r]
+    while todo:
+        name = re.split(r"[^A-Za-z0-9._-]", todo.pop(), maxsplit=1)[0]
+        if name.lower() in found:
+            continue
+        found.add(name.lower())
+        needs = importlib.metadata.requires(name) or []
+        todo.extend(
+            need
+            for need in needs
+            if "extra ==" not in need and 'implementation_name == "PyPy"' not in need
+        )
+    return found
+
+
+def run(device: Path, *code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [device / "bin" / "python", "-P", "-W", "error", *code],
+        capture_output=True, text=True, check=False, cwd=device, env={"PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+
+
+def test_the_wheel_holds_our_packages_and_their_data(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    tops = {name.split("/")[0] for name in names if not name.startswith("edgefleet-")}
+    assert tops == OURS
+    assert any(re.fullmatch(r"packager/profiles/.+\.toml", name) for name in names)
+    assert any(name.startswith("controller/migrations/versions/0001") for name in names)
+
+
+def test_our_names_belong_to_us_alone() -> None:
+    # An unrelated wheel that ships a package of one of these names would overwrite ours silently.
+    owners = importlib.metadata.packages_distributions()
+    for name in OURS:
+        assert set(owners.get(name, ["edgefleet"])) == {"edgefleet"}
+
+
+def test_the_base_dependencies_are_few() -> None:
+    assert base_distributions() == {
+        "msgspec", "paho-mqtt", "psutil", "pynacl", "cffi", "pycparser",
+    }  # fmt: skip
+
+
+def test_the_agent_starts_with_base_dependencies_alone(device: Path) -> None:
+    done = run(device, "-m", "agent", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "run" in done.stdout
+
+
+def test_the_supervisor_imports_neither_numpy_nor_a_runtime() -> None:
+    # In this environment everything is installed, so whatever is imported is seen.
+    code = f"""
+import sys
+import agent.__main__, agent.daemon, agent.endpoint, agent.serving, agent.control
+loaded = sorted(name for name in {HEAVY!r} if name in sys.modules)
+print(loaded)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_every_supervisor_module_imports_without_extras(device: Path) -> None:
+    code = """
+import importlib, pkgutil, sys
+import agent, telemetry, wire
+worker_side = {"worker", "inference_protocol"}
+controller_side = {"store", "query", "merge"}
+for package in (wire, telemetry, agent):
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name not in worker_side | controller_side | {"__main__"}:
+            importlib.import_module(f"{package.__name__}.{module.name}")
+print("numpy" in sys.modules)
+"""
+    done = run(device, "-c", code)
+    assert (done.stdout.strip(), done.stderr) == ("False", "")
