@@ -9,7 +9,7 @@ export PYTHONSAFEPATH := 1
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)  ## the whole product on a real model and real processes
-	@$(BIN)/python examples/digits/demo.py
+	@$(BIN)/python -m examples.digits.demo
 
 test: $(STAMP)  ## every test that needs no root and no internet
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -1,0 +1,138 @@
+"""kill -9 of the controller, the broker or an agent in the middle of a rollout changes no outcome.
+
+Each victim is killed once while a good release is rolled out and once while a bad one is; after a
+restart the fleet ends where it would have ended anyway.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.digits.box import Box, stopping, until
+from examples.digits.demo import BAD, FLEET, GOOD, HEATED, MODEL, Demo, rollout, spoil
+from wire.manifest import MANIFEST_FILE
+from wire.package import ENVELOPE_FILE
+
+DEAD_S = 1.5
+"""How long the victim stays dead: long enough that the others notice."""
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's package, built once for all tests."""
+    root = tmp_path_factory.mktemp("package")
+    with stopping(Box(root / "box")) as box:
+        demo = Demo(box, cache=root / "cache")
+        demo.build()
+        return shutil.copytree(demo.good, root / "good")
+
+
+@pytest.mark.parametrize("victim", ["controller", "broker", "agent"])
+def test_a_kill_changes_no_outcome(victim: str, package: Path, tmp_path: Path) -> None:
+    with stopping(Box(tmp_path / "box")) as box:
+        good, bad = prepare(box, package)
+        Demo(box, cache=tmp_path / "cache").enrol()
+
+        box.fleet("release", "publish", good)
+        first = create(box, GOOD)
+        kill_midway(box, victim, first)
+        until("the rollout's end", lambda: state(box, first) == "succeeded", 120)
+        until("all on the release", lambda: versions(box) == {f"{MODEL}:{GOOD}"}, 60)
+
+        box.fleet("release", "publish", bad)
+        second = create(box, BAD)
+        kill_midway(box, victim, second)
+        until("the halt", lambda: state(box, second) == "halted", 120)
+        until("all on the good release", lambda: versions(box) == {f"{MODEL}:{GOOD}"}, 60)
+        failed = [d for d in deployments(box, second) if d["state"] == "failed"]
+        assert [d["error_code"] for d in failed] == ["agent.golden"]
+
+        for name, _profile, _labels in FLEET:
+            until(f"{name} serves", lambda name=name: serves(box, name), 30)
+        assert box.stop() == []
+
+
+@pytest.mark.parametrize("victim", ["controller", "broker"])
+def test_a_device_serves_and_adapts_without_the_fleet(
+    victim: str, package: Path, tmp_path: Path
+) -> None:
+    with stopping(Box(tmp_path / "box")) as box:
+        good, _bad = prepare(box, package)
+        demo = Demo(box, cache=tmp_path / "cache")
+        demo.enrol()
+        box.fleet("release", "publish", good)
+        first = create(box, GOOD)
+        until("the rollout's end", lambda: state(box, first) == "succeeded", 120)
+        demo_data(box)
+
+        def moment(name: str) -> None:
+            if name == "heating":
+                box.kill(victim)
+
+        demo.moment = moment
+        demo.heat()  # insists on a switch, the switch back and no failed request
+        box.start(victim)
+        why = ("why", HEATED, "--kind", "switch")
+        until("the reasons arrive later", lambda: len(box.fleet_json(*why)) > 1, 60)
+
+
+def demo_data(box: Box) -> None:
+    from examples.digits import data
+
+    data.write_samples(box.root / "data")
+
+
+def prepare(box: Box, package: Path) -> tuple[Path, Path]:
+    """Sign the package, and a spoilt one, with this box's own key."""
+    box.initialize()
+    key = box.home / "keys" / "release.key"
+    good, bad = box.root / "good", box.root / "bad"
+    shutil.copytree(package, good)
+    (good / ENVELOPE_FILE).unlink()
+    box.fleet("package", "sign", good, "--key", key)
+    spoil(good, bad)
+    box.fleet("package", "sign", bad, "--key", key)
+    assert (good / MANIFEST_FILE).is_file()
+    return good, bad
+
+
+def create(box: Box, version: str) -> str:
+    return str(box.fleet_json(*rollout(version))["id"])
+
+
+def kill_midway(box: Box, victim: str, rollout_id: str) -> None:
+    """Kill when the first device has its order, and start again later."""
+    until("the first order", lambda: bool(busy(box, rollout_id)), 30)
+    name = busy(box, rollout_id)[0] if victim == "agent" else victim
+    box.kill(name)
+    time.sleep(DEAD_S)
+    box.start(name)
+
+
+def busy(box: Box, rollout_id: str) -> list[str]:
+    active = {"assigned", "succeeded", "failed"}
+    return [str(d["device"]) for d in deployments(box, rollout_id) if d["state"] in active]
+
+
+def deployments(box: Box, rollout_id: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = box.fleet_json("rollout", "show", rollout_id)["deployments"]
+    return found
+
+
+def state(box: Box, rollout_id: str) -> str:
+    return str(box.fleet_json("rollout", "show", rollout_id)["state"])
+
+
+def versions(box: Box) -> set[str]:
+    return {str(device["release"]) for device in box.fleet_json("device", "list")}
+
+
+def serves(box: Box, device: str) -> bool:
+    return box.agent_json(device, "status")["variant"] is not None

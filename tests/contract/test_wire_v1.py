@@ -1,0 +1,137 @@
+"""The wire format, version 1, byte for byte.
+
+The files beside this test were written by the first release. A device in the field speaks them for
+years: they must decode for ever, and what is written today must not differ from them unless the
+schema version does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wire.codec import to_json, to_msgpack
+from wire.envelope import SigningKey, seal
+from wire.messages import (
+    DESIRED_PAYLOAD_TYPE,
+    Chunk,
+    ChunkRequest,
+    DesiredState,
+    EnrolReply,
+    EnrolRequest,
+    Event,
+    GaugePoint,
+    Hello,
+    HistogramPoint,
+    InstallReport,
+    Message,
+    PolicySpec,
+    Presence,
+    ReleaseRef,
+    SumPoint,
+    TelemetryAck,
+    TelemetryBatch,
+    decode_message,
+)
+from wire.package import PackageIndex, entry_for, index_from_bytes
+from wire.profile import DeviceProfile
+
+HERE = Path(__file__).parent / "wire_v1"
+PROFILE = DeviceProfile(
+    name="rpi4",
+    architecture="aarch64",
+    isa_features=("asimd",),
+    cpu_count=4,
+    memory_bytes=2**31,
+    storage_bytes=2**33,
+    runtimes=("onnxruntime",),
+    threads=2,
+)
+RELEASE = ReleaseRef(
+    name="digits",
+    version="1.0.0",
+    digest="0" * 64,
+    envelope_sha256="1" * 64,
+    envelope_size_bytes=1234,
+)
+POINTS = (
+    HistogramPoint(metric="m_ms", minute=1, attributes={"variant": "a"}, blob=b"\x01"),
+    SumPoint(metric="n_total", minute=1, attributes={}, value=2.0),
+    GaugePoint(
+        metric="t_c", minute=1, attributes={}, count=2, total=90.0, least=40.0, greatest=50.0
+    ),
+)
+EVENT = Event(at_s=1.5, kind="switch", reason="hot", data={"from": "a", "to": "b"})
+MESSAGES: dict[str, Message] = {
+    "enrol_request.json": EnrolRequest(
+        device="d", token="t", public_key="k", password="p", signature="s", profile=PROFILE
+    ),
+    "enrol_reply.json": EnrolReply(device="d", accepted=True),
+    "hello.json": Hello(
+        device="d",
+        boot_id="b",
+        agent_version="0.1.0",
+        profile=PROFILE,
+        revision=3,
+        release="0" * 64,
+        variant="a",
+    ),
+    "presence.json": Presence(device="d", online=False, boot_id="b"),
+    "desired.json": DesiredState(
+        device="d",
+        revision=4,
+        issued_at_s=1.5,
+        release=RELEASE,
+        rollout="r",
+        policy=PolicySpec(dwell_s=2.0),
+    ),
+    "report.json": InstallReport(
+        device="d",
+        revision=4,
+        digest="0" * 64,
+        phase="probing",
+        outcome="failed",
+        active="2" * 64,
+        error_code="agent.golden",
+        detail="no",
+        at_s=2.5,
+    ),
+    "chunk_request.json": ChunkRequest(device="d", sha256="1" * 64, chunk_bytes=1024, indices=(0,)),
+    "chunk.msgpack": Chunk(sha256="1" * 64, index=0, data=b"\x00\x01"),
+    "telemetry.msgpack": TelemetryBatch(
+        device="d", boot_id="b", sequence=7, points=POINTS, events=(EVENT,), dropped=1
+    ),
+    "telemetry_ack.msgpack": TelemetryAck(boot_id="b", sequences=(7,)),
+}
+
+
+def encode(name: str, message: Message) -> bytes:
+    return to_msgpack(message) if name.endswith("msgpack") else to_json(message)
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_message_of_version_1_is_unchanged(name: str) -> None:
+    recorded = (HERE / name).read_bytes()
+    message = MESSAGES[name]
+    assert decode_message(recorded, type(message), packed=name.endswith("msgpack")) == message
+    assert encode(name, message) == recorded
+
+
+def test_no_message_is_without_a_record() -> None:
+    kinds = {type(message) for message in MESSAGES.values()}
+    assert kinds == set(Message.__subclasses__())
+
+
+def test_a_signed_desired_state_of_version_1_is_unchanged() -> None:
+    payload = to_json(MESSAGES["desired.json"])
+    key = SigningKey(bytes(range(32)))
+    sealed = seal(payload, payload_type=DESIRED_PAYLOAD_TYPE, keys=[key])
+    assert sealed == (HERE / "desired.dsse.json").read_bytes()
+
+
+def test_a_package_index_of_version_1_is_unchanged() -> None:
+    index = PackageIndex(name="digits", version="1.0.0", files=(entry_for("a/b", b"content"),))
+    recorded = (HERE / "index.json").read_bytes()
+    assert index.to_bytes() == recorded
+    assert index_from_bytes(recorded) == index

@@ -1,0 +1,102 @@
+"""The transport over a real broker: round trips, reconnects, refusals, limits."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulators.broker import RunningBroker, free_port, running_broker
+from wire.errors import TransportError
+from wire.messages import MAX_MESSAGE_BYTES
+from wire.mqtt import BrokerAddress, LastWill, MqttTransport
+from wire.transport import Connection, Received
+
+pytestmark = pytest.mark.broker
+WAIT_S = 15.0
+
+
+class Peer:
+    """A transport with its messages and connection changes in queues."""
+
+    def __init__(self, address: BrokerAddress, name: str, *, will: LastWill | None = None) -> None:
+        self.messages: queue.Queue[Received] = queue.Queue()
+        self.connections: queue.Queue[Connection] = queue.Queue()
+        self.transport = MqttTransport(address, client_id=name, will=will)
+        self.transport.start(self.messages.put, self.connections.put)
+
+    def connected(self) -> None:
+        while not self.connections.get(timeout=WAIT_S).up:
+            pass
+
+
+@pytest.fixture
+def broker() -> Iterator[RunningBroker]:
+    with running_broker() as running:
+        yield running
+
+
+def test_a_message_goes_round(broker: RunningBroker) -> None:
+    peer = Peer(broker.address, "a")
+    peer.transport.subscribe("t/+")
+    peer.connected()
+    assert peer.transport.publish("t/x", b"\x00payload", expiry_s=5)
+    assert peer.messages.get(timeout=WAIT_S) == ("t/x", b"\x00payload")
+    peer.transport.close()
+
+
+def test_the_largest_message_goes_round(broker: RunningBroker) -> None:
+    peer = Peer(broker.address, "a")
+    peer.transport.subscribe("t")
+    peer.connected()
+    # Brokers count the whole packet: leave room for the topic and the header.
+    payload = bytes(MAX_MESSAGE_BYTES - 1024)
+    assert peer.transport.publish("t", payload)
+    assert peer.messages.get(timeout=WAIT_S).payload == payload
+    with pytest.raises(TransportError, match="over the limit"):
+        peer.transport.publish("t", bytes(MAX_MESSAGE_BYTES + 1))
+    peer.transport.close()
+
+
+def test_it_reconnects_and_subscribes_again(broker: RunningBroker) -> None:
+    peer = Peer(broker.address, "a")
+    peer.transport.subscribe("t")
+    peer.connected()
+    broker.kill()
+    assert not peer.connections.get(timeout=WAIT_S).up
+    assert not peer.transport.publish("t", b"lost")
+    broker.start()
+    peer.connected()
+    assert peer.transport.publish("t", b"again")
+    assert peer.messages.get(timeout=WAIT_S).payload == b"again"
+    peer.transport.close()
+
+
+def test_a_missing_broker_is_named_and_waited_for() -> None:
+    address = BrokerAddress(port=free_port())
+    peer = Peer(address, "a")
+    change = peer.connections.get(timeout=WAIT_S)
+    assert not change.up
+    assert f"no MQTT broker answers at 127.0.0.1:{address.port}" in change.reason
+    assert not peer.transport.publish("t", b"x")
+    peer.transport.close()
+
+
+def test_the_last_will_speaks_for_a_client_that_vanished(broker: RunningBroker) -> None:
+    watcher = Peer(broker.address, "watcher")
+    watcher.transport.subscribe("will")
+    watcher.connected()
+    first = Peer(broker.address, "same", will=LastWill(topic="will", payload=b"gone"))
+    first.connected()
+    # A second connection of that name makes the broker cut the first one off.
+    second = Peer(broker.address, "same")
+    second.connected()
+    assert watcher.messages.get(timeout=WAIT_S).payload == b"gone"
+    for peer in (first, second, watcher):
+        peer.transport.close()
+
+
+def test_tls_files_that_cannot_be_read_are_named() -> None:
+    with pytest.raises(TransportError, match="ca\\.pem"):
+        MqttTransport(BrokerAddress(ca_file="/nonexistent/ca.pem"), client_id="a")
