@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from runtime_adapters.errors import InputError
 from runtime_adapters.protocol import Session, Tensor, Tensors
+from runtime_adapters.tensors import DTYPES
 from wire.errors import FleetError, WireFormatError
 from wire.manifest import Golden, Tolerance, VariantInfo
 
@@ -69,8 +71,8 @@ def save_golden(inputs: Tensors, outputs: Tensors) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for role, tensors in (("input", inputs), ("output", outputs)):
         for name, tensor in sorted(tensors.items()):
-            if tensor.dtype.hasobject or tensor.ndim == 0:
-                raise InputError(f"golden {role} {name!r} cannot be saved: {tensor.dtype.str}")
+            if not _is_plain(tensor.dtype) or tensor.ndim == 0:
+                raise InputError(f"golden {role} {name!r} cannot be saved: {tensor.dtype}")
             files[_file_name(role, name)] = _npy_bytes(tensor)
     lengths = {len(tensor) for tensor in (*inputs.values(), *outputs.values())}
     if not inputs or not outputs or len(lengths) != 1 or 0 in lengths:
@@ -101,8 +103,8 @@ def load_golden(directory: Path) -> tuple[Tensors, Tensors]:
         for path in paths:
             role, _, quoted = path.name.removesuffix(".npy").partition(".")
             tensors = {"input": inputs, "output": outputs}.get(role)
-            if tensors is None or not quoted:
-                raise WireFormatError(f"golden asset: {path.name!r} is neither input nor output")
+            if tensors is None or not quoted or unquote(quoted) in tensors:
+                raise WireFormatError(f"golden asset: {path.name!r} is not an input or output")
             tensors[unquote(quoted)] = _array_from_npy(path.name, path.read_bytes())
     except OSError as exc:
         raise WireFormatError(f"golden asset cannot be read: {exc.strerror}") from exc
@@ -145,10 +147,12 @@ def compare(answer: Tensor, reference: Tensor, tolerance: Tolerance) -> tuple[fl
         tolerance: How far an element may be from it.
 
     Returns:
-        The greatest error over its tolerance (at most `WORST_RATIO`, which NaN and a wrong shape
-        give too), and whether the greatest element along the last axis is everywhere the same.
+        The greatest error over its tolerance (at most `WORST_RATIO`, which NaN, a wrong shape and a
+        negative tolerance give too), and whether the greatest element along the last axis is
+        everywhere the same.
     """
-    if answer.shape != reference.shape:
+    possible = tolerance.absolute >= 0.0 and tolerance.relative >= 0.0
+    if answer.shape != reference.shape or not possible:
         return WORST_RATIO, False
     if answer.size == 0:
         return 0.0, True
@@ -187,7 +191,7 @@ def _run_samples(
         worst = max(worst, ratio)
         agreed += all(same for _, same in verdicts.values())
     agreement = agreed / golden.samples
-    if agreement < golden.min_agreement and not detail:
+    if not agreement >= golden.min_agreement and not detail:  # NaN asks for more than all
         detail = f"agreement is {agreement:.3f}, at least {golden.min_agreement:.3f} is needed"
     return GoldenResult(
         passed=not detail,
@@ -234,20 +238,24 @@ def _npy_bytes(tensor: Tensor) -> bytes:
 
 
 def _array_from_npy(file_name: str, content: bytes) -> NDArray[Any]:
-    """Read `.npy` bytes without trusting the shape in its header.
+    """Read `.npy` bytes without trusting the type and shape in their header.
 
     Raises:
-        WireFormatError: Not version 1.0, objects, Fortran order, or not as long as the header says.
+        WireFormatError: Not version 1.0, not a plain type, Fortran order, or another length.
     """
     stream = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(stream)
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except (ValueError, EOFError) as exc:
+    except Exception as exc:  # NumPy's parser lets out what Python's tokenizer raises
         raise WireFormatError(f"golden asset: {file_name!r} is not a .npy file") from exc
-    count = int(np.prod(shape, dtype=object))
-    sized = stream.tell() + count * dtype.itemsize == len(content)
-    if version != (1, 0) or fortran or dtype.hasobject or not shape or not sized:
+    plain = version == (1, 0) and not fortran and _is_plain(dtype)
+    sized = stream.tell() + math.prod(shape) * dtype.itemsize == len(content)
+    if not plain or not sized or not shape or min(shape) < 0:
         raise WireFormatError(f"golden asset: {file_name!r} does not hold what its header says")
-    array = np.frombuffer(content, dtype=dtype, offset=stream.tell(), count=count).reshape(shape)
+    array: NDArray[Any] = np.frombuffer(content, dtype=dtype, offset=stream.tell()).reshape(shape)
     return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    return dtype.newbyteorder("=") in DTYPES.values() and not dtype.hasobject

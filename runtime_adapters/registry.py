@@ -82,5 +82,5 @@ def open_session(directory: Path, info: VariantInfo, limits: Limits) -> Session:
     Raises:
         RuntimeUnavailableError: The runtime is not installed.
         LoadError: The runtime does not take this model or these options.
-    """  # noqa: DOC502 - raised by the adapter
+    """
     return get(info.runtime).load(directory, info, limits)

@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -60,7 +60,7 @@ def datatype_of(dtype: np.dtype[Any]) -> Datatype:
     """
     name = _DATATYPES.get(dtype)
     if name is None:
-        raise InputError(f"the type {dtype.str} has no name in the Open Inference Protocol")
+        raise InputError(f"the type {dtype} has no name in the Open Inference Protocol")
     return name
 
 
@@ -83,7 +83,7 @@ class InputCheck:
         )
         self._names = frozenset(rule[0] for rule in self._rules)
 
-    def __call__(self, inputs: Tensors) -> Tensors:
+    def __call__(self, inputs: Mapping[str, object]) -> Tensors:
         """Check the inputs of one call.
 
         Args:
@@ -95,15 +95,13 @@ class InputCheck:
         Raises:
             InputError: A name, type, rank or size that is not declared.
         """
-        if len(inputs) != len(self._rules):
+        if inputs.keys() != self._names:
             raise InputError(self._wrong_names(inputs))
         checked: Tensors = {}
         for name, dtype, shape, fixed in self._rules:
-            tensor = inputs.get(name)
-            if tensor is None:
-                raise InputError(self._wrong_names(inputs))
+            tensor = inputs[name]
             if not isinstance(tensor, np.ndarray) or tensor.dtype != dtype:
-                raise InputError(f"input {name!r} is {_kind(tensor)}, declared is {dtype.str}")
+                raise InputError(f"input {name!r} is {_kind(tensor)}, declared is {dtype}")
             sizes = tensor.shape
             if len(sizes) != len(shape) or any(sizes[axis] != size for axis, size in fixed):
                 raise InputError(
@@ -112,7 +110,7 @@ class InputCheck:
             checked[name] = _in_place(name, tensor)
         return checked
 
-    def _wrong_names(self, inputs: Tensors) -> str:
+    def _wrong_names(self, inputs: Mapping[str, object]) -> str:
         given = {str(name) for name in inputs}
         missing = sorted(self._names - given)
         unknown = sorted(given - self._names)
@@ -121,7 +119,7 @@ class InputCheck:
         return " and ".join(parts)
 
 
-def check_inputs(specs: Iterable[TensorSpec], inputs: Tensors) -> Tensors:
+def check_inputs(specs: Iterable[TensorSpec], inputs: Mapping[str, object]) -> Tensors:
     """Check inputs against their declaration.
 
     Args:
@@ -133,7 +131,7 @@ def check_inputs(specs: Iterable[TensorSpec], inputs: Tensors) -> Tensors:
 
     Raises:
         InputError: A name, type, rank or size that is not declared.
-    """  # noqa: DOC502 - raised by the prepared check
+    """
     return InputCheck(specs)(inputs)
 
 
@@ -149,4 +147,4 @@ def _in_place(name: str, tensor: Tensor) -> Tensor:
 
 
 def _kind(tensor: object) -> str:
-    return tensor.dtype.str if isinstance(tensor, np.ndarray) else f"a {type(tensor).__name__}"
+    return str(tensor.dtype) if isinstance(tensor, np.ndarray) else f"a {type(tensor).__name__}"

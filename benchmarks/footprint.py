@@ -1,0 +1,127 @@
+"""What the agent's supervisor costs while it is connected and idle.
+
+After the manner of AWS Greengrass nucleus lite: proportional set size, median after a warm-up. The
+peer is the least that anyone would write instead: paho connected to the same broker, psutil, and a
+look at the temperature once a second, in the same interpreter. The controller that answers the
+agent is a real one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from benchmarks.harness import Row, against, alone, main
+from examples.digits.box import Box, stopping, until
+from wire.enrolment import enrol_username
+
+ROOT = Path(__file__).parents[1]
+MIB = 1024 * 1024
+AIM_MIB = 30.0
+AIM_CPU_PERCENT = 0.2
+PEER = """
+import ssl, sqlite3, sys, time
+import paho.mqtt.client as mqtt
+import psutil
+client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
+client.username_pw_set(sys.argv[2], sys.argv[3])
+client.connect_async("127.0.0.1", int(sys.argv[1]))
+client.loop_start()
+while True:
+    psutil.virtual_memory()
+    psutil.sensors_temperatures()
+    time.sleep(1)
+"""
+
+
+def measure(quick: bool) -> list[Row]:
+    """Measure both, alternately.
+
+    Args:
+        quick: Fewer and shorter rounds.
+
+    Returns:
+        The rows.
+    """
+    rounds, round_s, warm_s = (5, 4.0, 8.0) if quick else (20, 10.0, 60.0)
+    with tempfile.TemporaryDirectory() as directory:
+        box = Box(Path(directory) / "box")
+        with stopping(box):
+            agent, peer = _start(box)
+            try:
+                time.sleep(warm_s)
+                return _rows(agent, peer, rounds, round_s)
+            finally:
+                peer.kill()
+
+
+def _start(box: Box) -> tuple[psutil.Process, psutil.Popen]:
+    box.initialize()
+    box.start("broker")
+    box.start("controller")
+    until("the controller", lambda: box.fleet_json("device", "list") == [], 30)
+    token = box.fleet_json("token", "create")["token"]
+    box.add_device("idle", ROOT / "packager" / "profiles" / "edge-min.toml", token, {})
+    # As shipped: one look at the sensors a second, one telemetry batch every ten.
+    config = box.devices["idle"].config
+    kept = [line for line in config.read_text().splitlines() if "interval_s" not in line]
+    config.write_text("\n".join(kept) + "\n")
+    box.start("idle")
+    until("the device", lambda: box.fleet_json("device", "list")[0]["online"], 30)
+    # An enrolment token is an account at the broker: the peer connects with one of its own.
+    spare = str(box.fleet_json("token", "create")["token"])
+    peer = psutil.Popen(
+        [sys.executable, "-c", PEER, str(box.broker_port), enrol_username(spare), spare],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    pid = box.pid("idle")
+    if pid is None:
+        raise RuntimeError(box.log_tail("idle"))
+    return psutil.Process(pid), peer
+
+
+def _rows(agent: psutil.Process, peer: psutil.Popen, rounds: int, round_s: float) -> list[Row]:
+    sizes: dict[str, list[float]] = {
+        "agent_rss": [],
+        "agent_pss": [],
+        "peer_rss": [],
+        "peer_pss": [],
+    }
+    shares: dict[str, list[float]] = {"agent": [], "peer": []}
+    for _ in range(rounds):
+        before = {name: _cpu_s(process) for name, process in (("agent", agent), ("peer", peer))}
+        time.sleep(round_s)
+        for name, process in (("agent", agent), ("peer", peer)):
+            memory = process.memory_full_info()
+            sizes[f"{name}_rss"].append(memory.rss / MIB)
+            sizes[f"{name}_pss"].append(memory.pss / MIB)
+            shares[name].append(100 * (_cpu_s(process) - before[name]) / round_s)
+    total = sum(shares["agent"]) / rounds
+    return [
+        against(
+            "supervisor, resident", sizes["agent_rss"], sizes["peer_rss"],
+            unit="MiB", peer="bare paho client",
+        ),
+        against(
+            "supervisor, proportional", sizes["agent_pss"], sizes["peer_pss"],
+            unit="MiB", peer="bare paho client",
+        ),
+        alone("supervisor, resident, aim", sizes["agent_rss"], unit="MiB", at_most=AIM_MIB),
+        # Processor time comes in steps of 10 ms: only the mean over the whole run means something.
+        alone("supervisor, mean share of one core", [total], unit="%", at_most=AIM_CPU_PERCENT),
+    ]  # fmt: skip
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+if __name__ == "__main__":
+    sys.exit(main("Footprint of the supervisor, connected and idle", measure))

@@ -1,0 +1,192 @@
+"""Tiny models of every runtime, so that one suite can ask the same of all adapters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from runtime_adapters.openvino_library import openvino
+from runtime_adapters.protocol import Tensor
+from runtime_adapters.tensors import DTYPES
+from wire.manifest import Datatype, TensorSpec, VariantInfo
+
+WIDTH = 3
+ONNX_TYPES: dict[Datatype, int] = {
+    "BOOL": TensorProto.BOOL,
+    "UINT8": TensorProto.UINT8,
+    "UINT16": TensorProto.UINT16,
+    "UINT32": TensorProto.UINT32,
+    "UINT64": TensorProto.UINT64,
+    "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "FP16": TensorProto.FLOAT16,
+    "FP32": TensorProto.FLOAT,
+    "FP64": TensorProto.DOUBLE,
+    "BYTES": TensorProto.STRING,
+}
+NUMBERS: tuple[Datatype, ...] = tuple(name for name in ONNX_TYPES if name != "BYTES")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kit:
+    """One runtime: which types it takes, and how to write a model for it."""
+
+    runtime: str
+    device: str
+    """Where the runtime says that it works."""
+
+    datatypes: tuple[Datatype, ...]
+    copies: bool
+    """Whether the copying model really answers with its input, repeated."""
+
+    model_file: str
+    write: Callable[[Path, onnx.ModelProto], None] = field(repr=False)
+    """Write a model, given as ONNX, as this runtime's file."""
+
+    def copying(self, directory: Path, datatype: Datatype) -> VariantInfo:
+        """Write a model whose output `y` is its input `x` twice, side by side."""
+        self.write(directory / self.model_file, copying_onnx(datatype))
+        return self.info(
+            TensorSpec(name="x", datatype=datatype, shape=(-1, WIDTH)),
+            TensorSpec(name="y", datatype=datatype, shape=(-1, 2 * WIDTH)),
+        )
+
+    def adding(self, directory: Path) -> VariantInfo:
+        """Write a model whose output `y` is `x * x + z`, two batches that must be of one size."""
+        kind, spec = TensorProto.FLOAT, TensorSpec(name="z", datatype="FP32", shape=(-1, WIDTH))
+        model = onnx_model(
+            [
+                helper.make_node("Mul", ["x", "x"], ["q"]),
+                helper.make_node("Add", ["q", "z"], ["y"]),
+            ],
+            inputs=[
+                helper.make_tensor_value_info("x", kind, ("n", WIDTH)),
+                helper.make_tensor_value_info("z", kind, ("m", WIDTH)),
+            ],
+            outputs=[helper.make_tensor_value_info("y", kind, ("k", WIDTH))],
+        )
+        self.write(directory / self.model_file, model)
+        x, y = (msgspec.structs.replace(spec, name=name) for name in "xy")
+        return msgspec.structs.replace(self.info(x, y), inputs=(x, spec))
+
+    def reshaping(self, directory: Path) -> VariantInfo:
+        """Write a model whose output `y` is `x` in the shape that the input `shape` holds."""
+        model = onnx_model(
+            [helper.make_node("Reshape", ["x", "shape"], ["y"])],
+            inputs=[
+                helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n",)),
+                helper.make_tensor_value_info("shape", TensorProto.INT64, (2,)),
+            ],
+            outputs=[helper.make_tensor_value_info("y", TensorProto.FLOAT, ("a", "b"))],
+        )
+        self.write(directory / self.model_file, model)
+        x = TensorSpec(name="x", datatype="FP32", shape=(-1,))
+        shape = TensorSpec(name="shape", datatype="INT64", shape=(2,))
+        info = self.info(x, TensorSpec(name="y", datatype="FP32", shape=(-1, -1)))
+        return msgspec.structs.replace(info, inputs=(shape, x))
+
+    def info(self, x: TensorSpec, y: TensorSpec, **options: str) -> VariantInfo:
+        """Declare a variant of one input and one output."""
+        return VariantInfo(
+            runtime=self.runtime,
+            precision="fp32",
+            model_file=self.model_file,
+            options=options,
+            inputs=(x,),
+            outputs=(y,),
+            size_bytes=1,
+        )
+
+
+def copying_onnx(datatype: Datatype, *, operator: str = "Concat") -> onnx.ModelProto:
+    """Return an ONNX model whose output is its input twice, or one of another operator."""
+    kind = ONNX_TYPES[datatype]
+    attributes = {"axis": 1} if operator == "Concat" else {}
+    return onnx_model(
+        [helper.make_node(operator, ["x", "x"], ["y"], **attributes)],
+        inputs=[helper.make_tensor_value_info("x", kind, ("n", WIDTH))],
+        outputs=[helper.make_tensor_value_info("y", kind, ("n", 2 * WIDTH))],
+    )
+
+
+def onnx_model(
+    nodes: list[onnx.NodeProto],
+    *,
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    constants: list[onnx.TensorProto] | None = None,
+) -> onnx.ModelProto:
+    """Return an ONNX model of versions that every runtime reads."""
+    graph = helper.make_graph(nodes, "tiny", inputs, outputs, constants or [])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def values(datatype: Datatype, rows: int, *, seed: int = 0) -> Tensor:
+    """Return a batch of small values that every type can hold exactly."""
+    numbers = np.random.default_rng(seed).integers(0, 100, (rows, WIDTH))
+    if datatype == "BOOL":
+        return numbers > 50
+    if datatype == "BYTES":
+        texts = [f"é{number}".encode() for number in numbers.flat]
+        return np.array(texts, dtype=np.object_).reshape(numbers.shape)
+    return numbers.astype(DTYPES[datatype])
+
+
+def resident_bytes() -> int:
+    """Return the present resident size of this process."""
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _write_onnx(path: Path, model: onnx.ModelProto) -> None:
+    onnx.save(model, str(path))
+
+
+def _write_ir(path: Path, model: onnx.ModelProto) -> None:
+    source = path.with_suffix(".source.onnx")
+    onnx.save(model, str(source))
+    front_end = openvino.frontend.FrontEndManager().load_by_framework("onnx")
+    converted = front_end.convert(front_end.load(str(source)))
+    openvino.save_model(openvino.Model(converted), str(path), compress_to_fp16=False)
+    source.unlink()
+
+
+def _write_null(path: Path, model: onnx.ModelProto) -> None:
+    path.write_text(f'{{"seed": {len(model.graph.node)}}}', encoding="utf-8")
+
+
+KITS = (
+    Kit(
+        runtime="onnxruntime",
+        device="CPUExecutionProvider",
+        datatypes=(*NUMBERS, "BYTES"),
+        copies=True,
+        model_file="model.onnx",
+        write=_write_onnx,
+    ),
+    Kit(
+        runtime="openvino",
+        device="CPU",
+        datatypes=NUMBERS,
+        copies=True,
+        model_file="model.xml",
+        write=_write_ir,
+    ),
+    Kit(
+        runtime="null",
+        device="null",
+        datatypes=NUMBERS,
+        copies=False,
+        model_file="model.json",
+        write=_write_null,
+    ),
+)
