@@ -1,0 +1,353 @@
+"""Packages as directories: written at once, sealed, opened and compared.
+
+Rules:
+- Equal content, equal bytes: no times, no paths, files in order of their names.
+- A package appears complete or not at all.
+- Only a package is ever overwritten, and only when asked.
+- Nothing in a directory is believed before its digest was checked.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from packager.errors import PackageError
+from wire.codec import from_json
+from wire.envelope import MAX_ENVELOPE_BYTES, Envelope, SigningKey
+from wire.envelope import seal as seal_payload
+from wire.errors import IntegrityError
+from wire.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes, manifest_to_bytes
+from wire.package import (
+    ENVELOPE_FILE,
+    MAX_FILES,
+    MAX_PACKAGE_BYTES,
+    PAYLOAD_TYPE,
+    PackageIndex,
+    entry_for,
+    index_from_bytes,
+)
+from wire.trust import TrustRoot, trust_from_bytes
+
+FOLDER_MODE: Final = 0o755
+FILE_MODE: Final = 0o644
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """How a file differs between two packages."""
+
+    path: str
+    change: str
+    """`added`, `removed` or `changed`."""
+
+    old_bytes: int
+    new_bytes: int
+    shared_chunks: int
+    """Chunks of the new file that the old package has too, in any file."""
+
+
+def check_output(output: Path, *, force: bool) -> None:
+    """Refuse an output that must not be overwritten.
+
+    Args:
+        output: Where a package is to be written.
+        force: Whether an existing package may be replaced.
+
+    Raises:
+        PackageError: It exists, is not empty, and is no package or may not be replaced.
+    """
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return
+    if not (output / MANIFEST_FILE).is_file():
+        raise PackageError(f"{output} exists and is not a package", remedy="name another directory")
+    if not force:
+        raise PackageError(f"{output} exists already", remedy="name another, or add --force")
+
+
+def write_package(
+    output: Path,
+    manifest: Manifest,
+    files: dict[str, Path],
+    *,
+    key: SigningKey | None,
+    force: bool = False,
+) -> PackageIndex:
+    """Write a package.
+
+    Args:
+        output: The directory to make.
+        manifest: Its manifest.
+        files: Path in the package to the file whose content goes there.
+        key: A release key to sign with, or None for an unsigned package.
+        force: Replace a package that is there.
+
+    Returns:
+        The index.
+
+    Raises:
+        PackageError: The output exists or cannot be written.
+    """
+    check_output(output, force=force)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
+    except OSError as exc:
+        raise PackageError(f"{output.parent} cannot be written: {exc.strerror}") from exc
+    try:
+        staging.chmod(FOLDER_MODE)
+        for path, source in files.items():
+            _write(staging / path, source.read_bytes())
+        _write(staging / MANIFEST_FILE, manifest_to_bytes(manifest))
+        index = index_directory(staging)
+        if key is not None:
+            _write_envelope(staging, index, key)
+        _replace(staging, output)
+    except OSError as exc:
+        raise PackageError(f"{output} cannot be written: {exc.strerror or exc}") from exc
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return index
+
+
+def index_directory(directory: Path) -> PackageIndex:
+    """Compute the index of a directory in the package layout.
+
+    Args:
+        directory: The package.
+
+    Returns:
+        The index of all its files but the envelope.
+
+    Raises:
+        PackageError: No manifest, something that is no plain file, or too much.
+        WireFormatError: The manifest or a path is malformed.
+    """
+    manifest = manifest_from_bytes(_read(directory, MANIFEST_FILE))
+    paths = _plain_files(directory)
+    if len(paths) > MAX_FILES or sum((directory / p).stat().st_size for p in paths) > (
+        MAX_PACKAGE_BYTES
+    ):
+        raise PackageError(f"{directory} is over {MAX_FILES} files or {MAX_PACKAGE_BYTES} bytes")
+    index = PackageIndex(
+        name=manifest.name,
+        version=manifest.version,
+        files=tuple(entry_for(path, _read(directory, path)) for path in paths),
+    )
+    return index_from_bytes(index.to_bytes())
+
+
+def seal(directory: Path, key: SigningKey) -> PackageIndex:
+    """Sign a directory in the package layout.
+
+    Args:
+        directory: The package.
+        key: A release key.
+
+    Returns:
+        The index that was signed.
+
+    Raises:
+        PackageError: Not a package, or it cannot be written.
+        WireFormatError: The manifest or a path is malformed.
+    """
+    index = index_directory(directory)
+    try:
+        _write_envelope(directory, index, key)
+    except OSError as exc:
+        raise PackageError(f"{directory} cannot be written: {exc.strerror}") from exc
+    return index
+
+
+def open_package(
+    directory: Path, *, trust: TrustRoot | None = None
+) -> tuple[Manifest, PackageIndex]:
+    """Read a package after checking every file.
+
+    Args:
+        directory: The package.
+        trust: Believe it only with a release signature of this root; None checks content alone.
+
+    Returns:
+        The manifest and the index.
+
+    Raises:
+        PackageError: No package, or not signed though a signature is asked for.
+        SignatureError: The signature is not one of the root's release keys.
+        IntegrityError: A file is missing, additional or changed.
+        WireFormatError: Something in it is malformed.
+    """
+    actual = index_directory(directory)
+    signed = signed_index(directory, trust=trust)
+    if signed is None:
+        if trust is not None:
+            raise PackageError(
+                f"{directory} is not signed", remedy="sign it with: fleet package sign"
+            )
+        return manifest_from_bytes(_read(directory, MANIFEST_FILE)), actual
+    _check_same(signed, actual)
+    return manifest_from_bytes(_read(directory, MANIFEST_FILE)), signed
+
+
+def signed_index(directory: Path, *, trust: TrustRoot | None = None) -> PackageIndex | None:
+    """Return the index that a package's envelope holds; None when it has no envelope.
+
+    Args:
+        directory: The package.
+        trust: Check the signature against this root; None believes the payload.
+
+    Returns:
+        The index.
+
+    Raises:
+        PackageError: The envelope cannot be read or is over the limit.
+        SignatureError: The signature is not one of the root's release keys.
+        WireFormatError: The envelope or the index is malformed.
+    """
+    path = directory / ENVELOPE_FILE
+    if not path.is_file():
+        return None
+    if path.stat().st_size > MAX_ENVELOPE_BYTES:
+        raise PackageError(f"{path} is over {MAX_ENVELOPE_BYTES} bytes")
+    data = _read(directory, ENVELOPE_FILE)
+    if trust is not None:
+        return index_from_bytes(trust.unseal(data, role="release", payload_type=PAYLOAD_TYPE))
+    envelope = from_json(data, Envelope, limit_bytes=MAX_ENVELOPE_BYTES)
+    try:
+        return index_from_bytes(base64.b64decode(envelope.payload, validate=True))
+    except (binascii.Error, ValueError) as exc:
+        raise PackageError(f"{path} holds invalid base64") from exc
+
+
+def signers(directory: Path) -> tuple[str, ...]:
+    """Return the names of the keys that a package says it is signed by; they are not checked.
+
+    Args:
+        directory: The package.
+
+    Returns:
+        Key ids; empty for an unsigned package.
+
+    Raises:
+        PackageError: The envelope cannot be read.
+        WireFormatError: The envelope is malformed.
+    """
+    if not (directory / ENVELOPE_FILE).is_file():
+        return ()
+    data = _read(directory, ENVELOPE_FILE)
+    envelope = from_json(data, Envelope, limit_bytes=MAX_ENVELOPE_BYTES)
+    return tuple(signature.keyid for signature in envelope.signatures)
+
+
+def load_trust(path: Path) -> TrustRoot:
+    """Read a trust root.
+
+    Args:
+        path: Its file.
+
+    Returns:
+        The trust root.
+
+    Raises:
+        PackageError: It cannot be read.
+        WireFormatError: It is not a trust root.
+    """
+    try:
+        return trust_from_bytes(path.read_bytes())
+    except OSError as exc:
+        raise PackageError(f"{path} cannot be read: {exc.strerror}") from exc
+
+
+def compare_packages(old: PackageIndex, new: PackageIndex) -> tuple[Difference, ...]:
+    """List the files in which two packages differ, by path.
+
+    Args:
+        old: The package that devices have.
+        new: The package that they would get.
+
+    Returns:
+        The differences.
+    """
+    before = {entry.path: entry for entry in old.files}
+    after = {entry.path: entry for entry in new.files}
+    known = {chunk for entry in old.files for chunk in entry.chunks}
+    found: list[Difference] = []
+    for path in sorted(before.keys() | after.keys()):
+        was, now = before.get(path), after.get(path)
+        if was and now and was.sha256 == now.sha256:
+            continue
+        found.append(
+            Difference(
+                path=path,
+                change="added" if was is None else "removed" if now is None else "changed",
+                old_bytes=was.size_bytes if was else 0,
+                new_bytes=now.size_bytes if now else 0,
+                shared_chunks=sum(chunk in known for chunk in now.chunks) if now else 0,
+            )
+        )
+    return tuple(found)
+
+
+def _check_same(signed: PackageIndex, actual: PackageIndex) -> None:
+    expected = {entry.path: entry.sha256 for entry in signed.files}
+    found = {entry.path: entry.sha256 for entry in actual.files}
+    for path in sorted(expected.keys() | found.keys()):
+        if path not in found:
+            raise IntegrityError(f"{path} is missing from the package")
+        if path not in expected:
+            raise IntegrityError(f"{path} does not belong to the package")
+        if expected[path] != found[path]:
+            raise IntegrityError(f"{path} was changed after the package was signed")
+    if (signed.name, signed.version) != (actual.name, actual.version):
+        raise IntegrityError("the signed name or version is not the manifest's")
+
+
+def _plain_files(directory: Path) -> list[str]:
+    found: list[str] = []
+    for path in sorted(directory.rglob("*")):
+        relative = path.relative_to(directory).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise PackageError(f"{relative} is neither a plain file nor a directory")
+        if path.is_file() and relative != ENVELOPE_FILE:
+            found.append(relative)
+    return sorted(found)
+
+
+def _read(directory: Path, path: str) -> bytes:
+    try:
+        return (directory / path).read_bytes()
+    except OSError as exc:
+        raise PackageError(f"{directory} is not a package: {path}: {exc.strerror}") from exc
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    path.chmod(FILE_MODE)
+
+
+def _write_envelope(directory: Path, index: PackageIndex, key: SigningKey) -> None:
+    content = seal_payload(index.to_bytes(), payload_type=PAYLOAD_TYPE, keys=(key,))
+    temporary = directory / f".{ENVELOPE_FILE}"
+    _write(temporary, content)
+    temporary.replace(directory / ENVELOPE_FILE)
+
+
+def _replace(staging: Path, output: Path) -> None:
+    """Put a finished directory in its place; what was there is moved aside first, then removed."""
+    if not output.exists():
+        staging.rename(output)
+        return
+    old = staging.with_name(f"{staging.name}-old")
+    output.rename(old)
+    staging.rename(output)
+    shutil.rmtree(old)

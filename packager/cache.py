@@ -1,0 +1,196 @@
+"""The build cache: the output of every step that succeeded, by the digest of all that went into it.
+
+Rules:
+- An entry appears complete or not at all: it is made aside and renamed.
+- An entry is believed only after its files were hashed again; a damaged one is thrown away.
+- Failures are not kept: a time limit may have been hit because the machine was busy.
+- Two builds may share a cache; whoever comes second throws its own copy away.
+- A workspace is locked while its build lives; what a killed build left is removed by the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from packager.errors import BuildError
+from wire.codec import from_json, sha256_hex, to_json
+from wire.errors import WireFormatError
+
+ENTRY_FILE: Final = "entry.json"
+_LOCK_FILE: Final = "lock"
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cache entry holds: relative path to SHA-256."""
+
+    files: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """The digest of all files, which stands for this output in later keys."""
+        return sha256_hex(to_json(self))
+
+
+class Cache:
+    """A folder of step outputs.
+
+    Args:
+        root: The folder; made when needed.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._steps = root / "steps"
+        self._work = root / "work"
+
+    def find(self, key: str) -> tuple[Path, Entry] | None:
+        """Return a step's output if it is there and undamaged.
+
+        Args:
+            key: The digest of all that went into the step.
+
+        Returns:
+            The folder and its entry, or None.
+        """
+        folder = self._folder(key)
+        try:
+            entry = from_json((folder / ENTRY_FILE).read_bytes(), Entry)
+            intact = all(_sha256(folder / path) == digest for path, digest in entry.files.items())
+        except (OSError, WireFormatError):
+            intact = False
+            entry = Entry(files={})
+        if intact and entry.files:
+            return folder, entry
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+
+    @contextlib.contextmanager
+    def workspace(self, name: str) -> Iterator[Path]:
+        """Lend a folder that is gone afterwards.
+
+        Args:
+            name: Shown in the folder's name, so that a process list tells what runs.
+
+        Yields:
+            The folder.
+
+        Raises:
+            BuildError: The cache cannot be written.
+        """
+        try:
+            self._work.mkdir(parents=True, exist_ok=True)
+            with _locked(self._work):
+                self._sweep()
+                folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._work))
+                lock = _take_lock(folder)
+        except OSError as exc:
+            raise BuildError(
+                f"the build cache cannot be written: {exc.strerror}",
+                remedy="name another folder with --cache",
+            ) from exc
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.close()
+
+    def keep(self, key: str, output: Path) -> tuple[Path, Entry]:
+        """Move a step's output into the cache.
+
+        Args:
+            key: The digest of all that went into the step.
+            output: A folder in a workspace.
+
+        Returns:
+            The folder in the cache and its entry.
+
+        Raises:
+            BuildError: The cache cannot be written.
+        """
+        paths = sorted(p for p in output.rglob("*") if p.is_file())
+        entry = Entry(files={p.relative_to(output).as_posix(): _sha256(p) for p in paths})
+        folder = self._folder(key)
+        try:
+            (output / ENTRY_FILE).write_bytes(to_json(entry))
+            _flush(output)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            output.rename(folder)
+        except OSError as exc:
+            other = self.find(key)  # another build was faster
+            if other is None:
+                raise BuildError(f"the build cache cannot be written: {exc.strerror}") from exc
+            return other
+        return folder, entry
+
+    def _sweep(self) -> None:
+        """Remove the workspaces of builds that were killed."""
+        for folder in self._work.iterdir():
+            if folder.is_dir():
+                with contextlib.suppress(BlockingIOError):
+                    _take_lock(folder).close()
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _folder(self, key: str) -> Path:
+        return self._steps / key[:2] / key
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file that the user gave.
+
+    Args:
+        path: The file.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Raises:
+        BuildError: It cannot be read.
+    """
+    try:
+        return _sha256(path)
+    except OSError as exc:
+        raise BuildError(f"{path} cannot be read: {exc.strerror}") from exc
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / _LOCK_FILE).open("wb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _take_lock(folder: Path) -> IO[bytes]:
+    """Lock a workspace for as long as the stream is open.
+
+    Raises:
+        BlockingIOError: It is in use.
+    """
+    stream = (folder / _LOCK_FILE).open("wb")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        stream.close()
+        raise
+    return stream
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _flush(folder: Path) -> None:
+    """Bring the files to the disk, so that a power cut cannot leave an entry of empty files."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())

@@ -1,0 +1,192 @@
+"""Device profiles as files: the shipped ones, a user's own, and one written for this machine.
+
+Rules:
+- A profile is found by name among the shipped ones, or read from a path that ends in `.toml`.
+- What cannot be found out about this machine gets a cautious default, and the file says so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from packager.errors import ProfileError
+from packager.machine import cpu_fields
+from wire.codec import from_json, to_json
+from wire.errors import WireFormatError
+from wire.profile import DeviceProfile, PowerSource, ThermalLimits, profile_from_toml
+
+_FOLDER: Final = Path(__file__).resolve().parent / "profiles"
+_ISA_FEATURES: Final = (
+    "amx_int8", "asimd", "asimddp", "asimdhp", "avx", "avx2", "avx512_vnni", "avx512bw", "avx512dq",
+    "avx512f", "avx512vl", "avx_vnni", "bf16", "crc32", "f16c", "fma", "fphp", "i8mm", "sse4_2",
+    "ssse3", "sve",
+)  # fmt: skip
+"""Features that a runtime or a recipe may ask for; the others would only lengthen the file."""
+
+_RUNTIMES: Final = ("onnxruntime", "openvino")
+_MEMORY_SHARE: Final = 0.5
+_STORAGE_SHARE: Final = 0.25
+_MIB: Final = 1024**2
+_PASSIVE_TRIPS: Final = frozenset({"passive", "hot"})
+_PLAUSIBLE_C: Final = (60.0, 125.0)
+"""A trip point outside is a placeholder of the firmware."""
+
+
+def profile_names() -> tuple[str, ...]:
+    """Return the names of the shipped profiles."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def load_profile(name: str) -> DeviceProfile:
+    """Read a profile.
+
+    Args:
+        name: Of a shipped profile, or the path of a `.toml` file.
+
+    Returns:
+        The profile.
+
+    Raises:
+        ProfileError: There is none, or it is wrong.
+    """
+    own = name.endswith(".toml") or os.sep in name
+    if not own and name not in profile_names():
+        raise ProfileError(
+            f"there is no profile {name[:80]!r}",
+            remedy=f"use {', '.join(profile_names())}, or the path of a .toml file",
+        )
+    path = Path(name) if own else _FOLDER / f"{name}.toml"
+    try:
+        return profile_from_toml(path.read_bytes())
+    except OSError as exc:
+        raise ProfileError(f"{path} cannot be read: {exc.strerror}") from exc
+    except WireFormatError as exc:
+        raise ProfileError(f"{path}: {exc.message}") from exc
+
+
+def detect_profile(
+    name: str = "", *, procfs: Path = Path("/proc"), sysfs: Path = Path("/sys")
+) -> DeviceProfile:
+    """Describe this machine.
+
+    Args:
+        name: For the profile; empty for the board's or processor's name.
+        procfs: Where /proc is.
+        sysfs: Where /sys is.
+
+    Returns:
+        The profile.
+
+    Raises:
+        ProfileError: The machine is of an architecture that is not supported, or the name is bad.
+    """
+    fields = cpu_fields(procfs / "cpuinfo")
+    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    board = fields.get("Model") or fields.get("model name") or "this-machine"
+    values = {
+        "name": name or re.sub(r"[^a-z0-9]+", "-", board.lower()).strip("-")[:63],
+        "description": f"{board}, as found on the machine itself",
+        "architecture": os.uname().machine,
+        "isa_features": [flag for flag in _ISA_FEATURES if flag in flags],
+        "cpu_count": len(os.sched_getaffinity(0)),
+        "memory_bytes": max(_MIB, _whole_mib(_memory_bytes(procfs) * _MEMORY_SHARE)),
+        "storage_bytes": max(_MIB, _whole_mib(shutil.disk_usage("/").free * _STORAGE_SHARE)),
+        "runtimes": [runtime for runtime in _RUNTIMES if find_spec(runtime) is not None],
+        "power_source": _power_source(sysfs),
+        "thermal": ThermalLimits(severe_c=_severe_c(sysfs)),
+        "sources": ["/proc/cpuinfo, /proc/meminfo and /sys of the machine"],
+    }
+    try:
+        profile = from_json(to_json(values), DeviceProfile)
+        return profile_from_toml(profile_to_toml(profile).encode())
+    except WireFormatError as exc:
+        raise ProfileError(f"this machine cannot be described: {exc.message}") from exc
+
+
+def profile_to_toml(profile: DeviceProfile) -> str:
+    """Return a profile as the text of a TOML file."""
+    lines = [
+        f"name = {_quoted(profile.name)}",
+        f"description = {_quoted(profile.description)}",
+        f"architecture = {_quoted(profile.architecture)}",
+        f"isa_features = {_list(profile.isa_features)}",
+        f"cpu_count = {profile.cpu_count}",
+        f"memory_bytes = {profile.memory_bytes}",
+        f"storage_bytes = {profile.storage_bytes}",
+        f"runtimes = {_list(profile.runtimes)}",
+        f"threads = {profile.threads}",
+        f"power_source = {_quoted(profile.power_source)}",
+        f"objective = {_quoted(profile.objective)}",
+        f"sources = {_list(profile.sources)}",
+        "",
+        "[thermal]",
+        f"severe_c = {profile.thermal.severe_c}",
+        f"nominal_c = {profile.thermal.nominal_c}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def save_profile(profile: DeviceProfile, path: Path) -> None:
+    """Write a profile as a new TOML file.
+
+    Args:
+        profile: The profile.
+        path: The file; it must not exist.
+
+    Raises:
+        ProfileError: It exists or cannot be written.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(profile_to_toml(profile))
+    except FileExistsError as exc:
+        raise ProfileError(f"{path} exists already", remedy="name another file") from exc
+    except OSError as exc:
+        raise ProfileError(f"{path} cannot be written: {exc.strerror}") from exc
+
+
+def _memory_bytes(procfs: Path) -> int:
+    total = cpu_fields(procfs / "meminfo").get("MemTotal", "0 kB").split()
+    return int(total[0]) * 1024 if total and total[0].isdigit() else 0
+
+
+def _power_source(sysfs: Path) -> PowerSource:
+    for path in sorted(sysfs.glob("class/power_supply/*/type")):
+        if _text(path) == "Battery" and _text(path.with_name("scope")) != "Device":
+            return "battery"
+    return "mains"
+
+
+def _severe_c(sysfs: Path) -> float:
+    """Return the lowest temperature at which the kernel slows the processor down."""
+    found: list[float] = []
+    for path in sorted(sysfs.glob("class/thermal/thermal_zone*/trip_point_*_type")):
+        value = _text(path.with_name(path.name.replace("_type", "_temp")))
+        if _text(path) in _PASSIVE_TRIPS and value.lstrip("-").isdigit():
+            found.append(int(value) / 1000)
+    plausible = [c for c in found if _PLAUSIBLE_C[0] <= c <= _PLAUSIBLE_C[1]]
+    return min(plausible, default=ThermalLimits().severe_c)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _whole_mib(size_bytes: float) -> int:
+    return int(size_bytes) // _MIB * _MIB
+
+
+def _quoted(text: str) -> str:
+    return to_json(text).decode()
+
+
+def _list(items: tuple[str, ...]) -> str:
+    return to_json(items).decode().replace('","', '", "')

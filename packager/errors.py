@@ -1,0 +1,69 @@
+"""What can go wrong between a model and a package.
+
+Rules:
+- The class says whose fault it is: the model, the data, a tool, a gate, the operator's files.
+"""
+
+from __future__ import annotations
+
+from wire.errors import FleetError
+
+
+class PackagerError(FleetError):
+    """The packager cannot do what was asked."""
+
+    code = "packager"
+
+
+class BuildError(PackagerError):
+    """A build cannot be carried out."""
+
+    code = "packager.build"
+
+
+class ModelError(BuildError):
+    """The model cannot be read, is not valid, or is of a kind that is not supported."""
+
+    code = "packager.model"
+
+
+class DataError(BuildError):
+    """The calibration or evaluation data cannot be used with this model."""
+
+    code = "packager.data"
+
+
+class StepError(BuildError):
+    """A step's process failed, was killed, or ran over its limits."""
+
+    code = "packager.step"
+
+
+class QualityGateError(BuildError):
+    """No candidate passed the gates for some profile."""
+
+    code = "packager.gate"
+
+
+class PackageError(PackagerError):
+    """A directory is not the package that it should be, or cannot be written."""
+
+    code = "packager.package"
+
+
+class KeyFileError(PackagerError):
+    """A signing key's file is missing, readable by others, or not a key."""
+
+    code = "packager.key"
+
+
+class ProfileError(PackagerError):
+    """There is no such profile, or its file is wrong."""
+
+    code = "packager.profile"
+
+
+CHILD_ERRORS: dict[str, type[PackagerError]] = {
+    kind.code: kind for kind in (BuildError, ModelError, DataError, StepError)
+}
+"""Errors that a step's process hands to its parent by code."""

@@ -1,0 +1,58 @@
+"""Which machine this is and which tools it has: what measured figures and cache keys depend on.
+
+Rules:
+- No tool is imported to ask for its version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+TOOLS: Final = ("numpy", "nncf", "onnx", "onnxruntime", "onnxslim", "openvino")
+
+
+def machine_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the architecture and the processor's name, such as `x86_64 Intel(R) N100`."""
+    architecture = os.uname().machine
+    fields = cpu_fields(cpuinfo)
+    name = fields.get("model name") or fields.get("Model") or ""
+    return f"{architecture} {name or platform.processor() or 'unknown processor'}"
+
+
+def cpu_fields(cpuinfo: Path) -> dict[str, str]:
+    """Return the fields of /proc/cpuinfo; of repeated ones the first."""
+    fields: dict[str, str] = {}
+    try:
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return fields
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    return fields
+
+
+def tool_versions() -> dict[str, str]:
+    """Return the versions of the tools that are installed, by name."""
+    found: dict[str, str] = {}
+    for tool in TOOLS:
+        try:
+            found[tool] = version(tool)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def code_digest() -> str:
+    """Return the digest of the code that steps run: a changed step makes a new result."""
+    root = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for folder in ("packager", "runtime_adapters", "wire"):
+        for path in sorted((root / folder).glob("*.py")):
+            digest.update(f"{folder}/{path.name}\n".encode() + path.read_bytes())
+    return digest.hexdigest()

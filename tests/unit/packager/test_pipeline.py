@@ -1,0 +1,108 @@
+"""The cache, and steps in processes of their own that crash, hang and eat memory."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.cache import Cache
+from packager.errors import BuildError, ModelError, StepError
+from packager.pipeline import Pipeline, Source, Toolchain
+from packager.plan import Step
+from packager.process import StepLimits
+from packager.step import RESULT_FILE
+from wire.clock import SystemClock
+
+TOOLCHAIN = Toolchain(tools={"t": "1"}, code="c", machine="m")
+
+
+def pipeline(root: Path, *, tools: Toolchain = TOOLCHAIN, **limits: Any) -> Pipeline:
+    source = root / "model.onnx"
+    source.write_bytes(b"")
+    return Pipeline(
+        {"source": Source(path=source, sha256="0" * 64)},
+        cache=Cache(root / "cache"),
+        toolchain=tools,
+        limits=StepLimits(**limits),
+        clock=SystemClock(),
+        progress=lambda _line: None,
+    )
+
+
+def keep(cache: Cache, key: str, content: bytes = b"{}") -> Path:
+    with cache.workspace("step") as workspace:
+        output = workspace / "output"
+        output.mkdir()
+        (output / RESULT_FILE).write_bytes(content)
+        return cache.keep(key, output)[0]
+
+
+def test_an_entry_is_found_again_and_a_damaged_one_is_not(tmp_path: Path) -> None:
+    cache, key = Cache(tmp_path), "ab" * 32
+    assert cache.find(key) is None
+    folder = keep(cache, key)
+    assert cache.find(key) is not None
+    (folder / RESULT_FILE).write_bytes(b"[]")
+    assert cache.find(key) is None
+    assert not folder.exists()
+
+
+def test_the_slower_of_two_builds_takes_what_the_other_made(tmp_path: Path) -> None:
+    cache, key = Cache(tmp_path), "ab" * 32
+    assert keep(cache, key, b"1") == keep(cache, key, b"2")
+    assert (keep(cache, key) / RESULT_FILE).read_bytes() == b"1"
+    assert [p.name for p in (tmp_path / "work").iterdir()] == ["lock"]
+
+
+def test_what_a_killed_build_left_is_removed_and_what_lives_is_not(tmp_path: Path) -> None:
+    left = tmp_path / "work" / "prepare-killed"
+    left.mkdir(parents=True)
+    (left / "half").write_bytes(b"")
+    with Cache(tmp_path).workspace("a") as living, Cache(tmp_path).workspace("b"):
+        assert not left.exists()
+        assert living.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_a_clear_fault(tmp_path: Path) -> None:
+    (tmp_path / "work").write_bytes(b"a file")
+    with (
+        pytest.raises(BuildError, match="cache cannot be written"),
+        Cache(tmp_path).workspace("step"),
+    ):
+        pass
+
+
+def test_a_fault_of_the_model_comes_out_of_its_process_as_such(tmp_path: Path) -> None:
+    run = pipeline(tmp_path)
+    with pytest.raises(ModelError, match="graph is empty"):
+        run.run([Step(name="inspect", kind="inspect", inputs={"model": "source"}, vital=True)])
+
+
+def test_a_step_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    run = pipeline(tmp_path, timeout_s=0.02)
+    with pytest.raises(StepError, match=r"inspect: it took longer than 0\.02 s"):
+        run.run([Step(name="inspect", kind="inspect", inputs={"model": "source"}, vital=True)])
+
+
+def test_a_step_that_eats_memory_fails_alone(tmp_path: Path) -> None:
+    run = pipeline(tmp_path, memory_bytes=8 * 1024**2)
+    step = Step(name="inspect", kind="inspect", inputs={"model": "source"})
+    run.run([step, Step(name="next", kind="inspect", inputs={"model": "inspect"})])
+    assert [record.state for record in run.records] == ["failed", "skipped"]
+    assert run.lost("next") == run.lost("inspect")
+
+
+def test_a_crash_costs_only_what_depends_on_it(tmp_path: Path) -> None:
+    run = pipeline(tmp_path)
+    run.run(
+        [
+            Step(name="unknown", kind="no-such-kind", inputs={}),
+            Step(name="after", kind="inspect", inputs={"model": "unknown"}),
+        ]
+    )
+    assert [record.state for record in run.records] == ["failed", "skipped"]
+    assert "KeyError" in (run.lost("after") or "")
+    shutil.rmtree(tmp_path / "cache")
