@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import onnxruntime
 
 from runtime_adapters.checks import (
     CLOSED,
@@ -32,6 +31,7 @@ from runtime_adapters.checks import (
     shortened,
 )
 from runtime_adapters.errors import InferenceError, InputError, LoadError
+from runtime_adapters.onnxruntime_library import onnxruntime
 from runtime_adapters.protocol import (
     Adapter,
     Limits,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +72,16 @@ def test_a_type_without_a_name_is_refused_at_load(tmp_path: Path) -> None:
     spec = TensorSpec(name="x", datatype="UINT16", shape=(1,))
     with pytest.raises(LoadError, match="'x' is of another type, declared is UINT16"):
         load(tmp_path, KIT.info(spec, TensorSpec(name="y", datatype="UINT16", shape=(1,))))
+
+
+def test_importing_leaves_no_usage_files(tmp_path: Path) -> None:
+    code = "import runtime_adapters.onnxruntime_adapter as a; print(a.ADAPTER.version())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )
+    assert done.stdout.strip()
+    assert list(tmp_path.iterdir()) == []
