@@ -1,0 +1,105 @@
+"""The README says what is so: help texts, commands and files.
+
+`python -m tests.packaging.test_readme` writes the help texts into it anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from agent.config import AgentConfig, BrokerConfig, EndpointConfig
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+HELP = re.compile(r"<!-- help: (?P<command>[^>]+?) -->\n```\n(?P<text>.*?)```", re.DOTALL)
+BIN = Path(sys.executable).parent
+
+
+def help_of(command: str) -> str:
+    program, *words = command.split()
+    done = subprocess.run(
+        [BIN / program, *words, "--help"],
+        capture_output=True, text=True, check=True,
+        env=os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"},
+    )  # fmt: skip
+    return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines()) + "\n"
+
+
+def subcommands(text: str) -> list[str]:
+    block = text.split("Commands:\n", 1)[1] if "Commands:\n" in text else ""
+    return re.findall(r"(?m)^  ([a-z-]+) ", block)
+
+
+@pytest.mark.parametrize(
+    "match", list(HELP.finditer(README.read_text())), ids=lambda m: m["command"]
+)
+def test_a_help_text_is_the_programs_own(match: re.Match[str]) -> None:
+    assert match["text"] == help_of(match["command"])
+
+
+def test_both_programs_are_shown() -> None:
+    assert {m["command"] for m in HELP.finditer(README.read_text())} == {"fleet", "fleet-agent"}
+
+
+def test_every_fleet_command_has_help() -> None:
+    silent = []
+    for group in subcommands(help_of("fleet")):
+        text = help_of(f"fleet {group}")
+        nested = subcommands(text)
+        # A command's words stand on the line after its usage; a listing has them beside the name.
+        silent += [group] if len(text.splitlines()) < 3 else []
+        silent += [
+            f"{group} {name}" for name in nested if not re.search(rf"(?m)^  {name} +\S", text)
+        ]
+    assert silent == []
+
+
+def test_the_commands_of_the_walk_through_exist() -> None:
+    text = README.read_text()
+    walk = re.findall(r"(?m)^(fleet (?:[a-z]+ ?){1,2})", text)
+    assert len(walk) > 5
+    for line in walk:
+        words = line.split()
+        known = subcommands(help_of("fleet"))
+        assert words[1] in known, line
+        nested = subcommands(help_of(f"fleet {words[1]}"))
+        assert not nested or words[2] in nested, line
+
+
+def test_the_shown_configuration_is_one() -> None:
+    block = re.search(r"```toml\n(.*?)```", README.read_text(), re.DOTALL)
+    assert block is not None
+    values = tomllib.loads(block[1])
+    assert set(values) <= set(AgentConfig.__struct_fields__)
+    assert set(values["broker"]) <= set(BrokerConfig.__struct_fields__)
+    assert set(values["endpoint"]) <= set(EndpointConfig.__struct_fields__)
+
+
+def test_linked_files_exist() -> None:
+    for link in re.findall(r"\]\(([^)#:]+)\)", README.read_text()):
+        assert (ROOT / link).exists(), link
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`?make ([a-z]+)`?", README.read_text()):
+        assert re.search(rf"(?m)^{target}:", makefile), target
+
+
+def write() -> None:
+    text = HELP.sub(
+        lambda m: f"<!-- help: {m['command']} -->\n```\n{help_of(m['command'])}```",
+        README.read_text(),
+    )
+    README.write_text(text)
+
+
+if __name__ == "__main__":
+    write()
