@@ -1,0 +1,87 @@
+"""Points and events cut to sizes that a broker and a spool take.
+
+Rules:
+- A batch is at most `MAX_BATCH_BYTES` as MessagePack and never empty.
+- An event that is too large, or holds what cannot travel, loses its data, not its reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+from wire.codec import from_msgpack, to_msgpack
+from wire.errors import WireFormatError
+from wire.messages import Event, Point
+
+MAX_BATCH_BYTES = 128 * 1024
+MAX_ITEM_BYTES = 64 * 1024
+"""More than any recorder's point: a full histogram is 24 KiB."""
+
+MAX_EVENT_BYTES = 16 * 1024
+MAX_KIND = 64
+MAX_REASON = 1000
+_ENVELOPE_BYTES = 1024
+"""More than a batch has beside its points and events: identifiers, numbers, lengths."""
+
+_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
+
+Item = Point | Event
+
+
+def cut(items: Iterable[Item]) -> tuple[list[list[Item]], int]:
+    """Cut items into as few groups as their order allows.
+
+    Args:
+        items: In the order in which they go.
+
+    Returns:
+        Groups that each fit into a batch, and how many items fit into none.
+    """
+    groups: list[list[Item]] = []
+    room = 0
+    refused = 0
+    for item in items:
+        size = _size_bytes(item)
+        if size is None or size > MAX_ITEM_BYTES:
+            refused += 1
+            continue
+        if size > room:
+            groups.append([])
+            room = MAX_BATCH_BYTES - _ENVELOPE_BYTES
+        groups[-1].append(item)
+        room -= size
+    return groups, refused
+
+
+def shorten(event: Event) -> Event:
+    """Return an event that can travel: one line of reason, data that any reader decodes."""
+    short = msgspec.structs.replace(
+        event,
+        at_s=event.at_s if math.isfinite(event.at_s) else 0.0,
+        kind=_line(event.kind)[:MAX_KIND],
+        reason=_line(event.reason)[:MAX_REASON],
+    )
+    try:
+        body = to_msgpack(short)
+        from_msgpack(body, Event)
+    except (*_UNENCODABLE, WireFormatError) as exc:
+        return msgspec.structs.replace(short, data={"omitted": _line(str(exc))[:MAX_REASON]})
+    if len(body) > MAX_EVENT_BYTES:
+        return msgspec.structs.replace(short, data={"omitted": f"{len(body)} bytes"})
+    return short
+
+
+def _size_bytes(item: Item) -> int | None:
+    try:
+        return len(to_msgpack(item))
+    except _UNENCODABLE:
+        return None
+
+
+def _line(text: str) -> str:
+    """Return a text as one line of valid Unicode without control characters."""
+    whole = text.encode(errors="replace").decode()
+    return " ".join("".join(c if c.isprintable() else " " for c in whole).split())

@@ -1,0 +1,172 @@
+"""Many histograms into few, and the quantiles of those: the hot path of every query.
+
+All blobs are read as one array of bytes, so the cost per histogram is that of its buckets and not
+of a Python call.
+
+Rules:
+- The same buckets, ranks and representatives as `telemetry.histogram`, so that merging here and
+  there give the same quantiles.
+- Blobs come out of our own store, where they were checked when they came in; one of an unknown
+  format is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from telemetry.errors import TelemetryStoreError
+from telemetry.histogram import (
+    BASE,
+    FORMAT_VERSION,
+    HEADER,
+    INDEX_MAX,
+    INDEX_MIN,
+    RANK_SLACK,
+    SCALE,
+)
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+SLOTS = INDEX_MAX - INDEX_MIN + 2
+"""Slot 0 counts zeros, slot `i` the bucket `INDEX_MIN + i - 1`."""
+
+MAX_CELLS = 4_000_000
+"""32 MB of counts."""
+
+_HEADER = np.dtype(
+    {
+        "names": ["version", "scale", "width", "first", "length", "zeros"],
+        "formats": ["u1", "i1", "u1", "<i2", "<u2", "<u8"],
+        "offsets": [0, 1, 2, 4, 6, 8],
+        "itemsize": HEADER.size,
+    }
+)
+_WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+class MergedHistograms:
+    """Histograms of groups numbered from 0, held sparsely."""
+
+    def __init__(self) -> None:
+        self._keys: Integers = np.empty(0, np.int64)
+        """`group * SLOTS + slot`, rising."""
+
+        self._counts: Floats = np.empty(0, np.float64)
+        """As floats: exact to 2**53, and nothing overflows beyond."""
+
+    def add(self, blobs: Sequence[bytes], groups: Integers) -> None:
+        """Add histograms to groups.
+
+        Args:
+            blobs: As `ExponentialHistogram.to_bytes` makes them.
+            groups: The group of each.
+
+        Raises:
+            TelemetryStoreError: A blob is not one of ours.
+        """
+        if not blobs:
+            return
+        keys, counts = _exploded(blobs, groups)
+        self._keys, self._counts = _summed(
+            np.concatenate([self._keys, keys]), np.concatenate([self._counts, counts])
+        )
+
+    def quantiles(self, quantiles: Sequence[float], group_count: int) -> Floats:
+        """Return quantiles by nearest rank.
+
+        Args:
+            quantiles: Each within 0 to 1.
+            group_count: How many groups there are.
+
+        Returns:
+            Shape (group_count, len(quantiles)); NaN where a group has no values.
+        """
+        result = np.full((group_count, len(quantiles)), np.nan)
+        if not len(self._keys):
+            return result
+        # Before a group's first key lies all that earlier groups count.
+        starts = np.searchsorted(self._keys, np.arange(group_count + 1) * SLOTS)
+        running = np.concatenate([[0.0], np.cumsum(self._counts)])
+        before, totals = running[starts[:-1]], np.diff(running[starts])
+        filled = totals > 0
+        for column, q in enumerate(quantiles):
+            ranks = np.maximum(1.0, np.ceil(q * totals[filled] - RANK_SLACK))
+            at = np.searchsorted(running[1:], before[filled] + ranks)
+            result[filled, column] = _representatives(self._keys[at] % SLOTS)
+        return result
+
+
+def _exploded(blobs: Sequence[bytes], groups: Integers) -> tuple[Integers, Floats]:
+    """Return a key and a count for every bucket that is not empty."""
+    data = np.frombuffer(b"".join(blobs), np.uint8)
+    sizes = np.fromiter(map(len, blobs), np.int64, len(blobs))
+    offsets = np.cumsum(sizes) - sizes
+    headers = _headers(data, offsets, sizes)
+    bases = groups * SLOTS
+    keys = [bases]
+    counts = [headers["zeros"].astype(np.float64)]
+    for width, kind in _WIDTHS.items():
+        chosen = np.flatnonzero(headers["width"] == width)
+        lengths = headers["length"][chosen].astype(np.int64)
+        # The position of every count: where its blob's counts begin, and how far it is from there.
+        inside = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        at = np.repeat(offsets[chosen] + HEADER.size, lengths) + inside * width
+        raw = data[at[:, None] + np.arange(width)] if width > 1 else data[at]
+        counts.append(np.ascontiguousarray(raw).view(kind).reshape(-1).astype(np.float64))
+        first = bases[chosen] + headers["first"][chosen].astype(np.int64) - INDEX_MIN + 1
+        keys.append(np.repeat(first, lengths) + inside)
+    every_key, every_count = np.concatenate(keys), np.concatenate(counts)
+    filled = every_count > 0
+    return every_key[filled], every_count[filled]
+
+
+def _headers(data: npt.NDArray[np.uint8], offsets: Integers, sizes: Integers) -> np.ndarray:
+    if sizes.min() >= HEADER.size:
+        raw = data[offsets[:, None] + np.arange(HEADER.size)]
+        headers = np.ascontiguousarray(raw).view(_HEADER).reshape(-1)
+        if _is_ours(headers, sizes):
+            return headers
+    raise TelemetryStoreError(
+        "a stored histogram has an unknown format",
+        remedy="use the version of the controller that wrote it, or a newer one",
+    )
+
+
+def _is_ours(headers: np.ndarray, sizes: Integers) -> bool:
+    lengths = headers["length"].astype(np.int64)
+    last = headers["first"].astype(np.int64) + lengths - 1
+    sound = (
+        (headers["version"] == FORMAT_VERSION)
+        & (headers["scale"] == SCALE)
+        & np.isin(headers["width"], list(_WIDTHS))
+        & (sizes == HEADER.size + lengths * headers["width"])
+        & ((lengths == 0) | ((headers["first"] >= INDEX_MIN) & (last <= INDEX_MAX)))
+    )
+    return bool(sound.all())
+
+
+def _summed(keys: Integers, counts: Floats) -> tuple[Integers, Floats]:
+    """Return the distinct keys, rising, and the sum of the counts of each."""
+    if not len(keys):
+        return keys, counts
+    groups, slots = np.divmod(keys, SLOTS)
+    lowest = slots.min()
+    width = slots.max() - lowest + 1
+    if (groups.max() + 1) * width > max(len(keys), MAX_CELLS):
+        distinct, which = np.unique(keys, return_inverse=True)
+        return distinct, np.bincount(which, weights=counts).astype(np.float64)
+    # Values of one metric lie close together: a table of all their cells needs no sorting.
+    cells = groups * width + (slots - lowest)
+    table = np.bincount(cells, weights=counts).astype(np.float64, copy=False)
+    filled = np.flatnonzero(table)
+    groups, slots = np.divmod(filled, width)
+    return groups * SLOTS + slots + lowest, table[filled]
+
+
+def _representatives(slots: Integers) -> Floats:
+    exponents = (slots + (INDEX_MIN - 1)) / (1 << SCALE)
+    return np.where(slots == 0, 0.0, 2.0 * BASE / (1.0 + BASE) * np.exp2(exponents))

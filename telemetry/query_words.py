@@ -1,0 +1,104 @@
+"""The words of a telemetry query as people write them: lists, conditions and times. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from telemetry.errors import QueryError
+
+MAX_WORDS: Final = 32
+MAX_TEXT: Final = 1000
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_DURATION = re.compile(r"(\d{1,9})([smhdw])")
+_SECONDS = re.compile(r"\d{1,11}(\.\d{1,6})?")
+
+
+def parse_list(text: str, what: str) -> tuple[str, ...]:
+    """Read words between commas.
+
+    Args:
+        text: Empty for none.
+        what: What they are, for the error.
+
+    Returns:
+        The words.
+
+    Raises:
+        QueryError: Too many, or an empty one.
+    """
+    if not text.strip():
+        return ()
+    words = tuple(word.strip() for word in text[:MAX_TEXT].split(","))
+    if len(words) > MAX_WORDS or len(text) > MAX_TEXT or not all(words):
+        raise QueryError(
+            f"not a list of {what}: {text[:MAX_TEXT]!r}", remedy="write words between commas"
+        )
+    return words
+
+
+def parse_conditions(text: str) -> tuple[tuple[str, str], ...]:
+    """Read conditions such as `variant=int8,device=pi-7`.
+
+    Args:
+        text: Empty for none.
+
+    Returns:
+        Names and values.
+
+    Raises:
+        QueryError: One has no name or no equals sign.
+    """
+    found = []
+    for word in parse_list(text, "conditions"):
+        name, equals, value = (part.strip() for part in word.partition("="))
+        if not name or not equals:
+            raise QueryError(f"not a condition: {word!r}", remedy="write name=value")
+        found.append((name, value))
+    return tuple(found)
+
+
+def parse_duration_s(text: str) -> int:
+    """Read a duration such as `90s`, `5m`, `1h`, `2d` or `1w`.
+
+    Args:
+        text: As written.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        QueryError: Not a duration.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise QueryError(f"not a duration: {text!r}", remedy="write 90s, 5m, 1h, 2d or 1w")
+    return int(match[1]) * _UNITS_S[match[2]]
+
+
+def parse_time_s(text: str, now_s: float) -> float:
+    """Read a time: a duration ago, seconds since the epoch, or ISO 8601.
+
+    Args:
+        text: As written; without a zone it is UTC.
+        now_s: Wall time.
+
+    Returns:
+        Seconds since the epoch.
+
+    Raises:
+        QueryError: Not a time.
+    """
+    text = text.strip()
+    if _DURATION.fullmatch(text):
+        return max(now_s - parse_duration_s(text), 0.0)
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise QueryError(
+            f"not a time: {text!r}", remedy="write 1h, 2d, seconds since 1970 or 2026-01-31T12:00"
+        ) from exc
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,193 @@
+"""What happened on this device since the last drain, aggregated in memory by minute.
+
+```
+recorder.observe("inference_latency_ms", 12.5, {"variant": "int8", "release": "digits:1.0"})
+recorder.add("variant_switches_total", 1, {})
+recorder.gauge("temperature_c", 61.0, {})
+recorder.event("switch", "too hot", {"headroom": 0.9})
+points, events = recorder.drain()
+```
+
+Rules:
+- Any thread may record; nothing here raises or waits, because requests are served meanwhile.
+- Memory is bounded: a new series beyond `MAX_SERIES` and an event beyond `MAX_EVENTS` are dropped
+  until the next drain, which says how many in `DROPPED_METRIC`.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from telemetry.histogram import ExponentialHistogram
+from wire.clock import Clock
+from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint
+
+MAX_SERIES = 256
+MAX_EVENTS = 512
+MAX_ATTRIBUTES = 8
+MAX_TEXT = 128
+"""Longest metric name, attribute name and attribute value, in characters."""
+
+DROPPED_METRIC = "telemetry_dropped_total"
+SECONDS_PER_MINUTE = 60
+
+A = TypeVar("A")
+
+
+class _Key(NamedTuple):
+    minute: int
+    metric: str
+    attributes: tuple[tuple[str, str], ...]
+
+
+class _Gauge:
+    """Readings of one minute."""
+
+    __slots__ = ("count", "greatest", "least", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.least = math.inf
+        self.greatest = -math.inf
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.total += value
+        self.least = min(self.least, value)
+        self.greatest = max(self.greatest, value)
+
+
+class _Sum:
+    """A counter's growth within one minute."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+
+class Recorder:
+    """Collects measurements and events of one process.
+
+    Args:
+        clock: Its wall time decides the minute.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._histograms: dict[_Key, ExponentialHistogram] = {}
+        self._sums: dict[_Key, _Sum] = {}
+        self._gauges: dict[_Key, _Gauge] = {}
+        self._events: list[Event] = []
+        self._dropped = 0
+
+    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
+        """Add a value to a histogram; anything but a finite number is dropped and counted."""
+        key = self._key(metric, attributes)
+        with self._lock:
+            series = self._series(self._histograms, key, ExponentialHistogram, value)
+            if series is not None:
+                series.add(value)
+
+    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
+        """Let a counter grow; a negative amount is dropped and counted."""
+        key = self._key(metric, attributes)
+        with self._lock:
+            checked = amount if amount >= 0 else math.nan
+            series = self._series(self._sums, key, _Sum, checked)
+            if series is not None:
+                series.value += amount
+
+    def gauge(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
+        """Add a reading; anything but a finite number is dropped and counted."""
+        key = self._key(metric, attributes)
+        with self._lock:
+            series = self._series(self._gauges, key, _Gauge, value)
+            if series is not None:
+                series.add(value)
+
+    def event(self, kind: str, reason: str, data: Mapping[str, Any] | None = None) -> None:
+        """Keep something that happened, with its reason and the inputs of the decision."""
+        event = Event(at_s=self._clock.now_s(), kind=kind, reason=reason, data=dict(data or {}))
+        with self._lock:
+            if len(self._events) < MAX_EVENTS:
+                self._events.append(event)
+            else:
+                self._dropped += 1
+
+    def drain(self) -> tuple[tuple[Point, ...], tuple[Event, ...]]:
+        """Take everything that was recorded since the last time.
+
+        Returns:
+            Points, each the growth since the last drain, and events, oldest first.
+        """
+        with self._lock:
+            histograms, self._histograms = self._histograms, {}
+            sums, self._sums = self._sums, {}
+            gauges, self._gauges = self._gauges, {}
+            events, self._events = self._events, []
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            lost = sums.setdefault(self._key(DROPPED_METRIC, {}), _Sum())
+            lost.value += dropped
+        points = (
+            *(_histogram_point(key, histogram) for key, histogram in histograms.items()),
+            *(_sum_point(key, series.value) for key, series in sums.items()),
+            *(_gauge_point(key, gauge) for key, gauge in gauges.items()),
+        )
+        return points, tuple(events)
+
+    def _key(self, metric: str, attributes: Mapping[str, str]) -> _Key:
+        minute = math.floor(self._clock.now_s() / SECONDS_PER_MINUTE)
+        return _Key(minute, metric, tuple(sorted(attributes.items())))
+
+    def _series(
+        self, table: dict[_Key, A], key: _Key, make: Callable[[], A], value: float
+    ) -> A | None:
+        """Return the aggregate of a key, new if need be; None when the value is to be dropped."""
+        if math.isfinite(value):
+            series = table.get(key)
+            if series is not None:
+                return series
+            count = len(self._histograms) + len(self._sums) + len(self._gauges)
+            if count < MAX_SERIES and _is_short(key):
+                return table.setdefault(key, make())
+        self._dropped += 1
+        return None
+
+
+def _is_short(key: _Key) -> bool:
+    texts = (key.metric, *(text for pair in key.attributes for text in pair))
+    return len(key.attributes) <= MAX_ATTRIBUTES and all(len(text) <= MAX_TEXT for text in texts)
+
+
+def _histogram_point(key: _Key, histogram: ExponentialHistogram) -> Point:
+    return HistogramPoint(
+        metric=key.metric,
+        minute=key.minute,
+        attributes=dict(key.attributes),
+        blob=histogram.to_bytes(),
+    )
+
+
+def _sum_point(key: _Key, value: float) -> Point:
+    return SumPoint(
+        metric=key.metric, minute=key.minute, attributes=dict(key.attributes), value=value
+    )
+
+
+def _gauge_point(key: _Key, gauge: _Gauge) -> Point:
+    return GaugePoint(
+        metric=key.metric,
+        minute=key.minute,
+        attributes=dict(key.attributes),
+        count=gauge.count,
+        total=gauge.total,
+        least=gauge.least,
+        greatest=gauge.greatest,
+    )

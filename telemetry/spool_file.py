@@ -1,0 +1,159 @@
+"""The tables of a spool's file. Every function works within its caller's transaction."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+from wire.codec import from_msgpack, to_msgpack
+from wire.errors import WireFormatError
+from wire.messages import Event, TelemetryBatch, decode_message
+
+FORMAT_VERSION = 1
+_SCHEMA = """
+CREATE TABLE file (name TEXT NOT NULL);
+CREATE TABLE loss (dropped INTEGER NOT NULL);
+CREATE TABLE boot (boot TEXT PRIMARY KEY, next_sequence INTEGER NOT NULL);
+CREATE TABLE batch (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  boot TEXT NOT NULL, sequence INTEGER NOT NULL, dropped INTEGER NOT NULL,
+  size INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (boot, sequence)
+);
+CREATE INDEX batch_size ON batch (size);
+CREATE TABLE event (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  at_s REAL NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL
+)
+"""
+_DAMAGE = {
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_ERROR,  # a table or column is missing
+    sqlite3.SQLITE_CONSTRAINT,  # the counters disagree with the batches
+}
+
+
+class DamagedFileError(Exception):
+    """SQLite reads the file, but it is not what we wrote."""
+
+
+def prepare(db: sqlite3.Connection) -> str:
+    """Make the tables in a new file, look for damage in an old one.
+
+    Args:
+        db: Within a transaction.
+
+    Returns:
+        The file's name.
+
+    Raises:
+        DamagedFileError: Not our file, or damaged.
+    """
+    version = read_number(db, "PRAGMA user_version")
+    if version == 0 and read_number(db, "SELECT count(*) FROM sqlite_master") == 0:
+        for statement in _SCHEMA.split(";"):
+            db.execute(statement)
+        db.execute("INSERT INTO file VALUES (?)", (secrets.token_hex(4),))
+        db.execute("INSERT INTO loss VALUES (0)")
+        db.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+    elif version != FORMAT_VERSION:
+        raise DamagedFileError(f"it has the format {version}, not {FORMAT_VERSION}")
+    found = db.execute("PRAGMA quick_check(1)").fetchone()
+    if found != ("ok",):
+        raise DamagedFileError(f"{found}")
+    name = db.execute("SELECT name FROM file").fetchone()
+    if name is None:
+        raise DamagedFileError("it has no name")
+    return str(name[0])
+
+
+def insert_batch(db: sqlite3.Connection, batch: TelemetryBatch) -> None:
+    """Keep a batch until it is acknowledged, and its events beyond that."""
+    body = to_msgpack(batch)
+    db.execute(
+        "INSERT INTO batch (boot, sequence, dropped, size, body) VALUES (?, ?, ?, ?, ?)",
+        (batch.boot_id, batch.sequence, batch.dropped, len(body), body),
+    )
+    db.executemany(
+        "INSERT INTO event (at_s, kind, body) VALUES (?, ?, ?)",
+        [(event.at_s, event.kind, to_msgpack(event)) for event in batch.events],
+    )
+
+
+def make_room(db: sqlite3.Connection, limit_bytes: int) -> None:
+    """Drop the oldest batches until those that wait are within a limit."""
+    excess = read_number(db, "SELECT coalesce(sum(size), 0) FROM batch") - limit_bytes
+    while excess > 0:
+        oldest = "SELECT id, size, dropped FROM batch ORDER BY id LIMIT 1"
+        row, size, dropped = db.execute(oldest).fetchone()
+        _drop(db, row, dropped)
+        excess -= size
+
+
+def _drop(db: sqlite3.Connection, row: int, dropped: int) -> None:
+    """Forget a batch and take over what it would have told of earlier losses."""
+    db.execute("DELETE FROM batch WHERE id = ?", (row,))
+    db.execute("UPDATE loss SET dropped = dropped + 1 + ?", (dropped,))
+
+
+def oldest_batches(db: sqlite3.Connection, limit: int) -> list[tuple[TelemetryBatch, bytes]]:
+    """Return the oldest batches with their bytes; drop those that cannot be read."""
+    statement = "SELECT id, dropped, body FROM batch ORDER BY id LIMIT ?"
+    found = []
+    for row, dropped, body in db.execute(statement, (limit,)).fetchall():
+        try:
+            found.append((decode_message(body, TelemetryBatch, packed=True), body))
+        except WireFormatError:
+            # A flipped bit that SQLite does not see; kept, it would be sent for ever.
+            _drop(db, row, dropped)
+    return found
+
+
+def newest_events(
+    db: sqlite3.Connection, kinds: tuple[str, ...], since_s: float, limit: int
+) -> list[Event]:
+    """Return the newest events of some kinds, or of all, oldest first."""
+    found: list[Event] = []
+    statement = "SELECT kind, body FROM event WHERE at_s >= ? ORDER BY id DESC"
+    with closing(db.execute(statement, (since_s,))) as rows:
+        for kind, body in rows:
+            if len(found) >= limit:
+                break
+            if not kinds or kind in kinds:
+                found.extend(_decoded(body))
+    return found[::-1]
+
+
+def _decoded(body: bytes) -> Iterator[Event]:
+    try:
+        yield from_msgpack(body, Event)
+    except WireFormatError:
+        return
+
+
+def read_number(db: sqlite3.Connection, statement: str, *parameters: str) -> int:
+    """Return the one number that a statement finds.
+
+    Args:
+        db: Within a transaction.
+        statement: SQL.
+        parameters: For its question marks.
+
+    Returns:
+        The number.
+
+    Raises:
+        DamagedFileError: There is none.
+    """
+    row = db.execute(statement, parameters).fetchone()
+    if row is None or not isinstance(row[0], int):
+        raise DamagedFileError("a counter is missing")
+    return row[0]
+
+
+def is_damage(exc: Exception) -> bool:
+    """Tell whether an error means that the file is lost, not that the disk is full or slow."""
+    code = getattr(exc, "sqlite_errorcode", -1)
+    return isinstance(exc, DamagedFileError) or (code >= 0 and code & 0xFF in _DAMAGE)

@@ -1,0 +1,187 @@
+"""`database_url`: an empty database for each test, once on SQLite and once on PostgreSQL.
+
+The PostgreSQL server is a real one, in a directory of its own, on a Unix socket only. It is made
+once per test session, on first use; each test gets a database of its own in it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from wire.clock import SystemClock
+
+START_S = 30.0
+STOP_S = 10.0
+STEP_S = 0.05
+SERVER_OPTIONS = (
+    "listen_addresses=",  # no TCP at all
+    "unix_socket_permissions=0700",
+    "fsync=off",  # the data lives as long as the tests
+    "synchronous_commit=off",
+    "full_page_writes=off",
+    "shared_buffers=16MB",
+    "max_connections=50",
+)
+_numbers = count(1)
+
+
+class PostgresServer:
+    """A temporary cluster.
+
+    Args:
+        binaries: Where `initdb` and `postgres` are.
+        directory: An empty directory that the server's user may enter.
+    """
+
+    def __init__(self, binaries: Path, directory: Path) -> None:
+        self._binaries = binaries
+        self._directory = directory
+        self._prefix = _as_unprivileged(directory)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Make the cluster, start the server and wait until it accepts."""
+        data = self._directory / "data"
+        made = subprocess.run(
+            [
+                *(*self._prefix, str(self._binaries / "initdb"), "--pgdata", str(data)),
+                *("--username", "fleet", "--auth", "trust", "--encoding", "UTF8"),
+                *("--locale", "C", "--no-sync"),
+            ],
+            capture_output=True,
+            timeout=START_S,
+            check=False,
+            cwd="/",
+        )
+        if made.returncode != 0:
+            raise RuntimeError(f"initdb failed: {made.stderr.decode(errors='replace')}")
+        options = [word for option in SERVER_OPTIONS for word in ("-c", option)]
+        with (self._directory / "server.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(*self._prefix, str(self._binaries / "postgres"), "-D", str(data)),
+                    *("-k", str(self._directory), *options),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+            )
+        self._wait_until_accepting()
+
+    def stop(self) -> None:
+        """End the server, which disconnects whoever is left."""
+        if self._process is None:
+            return
+        for how in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
+            self._process.send_signal(how)
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                continue
+            return
+
+    def create_database(self) -> str:
+        """Make an empty database and return its name."""
+        name = f"test_{next(_numbers)}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        return name
+
+    def drop_database(self, name: str) -> None:
+        """Remove a database even if a test left a connection open."""
+        self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def url(self, name: str) -> str:
+        """Return the SQLAlchemy URL of a database."""
+        return f"postgresql+psycopg://fleet@/{name}?host={self._directory}"
+
+    def _execute(self, statement: str) -> None:
+        with psycopg.connect(
+            host=str(self._directory), user="fleet", dbname="postgres", autocommit=True
+        ) as connection:
+            connection.execute(statement.encode())
+
+    def _wait_until_accepting(self) -> None:
+        clock = SystemClock()
+        deadline_s = clock.monotonic_s() + START_S
+        while clock.monotonic_s() < deadline_s:
+            if self._process is None or self._process.poll() is not None:
+                break
+            try:
+                self._execute("SELECT 1")
+            except psycopg.OperationalError:
+                clock.sleep(STEP_S)
+            else:
+                return
+        log = (self._directory / "server.log").read_text(errors="replace")
+        self.stop()
+        raise RuntimeError(f"the test server did not start: {log[-500:]}")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running server; skips where PostgreSQL is not installed."""
+    binaries = _find_binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL's server binaries are not installed")
+    # A short path of its own: a socket's path may have 107 characters, pytest's have more.
+    with tempfile.TemporaryDirectory(prefix="edgefleet-pg-") as directory:
+        server = PostgresServer(binaries, Path(directory))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The SQLAlchemy URL of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'fleet.db'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = server.create_database()
+    try:
+        yield server.url(name)
+    finally:
+        server.drop_database(name)
+
+
+def _find_binaries() -> Path | None:
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).resolve().parent
+    candidates = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"),
+        key=lambda path: int(path.parts[-3]) if path.parts[-3].isdigit() else 0,
+    )
+    return candidates[-1].parent if candidates else None
+
+
+def _as_unprivileged(directory: Path) -> list[str]:
+    """Give the directory to an unprivileged user if we are root; the server refuses to be root."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("running as root without setpriv, and PostgreSQL refuses root")
+    for name in ("postgres", "nobody"):
+        try:
+            user = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        os.chown(directory, user.pw_uid, user.pw_gid)
+        ids = (f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}")
+        return ["setpriv", *ids, "--clear-groups", "--"]
+    return pytest.skip("running as root, and there is no user postgres or nobody")

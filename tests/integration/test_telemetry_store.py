@@ -1,0 +1,325 @@
+"""The store counts each batch once and answers with true quantiles, on both databases."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+
+from telemetry import store as store_module
+from telemetry.errors import QueryError, TelemetryStoreError, UnknownMetricError
+from telemetry.histogram import RELATIVE_ERROR, ExponentialHistogram
+from telemetry.query import Query, parse, run
+from telemetry.store import TelemetryStore
+from wire.errors import WireFormatError
+from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+
+LATENCY = "inference_latency_ms"
+MINUTE = 28_000_000
+NOW_S = (MINUTE + 10) * 60.0
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[sa.Engine]:
+    engine = sa.create_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def store(engine: sa.Engine) -> TelemetryStore:
+    store = TelemetryStore(engine)
+    store.create_all()
+    return store
+
+
+def latency(
+    values: list[float], *, variant: str = "int8", minute: int = MINUTE, **attributes: str
+) -> HistogramPoint:
+    histogram = ExponentialHistogram()
+    for value in values:
+        histogram.add(value)
+    named = {"variant": variant, "release": "digits:1.0"} | attributes
+    return HistogramPoint(
+        metric=LATENCY, minute=minute, attributes=named, blob=histogram.to_bytes()
+    )
+
+
+def requests(value: float, minute: int = MINUTE, variant: str = "int8") -> SumPoint:
+    attributes = {"variant": variant}
+    return SumPoint(
+        metric="inference_requests_total", minute=minute, attributes=attributes, value=value
+    )
+
+
+def temperature(*values: float, minute: int = MINUTE) -> GaugePoint:
+    return GaugePoint(
+        metric="temperature_c",
+        minute=minute,
+        attributes={},
+        count=len(values),
+        total=sum(values),
+        least=min(values),
+        greatest=max(values),
+    )
+
+
+def batch(
+    *points: Point, device: str = "pi-1", sequence: int = 0, **more: object
+) -> TelemetryBatch:
+    fields = {"boot_id": "boot"} | more
+    return TelemetryBatch(device=device, sequence=sequence, points=points, **fields)  # type: ignore[arg-type]  # fields of any type
+
+
+def ask(store: TelemetryStore, metric: str = LATENCY, **words: str) -> list[tuple[object, ...]]:
+    return list(run(store, parse(metric, now_s=NOW_S, **words)).rows)
+
+
+def rank(values: list[float], q: float) -> float:
+    return sorted(values)[math.ceil(q * len(values) - 1e-9) - 1]
+
+
+def test_a_batch_is_counted_once_however_often_it_comes(store: TelemetryStore) -> None:
+    sent = batch(latency([10.0, 20.0]), requests(2), temperature(50, 60))
+    assert [store.ingest(sent) for _ in range(3)] == [True, False, False]
+    assert ask(store, statistics="count,total,min,max") == [(2, 30, 10, 20)]
+    assert ask(store, "inference_requests_total", statistics="total") == [(2,)]
+    assert ask(store, "temperature_c") == [(2, 55, 50, 60)]
+
+
+def test_batches_out_of_order_and_other_boots_count_too(store: TelemetryStore) -> None:
+    for sequence, boot in ((5, "a"), (3, "a"), (4, "a"), (3, "b"), (5, "a"), (3, "b")):
+        store.ingest(batch(requests(1), sequence=sequence, boot_id=boot))
+    assert ask(store, "inference_requests_total", statistics="total") == [(4,)]
+
+
+def test_batches_of_one_minute_merge(store: TelemetryStore) -> None:
+    generator = random.Random(1)
+    values = [generator.lognormvariate(3, 0.5) for _ in range(400)]
+    for sequence in range(4):
+        part = values[sequence::4]
+        store.ingest(batch(latency(part), temperature(*part), sequence=sequence))
+    ((count, total, p50, p99),) = ask(store, statistics="count,total,p50,p99")
+    assert (count, total) == (400, pytest.approx(sum(values)))
+    assert p50 == pytest.approx(rank(values, 0.5), rel=RELATIVE_ERROR)
+    assert p99 == pytest.approx(rank(values, 0.99), rel=RELATIVE_ERROR)
+    ((count, mean, least, greatest),) = ask(store, "temperature_c")
+    assert (count, least, greatest) == (400, min(values), max(values))
+    assert mean == pytest.approx(sum(values) / 400)
+
+
+def test_a_fleets_quantile_is_that_of_all_values_together(store: TelemetryStore) -> None:
+    generator = random.Random(2)
+    everything: dict[str, list[float]] = {"int8": [], "fp32": []}
+    for number in range(12):
+        variant = "int8" if number % 3 else "fp32"
+        spread = generator.uniform(0.1, 1.5)
+        values = [generator.lognormvariate(2, spread) for _ in range(generator.randrange(5, 200))]
+        everything[variant] += values
+        point = latency(values, variant=variant, minute=MINUTE + number % 4)
+        store.ingest(batch(point, device=f"pi-{number}"))
+    rows = ask(store, statistics="count,p50,p95,p100", group_by="variant")
+    assert [row[0] for row in rows] == ["fp32", "int8"]
+    for (_, *found), values in zip(rows, (everything["fp32"], everything["int8"]), strict=True):
+        assert found[0] == len(values)
+        assert found[1] == pytest.approx(rank(values, 0.5), rel=RELATIVE_ERROR)
+        assert found[2] == pytest.approx(rank(values, 0.95), rel=RELATIVE_ERROR)
+        assert found[3] == max(values)
+
+
+def test_groups_conditions_and_steps(store: TelemetryStore) -> None:
+    for number in range(6):
+        points = [
+            latency([float(number + 1)], minute=MINUTE + number, zone="a" if number < 3 else "b")
+        ]
+        store.ingest(batch(*points, device=f"pi-{number % 2}", sequence=number))
+    words = {"statistics": "count,max"}
+    assert ask(store, **words) == [(6, 6)]
+    assert ask(store, group_by="device", **words) == [("pi-0", 3, 5), ("pi-1", 3, 6)]
+    assert ask(store, group_by="zone,release", **words) == [
+        ("a", "digits:1.0", 3, 3),
+        ("b", "digits:1.0", 3, 6),
+    ]
+    assert ask(store, group_by="minute", where="device=pi-0", **words) == [
+        (MINUTE, 1, 1),
+        (MINUTE + 2, 1, 3),
+        (MINUTE + 4, 1, 5),
+    ]
+    assert ask(store, where="zone=a,zone=b,device=pi-1", **words) == [(3, 6)]
+    assert ask(store, where="zone=c", **words) == []
+    stepped = run(store, parse(LATENCY, now_s=NOW_S, step="2m", **words))
+    assert stepped.columns == ("start_s", "count", "max")
+    assert stepped.rows == tuple(((MINUTE + 2 * n) * 60, 2, 2 * n + 2) for n in range(3))
+
+
+def test_time_is_taken_in_by_whole_minutes(store: TelemetryStore) -> None:
+    for number in range(4):
+        store.ingest(batch(requests(10**number, MINUTE + number), sequence=number))
+    at = MINUTE * 60
+    for since, until, total in ((at + 61, at + 119, 10), (at + 60, at + 180, 110), (0, at, None)):
+        rows = ask(
+            store,
+            "inference_requests_total",
+            statistics="total",
+            since=str(since),
+            until=str(until),
+        )
+        assert rows == ([] if total is None else [(total,)])
+
+
+def test_rates_of_groups_add_up(store: TelemetryStore) -> None:
+    store.ingest(batch(requests(60, variant="a"), requests(120, MINUTE + 1, "b")))
+    words = {"metric": "inference_requests_total", "statistics": "rate"}
+    assert ask(store, **words) == [(1.5,)]
+    assert ask(store, group_by="variant", **words) == [("a", 0.5), ("b", 1)]
+    assert ask(store, step="1m", **words) == [(MINUTE * 60, 1), ((MINUTE + 1) * 60, 2)]
+    assert ask(store, group_by="minute", **words) == [(MINUTE, 1), (MINUTE + 1, 2)]
+
+
+def test_a_question_without_statistics_gets_those_that_suit(store: TelemetryStore) -> None:
+    store.ingest(batch(latency([1.0]), requests(1), temperature(1)))
+    columns = {
+        metric: run(store, Query(metric=metric)).columns
+        for metric in (LATENCY, "inference_requests_total", "temperature_c")
+    }
+    assert columns[LATENCY] == ("count", "mean", "p50", "p95", "max")
+    assert columns["inference_requests_total"] == ("total", "rate")
+    assert columns["temperature_c"] == ("count", "mean", "min", "max")
+
+
+def test_senseless_questions_say_why(store: TelemetryStore) -> None:
+    store.ingest(batch(latency([1.0]), temperature(1)))
+    with pytest.raises(UnknownMetricError, match=r"'latency'; reported are: inference_latency_ms"):
+        ask(store, "latency")
+    with pytest.raises(QueryError, match=r"gauge and has no statistic 'p95'; it has count, mean"):
+        ask(store, "temperature_c", statistics="p95")
+    with pytest.raises(QueryError, match=r"no statistic 'p101'"):
+        ask(store, statistics="p101")
+    with pytest.raises(QueryError, match=r"no attribute 'colour'; it has device, release, variant"):
+        ask(store, group_by="colour")
+    with pytest.raises(QueryError, match="no attribute 'minute'"):
+        ask(store, where="minute=3")
+
+
+def test_a_point_that_cannot_be_is_refused_and_the_rest_counted(store: TelemetryStore) -> None:
+    broken = HistogramPoint(metric=LATENCY, minute=MINUTE, attributes={}, blob=b"noise")
+    assert store.ingest(batch(broken, requests(1), dropped=3))
+    assert store.ingest(batch(requests(1), sequence=1, dropped=2))
+    assert [tuple(device) for device in store.devices()] == [("pi-1", 2, 5, 1)]
+    assert store.metrics() == [("inference_requests_total", "sum")]
+
+
+def test_names_too_long_for_an_index_are_refused(store: TelemetryStore) -> None:
+    generator = random.Random(4)
+    for count in range(9):
+        named = {
+            f"a{number}": "".join(chr(generator.randrange(0x4E00, 0x9000)) for _ in range(128))
+            for number in range(count)
+        }
+        point = SumPoint(metric="x_total", minute=MINUTE, attributes=named, value=1)
+        assert store.ingest(batch(point, sequence=count))
+    (device,) = store.devices()
+    assert (device.batches, device.refused) == (9, 3)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"device": ""},
+        {"device": "x" * 64},
+        {"device": "a\x00"},
+        {"boot_id": ""},
+        {"boot_id": "b\x00"},
+        {"sequence": -1},
+        {"sequence": 2**63},
+    ],
+)
+def test_a_batch_without_a_possible_identity_is_refused(
+    store: TelemetryStore, changes: dict[str, object]
+) -> None:
+    with pytest.raises(WireFormatError):
+        store.ingest(batch(requests(1), **changes))  # type: ignore[arg-type]  # that is the point
+    assert store.devices() == []
+
+
+def test_events_are_kept_with_their_reasons(store: TelemetryStore) -> None:
+    events = tuple(
+        Event(at_s=NOW_S + number, kind=kind, reason="because\x00", data={"n": number, "x": None})
+        for number, kind in enumerate(("switch", "install", "switch"))
+    )
+    store.ingest(batch(events=events))
+    store.ingest(batch(events=events[:1], device="pi-2"))
+    kept = store.events("pi-1")
+    assert [found.event.kind for found in kept] == ["switch", "install", "switch"]
+    assert (kept[0].event.reason, kept[0].event.data) == ("because", {"n": 0, "x": None})
+    assert len(store.events()) == 4
+    assert [found.event.at_s for found in store.events("pi-1", ("switch",), NOW_S + 1)] == [
+        NOW_S + 2
+    ]
+    assert [found.event.at_s for found in store.events("pi-1", limit=1)] == [NOW_S + 2]
+
+
+def test_old_telemetry_is_forgotten(store: TelemetryStore) -> None:
+    old = Event(at_s=MINUTE * 60.0, kind="switch", reason="")
+    store.ingest(batch(latency([1.0]), events=(old,)))
+    store.ingest(batch(latency([2.0], minute=MINUTE + 5), sequence=1))
+    assert store.prune((MINUTE + 5) * 60.0) == 2
+    assert ask(store, statistics="count,max") == [(1, 2)]
+    assert store.events() == []
+    assert not store.ingest(batch(latency([2.0], minute=MINUTE + 5), sequence=1))
+
+
+def test_threads_and_controllers_count_once(engine: sa.Engine, store: TelemetryStore) -> None:
+    other = TelemetryStore(engine)
+    jobs = [
+        (chosen, batch(latency([10.0]), requests(1), sequence=sequence, device=f"pi-{device}"))
+        for sequence in range(8)
+        for device in range(3)
+        for chosen in (store, other)
+    ]
+    random.Random(3).shuffle(jobs)
+    with ThreadPoolExecutor(6) as pool:
+        counted = list(pool.map(lambda job: job[0].ingest(job[1]), jobs))
+    assert sum(counted) == 24
+    assert ask(store, statistics="count,p50", group_by="device") == [
+        (f"pi-{device}", 8, 10) for device in range(3)
+    ]
+    assert ask(store, "inference_requests_total", statistics="total") == [(24,)]
+
+
+def test_series_are_bounded(engine: sa.Engine, store: TelemetryStore) -> None:
+    with engine.begin() as connection:
+        rows = [
+            {"metric": f"m{n}", "kind": "sum", "release": "", "variant": "", "attributes": "{}"}
+            for n in range(store_module.MAX_SERIES)
+        ]
+        connection.execute(sa.insert(store_module.metadata.tables["telemetry_series"]), rows)
+    known = SumPoint(metric="m7", minute=MINUTE, attributes={}, value=1)
+    assert store.ingest(batch(known, requests(1)))
+    assert store.devices()[0].refused == 1
+    assert ask(store, "m7", statistics="total") == [(1,)]
+
+
+def test_a_failed_ingest_counts_nothing(engine: sa.Engine, store: TelemetryStore) -> None:
+    event = Event(at_s=NOW_S, kind="switch", reason="")
+    with engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE telemetry_event RENAME TO away"))
+    with pytest.raises(TelemetryStoreError, match=r"telemetry database failed: .*; check that"):
+        store.ingest(batch(requests(1), events=(event,)))
+    with engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE away RENAME TO telemetry_event"))
+    assert store.ingest(batch(requests(1), events=(event,)))
+    assert ask(store, "inference_requests_total", statistics="total") == [(1,)]
+
+
+def test_a_database_without_tables_is_our_error(engine: sa.Engine) -> None:
+    bare = TelemetryStore(engine)
+    with pytest.raises(TelemetryStoreError):
+        bare.ingest(batch(requests(1)))
+    for question in (bare.events, bare.devices, bare.metrics):
+        with pytest.raises(TelemetryStoreError):
+            question()

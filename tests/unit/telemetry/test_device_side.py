@@ -1,0 +1,21 @@
+"""What runs on a device stays small: no numpy, no SQLAlchemy, nothing of the controller."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+import telemetry.histogram, telemetry.recorder, telemetry.sensors, telemetry.spool
+heavy = {"numpy", "sqlalchemy", "alembic", "pydantic", "controller", "packager", "agent"}
+heavy |= {"runtime_adapters"}
+print(*sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+def test_the_device_modules_import_nothing_heavy() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stdout.strip() == ""
