@@ -1,0 +1,140 @@
+"""What can go wrong on a device, outside the worker processes.
+
+Rules:
+- A code travels in install reports; `retryable` alone decides whether a step is tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from wire.errors import FleetError
+
+
+class AgentError(FleetError):
+    """Something on this device is at fault."""
+
+    code = "agent"
+
+
+class ConfigError(AgentError):
+    """The agent's configuration cannot be used."""
+
+    code = "agent.config"
+
+
+class IllegalTransitionError(AgentError):
+    """A state met an event that its table does not know: a bug, which stops the agent."""
+
+    code = "agent.transition"
+
+
+class StorageError(AgentError):
+    """The device's storage failed."""
+
+    code = "agent.storage"
+
+
+class StorageFullError(StorageError):
+    """The device's storage is full, or would be."""
+
+    code = "agent.storage.full"
+
+
+class FetchError(AgentError):
+    """A blob did not come, or not whole; what came is kept and the rest is asked for again."""
+
+    code = "agent.fetch"
+    retryable = True
+
+
+class BlobMissingError(AgentError):
+    """The controller has no such blob."""
+
+    code = "agent.fetch.missing"
+
+
+class RefusedError(AgentError):
+    """A desired state is not for this device, is older than what it has, or does not add up."""
+
+    code = "agent.refused"
+
+
+class NoVariantError(AgentError):
+    """No variant of a package can run on this device now."""
+
+    code = "agent.variant"
+
+
+class GoldenError(AgentError):
+    """A variant does not reproduce the reference's outputs on this device."""
+
+    code = "agent.golden"
+
+
+class ConfirmError(AgentError):
+    """A package did not stay healthy after the switch to it."""
+
+    code = "agent.confirm"
+
+
+class AttemptsError(AgentError):
+    """A step was begun too often without coming to its end: a crash loop, or a fault that stays."""
+
+    code = "agent.attempts"
+
+
+class SupersededError(AgentError):
+    """A newer desired state ended an install."""
+
+    code = "agent.superseded"
+
+
+class StoppedError(AgentError):
+    """The agent is being stopped; what was begun goes on after the next start."""
+
+    code = "agent.stopped"
+
+
+class EnrolmentError(AgentError):
+    """The device could not become one of the fleet."""
+
+    code = "agent.enrolment"
+    retryable = True
+
+
+class EnrolmentRefusedError(AgentError):
+    """The controller does not take this device."""
+
+    code = "agent.enrolment.refused"
+
+
+class ControlError(AgentError):
+    """A local request to the agent could not be answered."""
+
+    code = "agent.control"
+
+
+@contextlib.contextmanager
+def storage_faults(what: str) -> Iterator[None]:
+    """Turn what the operating system raises within a `with` block into a storage error.
+
+    Args:
+        what: What is being done, such as `cannot write the agent's state`.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        StorageError: The storage failed.
+        StorageFullError: It is full.
+    """
+    try:
+        yield
+    except OSError as exc:
+        text = f"{what}: {(exc.strerror or str(exc)).lower()}"
+        if exc.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StorageFullError(text, remedy="free some storage on the device") from exc
+        raise StorageError(text) from exc

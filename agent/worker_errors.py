@@ -1,0 +1,67 @@
+"""What can go wrong between the supervisor, its worker processes and their callers.
+
+Rules:
+- A worker that failed in any of these ways, other than being busy, has been ended already.
+"""
+
+from __future__ import annotations
+
+from agent.errors import AgentError
+
+
+class WorkerError(AgentError):
+    """A worker process is at fault, or what it runs."""
+
+    code = "agent.worker"
+
+
+class WorkerLoadError(WorkerError):
+    """A worker could not load its variant."""
+
+    code = "agent.worker.load"
+
+
+class WorkerCrashedError(WorkerError):
+    """A worker ended while it was needed."""
+
+    code = "agent.worker.crashed"
+    retryable = True
+
+
+class WorkerGoneError(WorkerCrashedError):
+    """A worker had ended before it was asked, or before it was this request's turn."""
+
+    code = "agent.worker.gone"
+
+
+class WorkerTimeoutError(WorkerError):
+    """A worker did not answer in time."""
+
+    code = "agent.worker.timeout"
+    retryable = True
+
+
+class WorkerBusyError(WorkerError):
+    """As many requests as may wait for a worker are waiting."""
+
+    code = "agent.worker.busy"
+    retryable = True
+
+
+class NotServingError(AgentError):
+    """No variant serves now."""
+
+    code = "agent.serving"
+    retryable = True
+
+
+class UnknownModelError(AgentError):
+    """A client asks for another model, or another version, than the one that serves."""
+
+    code = "agent.serving.unknown"
+
+
+class EndpointError(AgentError):
+    """The inference endpoint cannot be opened."""
+
+    code = "agent.endpoint"

@@ -1,0 +1,209 @@
+"""The endpoint with real workers behind it: clients see no switch, no crash and no hang."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pytest
+
+from agent.worker_errors import NotServingError, WorkerCrashedError
+from runtime_adapters.protocol import Tensor
+from tests.simulators.packages import package, variant
+from tests.simulators.rig import CLOCK, DIGEST, NAMES, SEEDS, Rig, infer
+from wire.errors import IntegrityError
+from wire.manifest import Variant
+from wire.messages import Event, Point, SumPoint
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    yield rig
+    rig.stop()
+
+
+@dataclass
+class Crowd:
+    """Clients that ask without a pause, each on one connection."""
+
+    rig: Rig
+    expected: Mapping[str, Tensor]
+    answers: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def ask(self) -> None:
+        client = self.rig.client()
+        while not self.stopping.is_set():
+            try:
+                status, name, output = infer(client)
+            except (OSError, http.client.HTTPException) as exc:
+                self.faults.append(repr(exc))
+                break
+            if status != 200:
+                self.faults.append(f"{status} {name}")
+            elif not np.array_equal(output, self.expected[name].ravel()):
+                self.faults.append(f"another variant's answer than that of {name}")
+            self.answers[name] += 1
+        client.close()
+
+    def __enter__(self) -> Self:
+        self._threads = [threading.Thread(target=self.ask) for _ in range(4)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more requests have been answered."""
+        aim = self.answers.total() + more
+        deadline_s = CLOCK.monotonic_s() + 20
+        while self.answers.total() < aim and CLOCK.monotonic_s() < deadline_s:
+            CLOCK.sleep(0.005)
+        assert self.answers.total() >= aim, self.faults
+
+
+def crowd(rig: Rig) -> Crowd:
+    for name in NAMES:
+        package("1.0", [(variant(name), SEEDS[name])]).write_to(rig.directory)
+    return Crowd(rig, {name: rig.expected(name) for name in NAMES})
+
+
+def drained(rig: Rig) -> tuple[tuple[Point, ...], tuple[Event, ...]]:
+    return rig.recorder.drain()
+
+
+def total(points: tuple[Point, ...], metric: str) -> float:
+    return sum(p.value for p in points if isinstance(p, SumPoint) and p.metric == metric)
+
+
+def test_switches_under_load_lose_nothing_and_mix_nothing(rig: Rig) -> None:
+    clients = crowd(rig)
+    rig.use(variant("first"))
+    pids = set()
+    with clients:
+        for turn in range(21):
+            rig.use(variant(NAMES[turn % 3], options={"delay_ms": "2"}))
+            pids.add(rig.pid)
+            clients.wait_for(8)
+    assert clients.faults == []
+    assert set(clients.answers) == set(NAMES)
+    assert len(pids) == 21
+    assert [pid for pid in pids if pid != rig.pid and Path(f"/proc/{pid}").exists()] == []
+    points, _ = drained(rig)
+    assert total(points, "inference_requests_total") == clients.answers.total()
+    assert total(points, "inference_failures_total") == 0
+
+
+def test_crashes_under_load_are_not_seen(rig: Rig) -> None:
+    clients = crowd(rig)
+    rig.use(variant("first", options={"delay_ms": "2"}))
+    with clients:
+        for _ in range(2):
+            clients.wait_for(20)
+            os.kill(rig.pid, signal.SIGKILL)
+            clients.wait_for(20)
+    assert clients.faults == []
+    _, events = drained(rig)
+    assert [event.kind for event in events] == ["worker", "worker"]
+    assert "SIGKILL" in events[0].reason
+    assert events[0].data == {"variant": "first", "release": "digits:1.0"}
+
+
+def test_a_hang_under_load_is_not_seen(rig: Rig) -> None:
+    clients = crowd(rig)
+    rig.use(variant("second"))
+    with clients:
+        clients.wait_for(20)
+        os.kill(rig.pid, signal.SIGSTOP)
+        clients.wait_for(20)
+    assert clients.faults == []
+
+
+def test_a_variant_that_keeps_crashing_is_benched(rig: Rig) -> None:
+    rig.use(variant("first", options={"fail": "crash", "fail_after": "1"}))
+    client = rig.client()
+    assert infer(client)[0] == 503
+    assert infer(client)[0] == 503
+    assert set(rig.serving.benched) == {"first"}
+    assert not rig.serving.is_ready
+    rig.serving.supervise()
+    assert infer(client)[0] == 503
+    rig.use(variant("second"))
+    assert infer(client)[:2] == (200, "second")
+    assert set(rig.serving.benched) == {"first"}
+    client.close()
+    _, events = drained(rig)
+    assert any("benched" in event.reason for event in events)
+
+
+def test_a_worker_that_died_while_idle_is_replaced(rig: Rig) -> None:
+    rig.use(variant("first"))
+    dead = rig.pid
+    os.kill(dead, signal.SIGKILL)
+    deadline_s = CLOCK.monotonic_s() + 10
+    while rig.pid == dead and CLOCK.monotonic_s() < deadline_s:
+        rig.serving.supervise()
+        CLOCK.sleep(0.01)
+    assert rig.pid != dead
+    assert rig.serving.is_ready
+
+
+def test_a_worker_is_not_restarted_from_changed_files(tmp_path: Path) -> None:
+    def verify(digest: str, chosen: Variant) -> None:
+        raise IntegrityError(f"{chosen.name} of {digest} is not what was signed")
+
+    rig = Rig(tmp_path, verify=verify)
+    rig.use(variant("first"))
+    os.kill(rig.pid, signal.SIGKILL)
+    client = rig.client()
+    status, error, _ = infer(client)
+    assert (status, rig.serving.is_ready) == (503, False)
+    assert error
+    client.close()
+    rig.stop()
+
+
+def test_a_prepared_worker_gets_no_requests_until_it_is_activated(rig: Rig) -> None:
+    rig.use(variant("first"))
+    active = rig.pid
+    prepared = rig.serving.prepare(rig.directory, DIGEST, variant("first"))
+    assert rig.pid == active
+    assert not rig.serving.probe(prepared).passed  # it has no golden samples
+    assert not rig.serving.probe_active().passed
+    os.kill(prepared.worker.pid, signal.SIGKILL)
+    while prepared.worker.is_alive:
+        CLOCK.sleep(0.01)
+    with pytest.raises(WorkerCrashedError):
+        rig.serving.activate(prepared)
+    rig.serving.discard(prepared)
+    assert rig.pid == active
+    client = rig.client()
+    assert infer(client)[:2] == (200, "first")
+    client.close()
+
+
+def test_withdrawn_and_stopped(rig: Rig) -> None:
+    rig.use(variant("first"))
+    idle = rig.serving.prepare(rig.directory, DIGEST, variant("first"))
+    rig.serving.withdraw()
+    client = rig.client()
+    assert infer(client)[0] == 503
+    client.close()
+    rig.serving.stop()
+    assert not idle.worker.is_alive
+    with pytest.raises(NotServingError):
+        rig.serving.prepare(rig.directory, DIGEST, variant("first"))

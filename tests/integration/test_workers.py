@@ -1,0 +1,310 @@
+"""Real worker processes: their life, their deaths, and that nothing outlives the supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent.frames import Infer, Reply
+from agent.worker_errors import (
+    WorkerBusyError,
+    WorkerCrashedError,
+    WorkerError,
+    WorkerGoneError,
+    WorkerLoadError,
+    WorkerTimeoutError,
+)
+from agent.workers import ModelIdentity, WorkerLimits, WorkerProcess
+from runtime_adapters.golden import save_golden
+from runtime_adapters.protocol import Limits
+from runtime_adapters.registry import open_session
+from tests.simulators.packages import package, variant
+from wire.clock import SystemClock
+from wire.manifest import Golden, Tolerance, Variant
+from wire.package import asset_uri
+
+CLOCK = SystemClock()
+MODEL = ModelIdentity(name="digits", version="1.0")
+START_S = 20.0
+INPUTS = {"x": np.arange(8, dtype=np.float32).reshape(2, 4)}
+
+Start = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start workers of the null runtime; they are ended after the test."""
+    started: list[WorkerProcess] = []
+
+    def begin(
+        *, limits: WorkerLimits | None = None, timeout_s: float = START_S, **options: str
+    ) -> WorkerProcess:
+        chosen = variant("a", options=options)
+        package("1.0", [(chosen, b'{"seed": 3}')]).write_to(tmp_path)
+        worker = WorkerProcess.start(
+            tmp_path,
+            chosen,
+            model=MODEL,
+            limits=limits or WorkerLimits(),
+            timeout_s=timeout_s,
+        )
+        started.append(worker)
+        return worker
+
+    yield begin
+    for worker in started:
+        worker.stop()
+
+
+def request(rows: int = 1) -> Infer:
+    header = {
+        "inputs": [
+            {
+                "name": "x",
+                "datatype": "FP32",
+                "shape": [rows, 4],
+                "parameters": {"binary_data_size": rows * 16},
+            }
+        ]
+    }
+    content = json.dumps(header).encode()
+    return Infer(header_length=len(content), body=memoryview(content + bytes(rows * 16)))
+
+
+def infer(worker: WorkerProcess, rows: int = 1, *, timeout_s: float = 10.0) -> Reply:
+    return worker.infer(request(rows), timeout_s=timeout_s)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline_s = CLOCK.monotonic_s() + timeout_s
+    while not condition():
+        assert CLOCK.monotonic_s() < deadline_s
+        CLOCK.sleep(0.01)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_a_worker_loads_and_answers(start: Start) -> None:
+    worker = start()
+    assert worker.is_alive
+    assert worker.description["runtime"] == "null"
+    assert worker.load_ms > 0
+    assert worker.rss_bytes() > 1024**2
+    reply = infer(worker)
+    assert reply.status == 200
+    document = json.loads(bytes(reply.body))
+    assert (document["model_name"], document["model_version"]) == ("digits", "1.0")
+    assert worker.compute_s == pytest.approx(reply.compute_ms / 1000)
+    worker.stop()
+    worker.stop()
+    assert is_gone(worker.pid)
+    assert worker.rss_bytes() == 0
+    with pytest.raises(WorkerGoneError):
+        infer(worker)
+
+
+def test_a_request_that_is_malformed_costs_nothing(start: Start) -> None:
+    worker = start()
+    reply = worker.infer(Infer(header_length=None, body=memoryview(b"{")), timeout_s=5)
+    assert reply.status == 400
+    assert worker.is_alive
+
+
+def test_a_runtime_that_fails_is_a_500(start: Start) -> None:
+    worker = start(fail="infer")
+    assert infer(worker).status == 500
+    assert worker.is_alive
+
+
+@pytest.mark.parametrize(
+    ("fail", "error", "text"),
+    [
+        ("load", WorkerLoadError, "told to fail"),
+        ("crash", WorkerCrashedError, "SIGKILL"),
+        ("hang", WorkerTimeoutError, "no answer"),
+    ],
+)
+def test_a_worker_that_does_not_come_up(
+    start: Start, fail: str, error: type[WorkerError], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        start(fail=fail, timeout_s=1.0 if fail == "hang" else START_S)
+
+
+def test_unknown_options_are_said_in_one_line(tmp_path: Path) -> None:
+    chosen = variant("a", options={"nonsense": "1"})
+    package("1.0", [(chosen, b"{}")]).write_to(tmp_path)
+    with pytest.raises(WorkerLoadError) as info:
+        WorkerProcess.start(tmp_path, chosen, model=MODEL, limits=WorkerLimits(), timeout_s=START_S)
+    assert "\n" not in str(info.value)
+
+
+def test_a_worker_that_crashes_on_a_request(start: Start) -> None:
+    worker = start(fail="crash", fail_after="1")
+    with pytest.raises(WorkerCrashedError, match="SIGKILL"):
+        infer(worker)
+    assert not worker.is_alive
+    with pytest.raises(WorkerGoneError):
+        infer(worker)
+
+
+def test_a_worker_that_hangs_is_ended(start: Start) -> None:
+    worker = start(fail="hang", fail_after="1")
+    with pytest.raises(WorkerTimeoutError):
+        infer(worker, timeout_s=0.2)
+    assert is_gone(worker.pid)
+
+
+def test_a_frozen_worker_is_ended(start: Start) -> None:
+    worker = start()
+    os.kill(worker.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerTimeoutError):
+        infer(worker, rows=100_000, timeout_s=0.2)
+    assert is_gone(worker.pid)
+
+
+def test_who_waits_for_a_dead_worker_hears_at_once(start: Start) -> None:
+    worker = start(delay_ms="500")
+    faults: list[type[BaseException]] = []
+
+    def ask() -> None:
+        try:
+            infer(worker)
+        except WorkerError as exc:
+            faults.append(type(exc))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    CLOCK.sleep(0.2)
+    os.kill(worker.pid, signal.SIGKILL)
+    for thread in threads:
+        thread.join(5)
+    assert sorted(fault.__name__ for fault in faults) == [
+        "WorkerCrashedError",
+        "WorkerGoneError",
+        "WorkerGoneError",
+        "WorkerGoneError",
+    ]
+
+
+def test_only_so_many_wait(start: Start) -> None:
+    worker = start(delay_ms="500", limits=WorkerLimits(waiting=1))
+    threads = [threading.Thread(target=infer, args=(worker,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    CLOCK.sleep(0.2)
+    with pytest.raises(WorkerBusyError):
+        infer(worker)
+    for thread in threads:
+        thread.join()
+    assert infer(worker).status == 200
+
+
+def test_stopping_ends_a_request(start: Start) -> None:
+    worker = start(fail="hang", fail_after="1")
+    timer = threading.Timer(0.1, worker.stop, kwargs={"grace_s": 0.1})
+    timer.start()
+    with pytest.raises(WorkerCrashedError):
+        infer(worker)
+    timer.join()
+    assert is_gone(worker.pid)
+
+
+def test_a_request_over_the_memory_limit_costs_nothing(start: Start) -> None:
+    worker = start(limits=WorkerLimits(memory_bytes=32 * 1024**2))
+    assert infer(worker, rows=4_000_000).status == 413
+    assert infer(worker).status == 200
+
+
+def test_a_worker_gets_a_bare_environment(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SECRET", "s3cret")
+    worker = start(limits=WorkerLimits(threads=2))
+    environment = Path(f"/proc/{worker.pid}/environ").read_bytes()
+    assert b"s3cret" not in environment
+    assert b"OMP_NUM_THREADS=2" in environment
+    descriptors = Path(f"/proc/{worker.pid}/fd")
+    assert len(list(descriptors.iterdir())) == 5  # the usual three, the channel, the lifeline
+    assert (descriptors / "0").readlink() == Path("/dev/null")
+
+
+def test_the_signals_of_a_service_manager_are_left_to_the_supervisor(start: Start) -> None:
+    worker = start()
+    os.kill(worker.pid, signal.SIGTERM)
+    os.kill(worker.pid, signal.SIGINT)
+    assert infer(worker).status == 200
+
+
+@pytest.mark.parametrize("wrong", ["0", "1"])
+def test_the_golden_samples_tell_right_from_wrong(tmp_path: Path, wrong: str) -> None:
+    package("1.0", [(variant("a"), b'{"seed": 3}')]).write_to(tmp_path)
+    reference = open_session(tmp_path / "variants/a", variant("a").info, Limits())
+    files = save_golden(INPUTS, reference.infer(INPUTS))
+    uri = asset_uri(files)
+    golden = Golden(asset=uri, samples=2, tolerances={"y": Tolerance(absolute=1e-5, relative=1e-5)})
+    chosen: Variant = variant("a", options={"wrong": wrong}, golden=golden)
+    package("1.0", [(chosen, b'{"seed": 3}')], assets={uri: files}).write_to(tmp_path)
+    worker = WorkerProcess.start(
+        tmp_path, chosen, model=MODEL, limits=WorkerLimits(), timeout_s=START_S
+    )
+    result = worker.probe(timeout_s=10)
+    worker.stop()
+    assert result.passed == (wrong == "0")
+    assert bool(result.detail) == (wrong == "1")
+
+
+def test_a_variant_without_golden_samples_has_not_passed(start: Start) -> None:
+    assert not start().probe(timeout_s=10).passed
+
+
+SUPERVISOR = """
+import sys, threading
+from pathlib import Path
+from agent.workers import ModelIdentity, WorkerLimits, WorkerProcess
+from tests.integration.test_workers import MODEL, request
+from tests.simulators.packages import variant
+
+def start(**options):
+    chosen = variant("a", options=options)
+    return WorkerProcess.start(
+        Path(sys.argv[1]), chosen, model=MODEL, limits=WorkerLimits(), timeout_s=20
+    )
+
+idle, hanging = start(), start(fail="hang", fail_after="1")
+threading.Thread(target=lambda: hanging.infer(request(), timeout_s=60), daemon=True).start()
+print(idle.pid, hanging.pid, flush=True)
+threading.Event().wait()
+"""
+
+
+def test_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:
+    package("1.0", [(variant("a"), b"{}")]).write_to(tmp_path)
+    root = Path(__file__).parents[2]
+    environment: dict[str, Any] = os.environ | {"PYTHONPATH": str(root)}
+    with subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env=environment,
+    ) as supervisor:
+        assert supervisor.stdout is not None
+        pids = [int(word) for word in supervisor.stdout.readline().split()]
+        assert len(pids) == 2
+        CLOCK.sleep(0.1)
+        assert not any(is_gone(pid) for pid in pids)
+        supervisor.kill()
+        wait_until(lambda: all(is_gone(pid) for pid in pids), timeout_s=2.0)
