@@ -1,0 +1,41 @@
+"""The agent's log: one JSON object per line on stderr, for the journal.
+
+Rules:
+- A line says what was done (`action`) and with what; no secret is ever a field.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import TextIO
+
+from wire.clock import Clock
+
+
+class Log:
+    """Writes what the agent does.
+
+    Args:
+        clock: For the time of each line.
+        stream: Where to.
+    """
+
+    def __init__(self, clock: Clock, stream: TextIO | None = None) -> None:
+        self._clock = clock
+        self._stream = stream or sys.stderr
+        self._lock = threading.Lock()
+
+    def write(self, action: str, **fields: object) -> None:
+        """Write one line.
+
+        Args:
+            action: What was done.
+            **fields: With what; anything that JSON does not know is written as text.
+        """
+        line = json.dumps(
+            {"at_s": round(self._clock.now_s(), 3), "action": action} | fields, default=str
+        )
+        with self._lock:
+            print(line, file=self._stream, flush=True)

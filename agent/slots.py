@@ -1,0 +1,162 @@
+"""Where packages are, and which of them serves.
+
+```
+packages/<digest>/     whole packages, verified when they were put here
+incoming/<digest>/     what is being fetched
+parts/<sha256>         files that have begun to come
+current                a link to packages/<digest>: what serves after a restart
+```
+
+Rules:
+- `current` changes by one rename and is durable before anybody acts on it.
+- A directory comes under `packages` by one rename, after all its files are verified and durable.
+- What `current` names, and the package before it, are never collected.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from agent.errors import storage_faults
+from agent.store import make_private_directory, sync_directory
+from wire.package import is_digest
+
+CURRENT = "current"
+
+
+class Slots:
+    """The packages of this device.
+
+    Args:
+        root: Directory of the agent's state.
+
+    Raises:
+        StorageError: The directories cannot be made.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._packages = root / "packages"
+        self._incoming = root / "incoming"
+        self.parts = root / "parts"
+        for directory in (self._packages, self._incoming, self.parts):
+            make_private_directory(directory)
+
+    def directory(self, digest: str) -> Path:
+        """Return where a package is, or is being fetched to when it is not whole yet."""
+        whole = self._packages / _checked(digest)
+        return whole if whole.is_dir() else self._incoming / digest
+
+    def has(self, digest: str) -> bool:
+        """Tell whether a package is whole."""
+        return (self._packages / _checked(digest)).is_dir()
+
+    def whole(self) -> tuple[str, ...]:
+        """Return the digests of all whole packages."""
+        return tuple(sorted(p.name for p in self._packages.iterdir() if is_digest(p.name)))
+
+    def current(self) -> str | None:
+        """Return the digest of the package that serves after a restart."""
+        try:
+            digest = (self._root / CURRENT).readlink().name
+        except OSError:
+            return None
+        return digest if is_digest(digest) and self.has(digest) else None
+
+    def stage(self, digest: str) -> None:
+        """Move a fetched and verified package to the whole ones; again is no fault.
+
+        Args:
+            digest: Of the package.
+
+        Raises:
+            StorageError: The device refused.
+        """
+        with storage_faults("cannot stage the package"):
+            for directory, _, _ in os.walk(self.directory(digest)):
+                sync_directory(Path(directory))
+            if not self.has(digest):
+                (self._incoming / digest).rename(self._packages / digest)
+            sync_directory(self._packages)
+            sync_directory(self._incoming)
+
+    def switch(self, digest: str) -> None:
+        """Make a package the one that serves after a restart.
+
+        Args:
+            digest: Of a whole package.
+
+        Raises:
+            StorageError: The device refused; `current` is as it was.
+        """
+        temporary = self._root / f".{CURRENT}.new"
+        with storage_faults("cannot switch to the package"):
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(f"packages/{_checked(digest)}")
+            temporary.replace(self._root / CURRENT)
+            sync_directory(self._root)
+
+    def clear(self) -> None:
+        """Let no package serve after a restart.
+
+        Raises:
+            StorageError: The device refused.
+        """
+        with storage_faults("cannot clear the current package"):
+            (self._root / CURRENT).unlink(missing_ok=True)
+            sync_directory(self._root)
+
+    def collect(self, keep: Collection[str | None]) -> None:
+        """Remove all packages, whole or not, but the current one and those named.
+
+        Args:
+            keep: Digests to keep beside the current one.
+
+        Raises:
+            StorageError: A package cannot be removed.
+        """
+        kept = {*keep, self.current()}
+        with storage_faults("cannot remove an old package"):
+            for package in [p for p in self._packages.iterdir() if p.name not in kept]:
+                # Half a package must not lie among the whole ones, even if this ends half way.
+                leaving = self._incoming / f"{package.name}.leaving"
+                shutil.rmtree(leaving, ignore_errors=True)
+                package.rename(leaving)
+            for leftover in [p for p in self._incoming.iterdir() if p.name not in kept]:
+                shutil.rmtree(leftover)
+            for part in self.parts.iterdir():
+                part.unlink()
+
+    def free_bytes(self) -> int:
+        """Return the storage that this user may still fill, in bytes.
+
+        Raises:
+            StorageError: The device does not say.
+        """
+        with storage_faults("cannot ask for free storage"):
+            figures = os.statvfs(self._root)
+        return figures.f_bavail * figures.f_frsize
+
+    def used_bytes(self, keep: Collection[str | None]) -> int:
+        """Return the size of the whole packages that are named, in bytes."""
+        return sum(
+            file.stat().st_size
+            for digest in self.whole()
+            if digest in keep
+            for file in (self._packages / digest).rglob("*")
+            if file.is_file()
+        )
+
+
+def _checked(digest: str) -> str:
+    """Return the digest; a caller that was not given one must not reach the file system.
+
+    Raises:
+        ValueError: It is not a digest: a bug.
+    """
+    if not is_digest(digest):
+        raise ValueError(f"not a digest: {digest!r}")
+    return digest

@@ -1,0 +1,177 @@
+"""How far one blob is: which chunks are here, asked for, missing; and whether they are right.
+
+Rules:
+- A chunk is kept only if it was asked for and is what was signed.
+- What lies in a partial file is believed as far as its chunks' digests say, so no second file has
+  to keep count and none can be wrong.
+- The road and the time are the caller's; only the partial file is touched here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.errors import BlobMissingError, FetchError
+from wire.codec import sha256_hex
+from wire.errors import IntegrityError
+from wire.messages import Chunk
+from wire.package import CHUNK_BYTES, FileEntry
+
+MAX_BAD_CHUNKS = 8
+LocalChunks = Callable[[str], bytes | None]
+"""A chunk by its digest, if this device has it elsewhere; checked by whoever takes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """What is to be fetched."""
+
+    sha256: str
+    size_bytes: int
+    chunk_bytes: int = CHUNK_BYTES
+    chunks: tuple[str, ...] | None = None
+    """Digest of each chunk, or None when only the whole can be checked."""
+
+    @classmethod
+    def of_file(cls, entry: FileEntry, chunk_bytes: int) -> Blob:
+        """Return the blob that is a file of a package."""
+        return cls(
+            sha256=entry.sha256,
+            size_bytes=entry.size_bytes,
+            chunk_bytes=chunk_bytes,
+            chunks=entry.chunks,
+        )
+
+    @property
+    def count(self) -> int:
+        """The number of chunks."""
+        return -(-self.size_bytes // self.chunk_bytes)
+
+    def length(self, index: int) -> int:
+        """Return the size of a chunk in bytes."""
+        return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
+
+    def is_right(self, index: int, data: bytes) -> bool:
+        """Tell whether bytes may be that chunk."""
+        if len(data) != self.length(index):
+            return False
+        return self.chunks is None or sha256_hex(data) == self.chunks[index]
+
+
+class Transfer:
+    """One blob on its way.
+
+    Args:
+        blob: What is to come.
+        descriptor: Of the partial file, open for reading and writing.
+    """
+
+    def __init__(self, blob: Blob, descriptor: int) -> None:
+        self.blob = blob
+        self._descriptor = descriptor
+        self._missing: deque[int] = deque()
+        self._asked: dict[int, float] = {}
+        self._bad = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every chunk is here."""
+        return not self._missing and not self._asked
+
+    def recall(self, local: LocalChunks, check: Callable[[], None]) -> None:
+        """Find what is here already, in the partial file or in another package.
+
+        Args:
+            local: Where else to look.
+            check: Called before each chunk; raises to end the transfer.
+        """
+        for index in range(self.blob.count):
+            check()
+            if not self._recall_one(index, local):
+                self._missing.append(index)
+
+    def _recall_one(self, index: int, local: LocalChunks) -> bool:
+        blob = self.blob
+        if blob.chunks is None:
+            return False
+        here = os.pread(self._descriptor, blob.length(index), index * blob.chunk_bytes)
+        if blob.is_right(index, here):
+            return True
+        known = local(blob.chunks[index])
+        if known is None or not blob.is_right(index, known):
+            return False
+        _write_all(self._descriptor, known, index * blob.chunk_bytes)
+        return True
+
+    def to_ask(self, now_s: float, window: int, retry_s: float) -> tuple[int, ...]:
+        """Choose what to ask for now: what is overdue, then what has not been asked for."""
+        overdue = [index for index, asked_s in self._asked.items() if now_s - asked_s >= retry_s]
+        free = window - len(self._asked)
+        # Half a window at a time: one request for several chunks, and the road never runs dry.
+        fresh = (
+            [self._missing.popleft() for _ in range(min(free, len(self._missing)))]
+            if free >= window // 2
+            else []
+        )
+        for index in (*overdue, *fresh):
+            self._asked[index] = now_s
+        return (*overdue, *fresh)
+
+    def take(self, chunk: Chunk) -> bool:
+        """Keep a chunk if it is asked for and right; tell whether it was.
+
+        Raises:
+            BlobMissingError: The controller has no such blob.
+            IntegrityError: Too many chunks were wrong.
+        """
+        if chunk.missing:
+            raise BlobMissingError(
+                f"the controller has no blob {self.blob.sha256}",
+                remedy="publish the release again",
+            )
+        if chunk.index not in self._asked:
+            return False
+        if not self.blob.is_right(chunk.index, chunk.data):
+            self._bad += 1
+            if self._bad >= MAX_BAD_CHUNKS:
+                raise IntegrityError(f"{self._bad} chunks of {self.blob.sha256} were wrong")
+            return False
+        _write_all(self._descriptor, chunk.data, chunk.index * self.blob.chunk_bytes)
+        del self._asked[chunk.index]
+        return True
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view = view[written:]
+        offset += written
+
+
+def check_whole(blob: Blob, descriptor: int, part: Path) -> None:
+    """Check that all chunks together are the blob; remove the partial file when they are not.
+
+    Args:
+        blob: What should have come.
+        descriptor: Of the partial file.
+        part: Its path.
+
+    Raises:
+        FetchError: Something else came, and nobody knows which chunk of it was wrong.
+        IntegrityError: Right chunks make up a wrong file: what was signed contradicts itself.
+    """
+    digest = hashlib.sha256()
+    for index in range(blob.count):
+        digest.update(os.pread(descriptor, blob.length(index), index * blob.chunk_bytes))
+    if digest.hexdigest() == blob.sha256:
+        return
+    part.unlink(missing_ok=True)
+    if blob.chunks is None:
+        raise FetchError(f"what came for {blob.sha256} is something else")
+    raise IntegrityError(f"the chunks of {blob.sha256} do not make up the file that was signed")

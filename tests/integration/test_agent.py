@@ -1,0 +1,464 @@
+"""The agent as a process, against a real broker: the test plays the controller."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import psutil
+import pytest
+
+from agent.config import AgentConfig, load_config
+from agent.control import SOCKET_FILE, ask
+from runtime_adapters.golden import save_golden
+from runtime_adapters.protocol import Limits
+from runtime_adapters.registry import open_session
+from tests.simulators.broker import RunningBroker, running_broker
+from tests.simulators.chunk_server import ChunkServer
+from tests.simulators.packages import (
+    PROFILE,
+    STRANGER_KEY,
+    TRUST,
+    SignedPackage,
+    desired,
+    package,
+    variant,
+)
+from wire.clock import SystemClock
+from wire.codec import to_json
+from wire.manifest import Golden, Tolerance
+from wire.messages import (
+    EnrolReply,
+    EnrolRequest,
+    Event,
+    Hello,
+    InstallReport,
+    M,
+    PolicySpec,
+    Presence,
+    TelemetryAck,
+    TelemetryBatch,
+    decode_message,
+)
+from wire.mqtt import MqttTransport
+from wire.package import CHUNK_BYTES, asset_uri
+from wire.topics import ALL_UP, ENROL_REQUESTS, down, enrol_reply, parse_up
+from wire.transport import Received
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+
+DEVICE = "dev-1"
+TOKEN = "token-of-this-test"
+CLOCK = SystemClock()
+PATIENCE_S = 20.0
+STEP_S = 0.02
+POLICY = PolicySpec(dwell_s=0.2)
+MAX_RSS_BYTES = 40 * 1024 * 1024
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+T = TypeVar("T")
+
+
+def until(question: Callable[[], T | None], what: str) -> T:
+    """Ask until there is an answer."""
+    end_s = CLOCK.monotonic_s() + PATIENCE_S
+    while CLOCK.monotonic_s() < end_s:
+        if answer := question():
+            return answer
+        CLOCK.sleep(STEP_S)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+class Controller:
+    """The other side of the broker, as far as a device sees it."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self.transport = MqttTransport(broker.address, client_id="controller")
+        self.chunks = ChunkServer(self.transport)
+        self.heard: list[Received] = []
+        self.enrolments: list[EnrolRequest] = []
+        self.events: list[Event] = []
+        self._queue: queue.Queue[Received] = queue.Queue()
+        self.transport.subscribe(ALL_UP)
+        self.transport.subscribe(ENROL_REQUESTS)
+        self.transport.start(self._hear, lambda _c: None)
+
+    def _hear(self, received: Received) -> None:
+        if received.topic.endswith("/request"):
+            request = decode_message(received.payload, EnrolRequest)
+            self.enrolments.append(request)
+            reply = EnrolReply(device=request.device, accepted=request.token == TOKEN)
+            self.transport.publish(enrol_reply(request.device), to_json(reply))
+            return
+        kind = parse_up(received.topic).kind
+        if kind == "chunk_request":
+            self.chunks.hear(received)
+        elif kind == "telemetry":
+            batch = decode_message(received.payload, TelemetryBatch, packed=True)
+            self.events += batch.events
+            ack = TelemetryAck(boot_id=batch.boot_id, sequences=(batch.sequence,))
+            self.transport.publish(down(DEVICE, "telemetry_ack"), to_json(ack))
+        self.heard.append(received)
+
+    def all(self, kind: str, message: type[M]) -> list[M]:
+        return [
+            decode_message(r.payload, message)
+            for r in list(self.heard)
+            if parse_up(r.topic).kind == kind
+        ]
+
+    def desire(self, revision: int, wanted: SignedPackage | None, **how: Any) -> None:
+        if wanted is not None:
+            self.chunks.add(*wanted.blobs)
+        _, envelope = desired(revision, wanted, policy=POLICY, **how)
+        assert self.transport.publish(down(DEVICE, "desired"), envelope)
+
+    def outcome(self, revision: int) -> InstallReport:
+        def find() -> InstallReport | None:
+            reports = self.all("report", InstallReport)
+            done = [r for r in reports if r.revision == revision and r.outcome != "running"]
+            return done[-1] if done else None
+
+        return until(find, f"the outcome of revision {revision}")
+
+    def event(self, kind: str, fits: Callable[[Event], bool] = lambda _e: True) -> Event:
+        return until(
+            lambda: next((e for e in self.events if e.kind == kind and fits(e)), None),
+            f"an event {kind}",
+        )
+
+
+class Device:
+    """An agent process with its files and a board whose sensors are files."""
+
+    def __init__(self, directory: Path, broker: RunningBroker) -> None:
+        self.directory = directory
+        self.sysfs, self.procfs = directory / "sys", directory / "proc"
+        self.set_temperature_c(40)
+        self.procfs.mkdir()
+        (self.procfs / "meminfo").write_text("MemTotal: 4000000 kB\nMemAvailable: 3000000 kB\n")
+        (self.procfs / "loadavg").write_text("0.10 0.10 0.10 1/100 1000\n")
+        (directory / "trust.json").write_bytes(TRUST.to_bytes())
+        (directory / "token").write_text(f"{TOKEN}\n")
+        (directory / "profile.toml").write_text(
+            f'name = "{PROFILE.name}"\narchitecture = "x86_64"\nruntimes = ["null"]\n'
+            f"memory_bytes = {PROFILE.memory_bytes}\nstorage_bytes = {PROFILE.storage_bytes}\n"
+        )
+        self.config_path = directory / "agent.toml"
+        self.config_path.write_text(
+            f'device = "{DEVICE}"\nstate_dir = "state"\nprofile = "profile.toml"\n'
+            'trust = "trust.json"\ntoken_file = "token"\nsysfs_root = "sys"\nprocfs_root = "proc"\n'
+            "sense_interval_s = 0.1\ntelemetry_interval_s = 0.2\nconfirm_s = 0.5\n"
+            f'[broker]\nhost = "127.0.0.1"\nport = {broker.port}\n[endpoint]\nport = 0\n'
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def config(self) -> AgentConfig:
+        return load_config(self.config_path)
+
+    def set_temperature_c(self, temperature_c: float) -> None:
+        zone = self.sysfs / "class/thermal/thermal_zone0"
+        zone.mkdir(parents=True, exist_ok=True)
+        (zone / "type").write_text("cpu-thermal\n")
+        (zone / "temp").write_text(f"{int(temperature_c * 1000)}\n")
+
+    def start(self) -> None:
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "agent", "run", "--config", str(self.config_path)],
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+            )
+
+    def end(self, how: signal.Signals) -> int:
+        process, self.process = self.process, None
+        assert process is not None
+        process.send_signal(how)
+        return process.wait(10)
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        lines = (self.directory / "log").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def ask(self, command: str, **arguments: Any) -> Any:
+        return ask(self.config.state_dir / SOCKET_FILE, command, arguments)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "agent", *arguments, "--config", str(self.config_path)],
+            capture_output=True, text=True, timeout=20, check=False,
+        )  # fmt: skip
+
+    def infer(self) -> tuple[dict[str, str], np.ndarray[Any, Any]]:
+        """Ask for an inference; return the response's parameters and the output."""
+        host, _, port = self.ask("status")["endpoint"].rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        tensor = {"name": "x", "datatype": "FP32", "shape": [3, 4], "data": X.ravel().tolist()}
+        connection.request("POST", "/v2/models/digits/infer", json.dumps({"inputs": [tensor]}))
+        response = connection.getresponse()
+        body = json.loads(response.read())
+        connection.close()
+        assert response.status == 200, body
+        output = body["outputs"][0]
+        return body["parameters"], np.array(output["data"]).reshape(output["shape"])
+
+
+@pytest.fixture
+def anonymous_broker() -> Iterator[RunningBroker]:
+    """Run a broker."""
+    with running_broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def controller(anonymous_broker: RunningBroker) -> Iterator[Controller]:
+    """Connect a controller."""
+    controller = Controller(anonymous_broker)
+    yield controller
+    controller.transport.close()
+
+
+@pytest.fixture
+def device(tmp_path: Path, anonymous_broker: RunningBroker) -> Iterator[Device]:
+    """Make a device that is not started."""
+    device = Device(tmp_path, anonymous_broker)
+    yield device
+    if device.process is not None:
+        device.end(signal.SIGKILL)
+
+
+def null_package(version: str, *, wrong: bool = False) -> SignedPackage:
+    """Make a package of two null variants with golden samples from the null runtime itself."""
+    models = {"best": b'{"seed": 1}', "small": b'{"seed": 2}'}
+    pairs, assets = [], {}
+    for name, content in models.items():
+        accuracy, latency_ms = (0.99, 40.0) if name == "best" else (0.90, 5.0)
+        outputs = reference(variant(name), content)
+        files = save_golden({"x": X}, outputs)
+        asset = asset_uri(files)
+        assets[asset] = files
+        golden = Golden(
+            asset=asset,
+            samples=3,
+            tolerances={"y": Tolerance(absolute=1e-5, relative=1e-4)},
+        )
+        made = variant(
+            name,
+            accuracy=accuracy,
+            latency_ms=latency_ms,
+            golden=golden,
+            options={"wrong": "1"} if wrong and name == "best" else None,
+        )
+        pairs.append((made, content))
+    return package(version, pairs, assets=assets, chunk_bytes=CHUNK_BYTES)
+
+
+def reference(made: Any, content: bytes) -> dict[str, np.ndarray[Any, Any]]:
+    """Return what a null model answers to X."""
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "model.json").write_bytes(content)
+        session = open_session(Path(directory), made.info, Limits())
+        return session.infer({"x": X})
+
+
+FIRST = null_package("1.0.0")
+
+
+def children(pid: int) -> list[int]:
+    return [child.pid for child in psutil.Process(pid).children()]
+
+
+@pytest.fixture
+def serving(device: Device, controller: Controller) -> Device:
+    """Return a device that is enrolled and serves the first package."""
+    device.start()
+    until(lambda: controller.all("hello", Hello), "a hello")
+    controller.desire(1, FIRST)
+    assert controller.outcome(1).outcome == "succeeded"
+    return device
+
+
+def test_it_enrols_and_says_hello(device: Device, controller: Controller) -> None:
+    device.start()
+    hello = until(lambda: controller.all("hello", Hello), "a hello")[0]
+    assert (hello.revision, hello.release, hello.profile.name) == (0, None, "bench")
+    request = controller.enrolments[0]
+    assert (request.device, request.token) == (DEVICE, TOKEN)
+    assert controller.all("presence", Presence)[-1].online
+    log = (device.directory / "log").read_text()
+    assert request.password not in log
+    assert TOKEN not in log
+
+
+def test_it_installs_a_package_and_answers(serving: Device, controller: Controller) -> None:
+    outcome = controller.outcome(1)
+    assert (outcome.active, outcome.variant) == (FIRST.digest, "best")
+    parameters, answer = serving.infer()
+    assert (parameters["variant"], parameters["device"]) == ("best", DEVICE)
+    expected = reference(variant("best"), b'{"seed": 1}')["y"]
+    assert np.allclose(answer, expected, rtol=1e-5)
+    controller.event("install", lambda e: e.data["outcome"] == "succeeded")
+
+
+def test_heat_changes_the_variant_and_back(serving: Device, controller: Controller) -> None:
+    serving.set_temperature_c(84)
+    hot = controller.event("switch", lambda e: e.data["to"] == "small")
+    assert hot.data["from"] == "best"
+    assert hot.data["inputs"]["headroom"] > 0.85
+    assert "slower" in hot.data["verdicts"]["best"]
+    assert serving.infer()[0]["variant"] == "small"
+    # A lost sensor is not cool.
+    (serving.sysfs / "class/thermal/thermal_zone0/temp").unlink()
+    CLOCK.sleep(0.5)
+    assert serving.infer()[0]["variant"] == "small"
+    serving.set_temperature_c(50)
+    until(lambda: serving.infer()[0]["variant"] == "best", "the best variant")
+    # The device itself knows why.
+    why = serving.command("why", "--since", "1h")
+    assert why.returncode == 0, why.stderr
+    assert "switch best -> small: hot: the cheapest variant" in why.stdout
+    kinds = {event["kind"] for event in serving.ask("why", within_s=3600)}
+    assert {"start", "install", "switch"} <= kinds
+
+
+def test_a_pin_holds_the_variant(serving: Device) -> None:
+    assert serving.command("pin", "small").stdout == "pinned to small\n"
+    until(lambda: serving.infer()[0]["variant"] == "small", "the pinned variant")
+    wrong = serving.command("pin", "huge")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == "fleet: there is no variant 'huge'; choose one of best, small\n"
+    assert "pinned" in serving.command("variants").stdout
+    assert serving.command("pin", "--clear").returncode == 0
+    until(lambda: serving.infer()[0]["variant"] == "best", "the best variant")
+
+
+def test_a_bad_package_fails_and_the_old_one_never_stops_answering(
+    serving: Device, controller: Controller
+) -> None:
+    answers: list[str] = []
+    done = threading.Event()
+
+    def ask_on() -> None:
+        while not done.is_set():
+            answers.append(serving.infer()[0]["release"])
+
+    asking = threading.Thread(target=ask_on)
+    asking.start()
+    try:
+        controller.desire(2, null_package("2.0.0", wrong=True))
+        outcome = controller.outcome(2)
+    finally:
+        done.set()
+        asking.join()
+    assert (outcome.outcome, outcome.phase) == ("failed", "probing")
+    assert (outcome.error_code, outcome.active) == ("agent.golden", FIRST.digest)
+    assert set(answers) == {"digits:1.0.0"}
+    controller.desire(3, FIRST)
+    assert controller.outcome(3).outcome == "succeeded"
+
+
+def test_a_good_package_takes_over_without_a_failed_request(
+    serving: Device, controller: Controller
+) -> None:
+    second = null_package("2.0.0")
+    controller.desire(2, second)
+    seen = set()
+
+    def taken_over() -> bool:
+        seen.add(serving.infer()[0]["release"])
+        return "digits:2.0.0" in seen
+
+    until(taken_over, "the second package")
+    assert controller.outcome(2).active == second.digest
+    assert seen <= {"digits:1.0.0", "digits:2.0.0"}
+
+
+def test_forged_and_old_desired_states_are_refused_and_that_is_told(
+    serving: Device, controller: Controller
+) -> None:
+    controller.desire(2, FIRST)
+    assert controller.outcome(2).outcome == "succeeded"
+    controller.desire(9, null_package("9.0.0"), key=STRANGER_KEY)
+    controller.event("refused", lambda e: e.data.get("code") == "wire.signature")
+    controller.desire(1, FIRST)
+    controller.event("refused", lambda e: e.data.get("code") == "agent.refused")
+    assert serving.ask("status")["revision"] == 2
+
+
+def test_a_killed_agent_serves_again_before_anybody_says_anything(
+    serving: Device, controller: Controller
+) -> None:
+    workers = children(serving.process.pid) if serving.process else []
+    assert workers
+    serving.end(signal.SIGKILL)
+    until(lambda: not any(psutil.pid_exists(pid) for pid in workers), "the end of all workers")
+    until(
+        lambda: [p for p in controller.all("presence", Presence) if not p.online], "the last will"
+    )
+    controller.heard.clear()
+    serving.start()
+    hello = until(lambda: controller.all("hello", Hello), "a second hello")[0]
+    assert (hello.release, hello.variant, hello.revision) == (FIRST.digest, "best", 1)
+    assert serving.infer()[0]["release"] == "digits:1.0.0"
+    assert len(controller.enrolments) == 1
+
+
+def test_an_install_that_was_killed_goes_on(serving: Device, controller: Controller) -> None:
+    second = null_package("2.0.0")
+    controller.chunks.tamper = lambda _chunk: None
+    controller.desire(2, second)
+    until(lambda: serving.ask("status")["phase"] == "preflight", "an install that waits")
+    serving.end(signal.SIGKILL)
+    controller.chunks.tamper = lambda chunk: chunk
+    serving.start()
+    assert controller.outcome(2).active == second.digest
+
+
+def test_a_stop_ends_everything_within_five_seconds(serving: Device) -> None:
+    workers = children(serving.process.pid) if serving.process else []
+    began_s = CLOCK.monotonic_s()
+    assert serving.end(signal.SIGTERM) == 0
+    assert CLOCK.monotonic_s() - began_s < 5
+    assert not any(psutil.pid_exists(pid) for pid in workers)
+    assert serving.log[-1]["action"] == "stopped"
+
+
+def test_a_restart_without_a_broker_serves(
+    serving: Device, controller: Controller, anonymous_broker: RunningBroker
+) -> None:
+    device = serving
+    device.end(signal.SIGTERM)
+    anonymous_broker.kill()
+    device.start()
+    until(lambda: [e for e in device.log if e["action"] == "ready"][1:], "being ready")
+    assert device.infer()[0]["release"] == "digits:1.0.0"
+    status = device.command("status", "--json")
+    assert status.returncode == 0, status.stderr
+    assert json.loads(status.stdout)["connected"] is False
+    anonymous_broker.start()
+    controller.heard.clear()
+    until(lambda: controller.all("hello", Hello), "a hello after the broker came back")
+
+
+def test_a_second_agent_on_the_same_state_is_refused(serving: Device) -> None:
+    second = serving.command("run")
+    assert second.returncode == 2
+    assert second.stderr.startswith("fleet: another agent uses this state directory; ")
+
+
+def test_the_supervisor_is_small(serving: Device) -> None:
+    assert serving.process is not None
+    assert psutil.Process(serving.process.pid).memory_info().rss <= MAX_RSS_BYTES
+    maps = Path(f"/proc/{serving.process.pid}/maps").read_text()
+    assert not any(name in maps for name in ("numpy", "onnxruntime", "openvino"))

@@ -1,0 +1,226 @@
+"""A device whose storage is real and whose power can be cut.
+
+Everything of an install is as in production but the processes, the network and the time.
+
+```
+device = SimulatedDevice(tmp_path)
+device.boot()
+device.install(1, package)        # as if the controller had published it
+device.hook = ...                 # raises PowerCut somewhere
+```
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agent.adaptation import Adaptation
+from agent.fetch import Fetcher
+from agent.installer import Installer, InstallSettings
+from agent.interrupts import Interrupts
+from agent.machine import Machine, Progress
+from agent.slots import Slots
+from agent.states import State
+from agent.store import AgentState, FileStateStore
+from tests.simulators.chunk_server import ChunkServer
+from tests.simulators.clock import FakeClock
+from tests.simulators.packages import PROFILE, TRUST, SignedPackage, desired
+from tests.simulators.serving import FakeServing, FakeWorker
+from tests.simulators.transport import MemoryHub
+from wire.errors import FleetError
+from wire.health import HealthSnapshot
+from wire.messages import Chunk, InstallReport, decode_message
+from wire.profile import DeviceProfile
+from wire.topics import all_down, up
+from wire.transport import Received
+
+DEVICE = "dev-1"
+
+
+class PowerCut(BaseException):
+    """The device is off from here on."""
+
+
+Hook = Callable[[str, State], None]
+
+
+def nothing(_where: str, _state: State) -> None:
+    """Let everything happen."""
+
+
+class HookedStore:
+    """A store that may lose power before or after it saves."""
+
+    def __init__(self, inner: FileStateStore, hook: Callable[[str, AgentState], None]) -> None:
+        self._inner = inner
+        self._hook = hook
+
+    @property
+    def state(self) -> AgentState:
+        return self._inner.state
+
+    def update(self, **changes: Any) -> AgentState:
+        wanted = msgspec.structs.replace(self._inner.state, **changes)
+        self._hook("save", wanted)
+        saved = self._inner.update(**changes)
+        self._hook("saved", saved)
+        return saved
+
+
+class HookedEffects:
+    """Effects that may fail before or after they are done."""
+
+    def __init__(self, inner: Installer, hook: Hook) -> None:
+        self._inner = inner
+        self._hook = hook
+
+    def perform(self, state: State, progress: Progress) -> None:
+        self._hook("effect", state)
+        self._inner.perform(state, progress)
+        self._hook("effected", state)
+
+    def serving(self) -> tuple[str | None, str | None]:
+        return self._inner.serving()
+
+    def current(self) -> str | None:
+        return self._inner.current()
+
+
+@dataclass
+class Heard:
+    """What the controller hears, and whether there is a road to it."""
+
+    reports: list[InstallReport]
+    events: list[tuple[str, str, Mapping[str, object]]]
+    road: Iterator[bool] = field(default_factory=lambda: itertools.cycle([True]))
+    """Whether there is a connection, each time that somebody asks."""
+
+    on_tell: Callable[[InstallReport], None] = lambda _report: None
+
+    def tell(self, report: InstallReport) -> None:
+        self.reports.append(report)
+        self.on_tell(report)
+
+    def is_connected(self) -> bool:
+        return next(self.road)
+
+    def event(self, kind: str, reason: str, data: Mapping[str, object]) -> None:
+        self.events.append((kind, reason, data))
+
+    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
+        """Take a figure."""
+
+    @property
+    def outcomes(self) -> list[InstallReport]:
+        return [report for report in self.reports if report.outcome != "running"]
+
+
+class SimulatedDevice:
+    """A device that can be booted again and again from the same storage."""
+
+    def __init__(
+        self, root: Path, *, confirm_s: float = 2.0, profile: DeviceProfile = PROFILE
+    ) -> None:
+        self.root = root
+        self.clock = FakeClock()
+        self.hub = MemoryHub()
+        self.heard = Heard([], [])
+        self.confirm_s = confirm_s
+        self.profile = profile
+        self.hook: Hook = nothing
+        """Called with where it is (`save`, `saved`, `effect`, `effected`, or a call of the
+        serving or `publish`) and the state."""
+
+        self.served: list[bytes] = []
+        self.bad_golden: set[str] = set()
+        self.bad_load: set[str] = set()
+        self.server = ChunkServer(self.hub.on("none", lambda _r: None))
+        self.hub.on(up(DEVICE, "chunk_request"), self.server.hear)
+        self.boots = 0
+
+    def boot(self) -> None:
+        """Start the agent's parts from what is on the storage, and serve what served."""
+        self.boots += 1
+        self.interrupts = Interrupts(self.clock)
+        files = FileStateStore(self.root / "state.json")
+        self.store = HookedStore(files, lambda where, record: self.hook(where, record.state))
+        self.recovered = files.recovered
+        self.slots = Slots(self.root)
+        self.serving = FakeServing(
+            hook=lambda call: self.hook(call, self.store.state.state),
+            served=self.served,
+            bad_golden=self.bad_golden,
+            bad_load=self.bad_load,
+        )
+        transport = self.hub.connect()
+        transport.subscribe(all_down(DEVICE))
+
+        def publish(topic: str, payload: bytes, expiry_s: int | None) -> bool:
+            self.hook("publish", self.store.state.state)
+            return transport.publish(topic, payload, expiry_s=expiry_s)
+
+        self.transport = transport
+        self.fetcher = Fetcher(DEVICE, publish, self.clock, retry_s=0.05)
+        self.adaptation: Adaptation[FakeWorker] = Adaptation(
+            self.serving, self.profile, self.heard, self.clock
+        )
+        self.adaptation.note(HealthSnapshot(at_s=0, headroom=0.1, memory_available_bytes=2**30))
+        self.installer = Installer(
+            InstallSettings(profile=self.profile, trust=TRUST, confirm_s=self.confirm_s),
+            store=self.store,
+            slots=self.slots,
+            fetcher=self.fetcher,
+            adaptation=self.adaptation,
+            interrupts=self.interrupts,
+        )
+        self.machine = Machine(
+            DEVICE,
+            self.store,
+            HookedEffects(self.installer, self.hook_effect),
+            self.heard,
+            interrupts=self.interrupts,
+            clock=self.clock,
+            rng=random.Random(1),
+        )
+        transport.start(self._deliver, lambda _connection: None)
+        try:
+            self.installer.restore()
+        except FleetError as exc:
+            self.heard.event("worker", exc.message, {})
+
+    def hook_effect(self, where: str, state: State) -> None:
+        self.hook(where, state)
+
+    def install(self, revision: int, package: SignedPackage | None) -> None:
+        """Offer a package and go on until idle."""
+        if package is not None:
+            self.server.add(*package.blobs)
+        self.machine.accept(*desired(revision, package, device=DEVICE))
+        self.machine.run()
+
+    def lose_power(self) -> None:
+        """Forget everything that is not on the storage."""
+        self.transport.close()
+
+    def reboot(self, times: int = 50) -> None:
+        """Start again after a power cut, as often as it takes to be idle."""
+        for _ in range(times):
+            self.lose_power()
+            try:
+                self.boot()
+                self.machine.run()
+            except PowerCut:
+                continue
+            return
+        raise AssertionError(f"not idle after {times} boots")
+
+    def _deliver(self, received: Received) -> None:
+        if received.topic.endswith("/chunk"):
+            self.fetcher.deliver(decode_message(received.payload, Chunk, packed=True))

@@ -1,0 +1,100 @@
+"""Workers that are no processes: the port of `agent.ports.ServingPort`, with faults on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.errors import AgentError
+from agent.worker_errors import WorkerCrashedError, WorkerLoadError
+from wire.manifest import Variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeProbe:
+    passed: bool
+    detail: str = ""
+
+
+@dataclass(kw_only=True)
+class FakeWorker:
+    digest: str
+    variant: Variant
+    content: bytes
+    """Of the model file when it was loaded."""
+
+
+@dataclass
+class FakeServing:
+    """Loads the bytes of model files and says what the test wants.
+
+    `hook` is called before each call with its name: it may raise, as a power cut does.
+    """
+
+    hook: Callable[[str], None] = lambda _call: None
+    active: FakeWorker | None = None
+    benched: dict[str, str] = field(default_factory=dict)
+    bad_golden: set[str] = field(default_factory=set)
+    """Content of model files, as text, that fail their golden test."""
+
+    bad_load: set[str] = field(default_factory=set)
+    crashes: int = 0
+    """How often the next probes crash."""
+
+    calls: list[str] = field(default_factory=list)
+    served: list[bytes] = field(default_factory=list)
+    """Content of all that ever was active."""
+
+    running: int = 0
+
+    def prepare(self, package: Path, digest: str, variant: Variant) -> FakeWorker:
+        self._call("prepare")
+        content = (package / variant.directory / variant.info.model_file).read_bytes()
+        if content.decode() in self.bad_load:
+            raise WorkerLoadError(f"cannot load {variant.name}")
+        self.running += 1
+        return FakeWorker(digest=digest, variant=variant, content=content)
+
+    def probe(self, prepared: FakeWorker) -> FakeProbe:
+        self._call("probe")
+        if self.crashes > 0:
+            self.crashes -= 1
+            raise WorkerCrashedError("the worker ended")
+        if prepared.content.decode() in self.bad_golden:
+            return FakeProbe(passed=False, detail="agreement 0.10 below 0.99")
+        return FakeProbe(passed=True)
+
+    def probe_active(self) -> FakeProbe:
+        if self.active is None:
+            raise AgentError("nothing serves")
+        return self.probe(self.active)
+
+    def activate(self, prepared: FakeWorker) -> None:
+        self._call("activate")
+        if self.active is not None:
+            self.running -= 1
+        self.active = prepared
+        self.served.append(prepared.content)
+        self.benched = {}
+
+    def discard(self, prepared: FakeWorker) -> None:
+        self._call("discard")
+        assert prepared is not self.active
+        self.running -= 1
+
+    def withdraw(self) -> None:
+        self._call("withdraw")
+        self.running -= 1 if self.active else 0
+        self.active = None
+
+    def supervise(self) -> None:
+        self._call("supervise")
+
+    def stop(self) -> None:
+        self.active = None
+        self.running = 0
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        self.hook(name)

@@ -1,0 +1,234 @@
+"""The crash table: every state, every kind of end, and what the device does after it.
+
+After any fault the device serves the new verified package or the previous one, says which, has
+never served anything else, and has begun no step more often than the limit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from agent.errors import AgentError, FetchError
+from agent.machine import MAX_ATTEMPTS
+from agent.states import State
+from tests.simulators.device import Hook, PowerCut, SimulatedDevice, nothing
+from tests.simulators.packages import SignedPackage, two_variants
+
+FORWARD = [
+    State.PREFLIGHT,
+    State.FETCHING,
+    State.VERIFYING,
+    State.STAGING,
+    State.PROBING,
+    State.SWITCHING,
+    State.CONFIRMING,
+]
+EVERY = [*FORWARD, State.REVERTING]
+OLD = two_variants("1.0.0", best="old best", small="old small")
+NEW = two_variants("2.0.0", best="new best", small="new small")
+GOOD = {b"old best", b"old small", b"new best", b"new small"}
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> SimulatedDevice:
+    """Return a device on which the old package serves."""
+    device = SimulatedDevice(tmp_path)
+    device.boot()
+    device.install(1, OLD)
+    assert device.adaptation.serving() == (OLD.digest, "best")
+    return device
+
+
+def begin(device: SimulatedDevice, state: State) -> None:
+    """Offer the new package; for `reverting` one that fails its golden test."""
+    if state is State.REVERTING:
+        device.bad_golden.add("new best")
+    try:
+        device.install(2, NEW)
+    except PowerCut:
+        device.reboot()
+
+
+def check(device: SimulatedDevice, expected: SignedPackage) -> None:
+    """Hold the device to what it promises."""
+    active = device.serving.active
+    assert active is not None
+    assert active.digest == expected.digest
+    assert device.slots.current() == expected.digest
+    assert set(device.served) <= GOOD
+    assert device.store.state.state is State.IDLE
+    outcome = device.heard.outcomes[-1]
+    assert outcome.revision == 2
+    assert outcome.active == expected.digest
+    assert outcome.outcome == ("succeeded" if expected is NEW else "failed")
+    assert device.serving.running == 1
+    # The device still takes what comes next.
+    device.hook = nothing
+    device.bad_golden.clear()
+    device.install(3, NEW)
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+    assert device.adaptation.serving() == (NEW.digest, "best")
+
+
+def expected_after_cut(state: State) -> SignedPackage:
+    return OLD if state is State.REVERTING else NEW
+
+
+def cut_once(where: str, state: State) -> Hook:
+    """Cut the power the first time that the device is there."""
+    left = [True]
+
+    def hook(at_where: str, at_state: State) -> None:
+        if left and (at_where, at_state) == (where, state):
+            left.clear()
+            raise PowerCut
+
+    return hook
+
+
+@pytest.mark.parametrize("state", EVERY)
+@pytest.mark.parametrize("where", ["effect", "effected"])
+def test_power_cut_around_the_effect(device: SimulatedDevice, state: State, where: str) -> None:
+    device.hook = cut_once(where, state)
+    begin(device, state)
+    assert device.boots == 2
+    check(device, expected_after_cut(state))
+
+
+@pytest.mark.parametrize("state", EVERY)
+@pytest.mark.parametrize("where", ["save", "saved"])
+def test_power_cut_around_the_save(device: SimulatedDevice, state: State, where: str) -> None:
+    device.server.add(*NEW.blobs)
+    device.hook = cut_once(where, state)
+    begin(device, state)
+    assert device.boots == 2
+    # Before the first save the desired state was never accepted: the controller says it again.
+    device.install(2, NEW)
+    check(device, expected_after_cut(state))
+
+
+@pytest.mark.parametrize("where", ["save", "saved"])
+@pytest.mark.parametrize("good", [True, False], ids=["good-package", "bad-package"])
+def test_power_cut_around_the_save_of_the_outcome(
+    device: SimulatedDevice, where: str, *, good: bool
+) -> None:
+    device.hook = cut_once(where, State.IDLE)
+    begin(device, State.CONFIRMING if good else State.REVERTING)
+    assert device.boots == 2
+    # What was saved but not told is told when the same desired state comes again.
+    device.install(2, NEW)
+    check(device, NEW if good else OLD)
+
+
+@pytest.mark.parametrize("state", FORWARD)
+def test_permanent_error(device: SimulatedDevice, state: State) -> None:
+    def hook(where: str, at: State) -> None:
+        if where == "effect" and at is state:
+            raise AgentError("no")
+
+    device.hook = hook
+    begin(device, state)
+    outcome = device.heard.outcomes[-1]
+    assert (outcome.phase, outcome.error_code, outcome.detail) == (state.value, "agent", "no")
+    check(device, OLD)
+
+
+@pytest.mark.parametrize("state", FORWARD)
+def test_retryable_error_that_passes(device: SimulatedDevice, state: State) -> None:
+    faults = [1, 1, 1]
+
+    def hook(where: str, at: State) -> None:
+        if where == "effect" and at is state and faults:
+            faults.pop()
+            raise FetchError("not now")
+
+    device.hook = hook
+    begin(device, state)
+    assert not faults
+    check(device, NEW)
+
+
+@pytest.mark.parametrize("state", FORWARD)
+def test_retryable_error_that_stays(device: SimulatedDevice, state: State) -> None:
+    begun: Counter[State] = Counter()
+
+    def hook(where: str, at: State) -> None:
+        if where == "effect":
+            begun[at] += 1
+            if at is state:
+                raise FetchError("not now")
+
+    device.hook = hook
+    begin(device, state)
+    assert begun[state] == MAX_ATTEMPTS
+    assert device.heard.outcomes[-1].error_code == "agent.fetch"
+    check(device, OLD)
+
+
+@pytest.mark.parametrize("state", FORWARD)
+def test_restart_loop(device: SimulatedDevice, state: State) -> None:
+    begun: Counter[State] = Counter()
+
+    def hook(where: str, at: State) -> None:
+        if where == "effect":
+            begun[at] += 1
+            if at is state:
+                raise PowerCut
+
+    device.hook = hook
+    begin(device, state)
+    assert begun[state] == MAX_ATTEMPTS
+    outcome = device.heard.outcomes[-1]
+    assert (outcome.error_code, outcome.phase) == ("agent.attempts", state.value)
+    check(device, OLD)
+
+
+def test_restart_loop_while_reverting_ends_too(device: SimulatedDevice) -> None:
+    begun: Counter[State] = Counter()
+
+    def hook(where: str, at: State) -> None:
+        if where == "effect":
+            begun[at] += 1
+            if at is State.REVERTING:
+                raise PowerCut
+
+    device.hook = hook
+    begin(device, State.REVERTING)
+    assert begun[State.REVERTING] == MAX_ATTEMPTS
+    assert device.heard.outcomes[-1].error_code == "agent.golden"
+    check(device, OLD)
+
+
+@pytest.mark.parametrize("good", [True, False], ids=["good-package", "bad-package"])
+def test_power_cut_at_every_single_port_call(tmp_path: Path, *, good: bool) -> None:
+    """Cut at the first call of any port, then at the second, and so on to the end."""
+    number = 0
+    while True:
+        device = SimulatedDevice(tmp_path / str(number))
+        device.root.mkdir()
+        device.boot()
+        device.install(1, OLD)
+        calls = [0]
+
+        def hook(_where: str, _at: State, calls: list[int] = calls, last: int = number) -> None:
+            calls[0] += 1
+            if calls[0] == last + 1:
+                raise PowerCut
+
+        device.hook = hook
+        if not good:
+            device.bad_golden.add("new best")
+        try:
+            device.install(2, NEW)
+        except PowerCut:
+            device.reboot()
+        if device.boots == 1:
+            break
+        device.install(2, NEW)  # the controller says it again on connect
+        if device.store.state.revision == 2:
+            check(device, NEW if good else OLD)
+        number += 1
+    assert number > 30
