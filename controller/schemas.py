@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+MAX_DEVICES = 10_000_000
+MAX_WAIT_S = 366 * 86_400
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -18,7 +20,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class Request(BaseModel):
     """A body that a client sends."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Fault(BaseModel):
@@ -131,7 +133,7 @@ class Release(BaseModel):
 class Stage(Request):
     """One step of a rollout: go on until this many devices run the release."""
 
-    count: int | None = Field(default=None, ge=1)
+    count: int | None = Field(default=None, ge=1, le=MAX_DEVICES)
     percent: float | None = Field(default=None, gt=0, le=100)
 
 
@@ -145,22 +147,29 @@ class RolloutRequest(Request):
     """Label expression; empty selects every enrolled device."""
 
     stages: list[Stage] = [Stage(percent=100)]
-    max_in_flight: int = Field(default=100, ge=1)
-    soak_s: float = Field(default=0, ge=0)
+    max_in_flight: int = Field(default=100, ge=1, le=MAX_DEVICES)
+    soak_s: float = Field(default=0, ge=0, le=MAX_WAIT_S)
     """How long a finished stage must stay good before the next begins."""
 
-    device_deadline_s: float = Field(default=3600, gt=0)
+    device_deadline_s: float = Field(default=3600, gt=0, le=MAX_WAIT_S)
     """A device that has not finished by then counts as failed."""
 
-    max_failures: int = Field(default=0, ge=0)
+    max_failures: int = Field(default=0, ge=0, le=MAX_DEVICES)
     """More failed devices than this halt the rollout."""
 
     max_failure_percent: float | None = Field(default=None, ge=0, le=100)
     """With `min_finished`: a larger share of failed among finished devices halts it too."""
 
-    min_finished: int = Field(default=10, ge=1)
+    min_finished: int = Field(default=10, ge=1, le=MAX_DEVICES)
     approval: bool = False
     """Wait for `approve` between stages."""
+
+
+class RollbackRequest(Request):
+    """Bring the devices that a rollout touched to another release, stage by stage."""
+
+    release: str
+    """`name:version` or a digest."""
 
 
 RolloutState = Literal["running", "paused", "halted", "succeeded", "aborted"]
@@ -211,7 +220,13 @@ class Rollout(BaseModel):
     """How many devices ran which release before."""
 
     selector: str
+    rollback_of: str | None = None
+    """The rollout that this one undoes; no further device joins it."""
+
     state: RolloutState
+    reason: str = ""
+    """Of the last decision."""
+
     created_at_s: float
     finished_at_s: float | None
     stages: list[StageProgress]

@@ -1,0 +1,110 @@
+"""Faults of the HTTP API: which status a fault has, and how it is written.
+
+Rules:
+- Every answer of 400 or more is a `Fault`, also those of the framework.
+- What was not foreseen is logged in full and tells the client nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from controller.errors import (
+    ConflictError,
+    InvalidRequestError,
+    TooLargeError,
+    UnauthorizedError,
+    UnknownError,
+)
+from controller.schemas import Fault
+from telemetry.errors import QueryError, UnknownMetricError
+from wire.errors import FleetError, IntegrityError, SignatureError, TopicError, WireFormatError
+
+_log = logging.getLogger(__name__)
+
+STATUSES: Mapping[type[FleetError], int] = {
+    UnauthorizedError: 401,
+    UnknownError: 404,
+    ConflictError: 409,
+    TooLargeError: 413,
+    InvalidRequestError: 422,
+    SignatureError: 422,
+    IntegrityError: 422,
+    WireFormatError: 422,
+    TopicError: 422,
+    UnknownMetricError: 404,
+    QueryError: 422,
+}
+"""By family; the first that fits. What fits none is 503 when trying again may help, else 400."""
+
+FAULT_RESPONSES: dict[int | str, dict[str, object]] = {
+    status: {"model": Fault, "description": text}
+    for status, text in (
+        (401, "The API token is missing or wrong."),
+        (404, "There is nothing of that name."),
+        (409, "It contradicts what is there."),
+        (413, "The body is too large."),
+        (422, "The request makes no sense."),
+        (503, "The database or the broker does not answer; try again."),
+    )
+}
+
+
+def status_of(error: FleetError) -> int:
+    """Return the HTTP status of a fault."""
+    for family, status in STATUSES.items():
+        if isinstance(error, family):
+            return status
+    return 503 if error.retryable else 400
+
+
+def answer(error: FleetError) -> Response:
+    """Return a fault as an HTTP answer."""
+    fault = Fault(code=error.code, message=error.message, remedy=error.remedy)
+    status = status_of(error)
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None  # noqa: PLR2004 - HTTP
+    return JSONResponse(fault.model_dump(), status_code=status, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Make an application answer every fault in the one form."""
+    app.add_exception_handler(FleetError, _fleet_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unforeseen)
+
+
+def _fleet_error(_request: Request, exc: Exception) -> Response:
+    if not isinstance(exc, FleetError):
+        raise TypeError(type(exc))
+    return answer(exc)
+
+
+def _invalid(_request: Request, exc: Exception) -> Response:
+    if not isinstance(exc, RequestValidationError):
+        raise TypeError(type(exc))
+    first = exc.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    fault = Fault(code=InvalidRequestError.code, message=f"{where}: {str(first['msg']).lower()}")
+    return JSONResponse(fault.model_dump(), status_code=422)
+
+
+def _http_error(_request: Request, exc: Exception) -> Response:
+    if not isinstance(exc, HTTPException):
+        raise TypeError(type(exc))
+    too_large = exc.status_code == 413  # noqa: PLR2004 - HTTP
+    code = TooLargeError.code if too_large else "controller.http"
+    fault = Fault(code=code, message=str(exc.detail).lower())
+    return JSONResponse(fault.model_dump(), status_code=exc.status_code, headers=exc.headers)
+
+
+def _unforeseen(request: Request, exc: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=exc)
+    fault = Fault(code="controller.internal", message="the controller failed; see its log")
+    return JSONResponse(fault.model_dump(), status_code=500)

@@ -1,0 +1,146 @@
+"""Values as people type them: durations, stages, labels.
+
+Rules:
+- What cannot be read is refused with an example of what can.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.cli.errors import ArgumentError
+
+UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+MAX_DURATION_S = 10 * 366 * 86_400.0
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+WHOLE_PERCENT = 100.0
+
+GLOBAL_OPTIONS = ("--home", "--url", "--token-file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageArgument:
+    """A stage: a number of devices or a share of them."""
+
+    count: int | None = None
+    percent: float | None = None
+
+
+def parse_duration(text: str, *, option: str) -> float:
+    """Read a duration.
+
+    Args:
+        text: Such as `90s`, `5m`, `1h30m`, `500ms`, `7d`; a bare number is seconds.
+        option: Where it stood, for the error.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        ArgumentError: Not a duration, or longer than ten years.
+    """
+    cleaned = text.strip().lower()
+    if _NUMBER.fullmatch(cleaned):
+        cleaned += "s"
+    if _DURATION.fullmatch(cleaned) is None:
+        raise ArgumentError(
+            f"{option}: {text!r} is not a duration", remedy="write 30s, 5m, 1h30m or 7d"
+        )
+    seconds = sum(float(number) * UNIT_S[unit] for number, unit in _PART.findall(cleaned))
+    if seconds > MAX_DURATION_S:
+        raise ArgumentError(f"{option}: {text!r} is longer than ten years")
+    return seconds
+
+
+def parse_stage(text: str) -> StageArgument:
+    """Read a stage.
+
+    Args:
+        text: A number of devices such as `10`, or a share such as `50%`.
+
+    Returns:
+        The stage.
+
+    Raises:
+        ArgumentError: Neither, or out of range.
+    """
+    number, is_percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
+    if is_percent and _NUMBER.fullmatch(number) and 0 < float(number) <= WHOLE_PERCENT:
+        return StageArgument(percent=float(number))
+    if not is_percent and number.isascii() and number.isdecimal() and 1 <= int(number) < 10**9:
+        return StageArgument(count=int(number))
+    raise ArgumentError(
+        f"--stage: {text!r} is not a number of devices or a percentage",
+        remedy="write --stage 1 --stage 50% --stage 100%",
+    )
+
+
+def parse_labels(pairs: Sequence[str]) -> dict[str, str]:
+    """Read labels.
+
+    Args:
+        pairs: Each `key=value`.
+
+    Returns:
+        Key to value.
+
+    Raises:
+        ArgumentError: Not of that form, or a key twice.
+    """
+    labels: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key and equals and value):
+            raise ArgumentError(f"{pair!r} is not a label", remedy="write key=value")
+        if key in labels:
+            raise ArgumentError(f"the label {key} is given twice")
+        labels[key] = value
+    return labels
+
+
+def changed_labels(labels: dict[str, str], changes: Sequence[str]) -> dict[str, str]:
+    """Apply changes to labels.
+
+    Args:
+        labels: As they are.
+        changes: Each `key=value` to set, or `key-` to remove.
+
+    Returns:
+        As they become.
+
+    Raises:
+        ArgumentError: A change of neither form.
+    """
+    removed = {change[:-1] for change in changes if "=" not in change and change.endswith("-")}
+    added = parse_labels([change for change in changes if change[:-1] not in removed])
+    return {key: value for key, value in labels.items() if key not in removed} | added
+
+
+def hoist_global_options(arguments: Sequence[str]) -> list[str]:
+    """Move the options that say where the controller is to the front, so they may stand anywhere.
+
+    Args:
+        arguments: The command line.
+
+    Returns:
+        The same arguments in another order; nothing after `--` moves.
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    waiting = iter(arguments)
+    for argument in waiting:
+        if argument == "--":
+            rest.append(argument)
+            rest.extend(waiting)
+        elif argument in GLOBAL_OPTIONS:
+            value = next(waiting, None)
+            front.extend([argument] if value is None else [argument, value])
+        elif argument.partition("=")[0] in GLOBAL_OPTIONS:
+            front.append(argument)
+        else:
+            rest.append(argument)
+    return [*front, *rest]

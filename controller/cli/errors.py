@@ -1,0 +1,62 @@
+"""What can go wrong between the command line and the controller."""
+
+from __future__ import annotations
+
+from wire.errors import FleetError
+
+
+class CliError(FleetError):
+    """A command cannot be done as it was given."""
+
+    code = "cli"
+
+
+class ArgumentError(CliError):
+    """A value on the command line makes no sense."""
+
+    code = "cli.argument"
+
+
+class NoControllerError(CliError):
+    """Nothing says where the controller is, or what says so cannot be read."""
+
+    code = "cli.no_controller"
+
+
+class UnreachableError(CliError):
+    """The controller does not answer."""
+
+    code = "cli.unreachable"
+    retryable = True
+
+
+class AnswerError(CliError):
+    """What answered does not speak this API."""
+
+    code = "cli.answer"
+
+
+class FaultError(CliError):
+    """The controller refused; its own code, message and remedy are kept.
+
+    Args:
+        message: As the controller said.
+        remedy: As the controller said.
+        fault_code: The stable name of the fault.
+        status: The HTTP status.
+    """
+
+    code = "cli.fault"
+
+    def __init__(
+        self, message: str, *, remedy: str = "", fault_code: str = "", status: int = 0
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.fault_code = fault_code
+        self.status = status
+
+
+class PackageFilesError(CliError):
+    """A package directory is not as its signed index says."""
+
+    code = "cli.package"

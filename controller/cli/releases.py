@@ -1,0 +1,227 @@
+"""`fleet release ...`: publish packages, look at them, revoke them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from controller.cli.client import connect, request_body, segment
+from controller.cli.errors import PackageFilesError
+from controller.cli.output import (
+    bytes_text,
+    local_time,
+    remark,
+    write,
+    write_fields,
+    write_json,
+    write_table,
+)
+
+if TYPE_CHECKING:
+    from controller.cli.client import ApiClient
+    from controller.schemas import Release
+
+HASH_STEP_BYTES = 1024 * 1024
+ReleaseArgument = Annotated[
+    str, typer.Argument(metavar="RELEASE", help="NAME:VERSION, or a digest.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+
+
+class PackageFile(NamedTuple):
+    """A file to be uploaded."""
+
+    sha256: str
+    path: Path
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="Published packages.", no_args_is_help=True)
+    group.command("publish")(release_publish)
+    group.command("list")(release_list)
+    group.command("show")(release_show)
+    group.command("revoke")(release_revoke)
+    app.add_typer(group, name="release")
+
+
+def release_publish(
+    context: typer.Context,
+    package: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a built package.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Upload a package and make it known; what the controller has is not sent again."""
+    files = package_files(package)
+    from controller.schemas import Release, ReleaseRequest
+
+    with connect(context) as api:
+        sent = _upload(api, files)
+        body = request_body(ReleaseRequest, envelope_sha256=files[-1].sha256)
+        release = api.send("POST", "/v1/releases", Release, body)
+    remark(f"sent {sent} of {len(files)} files")
+    if as_json:
+        write_json(release)
+        return
+    write(f"published {release.name}:{release.version} {release.digest}")
+
+
+def release_list(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List releases."""
+    from controller.schemas import Release
+
+    with connect(context) as api:
+        releases = api.get("/v1/releases", list[Release])
+    if as_json:
+        write_json(releases)
+        return
+    write_table(
+        ("RELEASE", "STATE", "SIZE", "PUBLISHED", "DIGEST"),
+        [
+            (
+                f"{r.name}:{r.version}", r.state, bytes_text(r.size_bytes),
+                local_time(r.published_at_s), r.digest,
+            )
+            for r in releases
+        ],
+    )  # fmt: skip
+
+
+def release_show(
+    context: typer.Context, release: ReleaseArgument, as_json: JsonOption = False
+) -> None:
+    """Show a release and its variants."""
+    from controller.schemas import Release
+
+    with connect(context) as api:
+        found = api.get(f"/v1/releases/{segment(release)}", Release)
+    if as_json:
+        write_json(found)
+        return
+    _show(found)
+
+
+def release_revoke(context: typer.Context, release: ReleaseArgument) -> None:
+    """Let no rollout use a release any more."""
+    from controller.schemas import Release
+
+    with connect(context) as api:
+        found = api.send("POST", f"/v1/releases/{segment(release)}/revoke", Release)
+    write(f"{found.name}:{found.version} {found.state}")
+
+
+def package_files(directory: Path) -> list[PackageFile]:
+    """Return what a package consists of, each file checked against the index.
+
+    The signature is not checked here: the controller and every device do that.
+
+    Args:
+        directory: Of the package.
+
+    Returns:
+        Its files, each content once, the envelope last.
+
+    Raises:
+        PackageFilesError: No package, or a file differs from the index.
+    """
+    from wire.envelope import MAX_ENVELOPE_BYTES
+    from wire.package import ENVELOPE_FILE
+
+    envelope_path = directory / ENVELOPE_FILE
+    try:
+        if envelope_path.stat().st_size > MAX_ENVELOPE_BYTES:
+            raise PackageFilesError(f"{envelope_path} is larger than any envelope")
+        envelope = envelope_path.read_bytes()
+    except OSError as exc:
+        raise PackageFilesError(
+            f"{directory} is not a package: {ENVELOPE_FILE}: {(exc.strerror or '').lower()}",
+            remedy="name the output directory of `fleet build`",
+        ) from exc
+    files = {
+        entry: PackageFile(sha256=entry, path=directory / path)
+        for entry, path in _indexed(envelope, envelope_path)
+    }
+    for file in files.values():
+        _check(file)
+    digest = hashlib.sha256(envelope).hexdigest()
+    files.pop(digest, None)
+    return [*files.values(), PackageFile(sha256=digest, path=envelope_path)]
+
+
+def _indexed(envelope: bytes, path: Path) -> list[tuple[str, str]]:
+    """Return digest and path of every file that the index lists.
+
+    Raises:
+        PackageFilesError: Not an envelope around an index.
+    """
+    import base64
+
+    from wire.codec import from_json
+    from wire.envelope import Envelope
+    from wire.errors import WireFormatError
+    from wire.package import index_from_bytes
+
+    try:
+        payload = base64.b64decode(from_json(envelope, Envelope, limit_bytes=len(envelope)).payload)
+        index = index_from_bytes(payload)
+    except (WireFormatError, ValueError) as exc:
+        raise PackageFilesError(
+            f"{path} is not a signed package index: {exc}", remedy="build the package again"
+        ) from exc
+    return [(entry.sha256, entry.path) for entry in index.files]
+
+
+def _check(file: PackageFile) -> None:
+    digest = hashlib.sha256()
+    try:
+        with file.path.open("rb") as content:
+            while piece := content.read(HASH_STEP_BYTES):
+                digest.update(piece)
+    except OSError as exc:
+        raise PackageFilesError(
+            f"cannot read {file.path}: {(exc.strerror or str(exc)).lower()}",
+            remedy="build the package again",
+        ) from exc
+    if digest.hexdigest() != file.sha256:
+        raise PackageFilesError(
+            f"{file.path} differs from the signed index", remedy="build the package again"
+        )
+
+
+def _upload(api: ApiClient, files: list[PackageFile]) -> int:
+    sent = 0
+    for file in files:
+        if not api.has_blob(file.sha256):
+            api.put_blob(file.sha256, file.path)
+            sent += 1
+    return sent
+
+
+def _show(release: Release) -> None:
+    write_fields(
+        [
+            ("release", f"{release.name}:{release.version}"),
+            ("digest", release.digest),
+            ("state", release.state),
+            ("size", bytes_text(release.size_bytes)),
+            ("published", local_time(release.published_at_s)),
+        ]
+    )
+    write()
+    write_table(
+        (
+            "VARIANT", "RUNTIME", "PRECISION", "SIZE", "ACCURACY", "RETENTION", "P50 MS", "MEMORY",
+            "PROFILES",
+        ),
+        [
+            (
+                v.name, v.runtime, v.precision, bytes_text(v.size_bytes), v.accuracy, v.retention,
+                v.latency_p50_ms,
+                None if v.peak_memory_bytes is None else bytes_text(v.peak_memory_bytes),
+                v.profiles,
+            )
+            for v in release.variants
+        ],
+    )  # fmt: skip

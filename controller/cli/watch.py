@@ -1,0 +1,175 @@
+"""Follows a rollout until it ends: live on a terminal, one line per change elsewhere.
+
+Rules:
+- A controller that is away for a while is waited for: watching must survive its restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from controller.cli.errors import UnreachableError
+from controller.cli.output import bytes_text, is_terminal, local_time, plain_text, remark, write
+from wire.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from controller.schemas import Deployment, Rollout, RolloutEvent
+
+POLL_S = 0.5
+PATIENCE_S = 120.0
+"""How long a controller may be away before watching ends."""
+
+FINAL_STATES = frozenset({"halted", "succeeded", "aborted"})
+MAX_LIVE_DEVICES = 20
+MAX_LIVE_EVENTS = 5
+EXIT_NO = 1
+
+Fetch = Callable[[], "Rollout"]
+
+
+def watch(fetch: Fetch, *, clock: Clock | None = None) -> int:
+    """Follow a rollout.
+
+    Args:
+        fetch: Asks the controller.
+        clock: Source of time and of waiting.
+
+    Returns:
+        0 when it succeeded, 1 when it was halted or aborted.
+    """
+    states = _states(fetch, clock or SystemClock())
+    last = _watch_live(states) if is_terminal() else _watch_lines(states)
+    return 0 if last.state == "succeeded" else EXIT_NO
+
+
+def changes(old: Rollout | None, new: Rollout) -> list[str]:
+    """Say what is different, one line each.
+
+    Args:
+        old: As it was; None at first.
+        new: As it is.
+
+    Returns:
+        The lines: decisions, devices, stages, the state.
+    """
+    known = len(old.events) if old is not None else 0
+    lines = [_event_text(event) for event in new.events[known:]]
+    before = {d.device: _device_text(d) for d in old.deployments} if old is not None else {}
+    for deployment in new.deployments:
+        text = _device_text(deployment)
+        if deployment.state != "pending" and before.get(deployment.device) != text:
+            lines.append(text)
+    stages = {s.number: s.state for s in old.stages} if old is not None else {}
+    lines += [
+        f"stage {s.number} of {len(new.stages)} (to {s.target} devices): {_words(s.state)}"
+        for s in new.stages
+        if s.state != stages.get(s.number, "waiting")
+    ]
+    if old is None or old.state != new.state or old.counts != new.counts:
+        lines.append(f"rollout {new.id} {new.state}: {counts_text(new)}")
+    return lines
+
+
+def counts_text(rollout: Rollout) -> str:
+    """Return how many devices are in which state."""
+    total = sum(rollout.counts.values())
+    parts = [f"{count} {state}" for state, count in rollout.counts.items() if count]
+    return f"{', '.join(parts) or 'no devices'}; {total} in all"
+
+
+def _states(fetch: Fetch, clock: Clock) -> Iterator[Rollout]:
+    """Yield what the controller says until the rollout has ended.
+
+    Raises:
+        UnreachableError: The controller was away for too long.
+    """
+    away_since_s: float | None = None
+    while True:
+        try:
+            rollout = fetch()
+        except UnreachableError as exc:
+            if away_since_s is None:
+                away_since_s = clock.monotonic_s()
+                remark(f"fleet: {exc.message}; waiting for it")
+            if clock.monotonic_s() - away_since_s > PATIENCE_S:
+                raise
+        else:
+            away_since_s = None
+            yield rollout
+            if rollout.state in FINAL_STATES:
+                return
+        clock.sleep(POLL_S)
+
+
+def _watch_lines(states: Iterator[Rollout]) -> Rollout:
+    last = next(states)
+    _write_lines(changes(None, last))
+    for rollout in states:
+        _write_lines(changes(last, rollout))
+        last = rollout
+    return last
+
+
+def _write_lines(lines: list[str]) -> None:
+    import sys
+
+    for line in lines:
+        write(line)
+    sys.stdout.flush()
+
+
+def _watch_live(states: Iterator[Rollout]) -> Rollout:
+    from rich.live import Live
+
+    last = next(states)
+    with Live(_picture(last), refresh_per_second=4, transient=False) as live:
+        for rollout in states:
+            last = rollout
+            live.update(_picture(last))
+    return last
+
+
+def _picture(rollout: Rollout) -> RenderableType:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    total = max(sum(rollout.counts.values()), 1)
+    done = rollout.counts.get("succeeded", 0)
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(ProgressBar(total=total, completed=done, width=40), f"{done} of {total}")
+    stages = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("STAGE", "TO DEVICES", "STATE"):
+        stages.add_column(name)
+    for stage in rollout.stages:
+        stages.add_row(str(stage.number), str(stage.target), _words(stage.state))
+    active = [d for d in rollout.deployments if d.state in {"assigned", "failed"}]
+    lines = [Text(_device_text(d)) for d in active[:MAX_LIVE_DEVICES]]
+    if len(active) > MAX_LIVE_DEVICES:
+        lines.append(Text(f"and {len(active) - MAX_LIVE_DEVICES} more"))
+    events = [Text(_event_text(e), style="dim") for e in rollout.events[-MAX_LIVE_EVENTS:]]
+    head = Text(f"rollout {rollout.id} of {plain_text(rollout.release)}: {rollout.state}")
+    return Group(head, bar, Text(counts_text(rollout)), stages, *lines, *events)
+
+
+def _device_text(deployment: Deployment) -> str:
+    text = f"{plain_text(deployment.device)} {deployment.state}"
+    if deployment.state == "assigned" and deployment.phase:
+        text += f" {plain_text(deployment.phase)}"
+    if deployment.state == "assigned" and deployment.total_bytes:
+        text += f" {bytes_text(deployment.done_bytes)} of {bytes_text(deployment.total_bytes)}"
+    if deployment.state == "failed":
+        text += f": {plain_text(deployment.error_code)} {plain_text(deployment.detail)}".rstrip()
+    return text
+
+
+def _event_text(event: RolloutEvent) -> str:
+    return f"{local_time(event.at_s)} {plain_text(event.action)}: {plain_text(event.reason)}"
+
+
+def _words(state: str) -> str:
+    return state.replace("_", " ")

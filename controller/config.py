@@ -1,0 +1,246 @@
+"""The controller's settings: `controller.toml`.
+
+Rules:
+- An unknown key is refused: a misspelt setting must not be an ignored one.
+- Relative paths are relative to the file.
+- Secrets are in files of their own; a setting only names them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from controller.errors import SettingsError
+from wire.codec import from_toml
+from wire.envelope import SigningKey
+from wire.errors import SignatureError, WireFormatError
+from wire.trust import TrustRoot, trust_from_bytes
+
+MAX_FILE_BYTES = 1024 * 1024
+MIN_API_TOKEN_CHARS = 16
+MAX_PORT = 65535
+MIN_TRANSFER_BYTES_PER_S = 256 * 1024
+"""One chunk each second, of the largest size."""
+
+
+class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the HTTP API listens."""
+
+    host: str = "127.0.0.1"
+    """Loopback: the API has no TLS of its own; put a reverse proxy before it to open it."""
+
+    port: int = 8470
+    """0 lets the system choose."""
+
+    token_file: str = "api.token"  # noqa: S105 - a file name
+    """Whoever knows its content may do everything."""
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which broker, and as whom."""
+
+    host: str = "127.0.0.1"
+    port: int = 1883
+    user: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+    """PEM file of the authority that signed the broker's certificate; without it, no TLS."""
+
+    cert_file: str | None = None
+    key_file: str | None = None
+    client_id: str = "controller"
+    """A second controller at the same broker needs another one."""
+
+
+class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings; paths are absolute once loaded."""
+
+    database_url: str
+    data_dir: str = "."
+    """Where the controller may write: the folder of the settings by default."""
+
+    blobs_dir: str = "blobs"
+    trust_file: str = "trust.json"
+    director_key_file: str = "keys/director.key"
+    api: ApiConfig = ApiConfig()
+    broker: BrokerConfig = BrokerConfig()
+    access: Literal["mosquitto", "open"] = "mosquitto"
+    """Who manages the broker's accounts: we, through Mosquitto's dynamic-security plugin, or
+    somebody else."""
+
+    tick_interval_s: float = 1.0
+    """How often rollouts are looked at; a stage cannot be faster."""
+
+    transfer_bytes_per_s: int = 256 * 1024 * 1024
+    """What all devices together may fetch. The default is about what one process brings through a
+    broker on the same machine; set it below what the road to a distant broker takes, because what
+    does not fit on that road waits in the controller's memory."""
+
+    telemetry_retention_days: float = 30.0
+    """What devices sent is forgotten after so long: 1,000 devices fill about 2 GB in that time."""
+
+
+def load_config(path: Path) -> ControllerConfig:
+    """Read the settings.
+
+    Args:
+        path: The file `controller.toml`.
+
+    Returns:
+        The settings with absolute paths.
+
+    Raises:
+        SettingsError: The file cannot be read, has an unknown key, or an impossible value.
+    """
+    try:
+        config = from_toml(_read(path, "the settings"), ControllerConfig)
+    except WireFormatError as exc:
+        raise SettingsError(
+            f"{path}: {exc.message.removeprefix('not a valid ControllerConfig: ')}",
+            remedy="correct that line",
+        ) from exc
+    _check(config, path)
+    return _absolute(config, path.absolute().parent)
+
+
+def read_secret(path: str, what: str) -> str:
+    """Return the only line of a secret file.
+
+    Args:
+        path: The file.
+        what: What it holds, for errors.
+
+    Returns:
+        The secret.
+
+    Raises:
+        SettingsError: It cannot be read or is empty.
+    """
+    try:
+        text = _read(Path(path), what).decode().strip()
+    except UnicodeDecodeError as exc:
+        raise SettingsError(f"{what} in {path} is not text") from exc
+    if not text or "\n" in text:
+        raise SettingsError(f"{what} in {path} is not one line")
+    return text
+
+
+def read_api_token(config: ControllerConfig) -> str:
+    """Return the secret of the HTTP API.
+
+    Raises:
+        SettingsError: It cannot be read or is too short to be one.
+    """
+    token = read_secret(config.api.token_file, "the API token")
+    if len(token) < MIN_API_TOKEN_CHARS or not token.isascii():
+        raise SettingsError(
+            f"the API token in {config.api.token_file} is shorter than {MIN_API_TOKEN_CHARS}",
+            remedy="put 32 random characters there",
+        )
+    return token
+
+
+def read_director_key(config: ControllerConfig) -> SigningKey:
+    """Return the key that signs desired states.
+
+    Raises:
+        SettingsError: It cannot be read or is not a key.
+    """
+    path = Path(config.director_key_file)
+    try:
+        return SigningKey(_read(path, "the director's key"))
+    except SignatureError as exc:
+        raise SettingsError(f"{path} is not a private key: {exc.message}") from exc
+
+
+def read_trust(config: ControllerConfig, director: SigningKey) -> TrustRoot:
+    """Return who may sign what, and make sure that devices will believe this controller.
+
+    Args:
+        config: The settings.
+        director: The key that signs desired states.
+
+    Returns:
+        The trust root.
+
+    Raises:
+        SettingsError: It cannot be read, or the director's key is not in it.
+    """
+    path = Path(config.trust_file)
+    try:
+        trust = trust_from_bytes(_read(path, "the trust root"))
+        believed = director.public_key in trust.director.public_keys()
+    except WireFormatError as exc:
+        raise SettingsError(f"{path}: {exc.message}") from exc
+    if not believed or trust.director.threshold != 1:
+        raise SettingsError(
+            f"no device would believe this controller: {path} does not let its key sign alone",
+            remedy="use the director key that belongs to this trust root",
+        )
+    return trust
+
+
+def _read(path: Path, what: str) -> bytes:
+    """Read a small file.
+
+    Raises:
+        SettingsError: It cannot be read or is too large.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as exc:
+        raise SettingsError(
+            f"cannot read {what} in {path}: {(exc.strerror or str(exc)).lower()}",
+            remedy="make the directory with: fleet init DIR",
+        ) from exc
+    if len(data) > MAX_FILE_BYTES:
+        raise SettingsError(f"{what} in {path} is larger than {MAX_FILE_BYTES} bytes")
+    return data
+
+
+def _check(config: ControllerConfig, path: Path) -> None:
+    """Refuse values that cannot be.
+
+    Raises:
+        SettingsError: One of them.
+    """
+    faults = [
+        (not 0 <= config.api.port <= MAX_PORT, "api.port is not a port"),
+        (not 1 <= config.broker.port <= MAX_PORT, "broker.port is not a port"),
+        (not 0.01 <= config.tick_interval_s <= 60, "tick_interval_s is not within 0.01 to 60"),  # noqa: PLR2004 - the bounds are in the text
+        (config.transfer_bytes_per_s < MIN_TRANSFER_BYTES_PER_S, "transfer_bytes_per_s is too low"),
+        (config.telemetry_retention_days <= 0, "telemetry_retention_days is not positive"),
+        (
+            (config.broker.user is None) != (config.broker.password_file is None),
+            "broker.user and broker.password_file go together",
+        ),
+        (
+            (config.broker.cert_file is None) != (config.broker.key_file is None),
+            "broker.cert_file and broker.key_file go together",
+        ),
+    ]
+    for wrong, text in faults:
+        if wrong:
+            raise SettingsError(f"{path}: {text}", remedy="correct that line")
+
+
+def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
+    def there(name: str | None) -> str | None:
+        return None if name is None else str(base / name)
+
+    def changed(struct: msgspec.Struct, *names: str) -> dict[str, str | None]:
+        return {name: there(getattr(struct, name)) for name in names}
+
+    replace = msgspec.structs.replace
+    paths = changed(config, "data_dir", "blobs_dir", "trust_file", "director_key_file")
+    broker_paths = changed(config.broker, "password_file", "ca_file", "cert_file", "key_file")
+    return replace(
+        config,
+        **paths,
+        api=replace(config.api, **changed(config.api, "token_file")),
+        broker=replace(config.broker, **broker_paths),
+    )

@@ -1,0 +1,186 @@
+"""The database: connections, transactions and migrations.
+
+Rules:
+- Nothing of SQLAlchemy or of a driver leaves as an exception: it becomes a `FleetError` here.
+- A transaction that may write takes SQLite's write lock at its beginning, so that it never fails
+  half way because another writer was faster.
+- SQLite and PostgreSQL are equal: no statement is written for one alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+from alembic import command
+from alembic.config import Config
+from alembic.util.exc import CommandError
+from sqlalchemy import event
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    IntegrityError,
+    NoSuchModuleError,
+    SQLAlchemyError,
+)
+from sqlalchemy.orm import Session
+
+from controller.errors import ConflictError, DatabaseError, InvalidRequestError, SettingsError
+
+BUSY_TIMEOUT_MS = 10_000
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_READ_ONLY = "fleet_read_only"
+
+
+class Database:
+    """Connections to the database.
+
+    Args:
+        url: An SQLAlchemy URL of SQLite (a file) or PostgreSQL.
+
+    Raises:
+        SettingsError: Not such a URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.engine = _engine(url)
+        self._reading = self.engine.execution_options(**{_READ_ONLY: True})
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Open a transaction: commit at the end, roll back on any error.
+
+        Yields:
+            The session.
+
+        Raises:
+            ConflictError: A constraint of the database forbids it.
+            InvalidRequestError: A value cannot be in a database, such as a text with a NUL.
+            DatabaseError: The database does not work.
+        """
+        try:
+            with Session(self.engine, expire_on_commit=False) as session, session.begin():
+                yield session
+        except IntegrityError as exc:
+            raise ConflictError(
+                f"the database refused a contradiction: {_first_line(exc.orig)}"
+            ) from exc
+        except DataError as exc:
+            raise InvalidRequestError("a value is none that the database takes") from exc
+        except SQLAlchemyError as exc:
+            raise DatabaseError(f"the database failed: {_first_line(exc)}") from exc
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Open a transaction that only reads and sees one state of the database.
+
+        Yields:
+            The session.
+
+        Raises:
+            InvalidRequestError: A value cannot be in a database, such as a text with a NUL.
+            DatabaseError: The database does not work.
+        """
+        try:
+            with Session(self._reading, expire_on_commit=False) as session:
+                yield session
+        except DataError as exc:
+            raise InvalidRequestError("a value is none that the database takes") from exc
+        except SQLAlchemyError as exc:
+            raise DatabaseError(f"the database failed: {_first_line(exc)}") from exc
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+
+def migrate(url: str, revision: str = "head") -> None:
+    """Bring a database to a revision of the schema.
+
+    Args:
+        url: An SQLAlchemy URL.
+        revision: `head`, or an older revision, or `base` for an empty database.
+
+    Raises:
+        SettingsError: Not a usable URL.
+        DatabaseError: The database does not answer, or knows a newer schema than this program.
+    """
+    engine = _engine(url)
+    try:
+        with engine.connect() as connection:
+            config = alembic_config(connection)
+            down = revision == "base" or revision.startswith("-")
+            (command.downgrade if down else command.upgrade)(config, revision)
+            connection.commit()
+    except CommandError as exc:
+        raise DatabaseError(
+            f"the database cannot be migrated: {_first_line(exc)}",
+            remedy="run the version of this program that made it, or a newer one",
+        ) from exc
+    except SQLAlchemyError as exc:
+        raise DatabaseError(
+            f"the database cannot be migrated: {_first_line(exc)}",
+            remedy="check database_url and that the database accepts connections",
+        ) from exc
+    finally:
+        engine.dispose()
+
+
+def alembic_config(connection: sqlalchemy.Connection) -> Config:
+    """Return Alembic's configuration for a connection; no file is read."""
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _engine(url: str) -> sqlalchemy.Engine:
+    try:
+        parsed = sqlalchemy.make_url(url)
+        if parsed.get_backend_name() == "postgresql":
+            engine = sqlalchemy.create_engine(
+                parsed.set(drivername="postgresql+psycopg"),
+                pool_size=10,
+                max_overflow=30,
+                pool_pre_ping=True,
+            )
+        elif parsed.get_backend_name() == "sqlite" and parsed.database:
+            engine = sqlalchemy.create_engine(parsed, pool_size=10, max_overflow=30)
+            event.listen(engine, "connect", _prepare_sqlite)
+            event.listen(engine, "begin", _begin_sqlite)
+        else:
+            raise SettingsError(
+                "database_url names neither an SQLite file nor PostgreSQL",
+                remedy="use sqlite:////path/to/control.db or postgresql://user@host/name",
+            )
+    except (ArgumentError, NoSuchModuleError, ImportError) as exc:
+        raise SettingsError(
+            "database_url is not a usable database URL",
+            remedy="use sqlite:////path/to/control.db or postgresql://user@host/name",
+        ) from exc
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's own
+    # The driver's own transactions begin too late for isolation: ours begin in `_begin_sqlite`.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: sqlalchemy.Connection) -> None:
+    only_reads = connection.get_execution_options().get(_READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
+
+
+def _first_line(exc: BaseException | None) -> str:
+    text = str(exc).strip().splitlines()
+    return text[0][:200] if text else "no detail"

@@ -1,0 +1,113 @@
+"""What can go wrong in the controller.
+
+Rules:
+- The HTTP API gives each family one status; see `controller.api_faults`.
+"""
+
+from __future__ import annotations
+
+from wire.errors import FleetError
+
+
+class ControllerError(FleetError):
+    """The controller cannot do what was asked."""
+
+    code = "controller"
+
+
+class SettingsError(ControllerError):
+    """A setting, a key file or a directory of the controller is unusable."""
+
+    code = "controller.settings"
+
+
+class DatabaseError(ControllerError):
+    """The database does not answer or refused a statement."""
+
+    code = "controller.database"
+    retryable = True
+
+
+class StorageError(ControllerError):
+    """The disk does not take or give a blob."""
+
+    code = "controller.storage"
+    retryable = True
+
+
+class ListenError(ControllerError):
+    """The HTTP API cannot listen where it was told to."""
+
+    code = "controller.listen"
+
+
+class UnauthorizedError(ControllerError):
+    """The caller did not show the API token."""
+
+    code = "controller.unauthorized"
+
+
+class UnknownError(ControllerError):
+    """There is nothing of that name."""
+
+    code = "controller.unknown"
+
+
+class UnknownDeviceError(UnknownError):
+    """No device of that name is enrolled."""
+
+    code = "controller.unknown.device"
+
+
+class UnknownReleaseError(UnknownError):
+    """No release of that name has been published."""
+
+    code = "controller.unknown.release"
+
+
+class UnknownRolloutError(UnknownError):
+    """There is no rollout of that name."""
+
+    code = "controller.unknown.rollout"
+
+
+class UnknownBlobError(UnknownError):
+    """No blob of that digest has been uploaded."""
+
+    code = "controller.unknown.blob"
+
+
+class ConflictError(ControllerError):
+    """What was asked contradicts what is there."""
+
+    code = "controller.conflict"
+
+
+class IllegalTransitionError(ConflictError):
+    """A thing is not in a state from which that event leads anywhere."""
+
+    code = "controller.transition"
+
+
+class InvalidRequestError(ControllerError):
+    """A request is well formed but makes no sense."""
+
+    code = "controller.invalid"
+
+
+class SelectorError(InvalidRequestError):
+    """A label expression cannot be understood."""
+
+    code = "controller.selector"
+
+
+class TooLargeError(ControllerError):
+    """More bytes than are taken."""
+
+    code = "controller.too_large"
+
+
+class EnrolmentError(ControllerError):
+    """A device may not become one of the fleet; the text says nothing that is secret."""
+
+    code = "controller.enrolment"

@@ -1,0 +1,92 @@
+"""The HTTP server: uvicorn on a thread, on a socket that we opened.
+
+Rules:
+- A port that is taken is known before anything else starts, as one clear error.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+
+import uvicorn
+from fastapi import FastAPI
+
+from controller.errors import ListenError
+
+BACKLOG = 128
+STOP_S = 2
+MAX_CONNECTIONS = 512
+_log = logging.getLogger(__name__)
+
+
+class HttpServer:
+    """Serves an application.
+
+    Args:
+        host: Address to listen on.
+        port: 0 lets the system choose.
+
+    Raises:
+        ListenError: The address is in use or not ours.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = _listen(host, port)
+        self.host = host
+        self.port: int = self._socket.getsockname()[1]
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, app: FastAPI) -> None:
+        """Begin to serve."""
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_graceful_shutdown=STOP_S,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run,
+            kwargs={"sockets": [self._socket]},
+            name="api",
+            daemon=True,  # a request that never ends must not keep the process
+        )
+        self._thread.start()
+        _log.info("the API listens at http://%s:%d", self.host, self.port)
+
+    def stop(self) -> None:
+        """Finish what is being answered, for a bounded time, and close."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(2 * STOP_S)
+        self._socket.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Open the socket.
+
+    Raises:
+        ListenError: The address is in use or not ours.
+    """
+    listening = None
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as exc:
+        if listening is not None:
+            listening.close()
+        raise ListenError(
+            f"the API cannot listen at {host}:{port}: {(exc.strerror or str(exc)).lower()}",
+            remedy="choose another api.port in controller.toml, or stop what uses it",
+        ) from exc
+    return listening

@@ -1,0 +1,39 @@
+"""The controller's log: one JSON object in each line, on standard error.
+
+Rules:
+- No secret is ever handed to a logger: tokens and passwords have no place in any message.
+- Whatever a device sent is escaped, so that it cannot make a line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, object] = {
+            "at_s": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=True)
+
+
+def configure_logging(level: int = logging.INFO) -> None:
+    """Send every logger of this process to standard error as JSON lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in ("alembic", "httpx", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.WARNING)

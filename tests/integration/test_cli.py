@@ -1,0 +1,183 @@
+"""The command line as users run it: a process of its own, against a real controller and broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulators.packages import package, variant
+from tests.simulators.stack import Puppet, Stack, fleet_on_terminal, running_stack, wait_for
+from wire.envelope import SigningKey
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli")]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with running_stack() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def releases(stack: Stack) -> list[str]:
+    """Two releases, published from package directories."""
+    key = SigningKey((stack.home / "keys" / "release.key").read_bytes())
+    refs = []
+    for version in ("1", "2"):
+        signed = package(version, [(variant("best"), b"model " + version.encode())], key=key)
+        signed.write_to(stack.home.parent / f"package-{version}")
+        done = stack.ok("release", "publish", str(stack.home.parent / f"package-{version}"))
+        assert done.out == f"published digits:{version} {signed.digest}\n"
+        refs.append(f"digits:{version}")
+    return refs
+
+
+@pytest.fixture(scope="module")
+def puppets(stack: Stack) -> Iterator[dict[str, Puppet]]:
+    """Three enrolled devices, one of which fails every install."""
+    token = stack.ok("token", "create", "--uses", "3", "--label", "stage=lab").out.strip()
+    made = {
+        name: Puppet(stack, name, token, "failed" if name == "bad-1" else "succeeded")
+        for name in ("cam-1", "cam-2", "bad-1")
+    }
+    yield made
+    for puppet in made.values():
+        puppet.transport.close()
+
+
+def test_status(stack: Stack) -> None:
+    assert stack.ok("controller", "status", "--json").json["broker_connected"] is True
+    assert "status            ok" in stack.ok("controller", "status").out
+
+
+def test_publishing_again_sends_nothing(stack: Stack, releases: list[str]) -> None:
+    done = stack.ok("release", "publish", str(stack.home.parent / "package-1"))
+    assert "sent 0 of 3 files" in done.err
+
+
+def test_releases_are_listed_and_shown(stack: Stack, releases: list[str]) -> None:
+    listed = stack.ok("release", "list", "--json").json
+    assert {f"{r['name']}:{r['version']}" for r in listed} >= set(releases)
+    assert "digits:1" in stack.ok("release", "list").out
+    shown = stack.ok("release", "show", "digits:1").out
+    assert "null" in shown
+    assert "best" in shown
+    digest = stack.ok("release", "show", "digits:1", "--json").json["digest"]
+    assert stack.ok("release", "show", digest, "--json").json["version"] == "1"
+
+
+def test_damaged_package_is_not_published(stack: Stack, tmp_path: Path) -> None:
+    key = SigningKey((stack.home / "keys" / "release.key").read_bytes())
+    package("9", [(variant("best"), b"model")], key=key).write_to(tmp_path / "p")
+    (tmp_path / "p" / "variants" / "best" / "model.json").write_bytes(b"MODEL")
+    done = stack.fleet("release", "publish", str(tmp_path / "p"))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith("differs from the signed index; build the package again\n")
+
+
+def test_package_of_a_stranger_is_not_published(stack: Stack, tmp_path: Path) -> None:
+    package("9", [(variant("best"), b"model 9")]).write_to(tmp_path / "p")
+    done = stack.fleet("release", "publish", str(tmp_path / "p"))
+    assert done.code == 2
+    assert done.err.startswith("fleet: ")
+    assert done.err.count("\n") == 1
+
+
+def test_devices_enrol_and_are_managed(stack: Stack, puppets: dict[str, Puppet]) -> None:
+    devices = stack.ok("device", "list", "--json").json
+    assert [d["id"] for d in devices] == ["bad-1", "cam-1", "cam-2"]
+    assert devices[0]["labels"] == {"site": "berlin", "stage": "lab"}
+    table = stack.ok("device", "list", "--selector", "id=cam-1").out.splitlines()
+    assert len(table) == 2
+    assert table[0].startswith("DEVICE")
+    stack.ok("device", "label", "cam-1", "owner=kim", "stage-")
+    shown = stack.ok("device", "show", "cam-1")
+    assert "owner=kim site=berlin" in shown.out
+    assert stack.ok("device", "quarantine", "cam-2").out == "cam-2 quarantined\n"
+    assert stack.ok("device", "restore", "cam-2").out == "cam-2 enrolled\n"
+
+
+def test_staged_rollout_succeeds(
+    stack: Stack, releases: list[str], puppets: dict[str, Puppet]
+) -> None:
+    done = stack.fleet(
+        "rollout", "create", releases[0], "--selector", "id in (cam-1,cam-2)", "--stage", "1",
+        "--stage", "100%", "--max-in-flight", "1", "--watch",
+    )  # fmt: skip
+    assert done.code == 0, done.out + done.err
+    lines = done.out.splitlines()
+    assert f"rollout {lines[0]} succeeded: 2 succeeded; 2 in all" in lines
+    assert any(line.startswith("stage 2 of 2 (to 2 devices): done") for line in lines)
+    shown = stack.ok("rollout", "show", lines[0], "--json").json
+    assert shown["state"] == "succeeded"
+    assert "cam-1" in stack.ok("rollout", "show", lines[0]).out
+    assert lines[0] in stack.ok("rollout", "list").out
+    assert stack.ok("device", "show", "cam-1", "--json").json["release"] == releases[0]
+
+
+def test_failing_rollout_halts_and_is_rolled_back(
+    stack: Stack, releases: list[str], puppets: dict[str, Puppet]
+) -> None:
+    created = stack.ok("rollout", "create", releases[1], "--json").json
+    done = stack.fleet("rollout", "watch", created["id"])
+    assert done.code == 1, done.out + done.err
+    assert "halted" in done.out
+    assert "bad-1 failed: agent.probe golden test failed" in done.out
+    assert "\x1b" not in done.out
+    back = stack.fleet("rollout", "rollback", created["id"], "--to", releases[0])
+    assert back.code == 0, back.err
+    stack.fleet("rollout", "watch", back.out.strip())
+    shown = stack.ok("rollout", "show", back.out.strip(), "--json").json
+    assert (shown["release"], shown["rollback_of"]) == (releases[0], created["id"])
+    assert shown["finished_at_s"] is not None
+
+
+def test_orders(stack: Stack, releases: list[str], puppets: dict[str, Puppet]) -> None:
+    created = stack.ok(
+        "rollout", "create", releases[1], "--selector", "id=cam-2", "--soak", "1h"
+    ).out.strip()
+    assert "paused" in stack.ok("rollout", "pause", created).out
+    assert "running" in stack.ok("rollout", "resume", created).out
+    assert "aborted" in stack.ok("rollout", "abort", created).out
+    again = stack.fleet("rollout", "resume", created)
+    assert again.code == 2
+    assert again.err.count("\n") == 1
+
+
+def test_on_a_terminal(stack: Stack, releases: list[str], puppets: dict[str, Puppet]) -> None:
+    where = ("--home", str(stack.home))
+    listed = fleet_on_terminal("device", "list", *where)
+    assert (listed.code, listed.err) == (0, "")
+    assert "cam-1" in listed.out
+    created = stack.ok("rollout", "create", releases[1], "--selector", "id=cam-2").out.strip()
+    watched = fleet_on_terminal("rollout", "watch", created, *where)
+    assert (watched.code, watched.err) == (0, "")
+    assert "1 of 1" in watched.out
+    assert "succeeded" in watched.out
+
+
+def test_why_and_telemetry(stack: Stack, puppets: dict[str, Puppet]) -> None:
+    puppets["cam-1"].send_telemetry()
+    wait_for(lambda: bool(stack.ok("why", "cam-1", "--json").json), "no telemetry")
+    told = stack.ok("why", "cam-1", "--kind", "switch", "--since", "1h").out.splitlines()
+    assert told[0].endswith("switch  headroom 0.91 is above 0.85")
+    assert told[1:] == [
+        "    variant: small",
+        "    inputs: headroom=0.91",
+        "    lost best: not the cheapest while hot",
+    ]
+    assert len(stack.ok("telemetry", "events", "cam-1", "--csv").out.splitlines()) == 3
+    query = (
+        "telemetry", "query", "--metric", "inference_latency_ms", "--stat", "p50,p95,count",
+        "--by", "variant", "--where", "device=cam-1",
+    )  # fmt: skip
+    table = stack.ok(*query, "--json").json
+    row = dict(zip(table["columns"], table["rows"][0], strict=True))
+    assert row["variant"] == "best"
+    assert row["count"] == 100
+    assert row["p50"] == pytest.approx(50, rel=0.03)
+    assert row["p95"] == pytest.approx(95, rel=0.03)
+    assert stack.ok(*query, "--csv").out.splitlines()[0] == ",".join(table["columns"])
+    assert "best" in stack.ok(*query).out

@@ -1,0 +1,179 @@
+"""What the command line says when something is wrong: one line, a remedy, exit code 2."""
+
+from __future__ import annotations
+
+import http.server
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulators.stack import (
+    CLOCK,
+    ROOT,
+    Stack,
+    environment,
+    fleet,
+    fleet_here,
+    running_stack,
+)
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli-faults")]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with running_stack() as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["device", "show", "nobody"], "nobody"),
+        (["device", "show", "../tokens"], "not found"),
+        (["device", "list", "--selector", "site=="], "selector"),
+        (["release", "show", "no:1"], "no:1"),
+        (["rollout", "show", "nothing"], "nothing"),
+        (["rollout", "create", "no:1"], "no:1"),
+        (["rollout", "create", "no:1", "--stage", "half"], "--stage: 'half'"),
+        (["rollout", "create", "no:1", "--soak", "soon"], "--soak: 'soon' is not a duration"),
+        (["rollout", "create", "no:1", "--max-in-flight", "0"], "max_in_flight"),
+        (["rollout", "create", "no:1", "--max-in-flight", "x"], "max-in-flight"),
+        (["why", "nobody"], "nobody"),
+        (["why", "nobody", "--since", "yesterday"], "--since: 'yesterday'"),
+        (["token", "create", "--uses", "0"], "uses"),
+        (["token", "create", "--expires", "10000w"], "--expires"),
+        (["token", "create", "--label", "x"], "'x' is not a label"),
+        (["telemetry", "query"], "--metric"),
+        (["telemetry", "query", "--metric", "x_ms"], "x_ms"),
+        (["telemetry", "query", "--metric", "x_ms", "--step", "1x"], "--step: '1x'"),
+        (["telemetry", "query", "--metric", "x_ms", "--json", "--csv"], "exclude each other"),
+        (["release", "publish", "/nowhere"], "is not a package"),
+        (["device", "label", "cam-1"], "argument"),
+    ],
+)
+def test_every_fault_is_one_line(stack: Stack, arguments: list[str], text: str) -> None:
+    done = stack.fleet(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("fleet: ")
+    assert done.err.count("\n") == 1
+    assert text in done.err
+
+
+def test_where_the_controller_is_from_the_environment(stack: Stack) -> None:
+    assert fleet("device", "list", FLEET_HOME=str(stack.home)).code == 0
+    url = f"http://127.0.0.1:{stack.api_port}"
+    token = (stack.home / "api.token").read_text().strip()
+    assert fleet("device", "list", FLEET_URL=url, FLEET_TOKEN=token).code == 0
+
+
+def test_wrong_token(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("not-the-token-of-this-controller")
+    done = stack.fleet("device", "list", "--token-file", str(tmp_path / "token"))
+    assert done.code == 2
+    assert "refused the token; use the token file" in done.err
+
+
+def test_reader_that_goes_away_is_no_fault(stack: Stack) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -P -m controller.cli device list --home "$1" | true',
+         sys.executable, str(stack.home)],
+        env=environment(), cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.stderr == ""
+
+
+def test_broker_port_that_is_taken(stack: Stack) -> None:
+    done = fleet("broker", "run", str(stack.home))
+    assert done.code == 2
+    assert f"cannot listen on 127.0.0.1:{stack.broker_port}" in done.err.splitlines()[-1]
+
+
+def test_api_port_that_is_taken(stack: Stack) -> None:
+    done = fleet("controller", "run", str(stack.home))
+    assert done.code == 2
+    assert done.err.splitlines()[-1].startswith("fleet: ")
+
+
+def test_last_servers_end_when_told(stack: Stack) -> None:
+    assert stack.stop() == [0, 0]
+    done = stack.fleet("device", "list")
+    assert done.code == 2
+    assert f"no controller answers at http://127.0.0.1:{stack.api_port}" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["device", "list"], "no controller is named"),
+        (["device", "list", "--home", "/nowhere"], "fleet init"),
+        (["device", "list", "--url", "http://127.0.0.1:1"], "no token"),
+        (["bogus"], "no such command 'bogus'"),
+        (["device", "list", "--bogus"], "no such option"),
+        (["controller", "run", "/nowhere"], "fleet init"),
+        (["broker", "run", "/nowhere"], "fleet init"),
+        (["init", "/proc/x/y"], "cannot make"),
+        (["init", "/"], "exists already"),
+        (["init", "/nowhere/at-all", "--api-port", "0"], "port 0"),
+    ],
+)
+def test_faults_without_a_controller(arguments: list[str], text: str) -> None:
+    done = fleet_here(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("fleet: ")
+    assert done.err.count("\n") == 1
+    assert text in done.err
+
+
+class _Stranger(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        self.send_response(500 if path.endswith("500") else 200)
+        self.end_headers()
+        self.wfile.write(b"<html>hello</html>")
+
+    def log_message(self, *_arguments: object) -> None:
+        """Say nothing."""
+
+
+def test_another_server(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("t")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Stranger) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        for arguments in (["device", "list"], ["device", "show", "500"]):
+            done = fleet_here(*arguments, "--url", url, "--token-file", str(token))
+            assert done.code == 2
+            assert "see that it is a controller" in done.err
+            assert done.err.count("\n") == 1
+        server.shutdown()
+        thread.join(5)
+
+
+def test_help_is_quick_and_complete() -> None:
+    started_s = CLOCK.monotonic_s()
+    done = fleet("--help")
+    took_s = CLOCK.monotonic_s() - started_s
+    assert done.code == 0
+    for command in ("init", "build", "device", "release", "rollout", "telemetry", "why", "token"):
+        assert f"\n  {command} " in done.out
+    assert took_s < 2  # generous: the machine may be busy; see the next test for what matters
+    assert fleet().out == done.out
+    assert fleet("rollout").code == 2
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from controller.cli import build_app; import typer;"
+        "typer.main.get_command(build_app());"
+        "heavy = {'httpx', 'sqlalchemy', 'fastapi', 'numpy', 'onnx', 'rich', 'paho'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT)
+    assert done == "[]\n"

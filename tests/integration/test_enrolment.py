@@ -1,0 +1,252 @@
+"""Enrolment, and what the controller makes of messages that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulators.controller_fleet import Fleet
+from tests.simulators.packages import PROFILE, STRANGER_KEY, two_variants
+from wire import topics
+from wire.codec import sha256_hex, to_json, to_msgpack
+from wire.enrolment import enrol_username
+from wire.errors import TransportError
+from wire.messages import (
+    Chunk,
+    ChunkRequest,
+    Hello,
+    InstallReport,
+    Presence,
+    TelemetryBatch,
+    decode_message,
+)
+from wire.transport import Received
+
+ONE = two_variants("1")
+
+
+@pytest.fixture
+def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(database_url, tmp_path)
+    yield made
+    made.close()
+
+
+def token(fleet: Fleet, **settings: object) -> str:
+    made = fleet.api.post("/v1/tokens", json=settings).raise_for_status().json()
+    secret: str = made["token"]
+    return secret
+
+
+def test_a_token_opens_the_broker_and_the_fleet(fleet: Fleet) -> None:
+    secret = token(fleet, labels={"site": "berlin"})
+    assert fleet.access.enrolment == {enrol_username(secret): secret}
+    device = fleet.device("cam-1", site="claimed", rack="7")
+    assert device.ask_to_enrol(secret).accepted
+    assert fleet.access.passwords == {"cam-1": device.password}
+    shown = fleet.api.get("/v1/devices/cam-1").json()
+    assert shown["labels"] == {"site": "berlin", "rack": "7"}
+    assert (shown["state"], shown["online"], shown["revision"]) == ("enrolled", False, 0)
+
+
+def test_a_used_up_token_admits_nobody_else_but_still_answers(fleet: Fleet) -> None:
+    secret = token(fleet)
+    first, second = fleet.device("cam-1"), fleet.device("cam-2")
+    assert first.ask_to_enrol(secret).accepted
+    assert second.ask_to_enrol(secret).reason == "the token is used up"
+    first.password = "another password of the device"
+    assert first.ask_to_enrol(secret).accepted
+    assert fleet.access.passwords["cam-1"] == first.password
+
+
+def test_the_account_of_a_token_goes_when_it_is_over(fleet: Fleet) -> None:
+    used, unused = token(fleet), token(fleet, expires_in_s=300)
+    assert fleet.device("cam-1").ask_to_enrol(used).accepted
+    fleet.step()
+    assert len(fleet.access.enrolment) == 2, "the answer may still be on its way"
+    fleet.step(60)
+    assert list(fleet.access.enrolment.values()) == [unused]
+    fleet.access.broken = TransportError("away")
+    fleet.step(300)
+    fleet.access.broken = None
+    fleet.kill()
+    fleet.step()
+    assert fleet.access.enrolment == {}
+    assert fleet.device("cam-2").ask_to_enrol(unused).reason == "the token is not valid"
+
+
+def test_a_token_without_an_account_is_none(fleet: Fleet) -> None:
+    fleet.access.broken = TransportError("away")
+    assert fleet.api.post("/v1/tokens", json={}).status_code == 503
+    fleet.access.broken = None
+    assert fleet.device("cam-1").ask_to_enrol("guess").reason == "the token is not valid"
+
+
+def test_a_known_device_needs_its_own_key(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    device = fleet.devices["cam-1"]
+    secret = token(fleet, uses=5)
+    reply = device.ask_to_enrol(secret, key=STRANGER_KEY)
+    assert (reply.accepted, "another key" in reply.reason) == (False, True)
+    assert device.ask_to_enrol(secret).accepted
+
+
+def test_a_quarantined_device_does_not_enrol_itself_out(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    secret = token(fleet)
+    fleet.api.patch("/v1/devices/cam-1", json={"state": "quarantined"}).raise_for_status()
+    assert not fleet.devices["cam-1"].ask_to_enrol(secret).accepted
+    assert fleet.access.refused == {"cam-1"}
+
+
+def test_the_name_of_a_decommissioned_device_is_free(fleet: Fleet) -> None:
+    fleet.publish(ONE)
+    fleet.enrol("cam-1")
+    rollout = fleet.roll_out("digits:1")
+    fleet.run(rollout)
+    fleet.api.patch("/v1/devices/cam-1", json={"state": "decommissioned"}).raise_for_status()
+    device = fleet.devices["cam-1"]
+    assert device.ask_to_enrol(token(fleet), key=STRANGER_KEY).accepted
+    assert fleet.access.refused == set()
+    shown = fleet.api.get("/v1/devices/cam-1").json()
+    assert (shown["state"], shown["release"], shown["revision"]) == ("enrolled", None, 1)
+
+
+def test_an_answer_that_the_broker_held_up_comes_at_the_next_request(fleet: Fleet) -> None:
+    secret = token(fleet)
+    device = fleet.device("cam-1")
+    fleet.access.broken = TransportError("away")
+    with pytest.raises(AssertionError, match="no answer"):
+        device.ask_to_enrol(secret)
+    fleet.access.broken = None
+    fleet.kill()
+    assert device.ask_to_enrol(secret).accepted
+
+
+def test_wrong_messages_stop_nothing(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    fleet.publish(ONE)
+    fleet.enrol("cam-1")
+    hello = Hello(
+        device="cam-2",
+        boot_id="b",
+        agent_version="1",
+        profile=PROFILE,
+        revision=0,
+        release=None,
+        variant=None,
+    )
+    wrong = [
+        Received(topics.up("cam-1", "hello"), b"\xff\xfe not json"),
+        Received(topics.up("cam-1", "hello"), to_json(hello)),
+        Received(topics.up("cam-1", "presence"), b"[]"),
+        Received(topics.up("cam-1", "report"), b"{}" * 200_000),
+        Received(topics.up("cam-1", "telemetry"), to_json(hello)),
+        Received(topics.up("cam-1", "chunk_request"), b""),
+        Received(topics.up("cam-2", "hello"), to_json(hello)),
+        Received(
+            topics.up("cam-2", "telemetry"),
+            to_msgpack(TelemetryBatch(device="cam-2", boot_id="b", sequence=0)),
+        ),
+        Received(topics.enrol_request("cam-2"), b"{}"),
+        Received("edgefleet/v1/dev/Bad Name/up/hello", b""),
+        Received("edgefleet/v1/dev/cam-1/up/gossip", b""),
+        Received("edgefleet/v1/enrol/x/y/z", b""),
+        Received("elsewhere\nforged", b""),
+    ]
+    for received in wrong:
+        caplog.clear()
+        fleet.controller.receive(received)
+        assert len(caplog.records) == 1, received.topic
+        assert caplog.records[0].levelname == "WARNING"
+    rollout = fleet.roll_out("digits:1")
+    assert fleet.run(rollout)["state"] == "succeeded"
+
+
+def test_a_report_for_an_older_revision_is_ignored(fleet: Fleet) -> None:
+    fleet.publish(ONE)
+    fleet.enrol("cam-1")
+    device = fleet.devices["cam-1"]
+    device.outcome = "silent"
+    rollout = fleet.roll_out("digits:1")
+    fleet.step()
+    device.report(0, ONE.digest, "failed")
+    device.report(7, ONE.digest, "failed")
+    assert fleet.show(rollout)["counts"] == {"assigned": 1}
+
+
+def test_progress_is_shown(fleet: Fleet) -> None:
+    fleet.publish(ONE)
+    fleet.enrol("cam-1")
+    fleet.devices["cam-1"].outcome = "silent"
+    rollout = fleet.roll_out("digits:1")
+    fleet.step()
+    report = InstallReport(
+        device="cam-1",
+        revision=1,
+        digest=ONE.digest,
+        phase="fetching",
+        outcome="running",
+        active=None,
+        done_bytes=10,
+        total_bytes=100,
+    )
+    fleet.controller.receive(Received(topics.up("cam-1", "report"), to_json(report)))
+    (part,) = fleet.show(rollout)["deployments"]  # type: ignore[misc, attr-defined]  # JSON
+    assert (part["phase"], part["done_bytes"], part["total_bytes"]) == ("fetching", 10, 100)
+    assert fleet.api.get("/v1/devices/cam-1").json()["phase"] == "fetching"
+
+
+def test_presence_and_silence(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+
+    def online() -> bool:
+        shown: bool = fleet.api.get("/v1/devices/cam-1").json()["online"]
+        return shown
+
+    def say(*, up: bool, boot_id: str) -> None:
+        presence = Presence(device="cam-1", online=up, boot_id=boot_id)
+        fleet.controller.receive(Received(topics.up("cam-1", "presence"), to_json(presence)))
+
+    assert online()
+    say(up=False, boot_id="an earlier boot")
+    assert online(), "a late last will of an earlier boot says nothing about this one"
+    say(up=False, boot_id="boot-1")
+    assert not online()
+    fleet.devices["cam-1"].connect()
+    assert online()
+    fleet.step(181)
+    assert not online()
+
+
+def test_chunks_of_what_is_assigned_and_nothing_else(fleet: Fleet) -> None:
+    fleet.publish(ONE)
+    fleet.publish(two_variants("2"))
+    fleet.enrol("cam-1", "cam-2")
+    fleet.run(fleet.roll_out("digits:1", selector="id=cam-1"))
+    chunks: list[Chunk] = []
+    for name in ("cam-1", "cam-2"):
+        fleet.hub.on(
+            topics.down(name, "chunk"),
+            lambda got: chunks.append(decode_message(got.payload, Chunk, packed=True)),
+        )
+
+    def ask(device: str, sha256: str, *indices: int) -> list[Chunk]:
+        chunks.clear()
+        request = ChunkRequest(device=device, sha256=sha256, chunk_bytes=1024, indices=indices)
+        fleet.controller.receive(Received(topics.up(device, "chunk_request"), to_json(request)))
+        return list(chunks)
+
+    for blob in ONE.blobs:
+        sha256 = sha256_hex(blob)
+        count = max(1, -(-len(blob) // 1024))
+        got = ask("cam-1", sha256, *range(count))
+        assert b"".join(chunk.data for chunk in got) == blob
+        assert ask("cam-1", sha256, count)[0].missing
+        assert all(chunk.missing for chunk in ask("cam-2", sha256, 0))
+    other = two_variants("2").ref.envelope_sha256
+    assert ask("cam-1", other, 0)[0].missing
+    assert ask("cam-1", "f" * 64, 0, 1)[1].missing
+    for indices in ((), (0, 0), (-1,), tuple(range(65))):
+        assert ask("cam-1", other, *indices) == []

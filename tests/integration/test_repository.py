@@ -1,0 +1,360 @@
+"""The control state: what the database forbids, and what two writers cannot both do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from controller import rollout_steps
+from controller.database import Database, migrate
+from controller.errors import (
+    ConflictError,
+    DatabaseError,
+    IllegalTransitionError,
+    UnknownDeviceError,
+    UnknownReleaseError,
+    UnknownRolloutError,
+)
+from controller.models import DeviceRow, ReleaseRow, RolloutRow
+from controller.repository import (
+    deployments,
+    desired,
+    devices,
+    previous,
+    releases,
+    rollouts,
+    tokens,
+)
+from controller.rollout_policy import StageSpec
+from controller.rollout_states import (
+    DeploymentEvent,
+    DeploymentState,
+    DeviceState,
+    ReleaseState,
+    RolloutOrder,
+    RolloutState,
+)
+from controller.selectors import parse_selector
+
+NOW_S = 1_750_000_000.0
+DIGEST = "a" * 64
+OTHER = "b" * 64
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    migrate(database_url)
+    opened = Database(database_url)
+    yield opened
+    opened.close()
+
+
+def add_device(session: Session, name: str, **labels: str) -> DeviceRow:
+    row = DeviceRow(
+        id=name,
+        state=DeviceState.ENROLLED,
+        public_key="k",
+        profile_name=labels.pop("profile", "rpi4"),
+        architecture=labels.pop("arch", "aarch64"),
+        profile={},
+        agent_version="1",
+        boot_id="",
+        online=False,
+        reported_revision=0,
+        phase="",
+        last_error="",
+        enrolled_at_s=NOW_S,
+        labels=[],
+    )
+    session.add(row)
+    devices.set_labels(session, row, labels)
+    return row
+
+
+def add_release(session: Session, digest: str = DIGEST, version: str = "1") -> ReleaseRow:
+    row = ReleaseRow(
+        digest=digest,
+        name="digits",
+        version=version,
+        state=ReleaseState.PUBLISHED,
+        envelope_sha256="e" * 64,
+        envelope_size_bytes=10,
+        size_bytes=100,
+        published_at_s=NOW_S,
+        variants=[],
+    )
+    releases.add(session, row, [("c" * 64, 100)])
+    return row
+
+
+def add_rollout(
+    session: Session, name: str, members: tuple[str, ...], release: str = DIGEST
+) -> RolloutRow:
+    row = RolloutRow(
+        id=name,
+        release=release,
+        selector="",
+        state=RolloutState.RUNNING,
+        reason="",
+        max_in_flight=10,
+        soak_s=0.0,
+        device_deadline_s=60.0,
+        max_failures=0,
+        min_finished=1,
+        approval=False,
+        initial_devices=len(members),
+        stage=1,
+        approved_stage=1,
+        created_at_s=NOW_S,
+    )
+    rollouts.add(session, row, [StageSpec(percent=100.0)])
+    rollout_steps.take_in(session, row, members)
+    return row
+
+
+@pytest.fixture
+def busy(database: Database) -> Database:
+    """Two devices in a rollout, one of them started."""
+    with database.transaction() as session:
+        add_device(session, "one")
+        add_device(session, "two")
+        add_release(session)
+        row = add_rollout(session, "r1", ("one", "two"))
+        rollout_steps.start_devices(session, row, ["one"], now_s=NOW_S)
+    return database
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE device SET state = 'odd'",
+        "UPDATE release SET state = 'odd'",
+        "UPDATE rollout SET state = 'odd'",
+        "UPDATE deployment SET state = 'odd'",
+        "UPDATE rollout SET stage = 0",
+        "UPDATE rollout SET max_in_flight = 0",
+        "UPDATE desired_state SET revision = 0",
+        "UPDATE deployment SET state = 'succeeded' WHERE device = 'two'",
+        "UPDATE rollout_stage SET count = 3",
+        "UPDATE rollout_stage SET percent = NULL",
+        "DELETE FROM device",
+        "DELETE FROM release",
+        "UPDATE desired_state SET release = 'nowhere'",
+    ],
+)
+def test_the_database_forbids(busy: Database, statement: str) -> None:
+    with pytest.raises(ConflictError), busy.transaction() as session:
+        session.execute(text(statement))
+
+
+def test_a_device_has_one_unfinished_deployment(busy: Database) -> None:
+    with pytest.raises(ConflictError), busy.transaction() as session:
+        add_rollout(session, "r2", ("two",))
+    with busy.transaction() as session:
+        row = rollouts.get(session, "r1", lock=True)
+        rollout_steps.end_rollout(session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S)
+        add_rollout(session, "r2", ("two",))
+
+
+def test_a_failed_transaction_leaves_nothing(database: Database) -> None:
+    with pytest.raises(ZeroDivisionError), database.transaction() as session:
+        add_device(session, "one")
+        raise ZeroDivisionError
+    with database.reading() as session, pytest.raises(UnknownDeviceError):
+        devices.get(session, "one")
+
+
+def test_a_broken_statement_is_a_fault_of_ours(database: Database) -> None:
+    with pytest.raises(DatabaseError) as caught, database.transaction() as session:
+        session.execute(text("SELECT * FROM nowhere"))
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_names(database: Database) -> None:
+    with database.reading() as session:
+        with pytest.raises(UnknownReleaseError):
+            releases.get(session, "digits:9")
+        with pytest.raises(UnknownRolloutError):
+            rollouts.get(session, "r9")
+
+
+def test_a_deployment_moves_only_along_the_table(busy: Database) -> None:
+    with pytest.raises(IllegalTransitionError), busy.transaction() as session:
+        deployments.move(session, "r1", ["one"], DeploymentEvent.ASSIGN, now_s=NOW_S)
+    with pytest.raises(IllegalTransitionError), busy.transaction() as session:
+        deployments.move(session, "r1", ["one", "two"], DeploymentEvent.FAIL, now_s=NOW_S)
+    with busy.reading() as session:
+        counts = deployments.counts(session, "r1")
+    assert counts == {DeploymentState.ASSIGNED: 1, DeploymentState.PENDING: 1}
+
+
+def test_an_ended_rollout_cannot_be_ended_again(busy: Database) -> None:
+    with busy.transaction() as session:
+        row = rollouts.get(session, "r1", lock=True)
+        rollout_steps.end_rollout(session, row, RolloutOrder.HALT, reason="x", now_s=NOW_S)
+    for order in (RolloutOrder.HALT, RolloutOrder.ABORT, RolloutOrder.RESUME):
+        with pytest.raises(IllegalTransitionError), busy.transaction() as session:
+            rollouts.move(session, rollouts.get(session, "r1"), order)
+
+
+def test_of_two_writers_one_wins(busy: Database) -> None:
+    results: list[str] = []
+
+    def abort() -> None:
+        try:
+            with busy.transaction() as session:
+                row = rollouts.get(session, "r1", lock=True)
+                rollout_steps.end_rollout(
+                    session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S
+                )
+            results.append("won")
+        except IllegalTransitionError:
+            results.append("lost")
+
+    threads = [threading.Thread(target=abort) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == ["lost", "lost", "lost", "won"]
+
+
+def test_a_token_is_used_no_more_often_than_it_may(database: Database) -> None:
+    with database.transaction() as session:
+        tokens.add(
+            session,
+            sha256=DIGEST,
+            username="enrol-1",
+            uses=3,
+            labels={},
+            now_s=NOW_S,
+            expires_at_s=NOW_S + 10,
+        )
+    used: list[bool] = []
+
+    def use() -> None:
+        with database.transaction() as session:
+            used.append(tokens.use(session, DIGEST, now_s=NOW_S))
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(used) == 3
+
+
+def test_an_expired_token_is_none(database: Database) -> None:
+    with database.transaction() as session:
+        tokens.add(
+            session,
+            sha256=DIGEST,
+            username="enrol-1",
+            uses=3,
+            labels={},
+            now_s=NOW_S,
+            expires_at_s=NOW_S + 10,
+        )
+        assert not tokens.use(session, DIGEST, now_s=NOW_S + 10)
+        assert tokens.find_valid(session, DIGEST, now_s=NOW_S + 10) is None
+        assert tokens.over(session, now_s=NOW_S + 10, used_before_s=NOW_S)
+
+
+def test_revisions_only_grow(database: Database) -> None:
+    with database.transaction() as session:
+        add_device(session, "one")
+        add_release(session)
+        for wanted in (1, 2, 3):
+            issued = desired.issue(session, {"one": DIGEST}, rollout=None, now_s=NOW_S)
+            assert issued == {"one": wanted}
+        issued = desired.issue(session, {"one": None}, rollout=None, now_s=NOW_S, above=40)
+        assert issued == {"one": 41}
+
+
+def test_many_devices_at_once(database: Database) -> None:
+    members = tuple(f"d{n:04}" for n in range(1201))
+    with database.transaction() as session:
+        for name in members:
+            add_device(session, name)
+        add_release(session)
+        row = add_rollout(session, "r1", members)
+        rollout_steps.start_devices(session, row, members, now_s=NOW_S)
+    with database.reading() as session:
+        assert deployments.counts(session, "r1") == {DeploymentState.ASSIGNED: 1201}
+        assert len(desired.documents(session, members)) == 1201
+
+
+def test_previous_is_what_a_device_says_that_it_runs(database: Database) -> None:
+    with database.transaction() as session:
+        add_release(session)
+        add_release(session, OTHER, "2")
+        says = add_device(session, "says")
+        says.reported_release = OTHER
+        add_device(session, "silent")
+        strange = add_device(session, "strange")
+        strange.reported_release = "9" * 64
+        add_device(session, "new")
+        wanted: dict[str, str | None] = dict.fromkeys(("says", "silent", "strange"), DIGEST)
+        desired.issue(session, wanted, rollout=None, now_s=NOW_S)
+        found = previous.previous_of(session, ["says", "silent", "strange", "new"])
+    assert found == {"says": OTHER, "silent": DIGEST, "strange": DIGEST, "new": None}
+
+
+def test_a_device_reads_only_what_it_is_meant_to_run(database: Database) -> None:
+    blob = "c" * 64
+    with database.transaction() as session:
+        add_device(session, "one")
+        add_device(session, "two")
+        add_release(session)
+        desired.issue(session, {"one": DIGEST}, rollout=None, now_s=NOW_S)
+    with database.transaction() as session:
+        assert releases.blob_size_for(session, device="one", sha256=blob) == 100
+        assert releases.blob_size_for(session, device="two", sha256=blob) is None
+        assert releases.blob_size_for(session, device="one", sha256=OTHER) is None
+        devices.move(session, "one", DeviceState.QUARANTINED)
+        assert releases.blob_size_for(session, device="one", sha256=blob) is None
+        devices.move(session, "one", DeviceState.ENROLLED)
+        releases.revoke(session, DIGEST)
+        assert releases.blob_size_for(session, device="one", sha256=blob) is None
+        assert desired.documents(session, ["one"]) == []
+
+
+FLEET = {
+    "cam-1": {"site": "berlin", "canary": "yes"},
+    "cam-2": {"site": "paris", "profile": "jetson"},
+    "cam-3": {"arch": "x86_64"},
+    "cam-4": {"site": "berlin", "rack": "7"},
+}
+keys = st.sampled_from(("site", "canary", "rack", "id", "profile", "arch", "other"))
+values = st.sampled_from(("berlin", "paris", "yes", "7", "cam-1", "rpi4", "jetson", "aarch64"))
+terms = st.one_of(
+    st.builds("{}={}".format, keys, values),
+    st.builds("{}!={}".format, keys, values),
+    st.builds("{} in ({},{})".format, keys, values, values),
+    st.builds("{} not in ({},{})".format, keys, values, values),
+    st.builds("!{}".format, keys),
+    keys,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(terms, max_size=3))
+def test_the_database_selects_as_the_expression_says(database: Database, parts: list[str]) -> None:
+    selector = parse_selector(",".join(parts))
+    with database.transaction() as session:
+        if devices.find(session, "cam-1") is None:
+            for name, labels in FLEET.items():
+                add_device(session, name, **labels)
+        found = devices.records(session, devices.selected(selector), limit=10)
+    meant = [
+        name
+        for name, labels in FLEET.items()
+        if selector.matches({"id": name, "profile": "rpi4", "arch": "aarch64"} | labels)
+    ]
+    assert [item.row.id for item in found] == meant

@@ -1,0 +1,389 @@
+"""Rollouts from end to end: the real controller, a real database, devices that speak the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulators.controller_fleet import Fleet, names
+from tests.simulators.packages import SignedPackage, two_variants
+
+ONE = two_variants("1", best="one")
+TWO = two_variants("2", best="two")
+STAGES = [{"count": 1}, {"percent": 30}, {"percent": 100}]
+
+
+@pytest.fixture
+def fleet(database_url: str, tmp_path: Path) -> Iterator[Fleet]:
+    made = Fleet(database_url, tmp_path)
+    made.publish(ONE)
+    made.publish(TWO)
+    yield made
+    made.close()
+
+
+def brought_to(fleet: Fleet, package: SignedPackage, count: int = 10) -> None:
+    """Enrol devices and bring them to a release."""
+    fleet.enrol(*names("cam", count))
+    rollout = fleet.roll_out(f"digits:{package.index.version}")
+    assert fleet.run(rollout)["state"] == "succeeded"
+
+
+def reasons(shown: dict[str, Any], action: str) -> list[str]:
+    return [item["reason"] for item in shown["events"] if item["action"] == action]
+
+
+def states(shown: dict[str, Any]) -> dict[str, str]:
+    return {item["device"]: item["state"] for item in shown["deployments"]}
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed-at-every-step"])
+def test_a_staged_rollout(fleet: Fleet, killed: bool) -> None:
+    fleet.enrol(*names("cam", 10))
+    fleet.kill_every_step = killed
+    rollout = fleet.roll_out("digits:1", stages=STAGES, max_in_flight=3)
+    reached = []
+    for _ in range(40):
+        fleet.step()
+        reached.append(len(fleet.running(ONE.digest)))
+        if fleet.state(rollout) != "running":
+            break
+    shown = fleet.show(rollout)
+    assert shown["state"] == "succeeded"
+    assert shown["counts"] == {"succeeded": 10}
+    assert [item["state"] for item in shown["stages"]] == ["done"] * 3
+    assert [item["target"] for item in shown["stages"]] == [1, 3, 10]
+    assert {1, 3, 10} <= set(reached)
+    assert max(b - a for a, b in zip(reached, reached[1:], strict=False)) <= 3
+    assert len(fleet.running(ONE.digest)) == 10
+    assert all(len(device.accepted) == 1 for device in fleet.devices.values())
+    assert reasons(shown, "create")
+    assert reasons(shown, "finish") == ["10 of 10 devices run the release"]
+
+
+def test_a_failing_device_halts_and_goes_back_by_itself(fleet: Fleet) -> None:
+    brought_to(fleet, ONE)
+    for device in fleet.devices.values():
+        device.outcome = "failed"
+    rollout = fleet.roll_out("digits:2", stages=STAGES)
+    shown = fleet.run(rollout)
+    assert shown["state"] == "halted"
+    assert shown["reason"] == "1 failed devices, at most 0 are allowed"
+    assert shown["counts"] == {"cancelled": 9, "failed": 1}
+    assert shown["previous"] == {"digits:1": 1}
+    failed = next(item for item in shown["deployments"] if item["state"] == "failed")
+    assert (failed["error_code"], failed["detail"]) == ("agent.probe", "the golden test failed")
+    device = fleet.devices[failed["device"]]
+    assert [state.release.version for state in device.accepted if state.release] == ["1", "2", "1"]
+    assert len(fleet.running(ONE.digest)) == 10
+    assert reasons(shown, "restore")
+
+
+def test_nothing_starts_after_a_halt(fleet: Fleet) -> None:
+    brought_to(fleet, ONE)
+    for device in fleet.devices.values():
+        device.outcome = "failed"
+    rollout = fleet.roll_out("digits:2", stages=STAGES)
+    fleet.run(rollout)
+    for device in fleet.devices.values():
+        device.outcome = "succeeded"
+    for _ in range(30):
+        fleet.step()
+        fleet.kill()
+    for device in fleet.devices.values():
+        device.connect()
+    assert fleet.running(TWO.digest) == set()
+    for order in ("resume", "pause", "approve", "abort"):
+        answer = fleet.api.post(f"/v1/rollouts/{rollout}/{order}")
+        assert answer.status_code == 409, order
+
+
+def test_a_device_without_a_past_is_told_to_run_nothing(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    fleet.devices["cam-1"].outcome = "failed"
+    fleet.run(fleet.roll_out("digits:1"))
+    assert [state.release is None for state in fleet.devices["cam-1"].accepted] == [False, True]
+
+
+def test_tolerated_failures_do_not_halt(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 10))
+    fleet.devices["cam-003"].outcome = "failed"
+    shown = fleet.run(fleet.roll_out("digits:1", max_failures=1))
+    assert shown["state"] == "succeeded"
+    assert shown["counts"] == {"failed": 1, "succeeded": 9}
+
+
+def test_a_share_of_failures_halts(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 10))
+    for name in ("cam-001", "cam-002", "cam-003", "cam-004"):
+        fleet.devices[name].outcome = "failed"
+    shown = fleet.run(
+        fleet.roll_out(
+            "digits:1",
+            max_failures=9,
+            max_failure_percent=20,
+            min_finished=5,
+            max_in_flight=1,
+        )
+    )
+    assert shown["state"] == "halted"
+    assert "%" in str(shown["reason"])
+
+
+def test_silence_past_the_deadline_halts(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 4))
+    for device in fleet.devices.values():
+        device.outcome = "silent"
+    rollout = fleet.roll_out("digits:1", stages=[{"count": 1}], device_deadline_s=30)
+    for _ in range(29):
+        fleet.step()
+    assert fleet.state(rollout) == "running"
+    shown = fleet.run(rollout, steps=5)
+    assert shown["state"] == "halted"
+    assert "silent" in str(shown["reason"])
+    assert sorted(states(shown).values()) == ["cancelled", "cancelled", "cancelled", "failed"]
+
+
+def test_an_offline_device_is_silent_too(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    fleet.devices["cam-1"].online = False
+    rollout = fleet.roll_out("digits:1", device_deadline_s=5)
+    assert fleet.run(rollout)["state"] == "halted"
+
+
+def test_a_device_that_says_success_and_runs_something_else_failed(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    fleet.devices["cam-1"].outcome = "liar"
+    shown = fleet.run(fleet.roll_out("digits:1"))
+    assert shown["state"] == "halted"
+    assert shown["deployments"][0]["error_code"] == "controller.report.mismatch"  # type: ignore[index]  # JSON
+
+
+def test_pause_and_resume(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 10))
+    rollout = fleet.roll_out("digits:1", stages=STAGES)
+    fleet.step()
+    fleet.api.post(f"/v1/rollouts/{rollout}/pause").raise_for_status()
+    for _ in range(10):
+        fleet.step()
+        fleet.kill()
+    assert len(fleet.running(ONE.digest)) == 1
+    assert fleet.api.post(f"/v1/rollouts/{rollout}/pause").status_code == 409
+    fleet.api.post(f"/v1/rollouts/{rollout}/resume").raise_for_status()
+    assert fleet.run(rollout)["state"] == "succeeded"
+
+
+def test_a_failure_while_paused_halts(fleet: Fleet) -> None:
+    fleet.enrol("cam-1", "cam-2")
+    fleet.devices["cam-1"].outcome = "silent"
+    fleet.devices["cam-2"].outcome = "silent"
+    rollout = fleet.roll_out("digits:1", device_deadline_s=10)
+    fleet.step()
+    fleet.api.post(f"/v1/rollouts/{rollout}/pause").raise_for_status()
+    assert fleet.run(rollout)["state"] == "halted"
+
+
+def test_soak_and_a_success_that_is_taken_back(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 4))
+    rollout = fleet.roll_out("digits:1", stages=[{"count": 1}, {"percent": 100}], soak_s=60)
+    for _ in range(30):
+        fleet.step()
+    shown = fleet.show(rollout)
+    assert [item["state"] for item in shown["stages"]] == ["soaking", "waiting"]  # type: ignore[attr-defined]  # JSON
+    name = next(name for name, state in states(shown).items() if state == "succeeded")
+    device = fleet.devices[name]
+    device.active = None
+    device.report(device.revision, ONE.digest, "failed")
+    assert fleet.run(rollout, steps=3)["state"] == "halted"
+    assert len(fleet.running(ONE.digest)) == 0
+
+
+def test_a_soaked_stage_goes_on(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 4))
+    rollout = fleet.roll_out("digits:1", stages=[{"count": 1}, {"percent": 100}], soak_s=5)
+    assert fleet.run(rollout)["state"] == "succeeded"
+
+
+def test_approval(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 4))
+    rollout = fleet.roll_out("digits:1", stages=[{"count": 1}, {"percent": 100}], approval=True)
+    assert fleet.api.post(f"/v1/rollouts/{rollout}/approve").status_code == 409
+    for _ in range(10):
+        fleet.step()
+    shown = fleet.show(rollout)
+    assert shown["stages"][0]["state"] == "awaiting_approval"  # type: ignore[index]  # JSON
+    assert shown["reason"] == "stage 2 waits for approval"
+    fleet.kill()
+    fleet.api.post(f"/v1/rollouts/{rollout}/approve").raise_for_status()
+    assert fleet.run(rollout)["state"] == "succeeded"
+
+
+def test_abort_sends_back_what_had_not_finished(fleet: Fleet) -> None:
+    brought_to(fleet, ONE, 4)
+    for device in fleet.devices.values():
+        device.outcome = "silent"
+    rollout = fleet.roll_out("digits:2", stages=[{"count": 2}, {"percent": 100}])
+    fleet.step()
+    for device in fleet.devices.values():
+        device.outcome = "succeeded"
+    shown = fleet.api.post(f"/v1/rollouts/{rollout}/abort").raise_for_status().json()
+    assert shown["state"] == "aborted"
+    assert shown["counts"] == {"cancelled": 4}
+    fleet.step(20)
+    assert len(fleet.running(ONE.digest)) == 4
+    told = [device for device in fleet.devices.values() if device.revision == 3]
+    assert len(told) == 2
+
+
+def test_a_device_that_joins_late_takes_part_in_the_last_stage(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 4), site="berlin")
+    rollout = fleet.roll_out(
+        "digits:1",
+        selector="site=berlin",
+        stages=[{"count": 1}, {"percent": 100}],
+        soak_s=10,
+    )
+    fleet.step()
+    fleet.enrol("late-berlin", site="berlin")
+    fleet.enrol("late-paris", site="paris")
+    fleet.step()
+    assert len(fleet.show(rollout)["deployments"]) == 4  # type: ignore[arg-type]  # JSON
+    shown = fleet.run(rollout)
+    assert shown["state"] == "succeeded"
+    assert fleet.devices["late-berlin"].active == ONE.digest
+    assert fleet.devices["late-paris"].active is None
+    assert states(shown)["late-berlin"] == "succeeded"
+
+
+def test_a_last_stage_below_all_leaves_the_others_alone(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 4))
+    shown = fleet.run(fleet.roll_out("digits:1", stages=[{"count": 3}]))
+    assert (shown["state"], shown["counts"]) == ("succeeded", {"cancelled": 1, "succeeded": 3})
+    assert len(fleet.running(ONE.digest)) == 3
+
+
+def test_rollback_is_a_rollout_over_the_same_devices(fleet: Fleet) -> None:
+    brought_to(fleet, ONE, 6)
+    first = fleet.roll_out("digits:2", stages=[{"count": 2}, {"percent": 100}])
+    fleet.run(first)
+    fleet.enrol("other")
+    answer = fleet.api.post(f"/v1/rollouts/{first}/rollback", json={"release": "digits:1"})
+    assert answer.status_code == 201
+    made = answer.json()
+    assert made["rollback_of"] == first
+    assert [item["target"] for item in made["stages"]] == [2, 6]
+    shown = fleet.run(made["id"])
+    assert shown["state"] == "succeeded"
+    assert fleet.running(ONE.digest) == set(names("cam", 6))
+    assert fleet.devices["other"].active is None
+
+
+def test_rollback_ends_what_still_goes_on_and_spares_what_was_not_touched(fleet: Fleet) -> None:
+    brought_to(fleet, ONE, 6)
+    first = fleet.roll_out("digits:2", stages=[{"count": 2}, {"percent": 100}], approval=True)
+    for _ in range(5):
+        fleet.step()
+    touched = fleet.running(TWO.digest)
+    assert len(touched) == 2
+    made = fleet.api.post(f"/v1/rollouts/{first}/rollback", json={"release": "digits:1"}).json()
+    assert fleet.state(first) == "aborted"
+    assert set(states(made)) == touched
+    for _ in range(5):
+        fleet.step()
+    fleet.api.post(f"/v1/rollouts/{made['id']}/approve")
+    assert fleet.run(made["id"])["state"] == "succeeded"
+    assert len(fleet.running(ONE.digest)) == 6
+
+
+def test_rollback_of_nothing_is_refused(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    first = fleet.roll_out("digits:2")
+    answer = fleet.api.post(f"/v1/rollouts/{first}/rollback", json={"release": "digits:1"})
+    assert answer.status_code == 409
+    assert fleet.state(first) == "running"
+
+
+def test_a_quarantined_device_is_skipped_and_goes_back(fleet: Fleet) -> None:
+    brought_to(fleet, ONE, 3)
+    for device in fleet.devices.values():
+        device.outcome = "silent"
+    rollout = fleet.roll_out("digits:2", max_in_flight=2)
+    fleet.step()
+    flying = [name for name, state in states(fleet.show(rollout)).items() if state == "assigned"]
+    change = fleet.api.patch(f"/v1/devices/{flying[0]}", json={"state": "quarantined"})
+    assert change.json()["desired_release"] == "digits:1"
+    assert fleet.access.refused == {flying[0]}
+    for device in fleet.devices.values():
+        device.outcome = "succeeded"
+    fleet.step(20)
+    shown = fleet.run(rollout)
+    assert (shown["state"], shown["counts"]) == ("succeeded", {"cancelled": 1, "succeeded": 2})
+    fleet.api.patch(f"/v1/devices/{flying[0]}", json={"state": "enrolled"}).raise_for_status()
+    fleet.devices[flying[0]].connect()
+    assert fleet.devices[flying[0]].active == ONE.digest
+
+
+def test_a_revoked_release_halts_its_rollouts_and_is_handed_out_no_more(fleet: Fleet) -> None:
+    brought_to(fleet, ONE, 3)
+    rollout = fleet.roll_out("digits:2", stages=[{"count": 1}, {"percent": 100}], approval=True)
+    for _ in range(4):
+        fleet.step()
+    fleet.api.post("/v1/releases/digits:2/revoke").raise_for_status()
+    assert fleet.show(rollout)["reason"] == "release digits:2 was revoked"
+    (name,) = fleet.running(TWO.digest)
+    device = fleet.devices[name]
+    device.revision = 0
+    accepted = len(device.accepted)
+    device.connect()
+    fleet.step(30)
+    assert len(device.accepted) == accepted
+    assert fleet.api.post("/v1/rollouts", json={"release": "digits:2"}).status_code == 409
+
+
+def test_a_lost_message_is_sent_again(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    device = fleet.devices["cam-1"]
+    device.outcome = "silent"
+    rollout = fleet.roll_out("digits:1")
+    fleet.step()
+    device.outcome = "succeeded"
+    for _ in range(14):
+        fleet.step()
+    assert device.active is None
+    shown = fleet.run(rollout, steps=3)
+    assert shown["state"] == "succeeded"
+
+
+def test_a_device_that_was_away_is_told_at_its_hello(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    device = fleet.devices["cam-1"]
+    device.online = False
+    rollout = fleet.roll_out("digits:1")
+    fleet.step()
+    device.connect()
+    assert device.active == ONE.digest
+    assert fleet.run(rollout)["state"] == "succeeded"
+
+
+def test_a_controller_restored_from_a_backup_catches_up(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    device = fleet.devices["cam-1"]
+    device.revision = 70
+    rollout = fleet.roll_out("digits:1")
+    fleet.step()
+    assert device.active is None
+    device.connect()
+    assert (device.revision, device.active) == (71, ONE.digest)
+    assert fleet.run(rollout)["state"] == "succeeded"
+
+
+def test_two_rollouts_do_not_share_a_device(fleet: Fleet) -> None:
+    fleet.enrol("cam-1", "cam-2")
+    fleet.roll_out("digits:1", selector="id=cam-1")
+    answer = fleet.api.post("/v1/rollouts", json={"release": "digits:2"})
+    assert answer.status_code == 409
+    assert "cam-1" in answer.json()["message"]
+    fleet.roll_out("digits:2", selector="id=cam-2")

@@ -1,0 +1,255 @@
+"""The controller as a process has it: threads, sockets, a real broker."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from controller.config import BrokerConfig, ControllerConfig
+from controller.errors import ListenError, SettingsError, StorageError
+from controller.logs import JsonFormatter
+from controller.service import Controller
+from tests.simulators.broker import RunningBroker, free_port, running_broker
+from tests.simulators.controller_fleet import API_TOKEN, MemoryAccess, make_home
+from tests.simulators.packages import PROFILE, TRUST, two_variants
+from wire import topics
+from wire.clock import SystemClock
+from wire.codec import sha256_hex, to_json
+from wire.envelope import SigningKey
+from wire.messages import (
+    DESIRED_PAYLOAD_TYPE,
+    DesiredState,
+    EnrolReply,
+    EnrolRequest,
+    Hello,
+    InstallReport,
+    decode_message,
+    enrol_proof,
+)
+from wire.mqtt import MqttTransport
+from wire.transport import Received
+
+WAIT_S = 20.0
+ONE = two_variants("1")
+CLOCK = SystemClock()
+
+
+def wait_for(what: Callable[[], object], text: str) -> None:
+    deadline_s = CLOCK.monotonic_s() + WAIT_S
+    while not what():
+        assert CLOCK.monotonic_s() < deadline_s, text
+        CLOCK.sleep(0.02)
+
+
+def home(directory: Path, port: int) -> ControllerConfig:
+    config = make_home(directory, f"sqlite:///{directory / 'control.db'}")
+    return msgspec.structs.replace(config, broker=BrokerConfig(host="127.0.0.1", port=port))
+
+
+@contextmanager
+def started(config: ControllerConfig) -> Iterator[tuple[Controller, httpx.Client]]:
+    controller = Controller(config, MemoryAccess())
+    controller.start()
+    host, port = controller.api_address
+    headers = {"Authorization": f"Bearer {API_TOKEN}"}
+    try:
+        with httpx.Client(base_url=f"http://{host}:{port}", headers=headers) as api:
+            yield controller, api
+    finally:
+        begun_s = CLOCK.monotonic_s()
+        controller.stop()
+        assert CLOCK.monotonic_s() - begun_s < 5.0
+    assert not [t for t in threading.enumerate() if t.name in {"api", "inbox", "ticker"}]
+
+
+def connected(api: httpx.Client) -> bool:
+    answer: bool = api.get("/v1/health").json()["broker_connected"]
+    return answer
+
+
+@pytest.fixture
+def broker() -> Iterator[RunningBroker]:
+    with running_broker() as made:
+        yield made
+
+
+@pytest.mark.broker
+def test_a_release_reaches_a_device_over_a_real_broker(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    got: list[Received] = []
+    device = MqttTransport(broker.address, client_id="cam-1")
+    device.subscribe(topics.all_down("cam-1"))
+    device.subscribe(topics.enrol_reply("cam-1"))
+    up = threading.Event()
+    device.start(got.append, lambda connection: up.set() if connection.up else None)
+
+    def last(topic: str) -> bytes:
+        wait_for(lambda: [r for r in got if r.topic == topic], f"nothing came on {topic}")
+        return [r for r in got if r.topic == topic][-1].payload
+
+    with started(home(tmp_path, broker.port)) as (_, api):
+        assert up.wait(WAIT_S)
+        wait_for(lambda: connected(api), "no broker")
+        token = api.post("/v1/tokens", json={}).json()["token"]
+        key, password = SigningKey(b"k" * 32), "a password of the device"
+        request = EnrolRequest(
+            device="cam-1",
+            token=token,
+            public_key=base64.b64encode(key.public_key).decode(),
+            password=password,
+            signature=base64.b64encode(key.sign(enrol_proof("cam-1", token, password))).decode(),
+            profile=PROFILE,
+        )
+        device.publish(topics.enrol_request("cam-1"), to_json(request))
+        reply = decode_message(last(topics.enrol_reply("cam-1")), EnrolReply)
+        assert reply.accepted
+        hello = Hello(
+            device="cam-1",
+            boot_id="b",
+            agent_version="1",
+            profile=PROFILE,
+            revision=0,
+            release=None,
+            variant=None,
+        )
+        device.publish(topics.up("cam-1", "hello"), to_json(hello))
+        for blob in ONE.blobs:
+            api.put(f"/v1/blobs/{sha256_hex(blob)}", content=blob).raise_for_status()
+        body = {"envelope_sha256": ONE.ref.envelope_sha256}
+        api.post("/v1/releases", json=body).raise_for_status()
+        rollout = api.post("/v1/rollouts", json={"release": "digits:1"}).json()["id"]
+        payload = TRUST.unseal(
+            last(topics.down("cam-1", "desired")),
+            role="director",
+            payload_type=DESIRED_PAYLOAD_TYPE,
+        )
+        assert decode_message(payload, DesiredState).release == ONE.ref
+        report = InstallReport(
+            device="cam-1",
+            revision=1,
+            digest=ONE.digest,
+            phase="idle",
+            outcome="succeeded",
+            active=ONE.digest,
+        )
+        device.publish(topics.up("cam-1", "report"), to_json(report))
+        url = f"/v1/rollouts/{rollout}"
+        wait_for(lambda: api.get(url).json()["state"] == "succeeded", "the rollout did not end")
+    device.close()
+
+
+@pytest.mark.broker
+def test_a_broker_that_comes_and_goes(
+    broker: RunningBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    broker.kill()
+    with started(home(tmp_path, broker.port)) as (_, api):
+        wait_for(lambda: "no broker yet" in caplog.text, "it did not say that there is none")
+        assert api.get("/v1/health").json()["status"] == "degraded"
+        assert api.get("/v1/devices").json() == []
+        broker.start()
+        wait_for(lambda: connected(api), "it did not connect")
+        broker.kill()
+        wait_for(lambda: not connected(api), "it did not notice")
+        broker.start()
+        wait_for(lambda: connected(api), "it did not come back")
+    assert "connected with the broker" in caplog.text
+    assert "lost the broker" in caplog.text
+
+
+def test_a_slow_client_does_not_keep_it_from_stopping(tmp_path: Path) -> None:
+    with started(home(tmp_path, free_port())) as (controller, _):
+        slow = socket.create_connection(controller.api_address)
+        slow.sendall(b"POST /v1/tokens HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n")
+        slow.sendall(f"Authorization: Bearer {API_TOKEN}\r\n\r\n".encode())
+    slow.close()
+
+
+def test_an_occupied_port_is_one_clear_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = home(tmp_path, free_port())
+        api = msgspec.structs.replace(config.api, port=port)
+        with pytest.raises(ListenError) as caught:
+            Controller(msgspec.structs.replace(config, api=api), MemoryAccess())
+    assert str(port) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_missing_is_one_clear_error(tmp_path: Path) -> None:
+    config = home(tmp_path, free_port())
+    (tmp_path / "file").write_text("")
+    under_a_file = str(tmp_path / "file" / "x")
+    replace = msgspec.structs.replace
+    for broken, kind in (
+        (replace(config, director_key_file=str(tmp_path / "none")), SettingsError),
+        (replace(config, trust_file=str(tmp_path / "none")), SettingsError),
+        (replace(config, data_dir=under_a_file), StorageError),
+        (replace(config, blobs_dir=under_a_file), StorageError),
+    ):
+        with pytest.raises(kind) as caught:
+            Controller(broken, MemoryAccess())
+        assert "\n" not in str(caught.value)
+
+
+def test_the_log_holds_no_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with started(home(tmp_path, free_port())) as (_, api):
+        token = api.post("/v1/tokens", json={}).json()["token"]
+        api.get("/v1/devices", headers={"Authorization": "Bearer guessed-secret"})
+    lines = [JsonFormatter().format(record) for record in caplog.records]
+    for line in lines:
+        json.loads(line)
+    for secret in (token, API_TOKEN, "guessed-secret"):
+        assert secret not in "\n".join(lines)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from controller.broker_access import OpenAccess
+from controller.config import load_config
+from controller.service import run
+sys.exit(run(load_config(Path(sys.argv[1])), lambda config: OpenAccess()))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_ends_when_told(tmp_path: Path, number: signal.Signals) -> None:
+    home(tmp_path, free_port())
+    (tmp_path / "controller.toml").write_text(
+        f'database_url = "sqlite:///{tmp_path}/control.db"\n[api]\nport = 0\n'
+        f'[broker]\nport = {free_port()}\n'
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "controller.toml")],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(json.loads(line)["message"])
+        if "listens" in seen[-1]:
+            break
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=10)
+    assert process.returncode == 0, rest
+    assert "Traceback" not in rest

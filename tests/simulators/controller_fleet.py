@@ -1,0 +1,301 @@
+"""A controller whose process can be killed, and devices that answer it as they are told.
+
+```
+fleet = Fleet(database_url, tmp_path)
+fleet.enrol(*names("cam", 10))
+fleet.devices["cam-3"].outcome = "failed"
+rollout = fleet.roll_out("digits:2", stages=[...])
+fleet.run()                   # ticks until nothing changes any more
+fleet.kill()                  # a new controller on the same database, as after a crash
+```
+
+Devices keep what a real agent keeps on its disk: the accepted revision and what is active.
+"""
+
+from __future__ import annotations
+
+import base64
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from controller.config import ApiConfig, BrokerConfig, ControllerConfig
+from controller.service import Controller
+from tests.simulators.clock import FakeClock
+from tests.simulators.packages import DIRECTOR_KEY, PROFILE, TRUST, SignedPackage
+from tests.simulators.transport import MemoryHub
+from wire import topics
+from wire.codec import sha256_hex, to_json
+from wire.envelope import SigningKey
+from wire.messages import (
+    DESIRED_PAYLOAD_TYPE,
+    DesiredState,
+    EnrolReply,
+    EnrolRequest,
+    Hello,
+    InstallReport,
+    decode_message,
+    enrol_proof,
+)
+from wire.transport import Received
+
+with warnings.catch_warnings():
+    # Starlette 1 prefers a successor of httpx, which nothing else here needs; httpx works.
+    warnings.simplefilter("ignore")
+    from fastapi.testclient import TestClient
+
+API_TOKEN = "test-token-0123456789abcdef"
+Outcome = Literal["succeeded", "failed", "silent", "liar"]
+
+
+class MemoryAccess:
+    """The broker's accounts, in memory; `broken` makes every call fail."""
+
+    def __init__(self) -> None:
+        self.enrolment: dict[str, str] = {}
+        self.passwords: dict[str, str] = {}
+        self.refused: set[str] = set()
+        self.broken: Exception | None = None
+
+    def allow_enrolment(self, username: str, password: str) -> None:
+        self._answer()
+        self.enrolment[username] = password
+
+    def end_enrolment(self, username: str) -> None:
+        self._answer()
+        self.enrolment.pop(username, None)
+
+    def allow_device(self, device: str, password: str | None) -> None:
+        self._answer()
+        if password is not None:
+            self.passwords[device] = password
+        self.refused.discard(device)
+
+    def refuse_device(self, device: str) -> None:
+        self._answer()
+        self.refused.add(device)
+
+    def close(self) -> None:
+        pass
+
+    def _answer(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+
+
+@dataclass(kw_only=True)
+class FleetDevice:
+    """A device that speaks the protocol."""
+
+    hub: MemoryHub
+    name: str
+    key: SigningKey
+    outcome: Outcome = "succeeded"
+    password: str = "a password of the device"
+    labels: dict[str, str] = field(default_factory=dict)
+    boot_id: str = "boot-1"
+    revision: int = 0
+    active: str | None = None
+    online: bool = False
+    accepted: list[DesiredState] = field(default_factory=list)
+    replies: list[EnrolReply] = field(default_factory=list)
+
+    def listen(self) -> None:
+        self.hub.on(topics.all_down(self.name), self._down)
+        self.hub.on(topics.enrol_reply(self.name), self._reply)
+
+    def ask_to_enrol(self, token: str, *, key: SigningKey | None = None) -> EnrolReply:
+        """Ask, and return the answer."""
+        key = key or self.key
+        proof = key.sign(enrol_proof(self.name, token, self.password))
+        request = EnrolRequest(
+            device=self.name,
+            token=token,
+            public_key=base64.b64encode(key.public_key).decode(),
+            password=self.password,
+            signature=base64.b64encode(proof).decode(),
+            profile=PROFILE,
+            labels=self.labels,
+            agent_version="1.0",
+        )
+        before = len(self.replies)
+        self.hub.deliver(Received(topics.enrol_request(self.name), to_json(request)))
+        assert len(self.replies) == before + 1, "no answer to an enrolment"
+        return self.replies[-1]
+
+    def connect(self) -> None:
+        """Connect, as after a boot."""
+        self.online = True
+        hello = Hello(
+            device=self.name,
+            boot_id=self.boot_id,
+            agent_version="1.0",
+            profile=PROFILE,
+            revision=self.revision,
+            release=self.active,
+            variant="best" if self.active else None,
+        )
+        self.hub.deliver(Received(topics.up(self.name, "hello"), to_json(hello)))
+
+    def report(self, revision: int, wanted: str | None, outcome: Outcome) -> None:
+        """Say how an install ended."""
+        report = InstallReport(
+            device=self.name,
+            revision=revision,
+            digest=wanted,
+            phase="idle",
+            outcome="failed" if outcome == "failed" else "succeeded",
+            active=self.active,
+            variant="best",
+            error_code="agent.probe" if outcome == "failed" else "",
+            detail="the golden test failed" if outcome == "failed" else "",
+        )
+        self.hub.deliver(Received(topics.up(self.name, "report"), to_json(report)))
+
+    def _reply(self, received: Received) -> None:
+        self.replies.append(decode_message(received.payload, EnrolReply))
+
+    def _down(self, received: Received) -> None:
+        if topics.down_kind(received.topic) != "desired" or not self.online:
+            return
+        payload = TRUST.unseal(received.payload, role="director", payload_type=DESIRED_PAYLOAD_TYPE)
+        wanted = decode_message(payload, DesiredState)
+        assert wanted.device == self.name
+        if wanted.revision < self.revision or self.outcome == "silent":
+            return
+        if wanted.revision > self.revision:
+            self.accepted.append(wanted)
+        self.revision = wanted.revision
+        digest = wanted.release.digest if wanted.release else None
+        back = digest == self.active
+        if self.outcome == "succeeded" or back:
+            self.active = digest
+        self.report(wanted.revision, digest, "succeeded" if back else self.outcome)
+
+
+class Fleet:
+    """A controller, its API and its devices.
+
+    Args:
+        database_url: An empty database.
+        directory: For the controller's files.
+    """
+
+    def __init__(self, database_url: str, directory: Path) -> None:
+        self.clock = FakeClock()
+        self.hub = MemoryHub()
+        self.access = MemoryAccess()
+        self.config = make_home(directory, database_url)
+        self.devices: dict[str, FleetDevice] = {}
+        self.controller = self._boot()
+        self.kill_every_step = False
+
+    @property
+    def api(self) -> TestClient:
+        """The HTTP API with the right token."""
+        return self._api
+
+    def kill(self) -> None:
+        """End the controller as a kill does, and start another on the same database."""
+        self.close()
+        self.controller = self._boot()
+
+    def close(self) -> None:
+        self._api.__exit__()
+        self.controller.stop()
+
+    def device(self, name: str, **labels: str) -> FleetDevice:
+        """Make a device that is not enrolled."""
+        key = SigningKey(sha256_hex(name.encode())[:32].encode())
+        device = FleetDevice(hub=self.hub, name=name, key=key, labels=labels)
+        device.listen()
+        self.devices[name] = device
+        return device
+
+    def enrol(self, *names: str, **labels: str) -> None:
+        """Make devices, enrol and connect them."""
+        body = {"uses": len(names)}
+        token = self.api.post("/v1/tokens", json=body).raise_for_status().json()["token"]
+        for name in names:
+            device = self.device(name, **labels)
+            assert device.ask_to_enrol(token).accepted
+            device.connect()
+
+    def publish(self, package: SignedPackage) -> str:
+        """Upload and publish a package; return `name:version`."""
+        for blob in package.blobs:
+            self.api.put(f"/v1/blobs/{sha256_hex(blob)}", content=blob).raise_for_status()
+        body = {"envelope_sha256": package.ref.envelope_sha256}
+        self.api.post("/v1/releases", json=body).raise_for_status()
+        return f"{package.index.name}:{package.index.version}"
+
+    def roll_out(self, release: str, **settings: object) -> str:
+        """Make a rollout and return its identifier."""
+        body = {"release": release, **settings}
+        made = self.api.post("/v1/rollouts", json=body)
+        assert made.status_code == 201, made.text
+        identifier: str = made.json()["id"]
+        return identifier
+
+    def step(self, seconds: float = 1.0) -> None:
+        """Let a second pass and the controller think once."""
+        self.clock.advance(seconds)
+        self.controller.tick()
+        if self.kill_every_step:
+            self.kill()
+
+    def run(self, rollout: str, *, steps: int = 60) -> dict[str, object]:
+        """Step until a rollout has ended; return it."""
+        for _ in range(steps):
+            self.step()
+            if self.state(rollout) not in {"running", "paused"}:
+                break
+        return self.show(rollout)
+
+    def show(self, rollout: str) -> dict[str, object]:
+        shown: dict[str, object] = self.api.get(f"/v1/rollouts/{rollout}").raise_for_status().json()
+        return shown
+
+    def state(self, rollout: str) -> object:
+        return self.show(rollout)["state"]
+
+    def running(self, digest: str) -> set[str]:
+        """The devices that really run a package."""
+        return {name for name, device in self.devices.items() if device.active == digest}
+
+    def _boot(self) -> Controller:
+        transport = self.hub.connect()
+        self.transport = transport
+        controller = Controller(self.config, self.access, transport=transport, clock=self.clock)
+        for topic_filter in (topics.ALL_UP, topics.ENROL_REQUESTS):
+            transport.subscribe(topic_filter)
+        transport.start(controller.receive, lambda _connection: None)
+        self._api = TestClient(controller.app, headers={"Authorization": f"Bearer {API_TOKEN}"})
+        self._api.__enter__()  # one event loop for all requests, not one for each
+        return controller
+
+
+def make_home(directory: Path, database_url: str) -> ControllerConfig:
+    """Make the files of a controller and return its settings."""
+    (directory / "keys").mkdir(exist_ok=True)
+    (directory / "api.token").write_text(f"{API_TOKEN}\n")
+    (directory / "trust.json").write_bytes(TRUST.to_bytes())
+    (directory / "keys/director.key").write_bytes(b"d" * 32)
+    assert SigningKey(b"d" * 32).public_key == DIRECTOR_KEY.public_key
+    return ControllerConfig(
+        database_url=database_url,
+        data_dir=str(directory),
+        blobs_dir=str(directory / "blobs"),
+        trust_file=str(directory / "trust.json"),
+        director_key_file=str(directory / "keys/director.key"),
+        api=ApiConfig(port=0, token_file=str(directory / "api.token")),
+        broker=BrokerConfig(),
+        access="open",
+        tick_interval_s=0.05,
+    )
+
+
+def names(prefix: str, count: int) -> tuple[str, ...]:
+    """Return device names that sort by number."""
+    return tuple(f"{prefix}-{number:03}" for number in range(count))

@@ -1,0 +1,301 @@
+"""A controller and a broker as users start them, and devices that do as they are told.
+
+```
+with running_stack() as stack:
+    stack.ok("device", "list")
+```
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import pty
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from controller.broker_install import locate
+from controller.cli import main
+from telemetry.recorder import Recorder
+from tests.simulators.broker import free_port
+from tests.simulators.packages import PROFILE
+from wire import topics
+from wire.clock import SystemClock
+from wire.codec import to_json, to_msgpack
+from wire.enrolment import enrol_username
+from wire.envelope import SigningKey
+from wire.messages import (
+    DESIRED_PAYLOAD_TYPE,
+    DesiredState,
+    EnrolReply,
+    EnrolRequest,
+    Hello,
+    InstallOutcome,
+    InstallReport,
+    TelemetryBatch,
+    decode_message,
+    enrol_proof,
+)
+from wire.mqtt import BrokerAddress, MqttTransport
+from wire.transport import Connection, Received
+from wire.trust import encode_key, trust_from_bytes
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 20.0
+CLOCK = SystemClock()
+
+
+@dataclass
+class Done:
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    base = {k: v for k, v in os.environ.items() if not k.startswith("FLEET_")}
+    return base | {"PYTHONDONTWRITEBYTECODE": "1", "TZ": "UTC", "COLUMNS": "80"} | changes
+
+
+def fleet(*arguments: str, **changes: str) -> Done:
+    """Run `fleet` and return what it said."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "controller.cli", *arguments],
+        env=environment(**changes), cwd=ROOT, capture_output=True, text=True, check=False,
+        timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def fleet_here(*arguments: str) -> Done:
+    """Run `fleet` in this process: the same entry, without a second's start for each command."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(arguments)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def fleet_on_terminal(*arguments: str) -> Done:
+    """Run `fleet` in a process of its own whose output is a terminal."""
+    parent, child = pty.openpty()
+    termios.tcsetwinsize(child, (50, 200))
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "controller.cli", *arguments],
+        env=environment(TERM="xterm-256color"), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=child,
+        stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        os.close(child)
+        shown = b""
+        try:
+            while piece := os.read(parent, 4096):
+                shown += piece
+        except OSError:  # how Linux says that nobody writes to a terminal any more
+            pass
+        finally:
+            os.close(parent)
+        _out, err = process.communicate(timeout=WAIT_S)
+    return Done(process.returncode, shown.decode(), err.decode())
+
+
+def wait_for(what: Callable[[], bool], text: str) -> None:
+    deadline_s = CLOCK.monotonic_s() + WAIT_S
+    while not what():
+        assert CLOCK.monotonic_s() < deadline_s, text
+        CLOCK.sleep(0.05)
+
+
+@dataclass
+class Stack:
+    """A broker and a controller, each a process of its own, started by the command line."""
+
+    home: Path
+    api_port: int
+    broker_port: int
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def run(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.home.parent / "stack.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "controller.cli", *arguments, str(self.home)],
+                env=environment(), cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def start(self) -> None:
+        self.run("broker", "run")
+        self.run("controller", "run")
+        wait_for(self.is_healthy, f"no controller: {self.log}")
+
+    def is_healthy(self) -> bool:
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{self.api_port}/v1/health", trust_env=False)
+        except httpx.TransportError:
+            return False
+        return bool(answer.json().get("broker_connected"))
+
+    @property
+    def log(self) -> str:
+        return (self.home.parent / "stack.log").read_text(errors="replace")[-3000:]
+
+    def stop(self) -> list[int]:
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGTERM)
+        codes = [process.wait(10) for process in self.processes]
+        self.processes.clear()
+        return codes
+
+    def fleet(self, *arguments: str) -> Done:
+        return fleet_here(*arguments, "--home", str(self.home))
+
+    def ok(self, *arguments: str) -> Done:
+        done = self.fleet(*arguments)
+        assert done.code == 0, done.err
+        return done
+
+
+class Puppet:
+    """A device that enrols over MQTT and reports what it is told to."""
+
+    def __init__(self, stack: Stack, name: str, token: str, outcome: InstallOutcome) -> None:
+        self.name = name
+        self.outcome: InstallOutcome = outcome
+        self._stack = stack
+        self._trust = trust_from_bytes((stack.home / "trust.json").read_bytes())
+        self._inbox: queue.Queue[Received | Connection] = queue.Queue()
+        self._enrol(token)
+        self.transport = self._connect(name, name, f"password of {name}")
+        self.transport.subscribe(topics.all_down(name))
+        self.transport.start(self._on_message, self._on_connection)
+
+    def _connect(self, client_id: str, username: str, password: str) -> MqttTransport:
+        return MqttTransport(
+            BrokerAddress(port=self._stack.broker_port),
+            client_id=client_id,
+            username=username,
+            password=password,
+        )
+
+    def _enrol(self, token: str) -> None:
+        key, _seed = SigningKey.generate()
+        password = f"password of {self.name}"
+        proof = key.sign(enrol_proof(self.name, token, password))
+        request = EnrolRequest(
+            device=self.name,
+            token=token,
+            public_key=encode_key(key.public_key),
+            password=password,
+            signature=base64.b64encode(proof).decode(),
+            profile=PROFILE,
+            labels={"site": "berlin"},
+        )
+        transport = self._connect(f"enrol-{self.name}", enrol_username(token), token)
+        transport.subscribe(topics.enrol_reply(self.name))
+        transport.start(self._inbox.put, self._inbox.put)
+        try:
+            assert self._next(Connection).up
+            transport.publish(topics.enrol_request(self.name), to_json(request))
+            reply = decode_message(self._next(Received).payload, EnrolReply)
+            assert reply.accepted, reply.reason
+        finally:
+            transport.close()
+
+    def _next(self, kind: type) -> Any:
+        while True:
+            item = self._inbox.get(timeout=WAIT_S)
+            if isinstance(item, kind):
+                return item
+
+    def _on_connection(self, connection: Connection) -> None:
+        if connection.up:
+            hello = Hello(
+                device=self.name, boot_id="b", agent_version="1", profile=PROFILE, revision=0,
+                release=None, variant=None,
+            )  # fmt: skip
+            self.transport.publish(topics.up(self.name, "hello"), to_json(hello))
+
+    def _on_message(self, received: Received) -> None:
+        if not received.topic.endswith("/desired"):
+            return
+        payload = self._trust.unseal(
+            received.payload, role="director", payload_type=DESIRED_PAYLOAD_TYPE
+        )
+        desired = decode_message(payload, DesiredState)
+        if desired.release is None:
+            return
+        worked = self.outcome == "succeeded"
+        report = InstallReport(
+            device=self.name,
+            revision=desired.revision,
+            digest=desired.release.digest,
+            phase="idle" if worked else "probing",
+            outcome=self.outcome,
+            active=desired.release.digest if worked else None,
+            variant="best" if worked else None,
+            error_code="" if worked else "agent.probe",
+            detail="" if worked else "golden test failed\x1b[2J",
+            at_s=CLOCK.now_s(),
+        )
+        self.transport.publish(topics.up(self.name, "report"), to_json(report))
+
+    def send_telemetry(self) -> None:
+        recorder = Recorder(CLOCK)
+        for value in range(1, 101):
+            recorder.observe("inference_latency_ms", float(value), {"variant": "best"})
+        recorder.event(
+            "switch", "headroom 0.91 is above 0.85",
+            {
+                "variant": "small",
+                "inputs": {"headroom": 0.91},
+                "verdicts": {"best": "not the cheapest while hot"},
+            },
+        )  # fmt: skip
+        recorder.event("install", "active", {})
+        points, events = recorder.drain()
+        batch = TelemetryBatch(
+            device=self.name, boot_id="b", sequence=1, points=points, events=events
+        )
+        self.transport.publish(topics.up(self.name, "telemetry"), to_msgpack(batch))
+
+
+@contextmanager
+def running_stack() -> Iterator[Stack]:
+    """Run a broker and a controller for the length of a `with` block."""
+    if locate(Path("/nowhere")) is None:
+        pytest.skip("Mosquitto is not installed")
+    with tempfile.TemporaryDirectory(prefix="edgefleet-cli-") as directory:
+        home = Path(directory) / "home"
+        stack = Stack(home=home, api_port=free_port(), broker_port=free_port())
+        made = fleet(
+            "init", str(home), "--api-port", str(stack.api_port),
+            "--broker-port", str(stack.broker_port),
+        )  # fmt: skip
+        assert made.code == 0, made.err
+        try:
+            stack.start()
+            yield stack
+        finally:
+            for process in stack.processes:
+                process.kill()
+                process.wait(10)

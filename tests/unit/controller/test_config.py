@@ -1,0 +1,125 @@
+"""The controller's settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.config import (
+    ControllerConfig,
+    load_config,
+    read_api_token,
+    read_director_key,
+    read_secret,
+    read_trust,
+)
+from controller.errors import SettingsError
+from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY, TRUST
+from wire.trust import Role, TrustRoot, encode_key
+
+LEAST = 'database_url = "sqlite:////tmp/x.db"\n'
+
+
+def write(directory: Path, text: str) -> Path:
+    path = directory / "controller.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_least(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, LEAST))
+    assert config.blobs_dir == str(tmp_path / "blobs")
+    assert config.api.token_file == str(tmp_path / "api.token")
+    assert config.broker.password_file is None
+    assert config.access == "mosquitto"
+
+
+def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    text = f'{LEAST}trust_file = "/etc/trust.json"\n[broker]\nuser = "u"\npassword_file = "p"\n'
+    config = load_config(write(tmp_path, text))
+    assert config.trust_file == "/etc/trust.json"
+    assert config.broker.password_file == str(tmp_path / "p")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "database_url"),
+        ("database_url = 3\n", "database_url"),
+        (f"{LEAST}tick_intervall_s = 1\n", "tick_intervall_s"),
+        (f"{LEAST}tick_interval_s = 0\n", "tick_interval_s"),
+        (f"{LEAST}transfer_bytes_per_s = 10\n", "transfer_bytes_per_s"),
+        (f"{LEAST}telemetry_retention_days = 0\n", "telemetry_retention_days"),
+        (f'{LEAST}access = "other"\n', "access"),
+        (f"{LEAST}[api]\nport = 70000\n", "api.port"),
+        (f"{LEAST}[broker]\nport = 0\n", "broker.port"),
+        (f'{LEAST}[broker]\nuser = "u"\n', "broker.user"),
+        (f'{LEAST}[broker]\ncert_file = "c"\n', "broker.cert_file"),
+        ("not toml", "controller.toml"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_config(write(tmp_path, text))
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="fleet init"):
+        load_config(tmp_path / "controller.toml")
+
+
+def config_in(directory: Path) -> ControllerConfig:
+    return ControllerConfig(
+        database_url="",
+        trust_file=str(directory / "trust.json"),
+        director_key_file=str(directory / "director.key"),
+        api=load_config(write(directory, LEAST)).api,
+    )
+
+
+def test_keys_and_trust(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    (tmp_path / "director.key").write_bytes(b"d" * 32)
+    (tmp_path / "trust.json").write_bytes(TRUST.to_bytes())
+    key = read_director_key(config)
+    assert key.public_key == DIRECTOR_KEY.public_key
+    assert read_trust(config, key) == TRUST
+
+
+def test_a_controller_that_no_device_would_believe_does_not_start(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    two = Role(
+        keys=(encode_key(DIRECTOR_KEY.public_key), encode_key(STRANGER_KEY.public_key)),
+        threshold=2,
+    )
+    roots = (
+        (TRUST, STRANGER_KEY),
+        (TrustRoot(release=TRUST.release, director=two), DIRECTOR_KEY),
+    )
+    for trust, key in roots:
+        (tmp_path / "trust.json").write_bytes(trust.to_bytes())
+        with pytest.raises(SettingsError, match="believe"):
+            read_trust(config, key)
+
+
+def test_secrets_are_not_shown(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    for content in ("short-one", "", "two\nlines-of-a-secret", "sécret-of-many-characters"):
+        (tmp_path / "api.token").write_text(content)
+        with pytest.raises(SettingsError) as caught:
+            read_api_token(config)
+        assert not content or content not in str(caught.value)
+    (tmp_path / "api.token").write_text("0123456789abcdef\n")
+    assert read_api_token(config) == "0123456789abcdef"
+    (tmp_path / "director.key").write_bytes(b"too short")
+    with pytest.raises(SettingsError) as caught:
+        read_director_key(config)
+    assert "too short" not in str(caught.value)
+    (tmp_path / "p").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError):
+        read_secret(str(tmp_path / "p"), "the password")
+    with pytest.raises(SettingsError):
+        read_secret(str(tmp_path / "none"), "the password")

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.cli.arguments import (
+    StageArgument,
+    changed_labels,
+    hoist_global_options,
+    parse_duration,
+    parse_labels,
+    parse_stage,
+)
+from controller.cli.errors import ArgumentError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10", 10), ("10s", 10), ("500ms", 0.5), ("1.5m", 90), ("1h30m", 5400), ("1D", 86_400),
+        ("2w", 1_209_600), (" 5m ", 300), ("0s", 0),
+    ],
+)  # fmt: skip
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text, option="--x") == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-5s", "5 m", "1y", "1h-", "nan", "1e3", "20000w", "\n"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(ArgumentError, match=r"--soak: .*(not a duration|ten years)"):
+        parse_duration(text, option="--soak")
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_duration_or_a_clear_fault(text: str) -> None:
+    try:
+        seconds = parse_duration(text, option="--x")
+    except ArgumentError:
+        return
+    assert seconds >= 0
+
+
+@pytest.mark.parametrize(
+    ("text", "stage"),
+    [
+        ("1", StageArgument(count=1)),
+        ("250", StageArgument(count=250)),
+        ("50%", StageArgument(percent=50.0)),
+        ("0.5 %", StageArgument(percent=0.5)),
+        ("100%", StageArgument(percent=100.0)),
+    ],
+)
+def test_stages(text: str, stage: StageArgument) -> None:
+    assert parse_stage(text) == stage
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "0%", "101%", "%", "half", "1e3", "²"])
+def test_no_stages(text: str) -> None:
+    with pytest.raises(ArgumentError, match=r"--stage: .* is not a number of devices"):
+        parse_stage(text)
+
+
+def test_labels() -> None:
+    assert parse_labels(["site=berlin", "url=a=b"]) == {"site": "berlin", "url": "a=b"}
+
+
+@pytest.mark.parametrize("pairs", [["site"], ["=x"], ["site="], ["a=1", "a=2"]])
+def test_no_labels(pairs: list[str]) -> None:
+    with pytest.raises(ArgumentError):
+        parse_labels(pairs)
+
+
+def test_labels_change() -> None:
+    before = {"site": "berlin", "stage": "lab"}
+    assert changed_labels(before, ["stage-", "site=rome"]) == {"site": "rome"}
+    assert changed_labels(before, ["x=y-"]) == {**before, "x": "y-"}
+    with pytest.raises(ArgumentError, match="'bare' is not a label"):
+        changed_labels(before, ["bare"])
+
+
+@pytest.mark.parametrize(
+    ("given_line", "hoisted"),
+    [
+        ("device list --home d", "--home d device list"),
+        ("device list --url=http://x --json", "--url=http://x device list --json"),
+        ("--home d device list", "--home d device list"),
+        ("device show --token-file f x --home d", "--token-file f --home d device show x"),
+        ("device show -- --home d", "device show -- --home d"),
+        ("device list --home", "--home device list"),
+        ("", ""),
+    ],
+)
+def test_global_options_stand_anywhere(given_line: str, hoisted: str) -> None:
+    assert hoist_global_options(given_line.split()) == hoisted.split()
