@@ -64,7 +64,7 @@ def _start(box: Box) -> tuple[psutil.Process, psutil.Popen]:
     box.initialize()
     box.start("broker")
     box.start("controller")
-    until("the controller", lambda: box.fleet_json("device", "list") == [], 30)
+    until("the controller", lambda: box.api("/v1/devices") == [], 30)
     token = box.fleet_json("token", "create")["token"]
     box.add_device("idle", ROOT / "packager" / "profiles" / "edge-min.toml", token, {})
     # As shipped: one look at the sensors a second, one telemetry batch every ten.
@@ -72,7 +72,7 @@ def _start(box: Box) -> tuple[psutil.Process, psutil.Popen]:
     kept = [line for line in config.read_text().splitlines() if "interval_s" not in line]
     config.write_text("\n".join(kept) + "\n")
     box.start("idle")
-    until("the device", lambda: box.fleet_json("device", "list")[0]["online"], 30)
+    until("the device", lambda: box.api("/v1/devices")[0]["online"], 30)
     # An enrolment token is an account at the broker: the peer connects with one of its own.
     spare = str(box.fleet_json("token", "create")["token"])
     peer = psutil.Popen(

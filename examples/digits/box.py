@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,10 @@ from typing import Any
 
 import psutil
 
+from agent.control import SOCKET_FILE, ask
 from agent.plant import ThermalPlant
+from controller.home import read_home
+from wire.errors import FleetError
 
 BIN = Path(sys.executable).parent
 STEP_S = 0.25
@@ -113,6 +117,11 @@ class Device:
     labels: dict[str, str] = field(default_factory=dict)
 
     @property
+    def control(self) -> Path:
+        """The agent's control socket."""
+        return self.config.parent / "state" / SOCKET_FILE
+
+    @property
     def url(self) -> str:
         """The address of its inference endpoint."""
         return f"http://127.0.0.1:{self.port}"
@@ -163,20 +172,46 @@ class Box:
         """Run a `fleet` command with --json and return the value."""
         return json.loads(self.fleet(*arguments, "--json"))
 
-    def agent_json(self, device: str, *arguments: str) -> Any:  # noqa: ANN401 - any JSON value
-        """Run a `fleet-agent` command on a device with --json and return the value.
+    def api(self, path: str) -> Any:  # noqa: ANN401 - any JSON value
+        """Ask the controller's API, which costs less than starting a command for each look.
+
+        Args:
+            path: Such as `/v1/devices`.
+
+        Returns:
+            The answer.
 
         Raises:
-            BoxError: The command failed.
+            BoxError: No answer, or a refusal.
         """
-        config = self.devices[device].config
-        done = subprocess.run(
-            [BIN / "fleet-agent", *arguments, "--config", config, "--json"],
-            capture_output=True, text=True, check=False, env=self.environment, timeout=60,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise BoxError(f"`fleet-agent {' '.join(arguments)}`: {done.stderr.strip()}")
-        return json.loads(done.stdout)
+        where = read_home(self.home)
+        request = urllib.request.Request(  # noqa: S310 - always the box's own address
+            where.api_url + path,
+            headers={"Authorization": f"Bearer {where.token_file.read_text().strip()}"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 - as above
+                return json.load(response)
+        except OSError as exc:
+            raise BoxError(f"GET {path}: {exc}") from exc
+
+    def status(self, device: str) -> dict[str, Any]:
+        """Ask an agent how it is.
+
+        Args:
+            device: Its name.
+
+        Returns:
+            What `fleet-agent status --json` prints.
+
+        Raises:
+            BoxError: It does not answer.
+        """
+        try:
+            answer = ask(self.devices[device].control, "status")
+        except FleetError as exc:
+            raise BoxError(f"{device}: {exc}") from exc
+        return dict(answer)
 
     def show(self, *arguments: str | Path) -> int:
         """Print a `fleet` command and run it on this terminal; return its status."""

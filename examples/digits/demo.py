@@ -113,7 +113,7 @@ class Demo:
         """Step 2: start everything; devices enrol by token."""
         self.box.start("broker")
         self.box.start("controller")
-        until("the controller", lambda: self.box.fleet_json("device", "list") == [], 30)
+        until("the controller", lambda: self.box.api("/v1/devices") == [], 30)
         token = self.box.fleet_json("token", "create", "--uses", str(len(FLEET)))["token"]
         for name, profile, labels in FLEET:
             path = ROOT / "packager" / "profiles" / f"{profile}.toml"
@@ -175,7 +175,7 @@ class Demo:
         self.moment("bad-rollout")
         if status != 1:
             until("the halt", lambda: self._newest_rollout() == "halted", 90)
-        newest = self.box.fleet_json("rollout", "show", self._rollouts()[-1]["id"])
+        newest = self.box.api(f"/v1/rollouts/{self._rollouts()[-1]['id']}")
         failed = [d for d in newest["deployments"] if d["state"] == "failed"]
         require(newest["state"] == "halted", f"the rollout is {newest['state']}, not halted")
         require(len(failed) == 1, f"{len(failed)} devices failed, not the first alone")
@@ -197,22 +197,22 @@ class Demo:
         require(self.box.show(*why) == 0, "the reasons could not be had")
 
     def _online(self) -> int:
-        return sum(device["online"] for device in self.box.fleet_json("device", "list"))
+        return sum(device["online"] for device in self.box.api("/v1/devices"))
 
     def _on_release(self, version: str) -> int:
         wanted = f"{MODEL}:{version}"
-        devices = self.box.fleet_json("device", "list")
+        devices = self.box.api("/v1/devices")
         return sum(d["release"] == wanted == d["desired_release"] for d in devices)
 
     def _variant(self, device: str) -> str:
-        return str(self.box.agent_json(device, "status")["variant"])
+        return str(self.box.status(device)["variant"])
 
     def _serves(self, client: Client, device: Device, *, other_than: str) -> bool:
         others = sum(count for name, count in client.variants.items() if name != other_than)
         return others > FEW and self._variant(device.name) != other_than
 
     def _rollouts(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.box.fleet_json("rollout", "list")
+        found: list[dict[str, Any]] = self.box.api("/v1/rollouts")
         return sorted(found, key=lambda rollout: float(rollout["created_at_s"]))
 
     def _newest_rollout(self) -> str:

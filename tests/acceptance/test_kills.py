@@ -122,17 +122,17 @@ def busy(box: Box, rollout_id: str) -> list[str]:
 
 
 def deployments(box: Box, rollout_id: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = box.fleet_json("rollout", "show", rollout_id)["deployments"]
+    found: list[dict[str, Any]] = box.api(f"/v1/rollouts/{rollout_id}")["deployments"]
     return found
 
 
 def state(box: Box, rollout_id: str) -> str:
-    return str(box.fleet_json("rollout", "show", rollout_id)["state"])
+    return str(box.api(f"/v1/rollouts/{rollout_id}")["state"])
 
 
 def versions(box: Box) -> set[str]:
-    return {str(device["release"]) for device in box.fleet_json("device", "list")}
+    return {str(device["release"]) for device in box.api("/v1/devices")}
 
 
 def serves(box: Box, device: str) -> bool:
-    return box.agent_json(device, "status")["variant"] is not None
+    return box.status(device)["variant"] is not None
