@@ -7,7 +7,9 @@ restart the fleet ends where it would have ended anyway.
 from __future__ import annotations
 
 import shutil
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +36,18 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return shutil.copytree(demo.good, root / "good")
 
 
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory with a short name: the path of a Unix socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="ef-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
 @pytest.mark.parametrize("victim", ["controller", "broker", "agent"])
-def test_a_kill_changes_no_outcome(victim: str, package: Path, tmp_path: Path) -> None:
-    with stopping(Box(tmp_path / "box")) as box:
+def test_a_kill_changes_no_outcome(victim: str, package: Path, short: Path) -> None:
+    with stopping(Box(short / "box")) as box:
         good, bad = prepare(box, package)
-        Demo(box, cache=tmp_path / "cache").enrol()
+        Demo(box, cache=short / "cache").enrol()
 
         box.fleet("release", "publish", good)
         first = create(box, GOOD)
@@ -61,11 +70,11 @@ def test_a_kill_changes_no_outcome(victim: str, package: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("victim", ["controller", "broker"])
 def test_a_device_serves_and_adapts_without_the_fleet(
-    victim: str, package: Path, tmp_path: Path
+    victim: str, package: Path, short: Path
 ) -> None:
-    with stopping(Box(tmp_path / "box")) as box:
+    with stopping(Box(short / "box")) as box:
         good, _bad = prepare(box, package)
-        demo = Demo(box, cache=tmp_path / "cache")
+        demo = Demo(box, cache=short / "cache")
         demo.enrol()
         box.fleet("release", "publish", good)
         first = create(box, GOOD)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,11 @@ def test_faults_have_one_form(fleet: Fleet) -> None:
         (api.post("/v1/rollouts", json={"release": "none:1"}), 404, "controller.unknown.release"),
         (api.get("/v1/nowhere"), 404, "controller.http"),
         (api.delete("/v1/health"), 405, "controller.http"),
-        (api.get("/v1/telemetry/query", params={"metric": "none"}), 404, "telemetry.unknown_metric"),
+        (
+            api.get("/v1/telemetry/query", params={"metric": "none"}),
+            404,
+            "telemetry.unknown_metric",
+        ),
         (
             api.get("/v1/telemetry/query", params={"metric": "none", "since": "soon"}),
             422,
@@ -127,10 +132,9 @@ def test_blobs(fleet: Fleet) -> None:
 
 def test_publishing(fleet: Fleet) -> None:
     body = upload(fleet, ONE)
-    for _ in range(2):
-        release = fleet.api.post("/v1/releases", json=body)
-        assert release.status_code == 201
-    shown = release.json()
+    first, again = (fleet.api.post("/v1/releases", json=body) for _ in range(2))
+    assert (first.status_code, again.status_code) == (201, 201)
+    shown = again.json()
     assert (shown["name"], shown["version"], shown["digest"]) == ("digits", "1", ONE.digest)
     assert [item["name"] for item in shown["variants"]] == ["best", "small"]
     assert shown["variants"][0]["accuracy"] == 0.99
@@ -158,9 +162,7 @@ def test_what_cannot_be_published(fleet: Fleet) -> None:
 
 def test_an_incomplete_package_is_not_published(fleet: Fleet) -> None:
     fleet.api.put(f"/v1/blobs/{sha256_hex(ONE.envelope)}", content=ONE.envelope)
-    answer = fleet.api.post(
-        "/v1/releases", json={"envelope_sha256": ONE.ref.envelope_sha256}
-    )
+    answer = fleet.api.post("/v1/releases", json={"envelope_sha256": ONE.ref.envelope_sha256})
     assert (answer.status_code, answer.json()["code"]) == (422, "controller.invalid")
     assert "3 of 3 files" in answer.json()["message"]
 
@@ -228,7 +230,7 @@ def test_a_broker_that_is_away_is_503(fleet: Fleet) -> None:
 def test_rollouts_that_make_no_sense(fleet: Fleet) -> None:
     fleet.publish(ONE)
     fleet.enrol("cam-1")
-    for settings in (
+    nonsense: tuple[dict[str, Any], ...] = (
         {"stages": []},
         {"stages": [{}]},
         {"stages": [{"count": 1, "percent": 5}]},
@@ -243,7 +245,8 @@ def test_rollouts_that_make_no_sense(fleet: Fleet) -> None:
         {"selector": "site=nowhere"},
         {"selector": "="},
         {"colour": "red"},
-    ):
+    )
+    for settings in nonsense:
         answer = fleet.api.post("/v1/rollouts", json={"release": "digits:1", **settings})
         assert answer.status_code == 422, settings
     content = b'{"release": "digits:1", "soak_s": 1e999}'

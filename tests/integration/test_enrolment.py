@@ -193,7 +193,7 @@ def test_progress_is_shown(fleet: Fleet) -> None:
         total_bytes=100,
     )
     fleet.controller.receive(Received(topics.up("cam-1", "report"), to_json(report)))
-    (part,) = fleet.show(rollout)["deployments"]  # type: ignore[misc, attr-defined]  # JSON
+    (part,) = fleet.show(rollout)["deployments"]
     assert (part["phase"], part["done_bytes"], part["total_bytes"]) == ("fetching", 10, 100)
     assert fleet.api.get("/v1/devices/cam-1").json()["phase"] == "fetching"
 

@@ -210,9 +210,7 @@ def test_of_two_writers_one_wins(busy: Database) -> None:
         try:
             with busy.transaction() as session:
                 row = rollouts.get(session, "r1", lock=True)
-                rollout_steps.end_rollout(
-                    session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S
-                )
+                rollout_steps.end_rollout(session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S)
             results.append("won")
         except IllegalTransitionError:
             results.append("lost")

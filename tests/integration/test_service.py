@@ -235,7 +235,7 @@ def test_a_process_ends_when_told(tmp_path: Path, number: signal.Signals) -> Non
     home(tmp_path, free_port())
     (tmp_path / "controller.toml").write_text(
         f'database_url = "sqlite:///{tmp_path}/control.db"\n[api]\nport = 0\n'
-        f'[broker]\nport = {free_port()}\n'
+        f"[broker]\nport = {free_port()}\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "controller.toml")],

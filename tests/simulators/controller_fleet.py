@@ -18,7 +18,7 @@ import base64
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from controller.config import ApiConfig, BrokerConfig, ControllerConfig
 from controller.service import Controller
@@ -43,7 +43,7 @@ from wire.transport import Received
 with warnings.catch_warnings():
     # Starlette 1 prefers a successor of httpx, which nothing else here needs; httpx works.
     warnings.simplefilter("ignore")
-    from fastapi.testclient import TestClient
+    from fastapi.testclient import TestClient as TestClient  # noqa: PLC0414 - exported
 
 API_TOKEN = "test-token-0123456789abcdef"
 Outcome = Literal["succeeded", "failed", "silent", "liar"]
@@ -245,7 +245,7 @@ class Fleet:
         if self.kill_every_step:
             self.kill()
 
-    def run(self, rollout: str, *, steps: int = 60) -> dict[str, object]:
+    def run(self, rollout: str, *, steps: int = 60) -> dict[str, Any]:
         """Step until a rollout has ended; return it."""
         for _ in range(steps):
             self.step()
@@ -253,8 +253,8 @@ class Fleet:
                 break
         return self.show(rollout)
 
-    def show(self, rollout: str) -> dict[str, object]:
-        shown: dict[str, object] = self.api.get(f"/v1/rollouts/{rollout}").raise_for_status().json()
+    def show(self, rollout: str) -> dict[str, Any]:
+        shown: dict[str, Any] = self.api.get(f"/v1/rollouts/{rollout}").raise_for_status().json()
         return shown
 
     def state(self, rollout: str) -> object:
