@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from agent import listening
 from agent.errors import ControlError
 from agent.store import PRIVATE
 from wire.errors import FleetError
@@ -24,9 +25,6 @@ from wire.errors import FleetError
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 64 * 1024
 TIMEOUT_S: Final = 10.0
-POLL_S: Final = 0.5
-"""How long a stop may go unnoticed."""
-
 SOCKET_FILE: Final = "control.sock"
 MAX_SOCKET_PATH: Final = 107
 """sun_path of unix(7), less its final zero."""
@@ -57,22 +55,17 @@ class ControlServer:
         except OSError as exc:
             fact = (exc.strerror or str(exc)).lower()
             raise ControlError(f"cannot make {path.name}: {fact}") from exc
-        self._thread = threading.Thread(
-            target=self._server.serve_forever,
-            args=(POLL_S,),
-            name="control",
-            daemon=True,
-        )
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to answer."""
-        self._thread.start()
+        self._thread = listening.serve(self._server, "control")
 
     def stop(self) -> None:
         """Stop answering and remove the socket."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            listening.end(self._server, thread)
         self._server.server_close()
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from agent import listening
 from agent.http_server import EndpointLimits, HttpServer, Room
 from agent.inference_api import InferenceApi, Switchboard
 from agent.worker_errors import EndpointError
@@ -78,10 +79,7 @@ class Endpoint:
                 f"cannot listen on {where}: {reason}",
                 remedy="end what uses it or configure another address under [endpoint]",
             ) from exc
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="endpoint", daemon=True
-        )
-        self._thread.start()
+        self._thread = listening.serve(self._server, "endpoint")
 
     def stop(self, *, grace_s: float = 2.0) -> None:
         """Take no more requests, answer those that have come, close. Again is no fault.
@@ -92,9 +90,7 @@ class Endpoint:
         server, self._server = self._server, None
         if server is None or self._thread is None:
             return
-        server.shutdown()
-        self._thread.join()
-        server.server_close()
+        listening.end(server, self._thread)
         if isinstance(self._where, Path):
             self._where.unlink(missing_ok=True)
         self._room.empty(grace_s)

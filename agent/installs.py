@@ -19,7 +19,6 @@ from agent.machine import Machine
 from agent.store import StateStore
 from wire.messages import DesiredState
 
-POLL_S: Final = 0.5
 STORAGE_RETRY_S: Final = 10.0
 
 
@@ -52,6 +51,8 @@ class Installs:
 
         self._begun = 0
         """Revision of the wish that was taken last, which may not be saved yet."""
+
+        interrupts.wake_on_stop(self._wake)
 
     @property
     def revision(self) -> int:
@@ -92,6 +93,10 @@ class Installs:
                 except StoppedError:
                     return
 
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify()
+
     def _next(self, failed: _Wish | None) -> _Wish:
         """Return the newest wish, or the one that could not be saved, when there is none."""
         with self._changed:
@@ -99,7 +104,7 @@ class Installs:
             self._wish = self._wish or failed
             while self._wish is None:
                 self._interrupts.check(abandon=False)
-                self._changed.wait(POLL_S)
+                self._changed.wait()
             wish, self._wish = self._wish, None
             self._busy, self._begun = True, wish.desired.revision
             self._interrupts.made_room()

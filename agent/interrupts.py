@@ -7,6 +7,7 @@ Rules:
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from agent.errors import StoppedError, SupersededError
 from wire.clock import Clock
@@ -26,10 +27,21 @@ class Interrupts:
         self._clock = clock
         self._stop = threading.Event()
         self._newer = threading.Event()
+        self._sleepers: list[Callable[[], None]] = []
+
+    def wake_on_stop(self, wake: Callable[[], None]) -> None:
+        """Have a sleeper woken when everything is to end.
+
+        Args:
+            wake: Called after the wish can be seen, by whoever wishes it.
+        """
+        self._sleepers.append(wake)
 
     def stop(self) -> None:
         """Wish that everything ends."""
         self._stop.set()
+        for wake in self._sleepers:
+            wake()
 
     @property
     def stopping(self) -> bool:

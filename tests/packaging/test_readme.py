@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -22,6 +23,7 @@ HELP = re.compile(r"<!-- help: (?P<command>[^>]+?) -->\n```\n(?P<text>.*?)```", 
 BIN = Path(sys.executable).parent
 
 
+@functools.cache
 def help_of(command: str) -> str:
     program, *words = command.split()
     done = subprocess.run(
