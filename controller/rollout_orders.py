@@ -21,7 +21,7 @@ from controller.desired import Director
 from controller.errors import ConflictError, InvalidRequestError
 from controller.models import DeploymentRow, RolloutRow
 from controller.repository import deployments, releases, rollouts
-from controller.rollout_policy import Limits, StageSpec
+from controller.rollout_policy import Limits, StageSpec, counted
 from controller.rollout_states import ACTIVE_ROLLOUTS, RolloutOrder, RolloutState
 from controller.schemas import RollbackRequest, RolloutRequest, Stage
 from controller.selectors import parse_selector
@@ -213,7 +213,7 @@ def _begin(
     rollouts.add(session, row, specs)
     rollout_steps.take_in(session, row, devices)
     what = "made" if row.rollback_of is None else f"made to roll back {row.rollback_of}"
-    reason = f"{what} for {len(devices)} devices in {len(specs)} stages"
+    reason = f"{what} for {counted(len(devices))} in {len(specs)} stages"
     rollouts.log(session, row.id, action="create", reason=reason, now_s=row.created_at_s)
 
 

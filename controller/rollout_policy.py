@@ -139,7 +139,7 @@ def decide(view: RolloutView) -> Decision:
         room = max(0, min(target - view.started, view.limits.max_in_flight - busy))
         return Decision(
             action="hold",
-            reason=f"stage {view.stage} brings the release to {target} devices",
+            reason=f"stage {view.stage} brings the release to {counted(target)}",
             start=view.candidates[:room],
             expired=expired,
         )
@@ -160,7 +160,7 @@ def broken_rule(view: RolloutView, *, silent: int) -> str | None:
     finished = view.succeeded + failed
     silence = f", {silent} of them silent past the deadline" if silent else ""
     if failed > limits.max_failures:
-        return f"{failed} failed devices{silence}, at most {limits.max_failures} are allowed"
+        return f"{counted(failed)} failed{silence}; allowed: {limits.max_failures}"
     if limits.max_failure_percent is None or finished < limits.min_finished:
         return None
     percent = 100.0 * failed / finished
@@ -170,6 +170,11 @@ def broken_rule(view: RolloutView, *, silent: int) -> str | None:
             f"at most {limits.max_failure_percent:g} % are allowed"
         )
     return None
+
+
+def counted(devices: int) -> str:
+    """Return a number of devices in words that people would use."""
+    return "1 device" if devices == 1 else f"{devices} devices"
 
 
 def stage_targets(view: RolloutView) -> tuple[int, ...]:

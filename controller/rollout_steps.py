@@ -17,6 +17,7 @@ from controller.models import RolloutRow
 from controller.repository import deployments, desired, previous, rollouts
 from controller.repository.deployments import Start
 from controller.repository.standing import Verdict
+from controller.rollout_policy import counted
 from controller.rollout_states import DeploymentEvent, DeploymentState, RolloutOrder
 from controller.selectors import parse_selector
 
@@ -78,7 +79,7 @@ def start_devices(
         session,
         row.id,
         action="start",
-        reason=_named(devices, f"start in stage {row.stage}"),
+        reason=_named(devices, f"for stage {row.stage}"),
         now_s=now_s,
     )
     return list(devices)
@@ -171,7 +172,7 @@ def _send_back(session: Session, row: RolloutRow, *, now_s: float) -> list[str]:
         session,
         row.id,
         action="restore",
-        reason=_named(names, "go back to what they had before"),
+        reason=_named(names, "back to what was there before"),
         now_s=now_s,
     )
     return names
@@ -179,4 +180,4 @@ def _send_back(session: Session, row: RolloutRow, *, now_s: float) -> list[str]:
 
 def _named(devices: Sequence[str], what: str) -> str:
     shown = ", ".join(devices[:5]) + (", ..." if len(devices) > 5 else "")  # noqa: PLR2004 - what a line holds
-    return f"{len(devices)} devices {what}: {shown}"
+    return f"{counted(len(devices))} {what}: {shown}"

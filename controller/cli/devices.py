@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
@@ -10,6 +10,7 @@ from controller.cli.arguments import changed_labels, parse_duration
 from controller.cli.client import connect, request_body, segment
 from controller.cli.output import (
     age_text,
+    bytes_text,
     cell_text,
     local_time,
     plain_text,
@@ -189,9 +190,18 @@ def _decision_order(item: tuple[str, Any]) -> tuple[int, str]:
 
 
 def _inline(value: object) -> str:
-    if isinstance(value, dict):
-        return "  ".join(f"{plain_text(str(k))}={cell_text(v)}" for k, v in sorted(value.items()))
-    return cell_text(value)
+    """Return a decision's inputs on one line; what was not known is left out."""
+    if not isinstance(value, dict):
+        return cell_text(value)
+    known = {str(k): v for k, v in sorted(value.items()) if v is not None}
+    return "  ".join(
+        f"{plain_text(k)}={bytes_text(v) if _is_size(k, v) else cell_text(v)}"
+        for k, v in known.items()
+    )
+
+
+def _is_size(name: str, value: object) -> TypeGuard[int]:
+    return name.endswith("_bytes") and isinstance(value, int)
 
 
 def _selected(api: ApiClient, selector: str) -> list[Device]:

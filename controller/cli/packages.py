@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,9 +124,13 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         limits=StepLimits(timeout_s=step_timeout_s, memory_bytes=step_memory),
     )
     if dry_run:
-        _show_plan(request, plan_build(request, _progress), json=json)
-    else:
-        _show_result(request, build(request, _progress), json=json)
+        with _progress() as progress:
+            plan = plan_build(request, progress)
+        _show_plan(request, plan, json=json)
+        return
+    with _progress() as progress:
+        result = build(request, progress)
+    _show_result(request, result, json=json)
 
 
 def profile_list(*, json: JsonOption = False) -> None:
@@ -310,10 +316,16 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
     )
 
 
-def _progress(line: str) -> None:
-    """Tell a person what is going on; say nothing to a pipe or a log."""
-    if sys.stderr.isatty():
-        remark(line)
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Tell a person in one line what is going on; say nothing to a pipe or a log."""
+    if not sys.stderr.isatty():
+        yield lambda _line: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("building ...") as status:
+        yield status.update
 
 
 def _write_json(value: object) -> None:

@@ -64,7 +64,7 @@ def changes(old: Rollout | None, new: Rollout) -> list[str]:
             lines.append(text)
     stages = {s.number: s.state for s in old.stages} if old is not None else {}
     lines += [
-        f"stage {s.number} of {len(new.stages)} (to {s.target} devices): {_words(s.state)}"
+        f"stage {s.number} of {len(new.stages)} (to {s.target}): {_words(s.state)}"
         for s in new.stages
         if s.state != stages.get(s.number, "waiting")
     ]

@@ -72,7 +72,7 @@ def test_a_failing_device_halts_and_goes_back_by_itself(fleet: Fleet) -> None:
     rollout = fleet.roll_out("digits:2", stages=STAGES)
     shown = fleet.run(rollout)
     assert shown["state"] == "halted"
-    assert shown["reason"] == "1 failed devices, at most 0 are allowed"
+    assert shown["reason"] == "1 device failed; allowed: 0"
     assert shown["counts"] == {"cancelled": 9, "failed": 1}
     assert shown["previous"] == {"digits:1": 1}
     failed = next(item for item in shown["deployments"] if item["state"] == "failed")

@@ -80,7 +80,7 @@ def test_one_failure_too_many_halts() -> None:
     view = replace(VIEW, failed=1, succeeded=1, waiting=18)
     decision = decide(view)
     assert decision.action == "halt"
-    assert decision.reason == "1 failed devices, at most 0 are allowed"
+    assert decision.reason == "1 device failed; allowed: 0"
     assert decision.start == ()
 
 

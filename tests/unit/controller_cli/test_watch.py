@@ -78,7 +78,7 @@ def test_exit_code(state: RolloutState, code: int, capsys: pytest.CaptureFixture
 
 def test_one_line_for_each_change() -> None:
     assert changes(None, rollout()) == [
-        "stage 1 of 1 (to 2 devices): running",
+        "stage 1 of 1 (to 2): running",
         "rollout r1 running: 2 pending; 2 in all",
     ]
     assert changes(rollout(), rollout()) == []
@@ -90,7 +90,7 @@ def test_one_line_for_each_change() -> None:
     second = rollout(counts=counts, deployments=[assigned], stage="soaking")
     assert changes(rollout(), second) == [
         "cam-1 assigned fetching 512 B of 2.0 KiB",
-        "stage 1 of 1 (to 2 devices): soaking",
+        "stage 1 of 1 (to 2): soaking",
         "rollout r1 running: 1 pending, 1 assigned; 2 in all",
     ]
     assert changes(second, second) == []
