@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(options, load_config(options.config))
     except FleetError as exc:
-        sys.stderr.write(f"fleet: {exc}\n")
+        sys.stderr.write(f"fleet-agent: {exc}\n")
         return FAULT
 
 

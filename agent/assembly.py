@@ -13,7 +13,13 @@ from typing import Final, TextIO
 
 from agent.adaptation import Adaptation
 from agent.commands import Commands
-from agent.config import AgentConfig, broker_address, load_profile, load_trust
+from agent.config import (
+    AgentConfig,
+    broker_address,
+    load_endpoint_token,
+    load_profile,
+    load_trust,
+)
 from agent.control import SOCKET_FILE, ControlServer
 from agent.endpoint import Endpoint
 from agent.enrolment import Applicant, Connect, Enrolment, Login
@@ -224,6 +230,7 @@ def assemble(config: AgentConfig) -> Parts:
         host=config.endpoint.host,
         port=config.endpoint.port,
         unix_path=config.endpoint.unix_path,
+        token=load_endpoint_token(config),
         version=version,
     )
     commands = Commands(

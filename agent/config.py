@@ -23,6 +23,7 @@ Rules:
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 
 import msgspec
@@ -60,6 +61,9 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     unix_path: Path | None = None
     """A Unix socket instead of a port."""
+
+    token_file: Path | None = None
+    """Bearer token that requests must carry; needed for any address but loopback."""
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,6 +176,27 @@ def load_token(config: AgentConfig) -> str | None:
         raise ConfigError(f"{config.token_file.name} holds no text") from None
 
 
+def load_endpoint_token(config: AgentConfig) -> str | None:
+    """Read the token that requests for inference must carry.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The token, or None when none is asked for.
+
+    Raises:
+        ConfigError: The file cannot be read, or holds no token.
+    """
+    file = config.endpoint.token_file
+    if file is None:
+        return None
+    token = _read(file, "endpoint token").decode(errors="replace").strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise ConfigError(f"{file.name} holds no token", remedy="write one line of plain text")
+    return token
+
+
 def broker_address(config: AgentConfig) -> BrokerAddress:
     """Return where the broker is, as the transport wants it."""
     files = (config.broker.ca_file, config.broker.cert_file, config.broker.key_file)
@@ -220,6 +245,10 @@ def _check(config: AgentConfig, name: str) -> None:
             broker.cert_file is not None and broker.ca_file is None,
             "broker.cert_file needs broker.ca_file",
         ),
+        (
+            config.endpoint.token_file is None and not _is_private(config.endpoint),
+            f"endpoint.host {config.endpoint.host} is open to others and needs endpoint.token_file",
+        ),
         (config.sense_interval_s <= 0, "sense_interval_s is not positive"),
         (config.telemetry_interval_s <= 0, "telemetry_interval_s is not positive"),
         (config.confirm_s < 0, "confirm_s is negative"),
@@ -228,6 +257,16 @@ def _check(config: AgentConfig, name: str) -> None:
     for wrong, text in faults:
         if wrong:
             raise ConfigError(f"{name}: {text}")
+
+
+def _is_private(endpoint: EndpointConfig) -> bool:
+    """Tell whether only this device can reach an endpoint."""
+    if endpoint.unix_path is not None or endpoint.host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(endpoint.host).is_loopback
+    except ValueError:
+        return False  # a name may resolve to anything
 
 
 def _absolute(config: AgentConfig, base: Path) -> AgentConfig:
@@ -250,5 +289,9 @@ def _absolute(config: AgentConfig, base: Path) -> AgentConfig:
             cert_file=below(config.broker.cert_file),
             key_file=below(config.broker.key_file),
         ),
-        endpoint=replace(config.endpoint, unix_path=below(config.endpoint.unix_path)),
+        endpoint=replace(
+            config.endpoint,
+            unix_path=below(config.endpoint.unix_path),
+            token_file=below(config.endpoint.token_file),
+        ),
     )

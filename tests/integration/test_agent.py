@@ -337,7 +337,7 @@ def test_a_pin_holds_the_variant(serving: Device) -> None:
     until(lambda: serving.infer()[0]["variant"] == "small", "the pinned variant")
     wrong = serving.command("pin", "huge")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr == "fleet: there is no variant 'huge'; choose one of best, small\n"
+    assert wrong.stderr == "fleet-agent: there is no variant 'huge'; choose one of best, small\n"
     assert "pinned" in serving.command("variants").stdout
     assert serving.command("pin", "--clear").returncode == 0
     until(lambda: serving.infer()[0]["variant"] == "best", "the best variant")
@@ -454,7 +454,7 @@ def test_a_restart_without_a_broker_serves(
 def test_a_second_agent_on_the_same_state_is_refused(serving: Device) -> None:
     second = serving.command("run")
     assert second.returncode == 2
-    assert second.stderr.startswith("fleet: another agent uses this state directory; ")
+    assert second.stderr.startswith("fleet-agent: another agent uses this state directory; ")
 
 
 def test_the_supervisor_is_small(serving: Device) -> None:

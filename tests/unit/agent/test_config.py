@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import broker_address, load_config, load_profile, load_token, load_trust
+from agent.config import (
+    broker_address,
+    load_config,
+    load_endpoint_token,
+    load_profile,
+    load_token,
+    load_trust,
+)
 from agent.errors import ConfigError
 from tests.simulators.packages import TRUST
 
@@ -58,6 +65,9 @@ def test_all_keys(tmp_path: Path) -> None:
         (LEAST + "confirm_s = -1\n", "confirm_s is negative"),
         (LEAST + "[broker]\nport = 0\n", "broker.port is not within"),
         (LEAST + "[endpoint]\nport = 70000\n", "endpoint.port is not within"),
+        (LEAST + '[endpoint]\nhost = "0.0.0.0"\n', "needs endpoint.token_file"),
+        (LEAST + '[endpoint]\nhost = "kiosk.lan"\n', "needs endpoint.token_file"),
+        (LEAST + '[endpoint]\nhost = "::"\n', "needs endpoint.token_file"),
         (LEAST + '[broker]\ncert_file = "c"\n', "need each other"),
         (LEAST + '[broker]\ncert_file = "c"\nkey_file = "k"\n', "needs broker.ca_file"),
         ("not toml", "not a valid"),
@@ -101,3 +111,21 @@ def test_a_faulty_profile_or_trust_root_names_its_file(tmp_path: Path) -> None:
         load_profile(config)
     with pytest.raises(ConfigError, match=r"^t\.json: "):
         load_trust(config)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_no_token(tmp_path: Path, host: str) -> None:
+    config = load_config(write(tmp_path, LEAST + f'[endpoint]\nhost = "{host}"\n'))
+    assert load_endpoint_token(config) is None
+
+
+def test_any_other_address_needs_a_token(tmp_path: Path) -> None:
+    text = LEAST + '[endpoint]\nhost = "0.0.0.0"\ntoken_file = "infer.token"\n'
+    config = load_config(write(tmp_path, text))
+    with pytest.raises(ConfigError, match="cannot read the endpoint token"):
+        load_endpoint_token(config)
+    (tmp_path / "infer.token").write_text("\n")
+    with pytest.raises(ConfigError, match="holds no token"):
+        load_endpoint_token(config)
+    (tmp_path / "infer.token").write_text("s3cret\n")
+    assert load_endpoint_token(config) == "s3cret"
