@@ -102,7 +102,7 @@ MESSAGES: dict[str, Message] = {
     "telemetry.msgpack": TelemetryBatch(
         device="d", boot_id="b", sequence=7, points=POINTS, events=(EVENT,), dropped=1
     ),
-    "telemetry_ack.msgpack": TelemetryAck(boot_id="b", sequences=(7,)),
+    "telemetry_ack.json": TelemetryAck(boot_id="b", sequences=(7,)),
 }
 
 
