@@ -225,8 +225,12 @@ class Box:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of every command."""
-        return os.environ | {"FLEET_HOME": str(self.home), "PYTHONSAFEPATH": "1"}
+        """The environment of every command: as the service units set it."""
+        return os.environ | {
+            "FLEET_HOME": str(self.home),
+            "PYTHONSAFEPATH": "1",
+            "MALLOC_ARENA_MAX": "1",
+        }
 
     def initialize(self) -> None:
         """Make the controller's home: keys, trust root, database, broker configuration."""
@@ -344,7 +348,7 @@ def until(what: str, true: Any, timeout_s: float) -> None:  # noqa: ANN401 - any
             if true():
                 return
             fault = ""
-        except (BoxError, OSError, KeyError, ValueError) as exc:
+        except (BoxError, OSError, LookupError, ValueError) as exc:
             fault = f": {exc}"
         time.sleep(0.2)
     raise BoxError(f"waited {timeout_s:.0f} s for {what}{fault}")
