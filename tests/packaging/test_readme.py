@@ -63,6 +63,18 @@ def test_every_fleet_command_has_help() -> None:
     assert silent == []
 
 
+def test_every_listing_and_query_prints_json_too() -> None:
+    asking = {"list", "show", "query", "events", "status", "why", "diff"}
+    found = []
+    for group in subcommands(help_of("fleet")):
+        nested = subcommands(help_of(f"fleet {group}"))
+        found += [f"fleet {group} {name}" for name in nested if name in asking]
+        found += [f"fleet {group}"] if group in asking else []
+    assert len(found) > 10
+    without = [command for command in found if "--json" not in help_of(command)]
+    assert without == ["fleet key show"]  # one line, and nothing else
+
+
 def test_the_commands_of_the_walk_through_exist() -> None:
     text = README.read_text()
     walk = re.findall(r"(?m)^(fleet (?:[a-z]+ ?){1,2})", text)
