@@ -12,7 +12,7 @@ demo: $(STAMP)  ## the whole product on a real model and real processes
 	@$(BIN)/python -m examples.digits.demo
 
 test: $(STAMP)  ## every test that needs no root and no internet
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP)  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
