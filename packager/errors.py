@@ -39,6 +39,12 @@ class StepError(BuildError):
     code = "packager.step"
 
 
+class DiskFullError(BuildError):
+    """The disk of the build cache is full; whatever a step says then is not the reason."""
+
+    code = "packager.disk_full"
+
+
 class QualityGateError(BuildError):
     """No candidate passed the gates for some profile."""
 

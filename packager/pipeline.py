@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from packager.cache import Cache, Entry
-from packager.errors import PackagerError, StepError
+from packager.errors import DiskFullError, PackagerError, StepError
 from packager.plan import Step
 from packager.process import MEMORY_SHARE, StepLimits, machine_memory_bytes, run_job
 from packager.step import RESULT_FILE, Job
@@ -177,6 +177,8 @@ class Pipeline:
 
     def _fail(self, step: Step, exc: PackagerError, seconds: float) -> None:
         self._record(step, "failed", seconds=seconds, reason=exc.message)
+        if isinstance(exc, DiskFullError):
+            raise exc
         if step.vital:
             if isinstance(exc, StepError):
                 raise StepError(f"{step.name}: {exc.message}", remedy=exc.remedy) from exc

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from packager.errors import CHILD_ERRORS, PackagerError, StepError
+from packager.errors import CHILD_ERRORS, DiskFullError, PackagerError, StepError
 from packager.step import FAILED, FAILURE_FILE, Failure, Job
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
@@ -46,6 +47,10 @@ class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
     """0 for three quarters of the machine's memory."""
 
 
+FULL_BYTES = 64 * 1024
+"""A disk with less than this free counts as full: no step's result fits."""
+
+
 def run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
     """Run a step in a fresh process.
 
@@ -56,6 +61,7 @@ def run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
 
     Raises:
         StepError: It crashed, was killed, ran out of memory or time.
+        DiskFullError: The disk is full.
         PackagerError: It said what is wrong with the model or the data.
     """
     job_file, log = workspace / "job.json", workspace / "log.txt"
@@ -63,6 +69,12 @@ def run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
     code = _run([sys.executable, "-m", "packager.step", str(job_file)], log, timeout_s)
     if code == 0:
         return
+    if shutil.disk_usage(workspace).free < FULL_BYTES:
+        # Whatever it says, and it may have had no room to say it, this is why.
+        raise DiskFullError(
+            f"no space left on the device of {workspace.parent}",
+            remedy="free some space, or name another cache with --cache",
+        )
     if code == FAILED:
         error: PackagerError = _told(Path(job.output) / FAILURE_FILE)
         raise error

@@ -150,7 +150,8 @@ def unseal(
     }
     if len(valid) < max(threshold, 1):
         raise SignatureError(
-            f"{len(valid)} of {max(threshold, 1)} needed signatures by trusted keys are valid"
+            f"{len(valid)} of {max(threshold, 1)} needed signatures by trusted keys are valid",
+            remedy="sign with a key that the trust root gives this role",
         )
     return payload
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -362,3 +363,25 @@ def test_a_trained_residual_network_keeps_its_accuracy_in_int8(
     )
     manifest, _ = open_package(tmp_path / "package")
     assert len(manifest.variants) >= 2
+
+
+def test_a_full_disk_is_named_and_ends_the_build(work: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    fleet = shlex.join([
+        sys.executable, "-m", "controller.cli", "build", str(work / "digits.onnx"),
+        "-p", "edge-min", "--evaluation", str(work / "evaluation.npz"),
+        "--cache", str(small / "cache"), "-o", str(tmp_path / "out"),
+    ])  # fmt: skip
+    # A file system of one mebibyte, in a mount namespace of its own: no root needed.
+    script = f"mount -t tmpfs -o size=1m tmpfs {shlex.quote(str(small))} || exit 77; {fleet}"
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", script],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("this machine allows no mount namespace")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("fleet: no space left on the device of ")
+    assert not (tmp_path / "out").exists()
