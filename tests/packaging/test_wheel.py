@@ -97,7 +97,7 @@ def test_our_names_belong_to_us_alone() -> None:
 
 def test_the_base_dependencies_are_few() -> None:
     assert base_distributions() == {
-        "msgspec", "paho-mqtt", "psutil", "pynacl", "cffi", "pycparser",
+        "msgspec", "paho-mqtt", "pynacl", "cffi", "pycparser",
     }  # fmt: skip
 
 
