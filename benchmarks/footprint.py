@@ -64,7 +64,7 @@ def _start(box: Box) -> tuple[psutil.Process, psutil.Popen]:
     box.initialize()
     box.start("broker")
     box.start("controller")
-    until("the controller", lambda: box.api("/v1/devices") == [], 30)
+    box.until_connected()
     token = box.fleet_json("token", "create")["token"]
     box.add_device("idle", ROOT / "packager" / "profiles" / "edge-min.toml", token, {})
     # As shipped: one look at the sensors a second, one telemetry batch every ten.

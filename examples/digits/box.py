@@ -195,6 +195,18 @@ class Box:
         except OSError as exc:
             raise BoxError(f"GET {path}: {exc}") from exc
 
+    def until_connected(self) -> None:
+        """Wait until the controller answers and has its broker, which may have to be fetched.
+
+        Raises:
+            BoxError: It has not in three minutes.
+        """
+        until(
+            "the controller and its broker",
+            lambda: self.api("/v1/health")["broker_connected"],
+            180,
+        )
+
     def status(self, device: str) -> dict[str, Any]:
         """Ask an agent how it is.
 

@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from controller.broker_install import default_cache, locate
 from examples.digits.box import Box, BoxError, Device, until
 from examples.digits.client import Client
 from wire.manifest import MANIFEST_FILE, manifest_from_bytes, manifest_to_bytes
@@ -111,9 +112,11 @@ class Demo:
 
     def enrol(self) -> None:
         """Step 2: start everything; devices enrol by token."""
+        if locate(default_cache()) is None:
+            print("Mosquitto is not on this machine; getting it from Debian's packages ...")
         self.box.start("broker")
         self.box.start("controller")
-        until("the controller", lambda: self.box.api("/v1/devices") == [], 30)
+        self.box.until_connected()
         token = self.box.fleet_json("token", "create", "--uses", str(len(FLEET)))["token"]
         for name, profile, labels in FLEET:
             path = ROOT / "packager" / "profiles" / f"{profile}.toml"
