@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -44,11 +45,25 @@ class BoxError(Exception):
     """A process of the box did not do what it should."""
 
 
+class EndedError(BoxError):
+    """A process that is waited for has ended: waiting longer is of no use."""
+
+
 def free_port() -> int:
-    """Return a TCP port on loopback that nobody uses now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """Return a TCP port on loopback that nobody uses now.
+
+    Below the range from which Linux gives ports to outgoing connections: one from within it may be
+    gone before a server binds it.
+
+    Raises:
+        BoxError: None was found.
+    """
+    for _ in range(100):
+        port = random.SystemRandom().randint(20_000, 32_000)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise BoxError("no free TCP port on loopback")
 
 
 class Board:
@@ -200,12 +215,16 @@ class Box:
 
         Raises:
             BoxError: It has not in three minutes.
+            EndedError: One of them has ended instead.
         """
-        until(
-            "the controller and its broker",
-            lambda: self.api("/v1/health")["broker_connected"],
-            180,
-        )
+
+        def connected() -> bool:
+            for name in ("broker", "controller"):
+                if self.pid(name) is None:
+                    raise EndedError(f"the {name} has ended: {self.log_tail(name, 1)}")
+            return bool(self.api("/v1/health")["broker_connected"])
+
+        until("the controller and its broker", connected, 180)
 
     def status(self, device: str) -> dict[str, Any]:
         """Ask an agent how it is.
@@ -352,6 +371,7 @@ def until(what: str, true: Any, timeout_s: float) -> None:  # noqa: ANN401 - any
 
     Raises:
         BoxError: It did not come true in time.
+        EndedError: What is waited for has ended.
     """
     end = time.monotonic() + timeout_s
     fault = ""
@@ -360,6 +380,8 @@ def until(what: str, true: Any, timeout_s: float) -> None:  # noqa: ANN401 - any
             if true():
                 return
             fault = ""
+        except EndedError:
+            raise
         except (BoxError, OSError, LookupError, ValueError) as exc:
             fault = f": {exc}"
         time.sleep(0.2)

@@ -10,7 +10,9 @@ with running_broker() as broker:
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -171,7 +173,13 @@ def search_path() -> str:
 
 
 def free_port() -> int:
-    """Return a loopback port that is free at this moment."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """Return a loopback port that is free at this moment.
+
+    Below the range from which Linux gives ports to outgoing connections: one from within it may be
+    gone before a server binds it.
+    """
+    while True:
+        port = random.SystemRandom().randint(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
