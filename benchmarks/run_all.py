@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -14,10 +15,11 @@ NOT_A_BENCHMARK = {"harness", "run_all"}
 
 def section(document: dict[str, object]) -> str:
     """Return one benchmark's figures as a Markdown section."""
+    quick = " (quick run)" if document["quick"] else ""
     lines = [
         f"## {document['title']}",
         "",
-        f"{document['machine']}{' (quick run)' if document['quick'] else ''}",
+        f"{document['machine']}{quick}; measured on {time.strftime('%Y-%m-%d')}",
         "",
         "| figure | value | unit | peer | peer's | ratio | spread | aim | |",
         "|---|---:|---|---|---:|---:|---|---|---|",

@@ -22,7 +22,7 @@ from controller.broker_errors import (
 )
 from controller.broker_install import Mosquitto, locate, missing_sonames, package_names
 from controller.home import HomeOptions, create_home
-from tests.simulators.broker import free_port
+from examples.digits.box import free_port
 from wire.errors import FleetError
 
 pytestmark = pytest.mark.broker
@@ -31,7 +31,7 @@ import sys
 from pathlib import Path
 from controller.broker import Broker, BrokerSettings
 from controller.broker_install import default_cache, unpack
-from tests.simulators.broker import free_port
+from examples.digits.box import free_port
 
 found = unpack(default_cache())
 broker = Broker(

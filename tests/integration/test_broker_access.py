@@ -21,7 +21,7 @@ from controller.broker_access import CONTROLLER_USER, MosquittoAccess, OpenAcces
 from controller.broker_errors import BrokerAccessError, BrokerAccountError
 from controller.broker_install import locate
 from controller.home import HomeOptions, create_home
-from tests.simulators.broker import free_port
+from examples.digits.box import free_port
 from wire import topics
 from wire.clock import SystemClock
 from wire.errors import TopicError

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulators.broker import RunningBroker, free_port, running_broker
+from examples.digits.box import free_port
+from tests.simulators.broker import RunningBroker, running_broker
 from wire.errors import TransportError
 from wire.messages import MAX_MESSAGE_BYTES
 from wire.mqtt import BrokerAddress, LastWill, MqttTransport

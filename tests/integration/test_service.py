@@ -23,7 +23,8 @@ from controller.config import BrokerConfig, ControllerConfig
 from controller.errors import ListenError, SettingsError, StorageError
 from controller.logs import JsonFormatter
 from controller.service import Controller
-from tests.simulators.broker import RunningBroker, free_port, running_broker
+from examples.digits.box import free_port
+from tests.simulators.broker import RunningBroker, running_broker
 from tests.simulators.controller_fleet import API_TOKEN, MemoryAccess, make_home
 from tests.simulators.packages import PROFILE, TRUST, two_variants
 from wire import topics

@@ -10,9 +10,7 @@ with running_broker() as broker:
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -24,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.digits.box import free_port
 from wire.clock import SystemClock
 from wire.mqtt import BrokerAddress
 
@@ -170,16 +169,3 @@ def mosquitto_path() -> str:
 def search_path() -> str:
     """Return where to look: Debian puts the broker where users' PATH often does not reach."""
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
-
-
-def free_port() -> int:
-    """Return a loopback port that is free at this moment.
-
-    Below the range from which Linux gives ports to outgoing connections: one from within it may be
-    gone before a server binds it.
-    """
-    while True:
-        port = random.SystemRandom().randint(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((LOOPBACK, port))
-            return port

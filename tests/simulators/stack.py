@@ -30,8 +30,8 @@ import pytest
 
 from controller.broker_install import locate
 from controller.cli import main
+from examples.digits.box import free_port
 from telemetry.recorder import Recorder
-from tests.simulators.broker import free_port
 from tests.simulators.packages import PROFILE
 from wire import topics
 from wire.clock import SystemClock
