@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# All but packager-torch: which build of PyTorch is right depends on the machine.
+EXTRAS := controller packager packager-litert packager-tvm packager-iree packager-sklearn packager-dask
 export PYTHONSAFEPATH := 1
 
-.PHONY: demo test check bench lock clean
+.PHONY: demo test check bench lock tools clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)  ## the whole product on a real model and real processes
@@ -20,13 +22,16 @@ check: $(STAMP)  ## format, lint, types, import contracts
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
 
+tools: $(STAMP)  ## converters whose dependencies conflict with ours, each in its environment
+	@for tool in $$($(BIN)/fleet tool list --quiet); do $(BIN)/fleet tool install $$tool || exit; done
+
 bench: $(STAMP)  ## every benchmark, into docs/benchmarks.md
 	@$(BIN)/python benchmarks/run_all.py
 
 lock:  ## compile the locks anew; needs uv
 	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url -c requirements/constraints.txt \
-	  --all-extras --group dev -o requirements/dev.lock
+	  $(addprefix --extra ,$(EXTRAS)) --group dev -o requirements/dev.lock
 	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url -c requirements/constraints.txt \
 	  -o requirements/device.lock
