@@ -3,32 +3,53 @@
 Rules:
 - A profile is found by name among the shipped ones, or read from a path that ends in `.toml`.
 - What cannot be found out about this machine gets a cautious default, and the file says so.
+- An accelerator is named by its kind and the driver that the kernel has bound to it, so that the
+  name means the same on every board.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from msgspec import UnsetType
+
 from packager.errors import ProfileError
 from packager.machine import cpu_fields
+from packager.recipes import RECIPES
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
-from wire.profile import DeviceProfile, PowerSource, ThermalLimits, profile_from_toml
+from wire.profile import (
+    VERSION_PATTERN,
+    DeviceProfile,
+    PowerSource,
+    ThermalLimits,
+    profile_from_toml,
+)
 
 _FOLDER: Final = Path(__file__).resolve().parent / "profiles"
+_RUNTIMES: Final = frozenset(recipe.runtime for recipe in RECIPES)
+_ALIASES: Final = {"x86-vnni": "x86-64-vnni"}
 _ISA_FEATURES: Final = (
     "amx_int8", "asimd", "asimddp", "asimdhp", "avx", "avx2", "avx512_vnni", "avx512bw", "avx512dq",
-    "avx512f", "avx512vl", "avx_vnni", "bf16", "crc32", "f16c", "fma", "fphp", "i8mm", "sse4_2",
-    "ssse3", "sve",
+    "avx512f", "avx512vl", "avx_vnni", "bf16", "crc32", "f16c", "fma", "fphp", "i8mm", "neon",
+    "sse4_2", "ssse3", "sve", "v", "vfpv4", "zba", "zbb",
 )  # fmt: skip
 """Features that a runtime or a recipe may ask for; the others would only lengthen the file."""
 
-_RUNTIMES: Final = ("onnxruntime", "openvino")
+_DISTRIBUTIONS: Final = {
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"),
+    "openvino": ("openvino",),
+    "litert": ("ai-edge-litert", "tflite-runtime"),
+    "iree": ("iree-base-runtime",),
+}
+"""Runtime to the packages that bring it."""
+
 _MEMORY_SHARE: Final = 0.5
 _STORAGE_SHARE: Final = 0.25
 _MIB: Final = 1024**2
@@ -55,6 +76,7 @@ def load_profile(name: str) -> DeviceProfile:
         ProfileError: There is none, or it is wrong.
     """
     own = name.endswith(".toml") or os.sep in name
+    name = _ALIASES.get(name, name)
     if not own and name not in profile_names():
         raise ProfileError(
             f"there is no profile {name[:80]!r}",
@@ -62,15 +84,26 @@ def load_profile(name: str) -> DeviceProfile:
         )
     path = Path(name) if own else _FOLDER / f"{name}.toml"
     try:
-        return profile_from_toml(path.read_bytes())
+        profile = profile_from_toml(path.read_bytes())
     except OSError as exc:
         raise ProfileError(f"{path} cannot be read: {exc.strerror}") from exc
     except WireFormatError as exc:
         raise ProfileError(f"{path}: {exc.message}") from exc
+    unknown = sorted(set(profile.runtimes) - _RUNTIMES)
+    if unknown:
+        raise ProfileError(
+            f"{path}: there is no runtime {unknown[0][:80]!r}",
+            remedy=f"use {', '.join(sorted(_RUNTIMES))}",
+        )
+    return profile
 
 
 def detect_profile(
-    name: str = "", *, procfs: Path = Path("/proc"), sysfs: Path = Path("/sys")
+    name: str = "",
+    *,
+    procfs: Path = Path("/proc"),
+    sysfs: Path = Path("/sys"),
+    devfs: Path = Path("/dev"),
 ) -> DeviceProfile:
     """Describe this machine.
 
@@ -78,6 +111,7 @@ def detect_profile(
         name: For the profile; empty for the board's or processor's name.
         procfs: Where /proc is.
         sysfs: Where /sys is.
+        devfs: Where /dev is.
 
     Returns:
         The profile.
@@ -86,8 +120,14 @@ def detect_profile(
         ProfileError: The machine is of an architecture that is not supported, or the name is bad.
     """
     fields = cpu_fields(procfs / "cpuinfo")
-    flags = (fields.get("flags") or fields.get("Features") or "").split()
-    board = fields.get("Model") or fields.get("model name") or "this-machine"
+    flags = _isa_flags(fields)
+    board = (
+        _text(procfs / "device-tree/model").strip("\0")
+        or fields.get("Model")
+        or fields.get("model name")
+        or "this-machine"
+    )
+    versions = _runtime_versions()
     values = {
         "name": name or re.sub(r"[^a-z0-9]+", "-", board.lower()).strip("-")[:63],
         "description": f"{board}, as found on the machine itself",
@@ -96,7 +136,9 @@ def detect_profile(
         "cpu_count": len(os.sched_getaffinity(0)),
         "memory_bytes": max(_MIB, _whole_mib(_memory_bytes(procfs) * _MEMORY_SHARE)),
         "storage_bytes": max(_MIB, _whole_mib(shutil.disk_usage("/").free * _STORAGE_SHARE)),
-        "runtimes": [runtime for runtime in _RUNTIMES if find_spec(runtime) is not None],
+        "runtimes": [*versions, *(["tvm"] if platform.libc_ver()[0] == "glibc" else [])],
+        "runtime_versions": versions,
+        "accelerators": _accelerators(procfs, sysfs, devfs),
         "power_source": _power_source(sysfs),
         "thermal": ThermalLimits(severe_c=_severe_c(sysfs)),
         "sources": ["/proc/cpuinfo, /proc/meminfo and /sys of the machine"],
@@ -119,10 +161,12 @@ def profile_to_toml(profile: DeviceProfile) -> str:
         f"memory_bytes = {profile.memory_bytes}",
         f"storage_bytes = {profile.storage_bytes}",
         f"runtimes = {_list(profile.runtimes)}",
+        *_accelerator_lines(profile),
         f"threads = {profile.threads}",
         f"power_source = {_quoted(profile.power_source)}",
         f"objective = {_quoted(profile.objective)}",
         f"sources = {_list(profile.sources)}",
+        *_version_lines(profile),
         "",
         "[thermal]",
         f"severe_c = {profile.thermal.severe_c}",
@@ -148,6 +192,63 @@ def save_profile(profile: DeviceProfile, path: Path) -> None:
         raise ProfileError(f"{path} exists already", remedy="name another file") from exc
     except OSError as exc:
         raise ProfileError(f"{path} cannot be written: {exc.strerror}") from exc
+
+
+def _accelerator_lines(profile: DeviceProfile) -> list[str]:
+    if isinstance(profile.accelerators, UnsetType):
+        return []
+    return [f"accelerators = {_list(profile.accelerators)}"]
+
+
+def _version_lines(profile: DeviceProfile) -> list[str]:
+    if isinstance(profile.runtime_versions, UnsetType):
+        return []
+    versions = profile.runtime_versions.items()
+    return ["", "[runtime_versions]", *(f"{key} = {_quoted(text)}" for key, text in versions)]
+
+
+def _isa_flags(fields: dict[str, str]) -> set[str]:
+    """Return the features of /proc/cpuinfo; of RISC-V's `rv64imafdc_zba` each letter and `zba`."""
+    if "isa" in fields:
+        base, *extensions = fields["isa"].split("_")
+        return {*base[len("rv64") :], *extensions}
+    return set((fields.get("flags") or fields.get("Features") or "").split())
+
+
+def _runtime_versions() -> dict[str, str]:
+    """Return the installed runtimes with their versions."""
+    found: dict[str, str] = {}
+    for runtime, distributions in _DISTRIBUTIONS.items():
+        for distribution in distributions:
+            try:
+                found[runtime] = version(distribution)
+            except PackageNotFoundError:
+                continue
+            break
+    return {name: text for name, text in found.items() if VERSION_PATTERN.fullmatch(text)}
+
+
+def _accelerators(procfs: Path, sysfs: Path, devfs: Path) -> list[str]:
+    """Return the accelerators that the kernel has a driver and a device node for."""
+    drm = sorted(devfs.glob("dri/renderD*"))
+    accel = sorted(devfs.glob("accel/accel*"))
+    found = [
+        *(_driver("gpu", sysfs / "class/drm" / node.name) for node in drm),
+        *(_driver("npu", sysfs / "class/accel" / node.name) for node in accel),
+    ]
+    if (procfs / "driver/nvidia/version").exists() or any(devfs.glob("nvhost-*gpu*")):
+        found.append("gpu-nvidia")
+    if any(devfs.glob("apex_*")):
+        found.append("tpu-apex")
+    return sorted(set(found))
+
+
+def _driver(kind: str, device: Path) -> str:
+    for line in _text(device / "device/uevent").splitlines():
+        key, _, value = line.partition("=")
+        if key == "DRIVER" and value:
+            return f"{kind}-{value.lower()}"
+    return f"{kind}-unknown"
 
 
 def _memory_bytes(procfs: Path) -> int:

@@ -44,6 +44,31 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
 
 
+class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What turns a raw sample into what an input takes.
+
+    Value for value, with the channel's `mean` and `std`: `(raw * scale - mean) / std`, computed in
+    float32; then the axes are put from `source_layout` into `layout`.
+    """
+
+    source_datatype: Datatype
+    """Of the raw sample, such as UINT8 for pixels."""
+
+    source_layout: str = ""
+    """Letters of the raw axes, `N` first and `C` for channels, such as `NHWC`; empty for as is."""
+
+    layout: str = ""
+    """The same letters in the order that the input takes, such as `NCHW`; a `C` may be new, where
+    raw samples are grey."""
+
+    scale: float = 1.0
+    mean: tuple[float, ...] = ()
+    """One value per channel, or one for all; empty for 0."""
+
+    std: tuple[float, ...] = ()
+    """One value per channel, or one for all; empty for 1."""
+
+
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     """What a device must have to run a variant."""
 
@@ -59,12 +84,13 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How a variant compares with the float reference on the evaluation data."""
 
     metric: str
-    """Such as `top1`; larger is better."""
+    """Such as `top1`. Of most a larger value is better; of `mae` a smaller one."""
 
     value: float
     reference: float
     retention: float
-    """`value / reference`; 1.0 when the reference is 0."""
+    """Share of the reference's quality that is kept, larger for better whatever the metric:
+    `value / reference` where larger values are better."""
 
     agreement: float
     """Share of samples whose first answer equals that of the reference."""
@@ -89,6 +115,9 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     """`VmHWM` of the fresh process that measured it."""
 
     runs: int
+    latency_iqr_ms: float | None = None
+    """Spread: the range in which the middle half of the latencies lie."""
+
     threads: int
     machine: str
     """`uname -m` and the processor's name: figures hold for this machine only."""
@@ -140,6 +169,9 @@ class VariantInfo(msgspec.Struct, frozen=True, kw_only=True):
     accuracy: Accuracy | None = None
     performance: Performance | None = None
     golden: Golden | None = None
+    preprocessing: dict[str, Preprocessing] = {}
+    """Per input, how raw samples become what it takes; empty where samples come prepared."""
+
     provenance: dict[str, str] = {}
     """Steps and tool versions that made it."""
 
@@ -247,7 +279,6 @@ def manifest_to_bytes(manifest: Manifest) -> bytes:
         v.name: _LayoutVariant(
             variant_directory=v.directory,
             ep="CPUExecutionProvider" if v.ort is not None else None,
-            device="cpu",
             executor_info={EXECUTOR: to_builtins(v.info)} | ({"ort": v.ort} if v.ort else {}),
         )
         for v in manifest.variants

@@ -4,6 +4,8 @@ A profile is data. A new board is a new file; no code knows a board by name.
 
 Rules:
 - An unknown key in a profile file is refused: a misspelt limit must not become no limit.
+- What a profile does not say is left out when it is written, so that a profile which says no more
+  than one of the first release did has the same bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from wire.errors import WireFormatError
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 """Names that are safe as a file name, a topic level and a label on every system."""
+
+VERSION_PATTERN = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,62}")
+"""Versions as package indexes write them, such as `1.20` or `2.14.0.post1`."""
 
 Architecture = Literal["x86_64", "aarch64", "armv7l", "riscv64"]
 """As `uname -m` prints it."""
@@ -54,6 +59,14 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     runtimes: tuple[str, ...] = ()
     """Runtimes that can be installed there, as the registry of adapters names them."""
+
+    runtime_versions: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """Runtime to the least version of it that every such device has; those not named may have
+    any."""
+
+    accelerators: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Processors beside the CPU as `<kind>-<driver of the kernel>`, such as `gpu-nvidia`; unset
+    where nobody looked."""
 
     threads: int = 1
     """Threads for one inference; small models are slower with more than one."""
@@ -92,6 +105,8 @@ def checked_profile(profile: DeviceProfile) -> DeviceProfile:
     Raises:
         WireFormatError: A name, size or temperature that cannot be.
     """
+    versions = profile.runtime_versions or {}
+    strangers = sorted(set(versions) - set(profile.runtimes))
     faults = [
         (
             NAME_PATTERN.fullmatch(profile.name) is None,
@@ -101,6 +116,18 @@ def checked_profile(profile: DeviceProfile) -> DeviceProfile:
         (not 1 <= profile.threads <= profile.cpu_count, "threads is not within 1 to cpu_count"),
         (profile.memory_bytes <= 0, "memory_bytes is not positive"),
         (profile.storage_bytes <= 0, "storage_bytes is not positive"),
+        (
+            bool(strangers),
+            f"runtime_versions names {', '.join(strangers)}, which runtimes does not",
+        ),
+        (
+            not all(VERSION_PATTERN.fullmatch(version) for version in versions.values()),
+            "runtime_versions holds what is no version",
+        ),
+        (
+            not all(NAME_PATTERN.fullmatch(name) for name in profile.accelerators or ()),
+            "accelerators holds what is no plain name",
+        ),
         (
             profile.thermal.nominal_c >= profile.thermal.severe_c,
             "thermal.nominal_c is not below thermal.severe_c",

@@ -91,7 +91,7 @@ def test_manifest_keeps_to_onnx_runtimes_layout() -> None:
         "additional_metadata",
     }  # fmt: skip
     assert body["ep"] == "CPUExecutionProvider"
-    assert body["device"] == "cpu"
+    assert "device" not in body, "ONNX Runtime 1.31 would find no such hardware device"
     assert set(body["executor_info"]) == {"ort", "edgefleet"}
 
 
