@@ -55,7 +55,10 @@ class OpenVinoSession:
         self._shapes_follow = shapes_follow
         self._check = InputCheck(description.inputs)
         self._narrowed = [s.name for s in description.inputs if s.datatype in _NARROWED]
-        self._inputs = named_ports(compiled.inputs, description.inputs)
+        self._inputs = {  # no ports: they would keep the model after `close`
+            name: (position, port.get_element_type())
+            for name, (position, port) in named_ports(compiled.inputs, description.inputs).items()
+        }
         ports = named_ports(compiled.outputs, description.outputs)
         self._outputs = [(spec.name, ports[spec.name][0]) for spec in description.outputs]
         self._lock = threading.Lock()
@@ -120,8 +123,8 @@ class OpenVinoSession:
     def _bind(self, request: openvino.InferRequest, name: str, tensor: Tensor) -> None:
         bound = self._bound.get(name)
         if bound is None or bound.shape != tensor.shape:
-            position, port = self._inputs[name]
-            place = openvino.Tensor(port.get_element_type(), openvino.Shape(list(tensor.shape)))
+            position, kind = self._inputs[name]
+            place = openvino.Tensor(kind, openvino.Shape(list(tensor.shape)))
             request.set_input_tensor(position, place)
             bound = self._bound[name] = place.data
         np.copyto(bound, tensor)

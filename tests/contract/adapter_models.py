@@ -1,23 +1,32 @@
-"""Tiny models of every runtime, so that one suite can ask the same of all adapters."""
+"""Tiny models of every runtime, so that one suite can ask the same of all adapters.
+
+Rules:
+- What a runtime cannot express is a property of its kit, which says why; the suite leaves out what
+  follows from it, and nothing else.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
 from runtime_adapters.openvino_library import openvino
-from runtime_adapters.protocol import Tensor
+from runtime_adapters.protocol import Limits, Session, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
+from tests.contract import compiled_files
 from wire.manifest import Datatype, TensorSpec, VariantInfo
 
 WIDTH = 3
+LIMITS = Limits()
 ONNX_TYPES: dict[Datatype, int] = {
     "BOOL": TensorProto.BOOL,
     "UINT8": TensorProto.UINT8,
@@ -41,16 +50,53 @@ class Kit:
     """One runtime: which types it takes, and how to write a model for it."""
 
     runtime: str
+    form: str = ""
+    """Which of a runtime's forms of model this is, where there are several."""
+
     device: str
     """Where the runtime says that it works."""
 
     datatypes: tuple[Datatype, ...]
-    copies: bool
-    """Whether the copying model really answers with its input, repeated."""
+    """Those that its copying model can have."""
+
+    copies: bool = True
+    """Whether the copying model really answers with its input, repeated: a null model has no file
+    that says what it computes, it is whatever its declaration says."""
+
+    names_operators: bool = True
+    """Whether the file names operators, which the runtime may not know. Compiled code has none: the
+    compiler refuses them."""
+
+    shapes_from_values: bool = True
+    """Whether a shape may follow from an input's values. Compiled code and a file for one sample
+    have every size fixed but the batch; a null model looks at no values."""
+
+    fixed_batch: int = 2
+    """A batch that a declaration may fix; a file for one sample takes no other than one."""
 
     model_file: str
     write: Callable[[Path, onnx.ModelProto], None] = field(repr=False)
     """Write a model, given as ONNX, as this runtime's file."""
+
+    greeting: str = ""
+    """What the runtime writes once in a process, whether or not anyone wants to know."""
+
+    distributions: tuple[str, ...] = ()
+    """Python packages that make and load it."""
+
+    @property
+    def name(self) -> str:
+        """The runtime, and which of its forms."""
+        return f"{self.runtime}-{self.form}" if self.form else self.runtime
+
+    def missing(self) -> str | None:
+        """Say what this machine lacks to make a model and load it, or None."""
+        for distribution in self.distributions:
+            try:
+                version(distribution)
+            except PackageNotFoundError:
+                return f"{distribution} is not installed"
+        return None if self.names_operators else compiled_files.missing(self.runtime)
 
     def copying(self, directory: Path, datatype: Datatype) -> VariantInfo:
         """Write a model whose output `y` is its input `x` twice, side by side."""
@@ -61,7 +107,10 @@ class Kit:
         )
 
     def adding(self, directory: Path) -> VariantInfo:
-        """Write a model whose output `y` is `x * x + z`, two batches that must be of one size."""
+        """Write a model whose output `y` is `x * x + z`, two batches that must be of one size.
+
+        It has another output `q`, which is `x * x` and is not declared.
+        """
         kind, spec = TensorProto.FLOAT, TensorSpec(name="z", datatype="FP32", shape=(-1, WIDTH))
         model = onnx_model(
             [
@@ -72,7 +121,10 @@ class Kit:
                 helper.make_tensor_value_info("x", kind, ("n", WIDTH)),
                 helper.make_tensor_value_info("z", kind, ("m", WIDTH)),
             ],
-            outputs=[helper.make_tensor_value_info("y", kind, ("k", WIDTH))],
+            outputs=[
+                helper.make_tensor_value_info("q", kind, ("n", WIDTH)),
+                helper.make_tensor_value_info("y", kind, ("k", WIDTH)),
+            ],
         )
         self.write(directory / self.model_file, model)
         x, y = (msgspec.structs.replace(spec, name=name) for name in "xy")
@@ -141,6 +193,18 @@ def values(datatype: Datatype, rows: int, *, seed: int = 0) -> Tensor:
     return numbers.astype(DTYPES[datatype])
 
 
+def batch(rows: int = 2, *, seed: int = 0) -> Tensors:
+    """Return a batch for the input `x`."""
+    return {"x": values("FP32", rows, seed=seed)}
+
+
+def expected(kit: Kit, session: Session, inputs: Tensors) -> Tensor:
+    """Return the right answer: known where the model copies, else what a fresh call gives."""
+    if kit.copies:
+        return np.concatenate([inputs["x"]] * 2, axis=1)
+    return session.infer(inputs)["y"]
+
+
 def resident_bytes() -> int:
     """Return the present resident size of this process."""
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
@@ -164,12 +228,34 @@ def _write_null(path: Path, model: onnx.ModelProto) -> None:
     path.write_text(f'{{"seed": {len(model.graph.node)}}}', encoding="utf-8")
 
 
+def _write_tflite(path: Path, model: onnx.ModelProto) -> None:
+    from tests.contract import litert_files  # it needs LiteRT, which may be absent
+
+    litert_files.write(path, model)
+
+
+def _write_tflite_of_one(path: Path, model: onnx.ModelProto) -> None:
+    from tests.contract import litert_files
+
+    litert_files.write(path, model, batch=1)
+
+
+LITERT = Kit(
+    runtime="litert",
+    device="XNNPACK",
+    # Its concatenation has no kernel for the others.
+    datatypes=tuple(name for name in NUMBERS if name not in {"UINT16", "UINT64", "FP64"}),
+    model_file="model.tflite",
+    write=_write_tflite,
+    greeting="INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n",
+    distributions=("ai-edge-litert",),
+)
+
 KITS = (
     Kit(
         runtime="onnxruntime",
         device="CPUExecutionProvider",
         datatypes=(*NUMBERS, "BYTES"),
-        copies=True,
         model_file="model.onnx",
         write=_write_onnx,
     ),
@@ -177,7 +263,6 @@ KITS = (
         runtime="openvino",
         device="CPU",
         datatypes=NUMBERS,
-        copies=True,
         model_file="model.xml",
         write=_write_ir,
     ),
@@ -186,7 +271,41 @@ KITS = (
         device="null",
         datatypes=NUMBERS,
         copies=False,
+        shapes_from_values=False,
         model_file="model.json",
         write=_write_null,
     ),
+    LITERT,
+    replace(
+        LITERT,
+        form="of-one",
+        shapes_from_values=False,
+        fixed_batch=1,
+        write=_write_tflite_of_one,
+    ),
+    Kit(
+        runtime="tvm",
+        device="CPU",
+        datatypes=NUMBERS,
+        names_operators=False,
+        shapes_from_values=False,
+        model_file="model.so",
+        write=compiled_files.write_library,
+    ),
+    Kit(
+        runtime="iree",
+        device="local-sync",
+        datatypes=NUMBERS,
+        names_operators=False,
+        shapes_from_values=False,
+        model_file="model.vmfb",
+        write=compiled_files.write_module,
+        distributions=("iree-base-compiler", "iree-base-runtime"),
+    ),
 )
+
+
+def only(property_: str) -> pytest.MarkDecorator:
+    """Return a mark for the kits that have a property, which says why the others do not."""
+    kits = [kit for kit in KITS if getattr(kit, property_)]
+    return pytest.mark.parametrize("kit", kits, ids=lambda kit: kit.name, indirect=True)

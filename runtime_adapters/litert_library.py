@@ -1,0 +1,31 @@
+"""The door to LiteRT: `ai_edge_litert`, or `tflite_runtime` where that is what the device has.
+
+Rules:
+- `ai_edge_litert` is preferred: it is faster on int8 and is the one that is still maintained.
+- `tflite_runtime` 2.14, the last one, was built against NumPy 1 and cannot make an interpreter with
+  NumPy 2. That is said when it is imported, not at the first model.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+
+if importlib.util.find_spec("ai_edge_litert") is not None:
+    import ai_edge_litert as package
+    from ai_edge_litert import interpreter as litert
+else:
+    import tflite_runtime as package
+    from tflite_runtime import interpreter as litert
+
+    if int(np.__version__.partition(".")[0]) > 1:
+        raise ImportError(
+            f"tflite-runtime {package.__version__} needs numpy<2, installed is {np.__version__}"
+        )
+
+VERSION: str = str(package.__version__)
+if package.__name__ != "ai_edge_litert":
+    VERSION += "+tflite-runtime"  # its numbers say nothing beside those of ai-edge-litert
+
+__all__ = ["VERSION", "litert"]
