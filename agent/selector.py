@@ -34,6 +34,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     latency_p50_ms: float | None = None
     peak_memory_bytes: int | None = None
     accuracy: float | None = None
+    """Share of the reference's quality that it keeps: larger is better whatever the metric."""
+
     worst_error: float | None = None
     benched: str = ""
     """Why it may not serve; empty when it may."""
@@ -84,7 +86,7 @@ def candidate(variant: Variant, *, benched: str = "") -> Candidate:
         latency_p50_ms=performance.latency_p50_ms if performance else None,
         peak_memory_bytes=variant.info.requirements.memory_bytes
         or (performance.peak_memory_bytes if performance else None),
-        accuracy=accuracy.value if accuracy else None,
+        accuracy=accuracy.retention if accuracy else None,
         worst_error=accuracy.worst_error if accuracy else None,
         benched=benched,
     )

@@ -3,7 +3,8 @@
 What is the same when: with one cache, two builds of the same inputs give the same bytes. With two
 caches the model files and golden samples are still the same, but the measured figures (latency,
 load time, first inference, peak memory, and so `requirements.memory_bytes`) are new ones; they are
-in the manifest, and may decide which variants are kept.
+in the manifest, and may decide which variants are kept. With the figures of an earlier build's
+report (`measurements`) the second build gives the first one's bytes.
 
 Rules:
 - What can be refused early (key, output, names, files) is refused before the first step.
@@ -12,120 +13,76 @@ Rules:
 
 from __future__ import annotations
 
-import re
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from packager.bundle import check_output, write_package
 from packager.cache import Cache, file_sha256
+from packager.callables import callable_file, plain_name
 from packager.compose import (
-    CandidateReport,
     assemble,
     built_variants,
     candidate_reports,
+    first_losses,
+    measured_variants,
+    needed_repairs,
+    repair_notes,
 )
-from packager.errors import BuildError, DataError, ModelError
-from packager.figures import DataResult, Inspection, ReferenceResult
-from packager.gates import Gates, judge
+from packager.errors import BuildError, ModelError
+from packager.executors import default_jobs, open_executor
+from packager.figures import DataResult, Imported, Inspection, ModelFacts, ReferenceResult
+from packager.gates import judge, require_variants, too_slow
+from packager.host import describe_host
+from packager.inputs import data_sources, file_source, is_callable
 from packager.keys import load_key
-from packager.machine import code_digest, machine_name, tool_versions
-from packager.pipeline import Pipeline, Progress, Source, StepRecord, Toolchain
-from packager.plan import (
-    CALIBRATION,
-    CLASS_METRICS,
-    EVALUATION,
-    EVALUATION_DATA,
+from packager.machine import code_digest, machine_name
+from packager.measurements import Measurements, read_measurements
+from packager.pipeline import Pipeline, Progress, Source, Toolchain
+from packager.plan import make_plan
+from packager.plan_model import Candidate, Plan, Step, Wishes
+from packager.plan_steps import (
+    DATA,
+    IMPORT,
     INSPECT,
-    METRICS,
+    METRIC,
+    PREPROCESSING,
     REFERENCE,
     SOURCE,
-    Impossible,
-    ModelFacts,
-    Plan,
+    TRAINING,
+    TUNING_DATABASE,
     golden_step,
+    import_step,
     inspect_step,
-    make_plan,
     prepare_step,
 )
-from packager.process import StepLimits
-from packager.recipes import PREPARE, RECIPES, REFERENCE_CANDIDATE
-from wire.clock import Clock, SystemClock
-from wire.profile import NAME_PATTERN, DeviceProfile
-
-MAX_NAME: Final = 63
-
-
-class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be built."""
-
-    model: Path
-    profiles: tuple[DeviceProfile, ...]
-    evaluation: Path
-    """Samples that no quantizer sees: every figure and gate is about them."""
-
-    calibration: Path | None = None
-    """Samples from which integer variants take their ranges; None for no integer variants."""
-
-    output: Path | None = None
-    """None for `<name>-package` in the working directory."""
-
-    cache: Path
-    name: str = ""
-    """Empty for the model's file name."""
-
-    version: str = ""
-    """Empty for one that follows from the content, so that a version is never two packages."""
-
-    metric: str = "auto"
-    gates: Gates = Gates()
-    keep: tuple[str, ...] = ()
-    """Variants that are kept though others beat them."""
-
-    key: Path | None = None
-    """Release key to sign with; None for an unsigned package."""
-
-    force: bool = False
-    limits: StepLimits = StepLimits()
+from packager.recipes import BY_NAME, PREPARE, SourceKind
+from packager.request import BuildRequest, check_request, package_name
+from packager.result import BuildResult
+from packager.samples.preprocessing import read_preprocessing
+from packager.sources.kinds import source_kind
+from packager.tuning_store import publish, stored_database
+from wire.manifest import Preprocessing
 
 
-class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was built, what was not, and why."""
+class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A build up to its plan."""
 
-    name: str
-    version: str
-    package: str
-    """The directory."""
-
-    digest: str
-    size_bytes: int
-    signed: bool
-    machine: str
-    """Where all figures were measured."""
-
-    metric: str
-    samples: int
-    """Of the evaluation data."""
-
-    candidates: tuple[CandidateReport, ...]
-    impossible: tuple[Impossible, ...]
+    pipeline: Pipeline
+    plan: Plan
+    preprocessing: dict[str, Preprocessing]
+    measurements: Measurements
     notes: tuple[str, ...]
-    steps: tuple[StepRecord, ...]
-
-    @property
-    def cached(self) -> bool:
-        """Whether every step came from the cache."""
-        return all(step.state == "cached" for step in self.steps)
 
 
-def build(request: BuildRequest, progress: Progress, *, clock: Clock | None = None) -> BuildResult:
+def build(request: BuildRequest, progress: Progress) -> BuildResult:
     """Build a package.
 
     Args:
         request: What is to be built.
         progress: Told one line per step.
-        clock: The source of durations; None for the machine's own.
 
     Returns:
         The result.
@@ -140,30 +97,28 @@ def build(request: BuildRequest, progress: Progress, *, clock: Clock | None = No
     output = request.output or Path(f"{name}-package")
     check_output(output, force=request.force)
     key = load_key(request.key) if request.key else None
-    pipeline, plan = _plan(request, progress, clock or SystemClock())
-    if not plan.candidates:
-        raise BuildError(f"there is no candidate: {plan.impossible[0].reason}")
-    _check_keep(request.keep, plan)
-    pipeline.run(plan.steps)
-    metric = pipeline.result(REFERENCE, ReferenceResult).metric
-    variants = built_variants(plan, pipeline, metric)
-    verdicts = judge(
-        variants,
-        request.profiles,
-        request.gates,
-        reference=REFERENCE_CANDIDATE,
-        architecture=pipeline.toolchain.machine.split()[0],
-        keep=frozenset(request.keep),
-    )
-    kept = {n for verdict in verdicts.values() for n, v in verdict.items() if v.kept}
-    winners = tuple(c for c in plan.candidates if c.name in kept)
-    pipeline.run([golden_step(winners, classes=metric in CLASS_METRICS)])
-    manifest, files = assemble(
-        name, request.version, variants, verdicts, pipeline=pipeline, plan=plan, metric=metric
-    )
-    index = write_package(output, manifest, files, key=key, force=request.force)
-    data = pipeline.result(EVALUATION_DATA, DataResult)
-    facts = pipeline.result(PREPARE, ModelFacts)
+    with _prepared(request, progress) as prepared:
+        pipeline, plan = _carried_out(prepared, request)
+        metric = pipeline.result(REFERENCE, ReferenceResult).metric
+        variants = built_variants(plan, pipeline, metric, prepared.preprocessing)
+        verdicts = judge(
+            variants,
+            request.profiles,
+            request.gates,
+            references=plan.references,
+            architecture=pipeline.toolchain.machine.split()[0],
+            keep=frozenset(request.keep),
+            families={c.name: BY_NAME[c.recipe].family or c.name for c in plan.candidates},
+        )
+        require_variants(verdicts, first_losses(plan, pipeline))
+        kept = {n for verdict in verdicts.values() for n, v in verdict.items() if v.kept}
+        winners = tuple(c for c in plan.candidates if c.name in kept)
+        pipeline.run([golden_step(winners, metric=metric)])
+        manifest, files = assemble(
+            name, request.version, variants, verdicts, pipeline=pipeline, plan=plan, metric=metric
+        )
+        index = write_package(output, manifest, files, key=key, force=request.force)
+    data = pipeline.result(DATA, DataResult)
     return BuildResult(
         name=name,
         version=manifest.version,
@@ -173,21 +128,20 @@ def build(request: BuildRequest, progress: Progress, *, clock: Clock | None = No
         signed=key is not None,
         machine=pipeline.toolchain.machine,
         metric=metric,
-        samples=data.samples,
+        samples=data.samples["gate"],
         candidates=candidate_reports(plan, variants, verdicts, pipeline),
         impossible=plan.impossible,
-        notes=(*facts.notes, *_data_notes(data)),
+        notes=(*prepared.notes, *data.notes, *repair_notes(plan, variants, pipeline)),
         steps=tuple(pipeline.records),
     )
 
 
-def plan_build(request: BuildRequest, progress: Progress, *, clock: Clock | None = None) -> Plan:
+def plan_build(request: BuildRequest, progress: Progress) -> Plan:
     """Plan a build without carrying it out; only the model is read.
 
     Args:
         request: What would be built.
         progress: Told one line per step.
-        clock: The source of durations; None for the machine's own.
 
     Returns:
         The plan.
@@ -195,84 +149,147 @@ def plan_build(request: BuildRequest, progress: Progress, *, clock: Clock | None
     Raises:
         BuildError: The model or the request is at fault.
     """
-    _, plan = _plan(request, progress, clock or SystemClock())
-    _check_keep(request.keep, plan)
-    return plan
+    with _prepared(request, progress) as prepared:
+        return prepared.plan
 
 
-def package_name(request: BuildRequest) -> str:
-    """Return the package's name: as asked, else from the model's file.
-
-    Args:
-        request: What is to be built.
-
-    Returns:
-        A plain name.
+def _carried_out(prepared: _Prepared, request: BuildRequest) -> tuple[Pipeline, Plan]:
+    """Run the plan, then the repairs that it turned out to need.
 
     Raises:
-        BuildError: The name or version that was asked for is not plain.
+        BuildError: The plan is empty, or a vital step failed.
     """
-    for role, text in (("name", request.name), ("version", request.version)):
-        if text and NAME_PATTERN.fullmatch(text) is None:
-            raise BuildError(
-                f"{role} {text[:80]!r} is not plain",
-                remedy="use up to 63 lower-case letters, digits, dots, dashes, underscores",
-            )
-    plain = re.sub(r"[^a-z0-9._-]+", "-", request.model.stem.lower()).strip("._-")
-    return request.name or plain[:MAX_NAME] or "model"
-
-
-def _plan(request: BuildRequest, progress: Progress, clock: Clock) -> tuple[Pipeline, Plan]:
-    _check_request(request)
-    sources = _sources(request)
-    toolchain = Toolchain(tools=tool_versions(), code=code_digest(), machine=machine_name())
-    pipeline = Pipeline(
-        sources,
-        cache=Cache(request.cache),
-        toolchain=toolchain,
-        limits=request.limits,
-        clock=clock,
-        progress=progress,
+    pipeline, plan = prepared.pipeline, prepared.plan
+    if not plan.candidates:
+        raise BuildError(f"there is no candidate: {plan.impossible[0].reason}")
+    _make_and_check(plan.candidates, plan.steps, prepared, request)
+    if request.tune:
+        publish(pipeline, plan, _database(request))
+    needed = needed_repairs(plan, pipeline, request.gates)
+    steps = {step.name: step for repair in needed for step in repair.steps}
+    _make_and_check(
+        tuple(repair.candidate for repair in needed), tuple(steps.values()), prepared, request
     )
-    pipeline.run([inspect_step()])
-    pipeline.run([prepare_step(_external(request.model, pipeline.result(INSPECT, Inspection)))])
-    plan = make_plan(
-        pipeline.result(PREPARE, ModelFacts),
+    tried = (*plan.candidates, *(repair.candidate for repair in needed))
+    return pipeline, msgspec.structs.replace(plan, candidates=tried, repairs=needed)
+
+
+def _make_and_check(
+    candidates: tuple[Candidate, ...],
+    steps: tuple[Step, ...],
+    prepared: _Prepared,
+    request: BuildRequest,
+) -> None:
+    """Make candidates, measure them, and evaluate those that are fast enough to be worth it."""
+    pipeline, plan = prepared.pipeline, prepared.plan
+    evaluating = {candidate.evaluate for candidate in candidates}
+    making = [s for s in steps if s.kind != "measure" and s.name not in evaluating]
+    pipeline.run(making)
+    prepared.measurements.apply(candidates, steps, pipeline)
+    pipeline.run(step for step in steps if step.kind == "measure")
+    hopeless = too_slow(
+        measured_variants((*plan.candidates, *candidates), pipeline),
         request.profiles,
-        tools=toolchain.tools,
-        metric=request.metric,
-        calibrated=request.calibration is not None,
+        request.gates,
+        references=plan.references,
+        keep=frozenset(request.keep),
     )
-    return pipeline, plan
+    reasons = {c.evaluate: hopeless[c.name] for c in candidates if c.name in hopeless}
+    for step in steps:
+        if step.name in reasons:
+            pipeline.skip(step, reasons[step.name])
+    pipeline.run(s for s in steps if s.name in evaluating and s.name not in reasons)
 
 
-def _check_request(request: BuildRequest) -> None:
-    names = [profile.name for profile in request.profiles]
-    if not names:
-        raise BuildError("no profile was named", remedy="add --profile; see: fleet profile list")
-    if len(set(names)) != len(names):
-        raise BuildError("a profile was named twice")
-    if request.metric not in METRICS:
-        raise BuildError(
-            f"there is no metric {request.metric!r}", remedy=f"use {', '.join(METRICS)}"
+@contextlib.contextmanager
+def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
+    check_request(request)
+    sets, callables = data_sources(
+        evaluation=request.evaluation, calibration=request.calibration, tuning=request.tuning
+    )
+    sources = {**sets, **_sources(request)}
+    kind = source_kind(request.model)
+    measurements = read_measurements(request.measurements)
+    host = describe_host(request.profiles)
+    toolchain = Toolchain(tools=host.tools, code=code_digest(), machine=machine_name())
+    jobs = request.jobs or default_jobs()
+    with open_executor(request.executor, jobs) as executor:
+        pipeline = Pipeline(
+            sources,
+            cache=Cache(request.cache),
+            toolchain=toolchain,
+            limits=request.limits,
+            executor=executor,
+            jobs=jobs,
+            progress=progress,
         )
-    if not 0.0 <= request.gates.min_retention <= 1.0:
-        raise BuildError(f"retention {request.gates.min_retention} is not within 0 to 1")
+        notes = _take_in(request, kind, pipeline)
+        facts = pipeline.result(PREPARE, ModelFacts)
+        path = request.preprocessing
+        preprocessing = read_preprocessing(path, facts.inputs) if path else {}
+        wishes = Wishes(
+            metric=plain_name(request.metric),
+            own_metric=METRIC in sources,
+            sets=tuple(sets),
+            callables=callables,
+            preprocessing=request.preprocessing is not None,
+            calibrated=not request.float_only,
+            keep=frozenset(request.keep),
+            min_retention=request.gates.min_retention,
+            repair_trials=request.repair_trials,
+            tuning_trials=request.tune,
+            tuned=TUNING_DATABASE in sources,
+            min_runs=request.min_runs,
+            min_duration_s=request.min_duration_s,
+            emulation_s=request.emulation_s,
+        )
+        plan = make_plan(facts, request.profiles, host=host, wishes=wishes)
+        _check_keep(request.keep, plan)
+        yield _Prepared(
+            pipeline=pipeline,
+            plan=plan,
+            preprocessing=preprocessing,
+            measurements=measurements,
+            notes=(*notes, *facts.notes),
+        )
+
+
+def _take_in(request: BuildRequest, kind: str, pipeline: Pipeline) -> tuple[str, ...]:
+    """Run the steps that end with a checked, clean model; return notes about them."""
+    notes: tuple[str, ...] = ()
+    model, external = SOURCE, dict[str, str]()
+    format_: SourceKind = "onnx"
+    if kind == "function":
+        pipeline.run([import_step(request.model, prune=request.prune, training=request.training)])
+        model, notes = IMPORT, pipeline.result(IMPORT, Imported).notes
+    elif kind == "onnx":
+        pipeline.run([inspect_step(SOURCE)])
+        external = _external(Path(request.model), pipeline.result(INSPECT, Inspection))
+    elif kind == "tflite":
+        format_ = "tflite"
+    else:
+        format_ = "stablehlo"
+    pipeline.run([prepare_step(format_, model, external)])
+    return notes
 
 
 def _sources(request: BuildRequest) -> dict[str, Source]:
-    paths = {SOURCE: request.model, EVALUATION: request.evaluation}
-    if request.calibration is not None:
-        paths[CALIBRATION] = request.calibration
-    sources = {
-        name: Source(path=path.resolve(), sha256=file_sha256(path)) for name, path in paths.items()
-    }
-    if CALIBRATION in sources and sources[CALIBRATION].sha256 == sources[EVALUATION].sha256:
-        raise DataError(
-            "calibration and evaluation are the same data",
-            remedy="figures are only worth something on data that no quantizer saw; split them",
-        )
-    return sources
+    """Return what was given beside the samples."""
+    function = is_callable(request.model)
+    path = callable_file(request.model) if function else Path(request.model)
+    sources = {SOURCE: file_source(path)}
+    if request.preprocessing is not None:
+        sources[PREPROCESSING] = file_source(request.preprocessing)
+    if is_callable(request.metric):
+        sources[METRIC] = file_source(callable_file(request.metric))
+    if request.training:
+        sources[TRAINING] = file_source(callable_file(request.training))
+    stored = stored_database(_database(request))
+    return sources if stored is None else {**sources, TUNING_DATABASE: stored}
+
+
+def _database(request: BuildRequest) -> Path:
+    return request.tuning_database or request.cache / "tuning"
 
 
 def _external(model: Path, inspection: Inspection) -> dict[str, str]:
@@ -287,18 +304,12 @@ def _external(model: Path, inspection: Inspection) -> dict[str, str]:
 
 def _check_keep(keep: tuple[str, ...], plan: Plan) -> None:
     known = [candidate.name for candidate in plan.candidates]
+    known += [repair.candidate.name for repair in plan.repairs]
     for name in keep:
         if name not in known:
             reasons = [i.reason for i in plan.impossible if i.candidate == name]
-            known_recipe = any(recipe.name == name for recipe in RECIPES)
-            detail = f": {reasons[0]}" if known_recipe and reasons else ""
+            detail = f": {reasons[0]}" if name in BY_NAME and reasons else ""
             raise BuildError(
                 f"{name[:80]!r} cannot be kept, it is no candidate{detail}",
                 remedy=f"candidates are {', '.join(known)}",
             )
-
-
-def _data_notes(data: DataResult) -> tuple[str, ...]:
-    if not data.overlap:
-        return ()
-    return (f"{data.overlap:.2%} of the evaluation samples are calibration samples too",)

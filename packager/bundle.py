@@ -1,4 +1,4 @@
-"""Packages as directories: written at once, sealed, opened and compared.
+"""Packages as directories: written at once, sealed and opened.
 
 Rules:
 - Equal content, equal bytes: no times, no paths, files in order of their names.
@@ -16,8 +16,6 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from packager.errors import PackageError
 from wire.codec import from_json
@@ -38,19 +36,6 @@ from wire.trust import TrustRoot, trust_from_bytes
 
 FOLDER_MODE: Final = 0o755
 FILE_MODE: Final = 0o644
-
-
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """How a file differs between two packages."""
-
-    path: str
-    change: str
-    """`added`, `removed` or `changed`."""
-
-    old_bytes: int
-    new_bytes: int
-    shared_chunks: int
-    """Chunks of the new file that the old package has too, in any file."""
 
 
 def check_output(output: Path, *, force: bool) -> None:
@@ -262,36 +247,6 @@ def load_trust(path: Path) -> TrustRoot:
         return trust_from_bytes(path.read_bytes())
     except OSError as exc:
         raise PackageError(f"{path} cannot be read: {exc.strerror}") from exc
-
-
-def compare_packages(old: PackageIndex, new: PackageIndex) -> tuple[Difference, ...]:
-    """List the files in which two packages differ, by path.
-
-    Args:
-        old: The package that devices have.
-        new: The package that they would get.
-
-    Returns:
-        The differences.
-    """
-    before = {entry.path: entry for entry in old.files}
-    after = {entry.path: entry for entry in new.files}
-    known = {chunk for entry in old.files for chunk in entry.chunks}
-    found: list[Difference] = []
-    for path in sorted(before.keys() | after.keys()):
-        was, now = before.get(path), after.get(path)
-        if was and now and was.sha256 == now.sha256:
-            continue
-        found.append(
-            Difference(
-                path=path,
-                change="added" if was is None else "removed" if now is None else "changed",
-                old_bytes=was.size_bytes if was else 0,
-                new_bytes=now.size_bytes if now else 0,
-                shared_chunks=sum(chunk in known for chunk in now.chunks) if now else 0,
-            )
-        )
-    return tuple(found)
 
 
 def _check_same(signed: PackageIndex, actual: PackageIndex) -> None:

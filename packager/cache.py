@@ -3,7 +3,8 @@
 Rules:
 - An entry appears complete or not at all: it is made aside and renamed.
 - An entry is believed only after its files were hashed again; a damaged one is thrown away.
-- Failures are not kept: a time limit may have been hit because the machine was busy.
+- Of failures only those are kept that the step itself put into words. A crash or a time limit may
+  have come from a busy machine.
 - Two builds may share a cache; whoever comes second throws its own copy away.
 - A workspace is locked while its build lives; what a killed build left is removed by the next.
 """
@@ -49,6 +50,7 @@ class Cache:
     """
 
     def __init__(self, root: Path) -> None:
+        self.root = root
         self._steps = root / "steps"
         self._work = root / "work"
 

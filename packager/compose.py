@@ -12,61 +12,53 @@ from typing import Any, Final
 import msgspec
 
 from packager.cache import file_sha256
-from packager.figures import Comparison, GoldenResult
-from packager.gates import MIB, Verdict, Verdicts
+from packager.figures import Comparison, GoldenResult, ModelFacts, RepairResult
+from packager.gates import MIB, Gates, Verdict, Verdicts
+from packager.job import GOLDEN_FOLDER
 from packager.pipeline import Pipeline
-from packager.plan import CLASS_METRICS, Candidate, Plan
-from packager.step import GOLDEN_FOLDER
+from packager.plan_model import Candidate, Plan, Repair
+from packager.plan_steps import GOLDEN, SOURCE_TOOLS
+from packager.recipes import PREPARE
+from packager.result import CandidateReport
 from wire.codec import sha256_hex, to_json
 from wire.manifest import (
-    Accuracy,
     Golden,
     Manifest,
     Performance,
-    Requirements,
+    Preprocessing,
     Variant,
     VariantInfo,
 )
 from wire.package import asset_directory, asset_uri
 
-GOLDEN_STEP: Final = "golden"
 VERSION_DIGITS: Final = 12
 
 
-class CandidateReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a candidate, in the package or not."""
-
-    name: str
-    runtime: str
-    precision: str
-    size_bytes: int | None = None
-    accuracy: Accuracy | None = None
-    performance: Performance | None = None
-    lost: str = ""
-    """Why it could not be built, evaluated or measured; empty when it could."""
-
-    profiles: dict[str, Verdict] = {}
-    """Profile to what was decided, for those that it was planned for."""
-
-    @property
-    def kept(self) -> bool:
-        """Whether it is in the package."""
-        return any(verdict.kept for verdict in self.profiles.values())
+def measured_variants(candidates: tuple[Candidate, ...], pipeline: Pipeline) -> tuple[Variant, ...]:
+    """Return the candidates that were built and measured, before anything else is known of them."""
+    return tuple(
+        Variant(name=c.name, directory=c.name, info=_costs(c, pipeline))
+        for c in {c.name: c for c in candidates}.values()
+        if c.measured and pipeline.lost(c.build, c.measure) is None
+    )
 
 
-def built_variants(plan: Plan, pipeline: Pipeline, metric: str) -> tuple[Variant, ...]:
+def built_variants(
+    plan: Plan, pipeline: Pipeline, metric: str, preprocessing: dict[str, Preprocessing]
+) -> tuple[Variant, ...]:
     """Return the candidates that were built, evaluated and measured, with their figures.
 
     Args:
         plan: The plan that was carried out.
         pipeline: What came of it.
         metric: The metric of the build.
+        preprocessing: Per input, how raw samples become what it takes.
 
     Returns:
         The variants; without golden samples yet.
     """
     return tuple(
-        _variant(candidate, pipeline, metric)
+        _variant(candidate, pipeline, metric, preprocessing)
         for candidate in plan.candidates
         if _loss(candidate, pipeline) is None
     )
@@ -96,7 +88,7 @@ def assemble(
     Returns:
         The manifest, and every other file of the package by its path there.
     """
-    folder = pipeline.folder(GOLDEN_STEP) / GOLDEN_FOLDER
+    folder = pipeline.folder(GOLDEN) / GOLDEN_FOLDER
     golden = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
     asset = asset_uri(golden)
     files = {f"{asset_directory(asset)}/{file}": folder / file for file in golden}
@@ -109,7 +101,7 @@ def assemble(
         info = msgspec.structs.replace(
             variant.info,
             profiles=profiles,
-            golden=_golden(candidate, asset, pipeline, metric),
+            golden=_golden(candidate, asset, pipeline),
         )
         kept.append(msgspec.structs.replace(variant, info=info))
         source = pipeline.folder(candidate.build)
@@ -118,7 +110,7 @@ def assemble(
         name=name,
         version=version or "0",
         variants=tuple(kept),
-        metadata=_metadata(pipeline, metric),
+        metadata=_metadata(pipeline, plan, {variant.name for variant in kept}, metric),
     )
     if not version:
         manifest = msgspec.structs.replace(manifest, version=default_version(manifest, files))
@@ -129,7 +121,8 @@ def candidate_reports(
     plan: Plan, variants: tuple[Variant, ...], verdicts: Verdicts, pipeline: Pipeline
 ) -> tuple[CandidateReport, ...]:
     """Return what became of every candidate, in the order of the plan."""
-    known = {variant.name: variant.info for variant in variants}
+    measured = measured_variants(plan.candidates, pipeline)
+    known = {variant.name: variant.info for variant in (*measured, *variants)}
     reports: list[CandidateReport] = []
     for candidate in plan.candidates:
         info = known.get(candidate.name)
@@ -138,9 +131,13 @@ def candidate_reports(
                 name=candidate.name,
                 runtime=candidate.info.runtime,
                 precision=candidate.info.precision,
+                planned=candidate.info.profiles,
                 size_bytes=info.size_bytes if info else None,
                 accuracy=info.accuracy if info else None,
                 performance=info.performance if info else None,
+                files_sha256=pipeline.files_digest(candidate.build, candidate.files)
+                if info
+                else "",
                 lost=_loss(candidate, pipeline) or "",
                 profiles={
                     profile: found[candidate.name]
@@ -150,6 +147,14 @@ def candidate_reports(
             )
         )
     return tuple(reports)
+
+
+def first_losses(plan: Plan, pipeline: Pipeline) -> dict[str, str]:
+    """Return by profile why the first of its candidates was lost, or could not be planned."""
+    lost = [(c.info.profiles, _loss(c, pipeline)) for c in plan.candidates]
+    found = [(name, loss) for profiles, loss in lost if loss for name in profiles]
+    found += [(i.profile, i.reason) for i in plan.impossible]
+    return dict(reversed(found))
 
 
 def default_version(manifest: Manifest, files: dict[str, Path]) -> str:
@@ -167,24 +172,95 @@ def default_version(manifest: Manifest, files: dict[str, Path]) -> str:
     return f"0-{digest[:VERSION_DIGITS]}"
 
 
-def _variant(candidate: Candidate, pipeline: Pipeline, metric: str) -> Variant:
+def needed_repairs(plan: Plan, pipeline: Pipeline, gates: Gates) -> tuple[Repair, ...]:
+    """Return the repairs of what was built and misses the gate of quality.
+
+    Args:
+        plan: The plan that was carried out.
+        pipeline: What came of it.
+        gates: The limits.
+
+    Returns:
+        The repairs.
+    """
+    missed: set[str] = set()
+    for candidate in plan.candidates:
+        if _loss(candidate, pipeline) is None:
+            accuracy = pipeline.result(candidate.evaluate, Comparison).accuracy
+            if accuracy.retention < gates.min_retention:
+                missed.add(candidate.name)
+    return tuple(repair for repair in plan.repairs if repair.of in missed)
+
+
+def repair_notes(plan: Plan, variants: tuple[Variant, ...], pipeline: Pipeline) -> tuple[str, ...]:
+    """Say what each repair took, gave and cost.
+
+    Args:
+        plan: With the repairs that were tried.
+        variants: What was built.
+        pipeline: What came of the plan.
+
+    Returns:
+        One line per repair.
+    """
+    known = {variant.name: variant.info for variant in variants}
+    notes: list[str] = []
+    for repair in plan.repairs:
+        name = repair.candidate.name
+        if (lost := _loss(repair.candidate, pipeline)) is not None:
+            notes.append(f"{name}: {lost}")
+            continue
+        text = pipeline.result(repair.candidate.build, RepairResult).text
+        what = text or f"tried in the place of {repair.of}"
+        notes.append(f"{name}: {what}{_price(known.get(repair.of), known[name])}")
+    return tuple(notes)
+
+
+def _price(before: VariantInfo | None, after: VariantInfo) -> str:
+    if before is None or before.accuracy is None or after.accuracy is None:
+        return ""
+    text = (
+        f"; retention {after.accuracy.retention:.4f} after {before.accuracy.retention:.4f}, "
+        f"{after.size_bytes} after {before.size_bytes} B"
+    )
+    if before.performance is None or after.performance is None:
+        return text
+    return (
+        f"{text}, {after.performance.latency_p50_ms:.3f} after "
+        f"{before.performance.latency_p50_ms:.3f} ms"
+    )
+
+
+def _variant(
+    candidate: Candidate,
+    pipeline: Pipeline,
+    metric: str,
+    preprocessing: dict[str, Preprocessing],
+) -> Variant:
     comparison = pipeline.result(candidate.evaluate, Comparison)
-    performance = pipeline.result(candidate.measure, Performance)
-    folder = pipeline.folder(candidate.build)
     info = msgspec.structs.replace(
-        candidate.info,
-        size_bytes=sum((folder / file).stat().st_size for file in candidate.files),
-        requirements=Requirements(
-            architectures=candidate.info.requirements.architectures,
-            isa_features=candidate.info.requirements.isa_features,
-            memory_bytes=-(-performance.peak_memory_bytes // MIB) * MIB,
-        ),
+        _costs(candidate, pipeline),
         accuracy=comparison.accuracy,
-        performance=performance,
+        preprocessing=preprocessing,
         provenance=_provenance(candidate, pipeline, metric),
     )
     return Variant(
         name=candidate.name, directory=candidate.name, info=info, ort=_ort(candidate.info)
+    )
+
+
+def _costs(candidate: Candidate, pipeline: Pipeline) -> VariantInfo:
+    """Return the declaration with what the files take, and what a measurement found."""
+    performance = pipeline.result(candidate.measure, Performance) if candidate.measured else None
+    peak_bytes = performance.peak_memory_bytes if performance else 0
+    folder = pipeline.folder(candidate.build)
+    return msgspec.structs.replace(
+        candidate.info,
+        size_bytes=sum((folder / file).stat().st_size for file in candidate.files),
+        requirements=msgspec.structs.replace(
+            candidate.info.requirements, memory_bytes=-(-peak_bytes // MIB) * MIB
+        ),
+        performance=performance,
     )
 
 
@@ -203,27 +279,32 @@ def _provenance(candidate: Candidate, pipeline: Pipeline, metric: str) -> dict[s
     }
 
 
-def _golden(candidate: Candidate, asset: str, pipeline: Pipeline, metric: str) -> Golden:
+def _golden(candidate: Candidate, asset: str, pipeline: Pipeline) -> Golden:
+    chosen = pipeline.result(GOLDEN, GoldenResult)
     return Golden(
         asset=asset,
-        samples=len(pipeline.result(GOLDEN_STEP, GoldenResult).samples),
+        samples=len(chosen.samples),
         tolerances=pipeline.result(candidate.evaluate, Comparison).tolerances(),
-        min_agreement=1.0 if metric in CLASS_METRICS else 0.0,
+        min_agreement=chosen.min_agreement,
     )
 
 
-def _metadata(pipeline: Pipeline, metric: str) -> dict[str, Any]:
+def _metadata(pipeline: Pipeline, plan: Plan, kept: set[str], metric: str) -> dict[str, Any]:
+    """Return what is known of the build as a whole: of its tools only those that made a file."""
+    tools = pipeline.toolchain.tools
+    used = set(SOURCE_TOOLS[pipeline.result(PREPARE, ModelFacts).kind])
+    used |= {tool for c in plan.candidates if c.name in kept for tool in c.tools}
     return {
         "built_by": "edgefleet",
         "machine": pipeline.toolchain.machine,
         "metric": metric,
         "sources_sha256": pipeline.source_digests(),
-        "tools": pipeline.toolchain.tools,
+        "tools": {name: tools[name] for name in sorted(used) if name in tools},
     }
 
 
 def _loss(candidate: Candidate, pipeline: Pipeline) -> str | None:
-    return pipeline.lost(candidate.build, candidate.evaluate, candidate.measure)
+    return pipeline.lost(*candidate.needed)
 
 
 def _is_kept(found: dict[str, Verdict], variant: str) -> bool:

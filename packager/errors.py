@@ -69,7 +69,7 @@ class ProfileError(PackagerError):
     code = "packager.profile"
 
 
-CHILD_ERRORS: dict[str, type[PackagerError]] = {
-    kind.code: kind for kind in (BuildError, ModelError, DataError, StepError)
+ALL_ERRORS: dict[str, type[PackagerError]] = {
+    kind.code: kind for kind in (BuildError, ModelError, DataError, StepError, DiskFullError)
 }
-"""Errors that a step's process hands to its parent by code."""
+"""Errors that a step hands to the build by code."""

@@ -13,7 +13,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-TOOLS: Final = ("numpy", "nncf", "onnx", "onnxruntime", "onnxslim", "openvino")
+TOOLS: Final = (
+    "ai-edge-litert", "ai-edge-quantizer", "apache-tvm", "apache-tvm-ffi", "iree-base-compiler",
+    "iree-base-runtime", "nncf", "numpy", "onnx", "onnxruntime", "onnxslim", "openvino",
+    "scikit-learn", "skl2onnx", "torch", "torch-pruning",
+)  # fmt: skip
+
+
+_SOURCES: Final = frozenset({".py", ".c", ".lock"})
 
 
 def machine_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
@@ -53,6 +60,8 @@ def code_digest() -> str:
     root = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for folder in ("packager", "runtime_adapters", "wire"):
-        for path in sorted((root / folder).glob("*.py")):
-            digest.update(f"{folder}/{path.name}\n".encode() + path.read_bytes())
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in _SOURCES:
+                name = path.relative_to(root).as_posix()
+                digest.update(f"{name}\n".encode() + path.read_bytes())
     return digest.hexdigest()

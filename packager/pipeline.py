@@ -1,9 +1,10 @@
-"""Runs the steps of a plan: from the cache where it can, else in a fresh process.
+"""Runs the steps of a plan: from the cache where it can, else through an executor.
 
 Rules:
 - A step's key is the digest of its kind, options, inputs, the tools, the code and the machine;
   equal keys, equal output. Measured figures are cached like all else, so a second build gives the
   same bytes.
+- A step starts as soon as what it needs is there; one that measures waits until it is alone.
 - A failed step costs what depends on it, unless it is vital.
 - A build that was killed goes on from what it had finished.
 """
@@ -11,17 +12,18 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from packager.cache import Cache, Entry
-from packager.errors import DiskFullError, PackagerError, StepError
-from packager.plan import Step
-from packager.process import MEMORY_SHARE, StepLimits, machine_memory_bytes, run_job
-from packager.step import RESULT_FILE, Job
-from wire.clock import Clock
+from packager.errors import DiskFullError, StepError
+from packager.job import FAILURE_FILE, RESULT_FILE, Failure
+from packager.plan_model import Step
+from packager.process import StepLimits, end_running_jobs
+from packager.worker import Order, Outcome, error_of, perform
 from wire.codec import from_json, sha256_hex, to_json
 
 Progress = Callable[[str], None]
@@ -57,6 +59,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
 class _Output(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     digest: str
+    files: dict[str, str]
 
 
 class Pipeline:
@@ -67,7 +70,8 @@ class Pipeline:
         cache: Where outputs are kept.
         toolchain: What outputs depend on.
         limits: What a step may use.
-        clock: The source of durations.
+        executor: Runs the steps that do not measure.
+        jobs: How many of them run at once on this machine.
         progress: Told one line per step.
     """
 
@@ -78,24 +82,26 @@ class Pipeline:
         cache: Cache,
         toolchain: Toolchain,
         limits: StepLimits,
-        clock: Clock,
+        executor: Executor,
+        jobs: int = 1,
         progress: Progress,
     ) -> None:
         self._sources = sources
         self._outputs = {
-            name: _Output(path=source.path, digest=source.sha256)
+            name: _Output(path=source.path, digest=source.sha256, files={})
             for name, source in sources.items()
         }
         self._cache = cache
         self.toolchain = toolchain
         self._limits = limits
-        self._clock = clock
+        self._executor = executor
+        self._jobs = jobs
         self._progress = progress
         self._reasons: dict[str, str] = {}
         self.records: list[StepRecord] = []
 
     def run(self, steps: Iterable[Step]) -> None:
-        """Run steps in order.
+        """Run steps, those at once that do not need each other.
 
         Args:
             steps: Each after those that it needs.
@@ -103,8 +109,26 @@ class Pipeline:
         Raises:
             PackagerError: A vital step failed.
         """
-        for step in steps:
-            self._run(step)
+        waiting = list(steps)
+        order = [step.name for step in waiting]
+        running: dict[Future[Outcome], Step] = {}
+        try:
+            while waiting or running:
+                waiting = self._start(waiting, running)
+                if running:
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        self._settle(running.pop(future), future.result())
+                elif waiting:
+                    step = waiting.pop(0)  # all that is left measures, and now it is alone
+                    self._progress(f"{step.name} ...")
+                    self._settle(step, perform(self._order(step)))
+        except BaseException:
+            for future in running:
+                future.cancel()
+            end_running_jobs()
+            raise
+        self.records.sort(key=lambda r: order.index(r.name) if r.name in order else -1)
 
     def source_digests(self) -> dict[str, str]:
         """Return the SHA-256 of each file that the user gave, by its role."""
@@ -113,6 +137,11 @@ class Pipeline:
     def folder(self, step: str) -> Path:
         """Return the output folder of a step that succeeded."""
         return self._outputs[step].path
+
+    def files_digest(self, step: str, files: tuple[str, ...]) -> str:
+        """Return the digest of some files of a step's output."""
+        known = self._outputs[step].files
+        return sha256_hex(to_json([(file, known[file]) for file in files]))
 
     def result(self, step: str, kind: type[T]) -> T:
         """Return the result of a step that succeeded.
@@ -133,57 +162,86 @@ class Pipeline:
         """Return why one of some steps has no output; None when all have."""
         return next((self._reasons[step] for step in steps if step in self._reasons), None)
 
-    def _run(self, step: Step) -> None:
-        blocked = self.lost(*step.inputs.values())
-        if blocked is not None:
-            self._reasons[step.name] = blocked
-            self._record(step, "skipped", reason=blocked)
-            return
-        key = self._key(step)
-        found = self._cache.find(key)
-        began_s = self._clock.monotonic_s()
-        if found is None:
-            self._progress(f"{step.name} ...")
-            try:
-                found = self._make(step, key)
-            except PackagerError as exc:
-                seconds = self._clock.monotonic_s() - began_s
-                self._fail(step, exc, seconds)
-                return
-            state = "done"
-        else:
-            state = "cached"
-        folder, entry = found
-        self._outputs[step.name] = _Output(path=folder, digest=entry.digest)
-        self._record(step, state, seconds=self._clock.monotonic_s() - began_s)
+    def skip(self, step: Step, reason: str) -> None:
+        """Leave a step out, and with it what depends on it.
 
-    def _make(self, step: Step, key: str) -> tuple[Path, Entry]:
+        Args:
+            step: Which has not been run.
+            reason: Why.
+        """
+        self._reasons[step.name] = reason
+        self._record(step, "skipped", reason=reason)
+
+    def seed(self, step: Step, result: object) -> None:
+        """Take a step's result as known, so that it is not run.
+
+        Args:
+            step: Whose inputs are there.
+            result: What it would find out.
+        """
         with self._cache.workspace(step.name) as workspace:
             output = workspace / "output"
             output.mkdir()
-            job = Job(
-                kind=step.kind,
-                inputs={role: str(self._outputs[n].path) for role, n in step.inputs.items()},
-                options=step.options,
-                output=str(output),
-                memory_bytes=self._limits.memory_bytes
-                or int(MEMORY_SHARE * machine_memory_bytes()),
-                machine=self.toolchain.machine,
-            )
-            run_job(job, workspace, timeout_s=self._limits.timeout_s)
-            if not (output / RESULT_FILE).is_file():
-                raise StepError("its process ended well but left no result")
-            return self._cache.keep(key, output)
+            (output / RESULT_FILE).write_bytes(to_json(result))
+            self._cache.keep(self._key(step), output)
 
-    def _fail(self, step: Step, exc: PackagerError, seconds: float) -> None:
-        self._record(step, "failed", seconds=seconds, reason=exc.message)
-        if isinstance(exc, DiskFullError):
-            raise exc
+    def _start(self, waiting: list[Step], running: dict[Future[Outcome], Step]) -> list[Step]:
+        """Start what can be started, and return what cannot yet."""
+        left: list[Step] = []
+        busy = {self._key(step) for step in running.values()}
+        for step in waiting:
+            blocked = self.lost(*step.inputs.values())
+            if blocked is not None:
+                self._reasons[step.name] = blocked
+                self._record(step, "skipped", reason=blocked)
+                continue
+            if not all(name in self._outputs for name in step.inputs.values()):
+                left.append(step)
+                continue
+            key = self._key(step)
+            found = None if key in busy else self._cache.find(key)
+            if found is not None:
+                self._take_cached(step, *found)
+            elif step.quiet or key in busy:  # two steps of one key: the second takes it cached
+                left.append(step)
+            else:
+                self._progress(f"{step.name} ...")
+                running[self._executor.submit(perform, self._order(step))] = step
+                busy.add(key)
+        return left
+
+    def _settle(self, step: Step, outcome: Outcome) -> None:
+        if outcome.failure is not None:
+            self._fail(step, outcome.failure, outcome.seconds)
+            return
+        found = self._cache.find(self._key(step))
+        if found is None:
+            reason = "its output is not in the cache of this machine"
+            self._fail(step, Failure(code=StepError.code, message=reason), outcome.seconds)
+            return
+        self._take(step, *found)
+        self._record(step, "done", seconds=outcome.seconds)
+
+    def _take(self, step: Step, folder: Path, entry: Entry) -> None:
+        self._outputs[step.name] = _Output(path=folder, digest=entry.digest, files=entry.files)
+
+    def _take_cached(self, step: Step, folder: Path, entry: Entry) -> None:
+        if FAILURE_FILE in entry.files:
+            self._fail(step, from_json((folder / FAILURE_FILE).read_bytes(), Failure), 0.0)
+        else:
+            self._take(step, folder, entry)
+            self._record(step, "cached")
+
+    def _fail(self, step: Step, failure: Failure, seconds: float) -> None:
+        self._record(step, "failed", seconds=seconds, reason=failure.message)
+        error = error_of(failure)
+        if isinstance(error, DiskFullError):
+            raise error
         if step.vital:
-            if isinstance(exc, StepError):
-                raise StepError(f"{step.name}: {exc.message}", remedy=exc.remedy) from exc
-            raise exc
-        self._reasons[step.name] = f"{step.name}: {exc.message}"
+            if isinstance(error, StepError):
+                raise StepError(f"{step.name}: {error.message}", remedy=error.remedy)
+            raise error
+        self._reasons[step.name] = f"{step.name}: {failure.message}"
 
     def _record(self, step: Step, state: str, *, seconds: float = 0.0, reason: str = "") -> None:
         self.records.append(
@@ -192,8 +250,23 @@ class Pipeline:
         text = f": {reason}" if reason else f" ({seconds:.1f} s)" if state == "done" else ""
         self._progress(f"{step.name} {state}{text}")
 
+    def _order(self, step: Step) -> Order:
+        return Order(
+            name=step.name,
+            key=self._key(step),
+            cache=str(self._cache.root),
+            kind=step.kind,
+            inputs={role: str(self._outputs[name].path) for role, name in step.inputs.items()},
+            options=step.options,
+            machine=self.toolchain.machine,
+            limits=self._limits,
+            share=1 if step.quiet else self._jobs,
+        )
+
     def _key(self, step: Step) -> str:
         inputs = {role: self._outputs[name].digest for role, name in step.inputs.items()}
+        known = self.toolchain
+        tools = {name: known.tools[name] for name in step.tools if name in known.tools}
         return sha256_hex(
-            to_json([step.kind, step.options, inputs, msgspec.to_builtins(self.toolchain)])
+            to_json([step.kind, step.options, inputs, tools, known.code, known.machine])
         )

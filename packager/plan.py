@@ -1,6 +1,7 @@
 """What a build will do: pure, from facts about the model and profiles to ordered steps.
 
-A candidate is one row of `packager.recipes`; nothing here knows a row by name.
+A candidate is one row of `packager.recipes`, for a compiled one once per processor; nothing here
+knows a row by name.
 
 Rules:
 - No files, no clock, no tools: equal arguments give equal plans.
@@ -10,252 +11,217 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
-from packager.recipes import PREPARE, RECIPES, Recipe
-from wire.codec import to_builtins
-from wire.manifest import Requirements, TensorSpec, VariantInfo
+from packager.backends.targets import Target, target_of
+from packager.figures import ModelFacts
+from packager.plan_model import Candidate, Host, Impossible, Plan, Repair, Step, Wishes
+from packager.plan_steps import (
+    build_name,
+    build_steps,
+    data_step,
+    evaluate_step,
+    measure_step,
+    reference_step,
+)
+from packager.recipes import BY_NAME, PREPARE, RECIPES, REFERENCES, Recipe
+from wire.manifest import Requirements, VariantInfo
 from wire.profile import DeviceProfile
 
-METRICS: Final = ("auto", "top1", "agreement", "cosine")
-CLASS_METRICS: Final = frozenset({"top1", "agreement"})
-"""Metrics that take the last axis of the first output as scores of classes."""
-
-SOURCE: Final = "source"
-CALIBRATION: Final = "calibration"
-EVALUATION: Final = "evaluation"
-"""Names of the files that a user gives; every other input of a step is an earlier step."""
-
-INSPECT: Final = "inspect"
-REFERENCE: Final = "reference"
-CALIBRATION_DATA: Final = "calibration-data"
-EVALUATION_DATA: Final = "evaluation-data"
-SOURCE_MODEL_FILE: Final = "source.onnx"
-_QUANTIZABLE: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _QUANTIZED: Final = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul"}
 )
+_ONNX_NAMES: Final = frozenset({"Conv", "Gemm", "MatMul"})
+"""As reasons name operators; other formats have other words for them."""
+
 _VNNI: Final = frozenset({"avx512_vnni", "avx_vnni"})
+_INSTALLS: Final = {
+    "ai-edge-litert": "pip install 'edgefleet[packager-litert]'",
+    "ai-edge-quantizer": "pip install 'edgefleet[packager-litert]'",
+    "apache-tvm": "pip install 'edgefleet[packager-tvm]'",
+    "iree-base-compiler": "pip install 'edgefleet[packager-iree]'",
+    "onnx2tf": "fleet tool install onnx2tf",
+}
+"""Tool to the command that installs it, where `edgefleet[packager]` does not."""
 
 
-class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the planner must know of a model."""
+class _Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A recipe for some profiles, which share a processor where it is compiled for one."""
 
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    operators: tuple[str, ...]
-    """Types of its nodes, sorted, each once."""
-
-    opset: int
-    parameters: int
-    notes: tuple[str, ...] = ()
-    """What was changed in the clean copy, or could not be."""
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of work, done in a process of its own."""
-
-    name: str
-    kind: str
-    """Names the function in `packager.step` that does it."""
-
-    inputs: dict[str, str] = {}
-    """Role to a user's file or an earlier step."""
-
-    options: dict[str, Any] = {}
-    vital: bool = False
-    """Without it there is no build; any other failure costs the candidates that need it."""
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant that might go into the package."""
-
-    name: str
-    build: str
-    """The step whose output holds `files`."""
-
-    files: tuple[str, ...]
-    info: VariantInfo
-    """The variant's declaration, without what only a build can tell; `profiles` are those that it
-    is planned for."""
-
-    steps: tuple[str, ...]
-    """Kinds of the steps that make its files, in order: its provenance."""
-
-    tools: tuple[str, ...]
-    """Tools that make its files."""
-
-    @property
-    def evaluate(self) -> str:
-        """The step that runs it on the evaluation data."""
-        return f"evaluate-{self.name}"
-
-    @property
-    def measure(self) -> str:
-        """The step that measures what it costs."""
-        return f"measure-{self.name}"
-
-
-class Impossible(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that a profile cannot have."""
-
-    candidate: str
-    profile: str
-    reason: str
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps in an order in which they can run, and what they may give."""
-
-    steps: tuple[Step, ...]
-    candidates: tuple[Candidate, ...]
-    impossible: tuple[Impossible, ...]
-
-
-def inspect_step() -> Step:
-    """Return the step that finds which other files a model consists of."""
-    return Step(name=INSPECT, kind=INSPECT, inputs={"model": SOURCE}, vital=True)
-
-
-def prepare_step(external: dict[str, str]) -> Step:
-    """Return the step that checks the model and makes a clean copy of it.
-
-    Args:
-        external: Files of external tensor data, relative to the model, and their SHA-256.
-
-    Returns:
-        The step.
-    """
-    return Step(
-        name=PREPARE,
-        kind=PREPARE,
-        inputs={"model": SOURCE},
-        options={"external": external},
-        vital=True,
-    )
+    recipe: Recipe
+    target: Target | None
+    candidate: Candidate
 
 
 def make_plan(
-    facts: ModelFacts,
-    profiles: tuple[DeviceProfile, ...],
-    *,
-    tools: dict[str, str],
-    metric: str,
-    calibrated: bool,
+    facts: ModelFacts, profiles: tuple[DeviceProfile, ...], *, host: Host, wishes: Wishes
 ) -> Plan:
     """Plan a build.
 
     Args:
         facts: What is known of the model.
         profiles: The kinds of devices to build for, each name once.
-        tools: Versions of the tools that are installed here, by name.
-        metric: `auto`, `top1`, `agreement` or `cosine`.
-        calibrated: Whether there is calibration data.
+        host: What the building machine has.
+        wishes: What the user asked for.
 
     Returns:
         The plan; without candidates when there are none.
     """
     impossible: list[Impossible] = []
-    chosen: list[tuple[Recipe, tuple[str, ...]]] = []
+    choices: list[_Choice] = []
     for recipe in RECIPES:
-        able = []
+        if facts.kind not in recipe.sources:
+            continue
+        able: dict[Target | None, list[DeviceProfile]] = {}
         for profile in profiles:
-            reason = _obstacle(recipe, facts, profile, tools, calibrated=calibrated)
+            target = target_of(profile) if recipe.targeted else None
+            reason = next(_obstacles(recipe, target, facts, profile, host, wishes), None)
             if reason is None:
-                able.append(profile.name)
+                able.setdefault(target, []).append(profile)
             else:
                 impossible.append(
                     Impossible(candidate=recipe.name, profile=profile.name, reason=reason)
                 )
-        if able:
-            chosen.append((recipe, tuple(able)))
-    candidates = tuple(_candidate(recipe, facts, names) for recipe, names in chosen)
+        choices += [
+            _Choice(
+                recipe=recipe,
+                target=target,
+                candidate=_candidate(recipe, target, tuple(devices), facts, host),
+            )
+            for target, devices in able.items()
+        ]
     threads = min((profile.threads for profile in profiles), default=1)
-    steps = [
-        *_data_steps(calibrated=calibrated),
-        _reference_step(facts, metric),
-        *(_build_step(recipe) for recipe, _ in chosen if recipe.kind != PREPARE),
-        *(_evaluate_step(candidate) for candidate in candidates),
-        *(_measure_step(candidate, threads) for candidate in candidates),
-    ]
-    return Plan(steps=tuple(steps), candidates=candidates, impossible=tuple(impossible))
-
-
-def golden_step(kept: tuple[Candidate, ...], *, classes: bool) -> Step:
-    """Return the step that picks the golden samples of the variants that go into the package.
-
-    Args:
-        kept: Those variants.
-        classes: Whether outputs are scores of classes.
-
-    Returns:
-        The step.
-    """
-    answers = {f"answers-{c.name}": c.evaluate for c in kept}
-    return Step(
-        name="golden",
-        kind="golden",
-        inputs={
-            "model": PREPARE,
-            "data": EVALUATION_DATA,
-            "reference": REFERENCE,
-            **answers,
-        },
-        options={"classes": classes},
-        vital=True,
+    usual = [choice for choice in choices if not choice.recipe.repairs]
+    steps = (
+        data_step(wishes),
+        reference_step(facts, wishes),
+        *(s for c in usual for s in build_steps(c.recipe, c.target, facts, wishes)),
+        *(s for c in usual for s in _checks(c.candidate, threads, wishes)),
+    )
+    return Plan(
+        steps=tuple({step.name: step for step in steps}.values()),
+        candidates=tuple(choice.candidate for choice in usual),
+        repairs=tuple(
+            Repair(
+                of=choice.recipe.repairs,
+                candidate=choice.candidate,
+                steps=(
+                    *build_steps(choice.recipe, choice.target, facts, wishes),
+                    *_checks(choice.candidate, threads, wishes),
+                ),
+            )
+            for choice in choices
+            if choice.recipe.repairs
+        ),
+        impossible=tuple(impossible),
+        references=frozenset(
+            c.candidate.name for c in usual if c.recipe.name == REFERENCES[facts.kind]
+        ),
     )
 
 
-def _obstacle(
+def _checks(candidate: Candidate, threads: int, wishes: Wishes) -> Iterator[Step]:
+    if candidate.measured:
+        yield measure_step(candidate, threads, wishes)
+    yield evaluate_step(candidate, wishes)
+
+
+def _obstacles(
     recipe: Recipe,
+    target: Target | None,
     facts: ModelFacts,
     profile: DeviceProfile,
-    tools: dict[str, str],
-    *,
-    calibrated: bool,
-) -> str | None:
-    """Say why a profile cannot have a candidate; None when it can."""
-    missing = [tool for tool in recipe.tools if tool not in tools]
+    host: Host,
+    wishes: Wishes,
+) -> Iterator[str]:
+    """Say why a profile cannot have a candidate, the plainest reason first."""
+    name = _name(recipe, target)
     if recipe.runtime not in profile.runtimes:
-        return f"the profile has no runtime {recipe.runtime}"
+        yield f"the profile has no runtime {recipe.runtime}"
+    if recipe.on_request and name not in wishes.keep:
+        yield "only on request, by --keep"
+    yield from _unsuited(recipe, profile)
+    yield from _missing(recipe, facts, host, target)
+    if recipe.quantizes:
+        yield from _unquantizable(recipe, facts, wishes)
+    if recipe.repairs and not wishes.repair_trials:
+        yield "no trials are allowed for repairs"
+    if recipe.static:
+        for spec in facts.inputs:
+            if -1 in spec.shape[1:]:
+                yield f"input {spec.name!r} has a size beside the batch that only a request tells"
+    others = [runtime for runtime in profile.runtimes if runtime != recipe.runtime]
+    unproven = target is not None and target.name not in host.native
+    if recipe.last_resort and unproven and others and name not in wishes.keep:
+        yield (
+            f"{others[0]} serves there, and its speed on {profile.architecture} cannot be measured "
+            f"here; --keep {name} builds it all the same"
+        )
+
+
+def _missing(recipe: Recipe, facts: ModelFacts, host: Host, target: Target | None) -> Iterator[str]:
+    """Say which tool is not here."""
+    base = BY_NAME.get(recipe.base)
+    tools = (*recipe.tools, *(base.tools if base and facts.kind in base.sources else ()))
+    missing = [tool for tool in tools if tool not in host.tools]
     if missing:
-        return f"{', '.join(missing)} is not installed here"
-    if reason := _unsuited(recipe, profile):
-        return reason
-    return _unquantizable(facts, calibrated=calibrated) if recipe.calibrated else None
+        hint = _INSTALLS.get(missing[0])
+        yield f"{', '.join(missing)} is not installed here" + (f"; {hint}" if hint else "")
+    if target is not None and (lacking := host.lacking.get(recipe.runtime, {}).get(target.name)):
+        yield lacking
 
 
-def _unquantizable(facts: ModelFacts, *, calibrated: bool) -> str | None:
-    """Say why a model cannot be quantized; None when it can."""
-    if not calibrated:
-        return "there is no calibration data"
-    if _QUANTIZED & set(facts.operators):
-        return "the model is quantized already"
-    if not _QUANTIZABLE & set(facts.operators):
-        return "the model has no convolution or matrix product to quantize"
-    return None
+def _unquantizable(recipe: Recipe, facts: ModelFacts, wishes: Wishes) -> Iterator[str]:
+    """Say why a model cannot be quantized."""
+    if recipe.data and not wishes.calibrated:
+        yield "there is no calibration data"
+    if facts.quantized or _QUANTIZED & set(facts.operators):
+        yield "the model is quantized already"
+    share = sum(facts.weights.get(operator, 0.0) for operator in recipe.quantizes)
+    if facts.weights and share < recipe.min_share:
+        names = " and ".join(sorted(recipe.quantizes & _ONNX_NAMES))
+        yield f"{names} hold {share:.1%} of the weights"
+    if not recipe.quantizes & set(facts.operators):
+        yield f"the model has no {' or '.join(sorted(recipe.quantizes & _ONNX_NAMES))} to quantize"
 
 
-def _unsuited(recipe: Recipe, profile: DeviceProfile) -> str | None:
-    """Say why a candidate makes no sense on a processor; None when it does."""
+def _unsuited(recipe: Recipe, profile: DeviceProfile) -> Iterator[str]:
+    """Say why a candidate makes no sense on a processor."""
     if recipe.architectures and profile.architecture not in recipe.architectures:
-        return f"made for {' or '.join(recipe.architectures)}, not {profile.architecture}"
+        yield f"made for {' or '.join(recipe.architectures)}, not {profile.architecture}"
+    features = set(profile.isa_features)
+    if recipe.any_isa and not features & set(recipe.any_isa):
+        yield f"the processor has none of {', '.join(recipe.any_isa)}"
     if recipe.vnni is None or profile.architecture != "x86_64":
-        return None
-    has_vnni = bool(_VNNI & set(profile.isa_features))
+        return
+    has_vnni = bool(_VNNI & features)
     if recipe.vnni and not has_vnni:
-        return "without VNNI its sums may saturate; a candidate with 7-bit weights takes its place"
+        yield "without VNNI its sums may saturate; a candidate with 7-bit weights takes its place"
     if has_vnni and not recipe.vnni:
-        return "with VNNI full 8-bit weights are safe"
-    return None
+        yield "with VNNI full 8-bit weights are safe"
 
 
-def _candidate(recipe: Recipe, facts: ModelFacts, profiles: tuple[str, ...]) -> Candidate:
+def _name(recipe: Recipe, target: Target | None) -> str:
+    return recipe.name if target is None else f"{recipe.name}-{target.name}"
+
+
+def _candidate(
+    recipe: Recipe,
+    target: Target | None,
+    profiles: tuple[DeviceProfile, ...],
+    facts: ModelFacts,
+    host: Host,
+) -> Candidate:
+    needs = Requirements(architectures=recipe.architectures)
+    if target is not None:
+        needs = Requirements(architectures=(target.architecture,), isa_features=target.isa_features)
     return Candidate(
-        name=recipe.name,
-        build=PREPARE if recipe.kind == PREPARE else _build_name(recipe),
+        name=_name(recipe, target),
+        recipe=recipe.name,
+        build=build_name(recipe, target),
         files=recipe.files,
         info=VariantInfo(
             runtime=recipe.runtime,
@@ -264,80 +230,25 @@ def _candidate(recipe: Recipe, facts: ModelFacts, profiles: tuple[str, ...]) -> 
             options=recipe.session,
             inputs=facts.inputs,
             outputs=facts.outputs,
-            requirements=Requirements(architectures=recipe.architectures),
-            profiles=profiles,
+            requirements=needs,
+            profiles=tuple(profile.name for profile in profiles),
             size_bytes=0,
         ),
-        steps=(PREPARE,) if recipe.kind == PREPARE else (PREPARE, recipe.kind),
+        steps=_kinds(recipe, facts),
         tools=recipe.tools,
+        target=target,
+        emulated=target is not None and target.name not in host.native,
+        measured=target.name in host.native
+        if target is not None
+        else any(profile.architecture == host.architecture for profile in profiles),
     )
 
 
-def _data_steps(*, calibrated: bool) -> list[Step]:
-    evaluation = {"archive": EVALUATION, "model": PREPARE}
-    if not calibrated:
-        return [Step(name=EVALUATION_DATA, kind="data", inputs=evaluation, vital=True)]
-    return [
-        Step(
-            name=CALIBRATION_DATA,
-            kind="data",
-            inputs={"archive": CALIBRATION, "model": PREPARE},
-            vital=True,
-        ),
-        Step(
-            name=EVALUATION_DATA,
-            kind="data",
-            inputs={**evaluation, "other": CALIBRATION_DATA},
-            vital=True,
-        ),
-    ]
-
-
-def _reference_step(facts: ModelFacts, metric: str) -> Step:
-    info = VariantInfo(
-        runtime="onnxruntime",
-        precision="fp32",
-        model_file=SOURCE_MODEL_FILE,
-        inputs=facts.inputs,
-        outputs=facts.outputs,
-        size_bytes=0,
-    )
-    return Step(
-        name=REFERENCE,
-        kind=REFERENCE,
-        inputs={"variant": PREPARE, "data": EVALUATION_DATA},
-        options={"info": to_builtins(info), "metric": metric},
-        vital=True,
-    )
-
-
-def _build_step(recipe: Recipe) -> Step:
-    data = {"data": CALIBRATION_DATA} if recipe.calibrated else {}
-    return Step(
-        name=_build_name(recipe),
-        kind=recipe.kind,
-        inputs={"model": PREPARE, **data},
-        options=recipe.options,
-    )
-
-
-def _build_name(recipe: Recipe) -> str:
-    return f"build-{recipe.name}"
-
-
-def _evaluate_step(candidate: Candidate) -> Step:
-    return Step(
-        name=candidate.evaluate,
-        kind="evaluate",
-        inputs={"variant": candidate.build, "data": EVALUATION_DATA, "reference": REFERENCE},
-        options={"info": to_builtins(candidate.info)},
-    )
-
-
-def _measure_step(candidate: Candidate, threads: int) -> Step:
-    return Step(
-        name=candidate.measure,
-        kind="measure",
-        inputs={"variant": candidate.build, "data": EVALUATION_DATA},
-        options={"info": to_builtins(candidate.info), "threads": threads},
-    )
+def _kinds(recipe: Recipe, facts: ModelFacts) -> tuple[str, ...]:
+    """Return the kinds of the steps that make its files."""
+    if recipe.kind == PREPARE:
+        return (PREPARE,)
+    base = BY_NAME.get(recipe.base)
+    if base is None or facts.kind not in base.sources:
+        return (PREPARE, recipe.kind)
+    return (*_kinds(base, facts), recipe.kind)

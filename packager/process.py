@@ -13,13 +13,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from packager.errors import CHILD_ERRORS, DiskFullError, PackagerError, StepError
-from packager.step import FAILED, FAILURE_FILE, Failure, Job
+from packager.errors import DiskFullError, StepError
+from packager.job import FAILED, FAILURE_FILE, Failure, Job
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
 
@@ -35,6 +36,20 @@ _ENVIRONMENT: Final = {
     "PYTHONSAFEPATH": "1",
     "PYTHONWARNINGS": "ignore",
 }
+
+
+_RUNNING: Final[set[int]] = set()
+"""Process groups of the steps that run now, of whichever thread."""
+
+_RUNNING_LOCK: Final = threading.Lock()
+
+
+class ToldError(Exception):
+    """A step's process said why it failed."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +77,7 @@ def run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
     Raises:
         StepError: It crashed, was killed, ran out of memory or time.
         DiskFullError: The disk is full.
-        PackagerError: It said what is wrong with the model or the data.
+        ToldError: It said what is wrong.
     """
     job_file, log = workspace / "job.json", workspace / "log.txt"
     job_file.write_bytes(to_json(job))
@@ -76,12 +91,19 @@ def run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
             remedy="free some space, or name another cache with --cache",
         )
     if code == FAILED:
-        error: PackagerError = _told(Path(job.output) / FAILURE_FILE)
-        raise error
+        raise ToldError(_told(Path(job.output) / FAILURE_FILE))
     if code < 0:
         name = signal.Signals(-code).name
         raise StepError(f"its process was ended by {name}")
     raise StepError(f"its process ended with status {code}: {_last_line(log)}")
+
+
+def end_running_jobs() -> None:
+    """End every step that runs now: the build is given up."""
+    with _RUNNING_LOCK:
+        for group in _RUNNING:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
 
 
 def machine_memory_bytes() -> int:
@@ -102,23 +124,25 @@ def _run(command: list[str], log: Path, timeout_s: float) -> int:
             env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": path},
             start_new_session=True,
         )
+        with _RUNNING_LOCK:
+            _RUNNING.add(process.pid)
         try:
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired as exc:
             raise StepError(f"it took longer than {timeout_s:g} s") from exc
         finally:
+            with _RUNNING_LOCK:
+                _RUNNING.discard(process.pid)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
-def _told(path: Path) -> PackagerError:
+def _told(path: Path) -> Failure:
     try:
-        failure = from_json(path.read_bytes(), Failure)
+        return from_json(path.read_bytes(), Failure)
     except (OSError, WireFormatError):
-        return StepError("its process failed without a reason")
-    kind = CHILD_ERRORS.get(failure.code, StepError)
-    return kind(failure.message, remedy=failure.remedy)
+        return Failure(code=StepError.code, message="its process failed without a reason")
 
 
 def _last_line(log: Path) -> str:

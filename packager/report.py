@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packager.build import BuildResult
-from packager.compose import CandidateReport
 from packager.gates import MIB
-from packager.plan import Impossible, Plan
+from packager.plan_model import Impossible, Plan
+from packager.result import BuildResult, CandidateReport
 from wire.manifest import Accuracy, Manifest, Performance
 from wire.profile import DeviceProfile
 
 Row = tuple[object, ...]
 
 VERDICT_COLUMNS = ("PROFILE", "VARIANT", "IN PACKAGE", "WHY")
+IMPOSSIBLE_COLUMNS = ("PROFILE", "WHY NOT", "VARIANTS")
 STEP_COLUMNS = ("STEP", "KIND", "NEEDS")
 KIB = 1024
 
@@ -26,8 +26,8 @@ KIB = 1024
 def figure_columns(metric: str) -> tuple[str, ...]:
     """Return the headings of the table of figures."""
     return (
-        "VARIANT", "KIB", metric.upper(), "RETENTION", "AGREEMENT", "SQNR DB", "WORST ERROR",
-        "P50 MS", "P95 MS", "LOAD MS", "PEAK MIB",
+        "VARIANT", "KIB", metric.upper(), "RETENTION", "SAMPLES", "AGREEMENT", "SQNR DB",
+        "WORST ERROR", "P50 MS", "P95 MS", "LOAD MS", "PEAK MIB",
     )  # fmt: skip
 
 
@@ -55,12 +55,13 @@ def figures_row(
     performance: Performance | None,
 ) -> Row:
     """Return a variant's row of figures, rounded to what is meaningful."""
-    quality: Row = (None,) * 5
+    quality: Row = (None,) * 6
     cost: Row = (None,) * 4
     if accuracy is not None:
         quality = (
             round(accuracy.value, 4),
             round(accuracy.retention, 4),
+            accuracy.samples,
             round(accuracy.agreement, 4),
             "exact" if accuracy.sqnr_db is None else round(accuracy.sqnr_db, 1),
             float(f"{accuracy.worst_error:.3g}"),
@@ -76,21 +77,20 @@ def figures_row(
 
 
 def verdict_rows(result: BuildResult, profiles: Sequence[DeviceProfile]) -> list[Row]:
-    """Return what every profile gets, and why it does not get the rest."""
+    """Return what every profile gets, and why it does not get the other candidates."""
     rows: list[Row] = []
     for profile in profiles:
         for candidate in result.candidates:
             verdict = candidate.profiles.get(profile.name)
             if verdict is not None:
                 rows.append((profile.name, candidate.name, verdict.kept, verdict.reason))
-            elif candidate.lost and not _is_impossible(result.impossible, profile, candidate):
+            elif candidate.lost and profile.name in candidate.planned:
                 rows.append((profile.name, candidate.name, False, candidate.lost))
-        rows += _impossible_rows(result.impossible, profile)
     return rows
 
 
 def plan_rows(plan: Plan, profiles: Sequence[DeviceProfile]) -> list[Row]:
-    """Return what every profile may get, and why it cannot get the rest."""
+    """Return what every profile may get."""
     rows: list[Row] = []
     for profile in profiles:
         rows += [
@@ -98,7 +98,11 @@ def plan_rows(plan: Plan, profiles: Sequence[DeviceProfile]) -> list[Row]:
             for c in plan.candidates
             if profile.name in c.info.profiles
         ]
-        rows += _impossible_rows(plan.impossible, profile)
+        rows += [
+            (profile.name, r.candidate.name, None, f"only if {r.of} misses the gate of quality")
+            for r in plan.repairs
+            if profile.name in r.candidate.info.profiles
+        ]
     return rows
 
 
@@ -107,13 +111,15 @@ def step_rows(plan: Plan) -> list[Row]:
     return [(s.name, s.kind, ", ".join(sorted(set(s.inputs.values())))) for s in plan.steps]
 
 
-def _impossible_rows(impossible: Sequence[Impossible], profile: DeviceProfile) -> list[Row]:
-    return [
-        (i.profile, i.candidate, False, i.reason) for i in impossible if i.profile == profile.name
-    ]
-
-
-def _is_impossible(
-    impossible: Sequence[Impossible], profile: DeviceProfile, candidate: CandidateReport
-) -> bool:
-    return any(i.profile == profile.name and i.candidate == candidate.name for i in impossible)
+def impossible_rows(
+    impossible: Sequence[Impossible], profiles: Sequence[DeviceProfile]
+) -> list[Row]:
+    """Return what each profile cannot have, one row per reason: many candidates share one."""
+    rows: list[Row] = []
+    for profile in profiles:
+        reasons: dict[str, list[str]] = {}
+        for found in impossible:
+            if found.profile == profile.name:
+                reasons.setdefault(found.reason, []).append(found.candidate)
+        rows += [(profile.name, why, ", ".join(names)) for why, names in reasons.items()]
+    return rows

@@ -12,57 +12,52 @@ Rules:
 from __future__ import annotations
 
 import ctypes
+import importlib
 import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from typing import Final
 
-import msgspec
-
-from packager.errors import DataError, StepError
-from packager.figures import Comparison, DataResult, GoldenResult, Inspection, ReferenceResult
-from wire.clock import SystemClock
-from wire.codec import convert, from_json, to_json
+from packager.errors import StepError
+from packager.job import FAILED, FAILURE_FILE, RESULT_FILE, Failure, Job
+from packager.plan_steps import METRIC
+from wire.codec import from_json, to_json
 from wire.errors import FleetError, WireFormatError
-from wire.manifest import Performance, VariantInfo
 
-if TYPE_CHECKING:
-    from runtime_adapters.protocol import Tensors
-
-RESULT_FILE: Final = "result.json"
-FAILURE_FILE: Final = "failure.json"
-FAILED: Final = 3
-"""Exit status of a step that failed and said why."""
-
-GOLDEN_FOLDER: Final = "golden"
 _PR_SET_PDEATHSIG: Final = 1
 
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step's process is to do."""
-
-    kind: str
-    inputs: dict[str, str]
-    """Role to a user's file or the folder of an earlier step."""
-
-    options: dict[str, Any]
-    output: str
-    memory_bytes: int
-    """Limit of the process's data, in bytes."""
-
-    machine: str
-
-
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a step failed."""
-
-    code: str
-    message: str
-    remedy: str = ""
+_KINDS: Final = {
+    "import": "models:import_model",
+    "inspect": "models:inspect",
+    "prepare-onnx": "models:prepare_onnx",
+    "prepare-tflite": "models:prepare_tflite",
+    "prepare-stablehlo": "models:prepare_stablehlo",
+    "data": "samples:read",
+    "halve-onnx": "onnxruntime:halve",
+    "quantize-onnx": "onnxruntime:quantize",
+    "quantize-onnx-dynamic": "onnxruntime:quantize_dynamic",
+    "quantize-onnx-int4": "onnxruntime:quantize_int4",
+    "optimize-onnx": "onnxruntime:optimize",
+    "repair-onnx": "onnxruntime:repair",
+    "convert-openvino": "openvino:convert",
+    "quantize-openvino": "openvino:quantize",
+    "quantize-openvino-accuracy": "openvino:quantize_with_accuracy",
+    "compress-openvino": "openvino:compress",
+    "convert-litert": "litert:convert",
+    "quantize-litert": "litert:quantize",
+    "compile-tvm": "compiled:tvm",
+    "tune-tvm": "compiled:tune_tvm",
+    "compile-iree": "compiled:iree",
+    "reference": "checks:reference",
+    "evaluate": "checks:evaluate",
+    "emulate-tvm": "checks:emulate_tvm",
+    "emulate-iree": "checks:emulate_iree",
+    "measure": "checks:measure",
+    "golden": "checks:golden",
+}
+"""Kind of a step to the function in `packager.steps` that does it."""
 
 
 def main(arguments: list[str]) -> int:
@@ -77,12 +72,16 @@ def main(arguments: list[str]) -> int:
     job = from_json(Path(arguments[0]).read_bytes(), Job)
     _end_with_parent()
     _limit_memory(job.memory_bytes)
-    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # makes its import fail
+    for module in _unwanted(job):
+        sys.modules[module] = None  # type: ignore[assignment]  # makes its import fail
     output = Path(job.output)
     try:
-        result = _KINDS[job.kind](job, output)
+        module, _, name = _KINDS[job.kind].partition(":")
+        result = getattr(importlib.import_module(f"packager.steps.{module}"), name)(job, output)
     except FleetError as exc:
-        failure = Failure(code=exc.code, message=exc.message, remedy=exc.remedy)
+        failure = Failure(
+            code=exc.code, message=exc.message, remedy=exc.remedy, lasting=not exc.retryable
+        )
     except MemoryError:
         failure = Failure(
             code=StepError.code, message=f"ran out of its {job.memory_bytes >> 20} MiB of memory"
@@ -92,208 +91,20 @@ def main(arguments: list[str]) -> int:
         text = " ".join(str(exc).split())[:200]
         failure = Failure(code=StepError.code, message=f"{type(exc).__name__}: {text}")
     else:
-        (output / RESULT_FILE).write_bytes(to_json(result))
+        (output / RESULT_FILE).write_bytes(to_json({} if result is None else result))
         return 0
     (output / FAILURE_FILE).write_bytes(to_json(failure))
     return FAILED
 
 
-def _inspect(job: Job, _output: Path) -> object:
-    from packager.graph import external_files
+def _unwanted(job: Job) -> tuple[str, ...]:
+    """Return modules that a tool would import for nothing: telemetry, and seconds of PyTorch.
 
-    return Inspection(external=external_files(Path(job.inputs["model"])))
-
-
-def _prepare(job: Job, output: Path) -> object:
-    from packager import graph
-    from packager.plan import SOURCE_MODEL_FILE
-    from packager.recipes import MODEL_FILE
-
-    model = graph.load_checked(Path(job.inputs["model"]))
-    cleaned, notes = graph.clean(model)
-    facts = graph.facts_of(cleaned, notes)
-    graph.clamp_ir(model)
-    (output / SOURCE_MODEL_FILE).write_bytes(graph.model_bytes(model))
-    (output / MODEL_FILE).write_bytes(graph.model_bytes(cleaned))
-    return facts
-
-
-def _data(job: Job, output: Path) -> object:
-    from packager import data
-    from packager.plan import ModelFacts
-
-    facts = from_json((Path(job.inputs["model"]) / RESULT_FILE).read_bytes(), ModelFacts)
-    samples = data.read_archive(Path(job.inputs["archive"]), facts.inputs)
-    shared = 0.0
-    if "other" in job.inputs:
-        shared = data.overlap(samples, data.load_inputs(Path(job.inputs["other"]), facts.inputs))
-    if shared > data.MAX_OVERLAP:
-        raise DataError(
-            f"{shared:.0%} of the evaluation samples are among the calibration samples",
-            remedy="split the data into disjoint sets",
-        )
-    data.save_samples(output, samples)
-    return DataResult(
-        samples=len(samples[facts.inputs[0].name]),
-        labelled=data.LABEL in samples,
-        overlap=shared,
-    )
-
-
-def _quantize_onnx(job: Job, output: Path) -> object:
-    from packager import quantize_onnx
-    from packager.recipes import MODEL_FILE
-
-    model, inputs = _model_and_samples(job)
-    quantize_onnx.quantize(model, inputs, job.options, output / MODEL_FILE)
-    return {}
-
-
-def _convert_openvino(job: Job, output: Path) -> object:
-    from packager import openvino_models
-    from packager.recipes import MODEL_FILE
-
-    openvino_models.convert(Path(job.inputs["model"]) / MODEL_FILE, output / "model.xml")
-    return {}
-
-
-def _quantize_openvino(job: Job, output: Path) -> object:
-    from packager import openvino_models
-
-    model, inputs = _model_and_samples(job)
-    openvino_models.quantize(model, inputs, job.options, output / "model.xml")
-    return {}
-
-
-def _reference(job: Job, output: Path) -> object:
-    from packager.data import load_labels
-    from packager.validate import check_answers, resolve_metric
-
-    answers = _answers(job, output)
-    for name, tensor in answers.items():
-        check_answers(name, tensor)
-    labels = load_labels(Path(job.inputs["data"]))
-    return ReferenceResult(metric=resolve_metric(job.options["metric"], answers, labels))
-
-
-def _evaluate(job: Job, output: Path) -> Comparison:
-    from packager.data import load_labels
-    from packager.validate import compare
-
-    reference = Path(job.inputs["reference"])
-    info = convert(job.options["info"], VariantInfo)
-    metric = from_json((reference / RESULT_FILE).read_bytes(), ReferenceResult).metric
-    return compare(
-        _answers(job, output),
-        _load_answers(reference, [spec.name for spec in info.outputs]),
-        load_labels(Path(job.inputs["data"])),
-        metric,
-    )
-
-
-def _measure(job: Job, _output: Path) -> Performance:
-    from packager.data import load_inputs, sample
-    from packager.measure import measure
-    from runtime_adapters.protocol import Limits
-
-    info = convert(job.options["info"], VariantInfo)
-    inputs = sample(load_inputs(Path(job.inputs["data"]), info.inputs, role="first"), 0)
-    return measure(
-        Path(job.inputs["variant"]),
-        info,
-        inputs,
-        limits=Limits(threads=job.options["threads"]),
-        machine=job.machine,
-        clock=SystemClock(),
-    )
-
-
-def _golden(job: Job, output: Path) -> object:
-    from packager.data import load_inputs
-    from packager.golden import pick
-    from packager.plan import ModelFacts
-    from runtime_adapters.golden import save_golden
-
-    facts = from_json((Path(job.inputs["model"]) / RESULT_FILE).read_bytes(), ModelFacts)
-    names = [spec.name for spec in facts.outputs]
-    reference = _load_answers(Path(job.inputs["reference"]), names)
-    answers = [
-        _load_answers(Path(path), names)
-        for role, path in sorted(job.inputs.items())
-        if role.startswith("answers-")
-    ]
-    chosen = pick(reference, answers, classes=job.options["classes"])
-    inputs = load_inputs(Path(job.inputs["data"]), facts.inputs)
-    files = save_golden(
-        {name: array[chosen] for name, array in inputs.items()},
-        {name: array[chosen] for name, array in reference.items()},
-    )
-    folder = output / GOLDEN_FOLDER
-    folder.mkdir()
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    return GoldenResult(samples=tuple(chosen))
-
-
-_KINDS: Final[dict[str, Callable[[Job, Path], object]]] = {
-    "inspect": _inspect,
-    "prepare": _prepare,
-    "data": _data,
-    "quantize-onnx": _quantize_onnx,
-    "convert-openvino": _convert_openvino,
-    "quantize-openvino": _quantize_openvino,
-    "reference": _reference,
-    "evaluate": _evaluate,
-    "measure": _measure,
-    "golden": _golden,
-}
-
-
-def _model_and_samples(job: Job) -> tuple[Path, Tensors]:
-    from packager.data import load_inputs
-    from packager.plan import ModelFacts
-    from packager.recipes import MODEL_FILE
-
-    prepared = Path(job.inputs["model"])
-    facts = from_json((prepared / RESULT_FILE).read_bytes(), ModelFacts)
-    return prepared / MODEL_FILE, load_inputs(Path(job.inputs["data"]), facts.inputs)
-
-
-def _answers(job: Job, output: Path) -> Tensors:
-    """Run a variant on every evaluation sample and keep its answers.
-
-    Raises:
-        DataError: The outputs of different samples cannot be put side by side.
+    What the user wrote may need PyTorch, or a package that looks for it among the modules.
     """
-    import numpy as np
-
-    from packager.data import load_inputs, sample
-    from runtime_adapters.protocol import Limits
-    from runtime_adapters.registry import open_session
-
-    info = convert(job.options["info"], VariantInfo)
-    inputs = load_inputs(Path(job.inputs["data"]), info.inputs)
-    session = open_session(Path(job.inputs["variant"]), info, Limits(threads=1))
-    total = len(next(iter(inputs.values())))
-    rows = [session.infer(sample(inputs, index)) for index in range(total)]
-    answers: Tensors = {}
-    for spec in info.outputs:
-        shapes = {row[spec.name].shape for row in rows}
-        if len(shapes) != 1 or next(iter(shapes))[:1] != (1,):
-            raise DataError(f"output {spec.name!r} differs in shape between samples")
-        answers[spec.name] = np.concatenate([row[spec.name] for row in rows])
-        np.save(_answer_file(output, spec.name), answers[spec.name], allow_pickle=False)
-    return answers
-
-
-def _load_answers(directory: Path, names: list[str]) -> Tensors:
-    import numpy as np
-
-    return {name: np.load(_answer_file(directory, name), mmap_mode="r") for name in names}
-
-
-def _answer_file(directory: Path, name: str) -> Path:
-    return directory / f"answers.{quote(name, safe='')}.npy"
+    telemetry = ("openvino_telemetry",)
+    users = job.kind in {"import", "data"} or METRIC in job.inputs
+    return telemetry if users else (*telemetry, "torch")
 
 
 def _end_with_parent() -> None:

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from controller.cli import admin, devices, packages, releases, rollouts, telemetry
+from controller.cli import admin, builds, devices, packages, releases, rollouts, telemetry
 from controller.cli.arguments import hoist_global_options
 from controller.cli.client import ConnectionOptions
 from controller.cli.output import remark
@@ -37,7 +37,7 @@ def build_app() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(_root)
-    for module in (admin, packages, devices, releases, rollouts, telemetry):
+    for module in (admin, builds, packages, devices, releases, rollouts, telemetry):
         module.register(app)
     return app
 

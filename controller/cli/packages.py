@@ -1,35 +1,20 @@
-"""`fleet build`, `profile`, `package` and `key`: a model becomes a signed package."""
+"""`fleet profile`, `package` and `key`: what a package is made for, what is in it, who signs it."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from controller.cli.output import bytes_text, remark, write, write_fields, write_table
 
-if TYPE_CHECKING:
-    from packager.build import BuildRequest, BuildResult
-    from packager.plan import Plan
-
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PackageArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Package directory.")]
-ProfileOption = Annotated[
-    list[str],
-    typer.Option(
-        "--profile", "-p", metavar="NAME_OR_FILE", help="Kind of device; may be given repeatedly."
-    ),
-]
-DEFAULT_CACHE = Path("~/.cache/edgefleet/build")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("build")(build_command)
     profile = typer.Typer(help="Kinds of devices.", no_args_is_help=True)
     profile.command("list")(profile_list)
     profile.command("show")(profile_show)
@@ -45,92 +30,6 @@ def register(app: typer.Typer) -> None:
     key.command("generate")(key_generate)
     key.command("show")(key_show)
     app.add_typer(key, name="key")
-
-
-def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
-    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The trained model.")],
-    profile: ProfileOption,
-    evaluation: Annotated[
-        Path, typer.Option(metavar="FILE.npz", help="Samples on which every variant is judged.")
-    ],
-    calibration: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.npz", help="Other samples, for int8; without it no int8."),
-    ] = None,
-    metric: Annotated[
-        str, typer.Option(help="auto, top1 (needs labels), agreement or cosine.")
-    ] = "auto",
-    min_retention: Annotated[
-        float, typer.Option(help="Least share of the reference's metric that a variant keeps.")
-    ] = 0.99,
-    max_size: Annotated[int | None, typer.Option(metavar="BYTES", help="Of a variant.")] = None,
-    max_latency_ms: Annotated[
-        float | None, typer.Option(help="Median on this machine, in milliseconds.")
-    ] = None,
-    max_memory: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Peak of a variant's process.")
-    ] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option(metavar="VARIANT", help="Keep it though others beat it.")
-    ] = None,
-    name: Annotated[str, typer.Option(help="Of the package; else the model's file name.")] = "",
-    version: Annotated[str, typer.Option(help="Of the package; else made from the content.")] = "",
-    key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Release key to sign with.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Package to make.")
-    ] = None,
-    cache: Annotated[
-        Path, typer.Option(metavar="DIR", help="Finished steps, measured figures among them.")
-    ] = DEFAULT_CACHE,
-    step_timeout_s: Annotated[float, typer.Option(min=0.001, help="For one step.")] = 1800.0,
-    step_memory: Annotated[
-        int, typer.Option(metavar="BYTES", help="For one step; 0 for 3/4 of this machine's.")
-    ] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace a package.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
-    json: JsonOption = False,
-) -> None:
-    """Build a package: every profile's best variants of one model.
-
-    A second build takes finished steps from the cache, measured figures among them, and gives the
-    same bytes. With another cache the model files are the same and the measured figures are new.
-    """
-    from packager.build import BuildRequest, build, plan_build
-    from packager.device_profiles import load_profile
-    from packager.gates import Gates
-    from packager.process import StepLimits
-
-    request = BuildRequest(
-        model=model,
-        profiles=tuple(load_profile(text) for text in profile),
-        evaluation=evaluation,
-        calibration=calibration,
-        output=output,
-        cache=cache.expanduser(),
-        name=name,
-        version=version,
-        metric=metric,
-        gates=Gates(
-            min_retention=min_retention,
-            max_size_bytes=max_size,
-            max_latency_ms=max_latency_ms,
-            max_memory_bytes=max_memory,
-        ),
-        keep=tuple(keep or ()),
-        key=key,
-        force=force,
-        limits=StepLimits(timeout_s=step_timeout_s, memory_bytes=step_memory),
-    )
-    if dry_run:
-        with _progress() as progress:
-            plan = plan_build(request, progress)
-        _show_plan(request, plan, json=json)
-        return
-    with _progress() as progress:
-        result = build(request, progress)
-    _show_result(request, result, json=json)
 
 
 def profile_list(*, json: JsonOption = False) -> None:
@@ -246,18 +145,26 @@ def package_diff(
     *,
     json: JsonOption = False,
 ) -> None:
-    """Compare two packages file by file; exit code 1 when they differ."""  # noqa: DOC501 - is the help text
-    from packager.bundle import compare_packages, open_package
+    """Compare two packages: variants, figures, what devices would fetch, files.
 
-    differences = compare_packages(open_package(old)[1], open_package(new)[1])
+    The exit code is 1 when they differ.
+    """  # noqa: DOC501 - is the help text
+    from packager import diff
+
+    found = diff.compare_packages(diff.read_package(old), diff.read_package(new))
     if json:
-        _write_json(differences)
+        _write_json(found)
     else:
-        write_table(
-            ("CHANGE", "PATH", "OLD BYTES", "NEW BYTES", "CHUNKS SHARED"),
-            [(d.change, d.path, d.old_bytes, d.new_bytes, d.shared_chunks) for d in differences],
+        write_fields(
+            (("old", f"{found.old} {found.old_digest}"), ("new", f"{found.new} {found.new_digest}"))
         )
-    if differences:
+        write()
+        write_table(diff.VARIANT_COLUMNS, diff.variant_rows(found))
+        write()
+        write_table(diff.PROFILE_COLUMNS, diff.profile_rows(found))
+        write()
+        write_table(diff.FILE_COLUMNS, diff.file_rows(found))
+    if not found.same:
         raise typer.Exit(1)
 
 
@@ -277,55 +184,6 @@ def key_show(file: Annotated[Path, typer.Argument(metavar="FILE", help="A key.")
 
     key = load_key(file)
     write_fields((("key id", key.keyid), ("public key", encode_key(key.public_key))))
-
-
-def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
-    from packager.report import STEP_COLUMNS, VERDICT_COLUMNS, plan_rows, step_rows
-
-    if json:
-        _write_json(plan)
-        return
-    write_table(VERDICT_COLUMNS, plan_rows(plan, request.profiles))
-    write()
-    write_table(STEP_COLUMNS, step_rows(plan))
-
-
-def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> None:
-    from packager.report import VERDICT_COLUMNS, figure_columns, figure_rows, verdict_rows
-
-    if json:
-        _write_json(result)
-        return
-    write(f"{result.samples} evaluation samples; latency measured on {result.machine}")
-    write_table(figure_columns(result.metric), figure_rows(result.candidates))
-    write()
-    write_table(VERDICT_COLUMNS, verdict_rows(result, request.profiles))
-    for note in result.notes:
-        remark(f"note: {note}")
-    write()
-    cached = sum(step.state == "cached" for step in result.steps)
-    write_fields(
-        (
-            ("package", result.package),
-            ("name", f"{result.name}:{result.version}"),
-            ("digest", result.digest),
-            ("size", bytes_text(result.size_bytes)),
-            ("signed", result.signed),
-            ("steps", f"{len(result.steps)}, {cached} from the cache"),
-        )
-    )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Tell a person in one line what is going on; say nothing to a pipe or a log."""
-    if not sys.stderr.isatty():
-        yield lambda _line: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("building ...") as status:
-        yield status.update
 
 
 def _write_json(value: object) -> None:

@@ -85,6 +85,13 @@ def test_the_wheel_holds_our_packages_and_their_data(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names if not name.startswith("edgefleet-")}
     assert tops == OURS
     assert any(re.fullmatch(r"packager/profiles/.+\.toml", name) for name in names)
+    data = {
+        "packager/backends/environments/onnx2tf.lock",
+        "packager/backends/runner.c",
+        "packager/backends/tvm_driver.c",
+        "packager/templates/report.html.j2",
+    }
+    assert data <= set(names)
     assert any(name.startswith("controller/migrations/versions/0001") for name in names)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.bundle import compare_packages, open_package, seal, signers, write_package
+from packager.bundle import open_package, seal, signers, write_package
 from packager.errors import PackageError
 from wire.envelope import SigningKey
 from wire.errors import IntegrityError, SignatureError
@@ -118,15 +118,6 @@ def test_only_a_package_is_replaced_and_only_when_asked(tmp_path: Path) -> None:
     with pytest.raises(PackageError, match="is not a package"):
         write(tmp_path / "home", force=True)
     assert not list(tmp_path.glob(".*")), "nothing half-made is left"
-
-
-def test_differences_are_named_with_what_is_shared(tmp_path: Path) -> None:
-    old = write(tmp_path / "a", content=b"x" * 300_000)
-    new = write(tmp_path / "b", content=b"x" * 131_072 + b"y" * 10)
-    found = {d.path: d for d in compare_packages(old, new)}
-    assert found["v/m.bin"].change == "changed"
-    assert found["v/m.bin"].shared_chunks == 1
-    assert compare_packages(old, old) == ()
 
 
 def test_what_is_no_package_is_one_clear_fault(tmp_path: Path) -> None:

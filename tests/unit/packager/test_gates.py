@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from packager.errors import QualityGateError
-from packager.gates import MIB, Gates, Verdict, judge
+from packager.gates import MIB, Gates, Verdict, judge, require_variants, too_slow
 from wire.manifest import Accuracy, Performance, Requirements, TensorSpec, Variant, VariantInfo
 from wire.profile import DeviceProfile
 
 SPEC = TensorSpec(name="t", datatype="FP32", shape=(-1, 3))
 
 
-def variant(
+def variant(  # noqa: PLR0913 - one parameter per figure
     name: str,
     *,
     value: float = 0.9,
@@ -22,15 +22,19 @@ def variant(
     memory_mib: int = 60,
     size: int = 1000,
     metric: str = "top1",
+    measured: bool = True,
+    precision: str = "x",
+    runtime: str = "onnxruntime",
     worst_error: float = 0.1,
+    sqnr_db: float = 30.0,
     profiles: tuple[str, ...] = ("box",),
 ) -> Variant:
     return Variant(
         name=name,
         directory=name,
         info=VariantInfo(
-            runtime="onnxruntime",
-            precision="x",
+            runtime=runtime,
+            precision=precision,
             model_file="model.onnx",
             inputs=(SPEC,),
             outputs=(SPEC,),
@@ -43,7 +47,7 @@ def variant(
                 reference=0.9,
                 retention=value / 0.9,
                 agreement=1.0,
-                sqnr_db=30.0,
+                sqnr_db=sqnr_db,
                 worst_error=worst_error,
                 samples=100,
             ),
@@ -56,7 +60,9 @@ def variant(
                 runs=200,
                 threads=1,
                 machine="x86_64 test",
-            ),
+            )
+            if measured
+            else None,
         ),
     )
 
@@ -77,9 +83,9 @@ def decide(*variants: Variant, gates: Gates | None = None, **options: Any) -> di
         variants,
         (device,),
         gates or Gates(),
-        reference="float",
+        references=frozenset({"float"}),
         architecture="x86_64",
-        keep=options.pop("keep", frozenset()),
+        **options,
     )[device.name]
 
 
@@ -103,7 +109,22 @@ def test_keep_overrides_being_beaten_but_no_gate() -> None:
     assert decide(FLOAT, variant("good"), bad, keep=frozenset({"bad"}))["bad"].kept
     worse = variant("bad", value=0.5)
     found = decide(FLOAT, worse, keep=frozenset({"bad"}))
-    assert found["bad"] == Verdict(kept=False, reason="retention 0.5556 < 0.9900")
+    assert not found["bad"].kept
+    assert found["bad"].reason == "retention 0.5556 < 0.9900"
+    assert found["bad"].excess == pytest.approx(0.99 - 0.5 / 0.9)
+
+
+def test_much_slower_is_beaten_whatever_it_saves() -> None:
+    slow = variant("slow", latency_ms=4.1, memory_mib=10, size=10)
+    assert decide(FLOAT, variant("fast"), slow)["slow"].reason.startswith("beaten by fast")
+    bearable = variant("bearable", latency_ms=3.9, memory_mib=10, size=10)
+    assert decide(FLOAT, variant("fast"), bearable)["bearable"].kept
+
+
+def test_what_was_not_measured_neither_beats_nor_is_beaten() -> None:
+    found = decide(FLOAT, variant("good"), variant("compiled", measured=False))
+    assert found["compiled"].kept
+    assert found["good"].kept
 
 
 def test_better_in_any_one_thing_is_enough() -> None:
@@ -135,6 +156,56 @@ def test_latency_measured_elsewhere_drops_nothing() -> None:
         device=profile(architecture="aarch64"),
     )
     assert found["slow"] == Verdict(kept=True, reason="kept; its latency there is not known")
+    gates = Gates(max_latency_ms=1.0)
+    elsewhere = decide(FLOAT, gates=gates, device=profile(architecture="aarch64"))
+    assert elsewhere["float"].kept, "a limit of latency is about the machine that measured"
+
+
+def test_what_is_hopelessly_slow_is_not_even_evaluated() -> None:
+    options = {"references": frozenset({"float"})}
+    slow = variant("slow", latency_ms=8.1, memory_mib=10)
+    bearable = variant("bearable", latency_ms=7.9)
+    found = too_slow((FLOAT, slow, bearable), (profile(),), Gates(), **options)
+    assert found == {"slow": "not evaluated: 8.100 ms is over 4 times the 2.000 ms of float"}
+    kept = too_slow((FLOAT, slow), (profile(),), Gates(), keep=frozenset({"slow"}), **options)
+    assert not kept
+
+
+def test_slow_is_better_than_nothing_where_the_reference_does_not_fit() -> None:
+    slow = variant("slow", latency_ms=80.0, memory_mib=10)
+    small = profile(memory_bytes=50 * MIB)
+    references = frozenset({"float"})
+    assert not too_slow((FLOAT, slow), (small,), Gates(), references=references)
+
+
+def test_of_those_that_run_the_same_instructions_the_closest_is_kept() -> None:
+    families = {"minmax": "int8", "entropy": "int8", "int4": "int4"}
+    found = decide(
+        FLOAT,
+        variant("minmax", value=0.9, sqnr_db=28.0),
+        variant("entropy", value=0.899, latency_ms=9.0),
+        variant("int4", value=0.895),
+        device=profile(architecture="aarch64"),
+        families=families,
+    )
+    assert {name for name, verdict in found.items() if verdict.kept} == {"float", "entropy", "int4"}
+    assert found["minmax"].reason.startswith("the same as entropy but for its numbers")
+
+
+def test_elsewhere_a_quantized_variant_must_be_smaller_or_better_than_its_float_one() -> None:
+    plain = variant("plain", size=4000, precision="fp32")
+    found = decide(
+        FLOAT,
+        plain,
+        variant("folded", size=4000, precision="int8"),
+        variant("small", size=1000, precision="int8"),
+        variant("other", size=4000, precision="int8", runtime="tvm"),
+        device=profile(architecture="aarch64", runtimes=("onnxruntime", "tvm")),
+    )
+    assert {name for name, verdict in found.items() if verdict.kept} == {
+        "float", "plain", "small", "other"
+    }  # fmt: skip
+    assert found["folded"].reason.startswith("neither smaller nor better than plain")
 
 
 def test_closeness_counts_where_there_are_no_classes() -> None:
@@ -155,7 +226,8 @@ def test_closeness_counts_where_there_are_no_classes() -> None:
 )
 def test_each_gate_refuses_with_the_figure(gates: Gates, text: str) -> None:
     found = decide(FLOAT, variant("int8", memory_mib=50), gates=gates)
-    assert found["float"] == Verdict(kept=False, reason=text)
+    assert not found["float"].kept
+    assert found["float"].reason == text
     assert found["int8"].kept
 
 
@@ -170,14 +242,23 @@ def test_the_profile_limits_memory_and_storage() -> None:
 
 def test_nothing_left_is_a_failed_build_with_the_nearest_miss() -> None:
     with pytest.raises(QualityGateError) as caught:
-        decide(variant("a", value=0.5), variant("b", value=0.8))
+        require_variants({"box": decide(variant("a", value=0.5), variant("b", value=0.8))}, {})
     assert "none of 2 candidates passed; nearest is b with retention 0.8889" in str(caught.value)
 
 
 def test_one_empty_profile_fails_the_whole_build() -> None:
     other = profile("other")
-    with pytest.raises(QualityGateError, match="profile other: no candidate could be built"):
-        judge((FLOAT,), (profile(), other), Gates(), reference="float", architecture="x86_64")
+    verdicts = judge(
+        (FLOAT,),
+        (profile(), other),
+        Gates(),
+        references=frozenset({"float"}),
+        architecture="x86_64",
+    )
+    with pytest.raises(
+        QualityGateError, match="profile other: no candidate could be built: a hung"
+    ):
+        require_variants(verdicts, {"other": "a hung"})
 
 
 def test_the_order_of_candidates_does_not_matter() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,15 @@ import pytest
 
 from packager.cache import Cache
 from packager.errors import BuildError, ModelError, StepError
+from packager.job import RESULT_FILE
 from packager.pipeline import Pipeline, Source, Toolchain
-from packager.plan import Step
+from packager.plan_model import Step
 from packager.process import StepLimits
-from packager.step import RESULT_FILE
-from wire.clock import SystemClock
 
 TOOLCHAIN = Toolchain(tools={"t": "1"}, code="c", machine="m")
 
 
-def pipeline(root: Path, *, tools: Toolchain = TOOLCHAIN, **limits: Any) -> Pipeline:
+def pipeline(root: Path, *, tools: Toolchain = TOOLCHAIN, jobs: int = 2, **limits: Any) -> Pipeline:
     source = root / "model.onnx"
     source.write_bytes(b"")
     return Pipeline(
@@ -27,7 +27,8 @@ def pipeline(root: Path, *, tools: Toolchain = TOOLCHAIN, **limits: Any) -> Pipe
         cache=Cache(root / "cache"),
         toolchain=tools,
         limits=StepLimits(**limits),
-        clock=SystemClock(),
+        executor=ThreadPoolExecutor(jobs),
+        jobs=jobs,
         progress=lambda _line: None,
     )
 
@@ -77,7 +78,7 @@ def test_a_cache_that_cannot_be_written_is_a_clear_fault(tmp_path: Path) -> None
 
 def test_a_fault_of_the_model_comes_out_of_its_process_as_such(tmp_path: Path) -> None:
     run = pipeline(tmp_path)
-    with pytest.raises(ModelError, match="graph is empty"):
+    with pytest.raises(ModelError, match="file is empty"):
         run.run([Step(name="inspect", kind="inspect", inputs={"model": "source"}, vital=True)])
 
 
@@ -106,3 +107,82 @@ def test_a_crash_costs_only_what_depends_on_it(tmp_path: Path) -> None:
     assert [record.state for record in run.records] == ["failed", "skipped"]
     assert "KeyError" in (run.lost("after") or "")
     shutil.rmtree(tmp_path / "cache")
+
+
+def model(root: Path, name: str) -> Source:
+    """Return a source whose steps differ from those of others."""
+    path = root / name
+    path.write_bytes(name.encode())
+    return Source(path=path, sha256=name.rjust(64, "0"))
+
+
+def slow_run(root: Path, told: list[str]) -> Pipeline:
+    names = ("a", "b", "c")
+    return Pipeline(
+        {name: model(root, name) for name in names},
+        cache=Cache(root / "cache"),
+        toolchain=TOOLCHAIN,
+        limits=StepLimits(),
+        executor=ThreadPoolExecutor(2),
+        jobs=2,
+        progress=told.append,
+    )
+
+
+def inspecting(name: str, source: str, **options: Any) -> Step:
+    return Step(name=name, kind="inspect", inputs={"model": source}, **options)
+
+
+def test_what_does_not_need_each_other_runs_at_once_and_what_measures_runs_alone(
+    tmp_path: Path,
+) -> None:
+    told: list[str] = []
+    run = slow_run(tmp_path, told)
+    steps = [inspecting("quiet", "a", quiet=True), inspecting("x", "b"), inspecting("y", "c")]
+    run.run(steps)
+    assert told[:2] == ["x ...", "y ..."]
+    assert told.index("quiet ...") > max(
+        index for index, line in enumerate(told) if line.startswith(("x failed", "y failed"))
+    )
+    assert [record.name for record in run.records] == ["quiet", "x", "y"]
+
+
+def test_what_a_step_said_is_wrong_is_not_tried_again_and_a_time_limit_is(tmp_path: Path) -> None:
+    first, second = pipeline(tmp_path), pipeline(tmp_path)
+    for run in (first, second):
+        run.run([inspecting("told", "source")])
+        assert run.records[0].state == "failed"
+        assert "file is empty" in run.records[0].reason
+    assert first.records[0].seconds > 0.0
+    assert second.records[0].seconds == 0.0
+    late, again = pipeline(tmp_path, timeout_s=0.02), pipeline(tmp_path)
+    for run in (late, again):
+        run.run([inspecting("late", "source", options={"other": 1})])
+    assert "took longer" in late.records[0].reason
+    assert "file is empty" in again.records[0].reason
+
+
+def test_two_steps_of_one_key_are_done_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    run = pipeline(tmp_path)
+    run._progress = told.append
+    run.run([inspecting("one", "source"), inspecting("other", "source")])
+    assert [line for line in told if line.endswith("...")] == ["one ..."]
+    assert [record.state for record in run.records] == ["failed", "failed"]
+
+
+def test_a_result_that_is_known_spares_the_step(tmp_path: Path) -> None:
+    run = pipeline(tmp_path)
+    step = inspecting("known", "source")
+    run.seed(step, {"external": []})
+    run.run([step])
+    assert [record.state for record in run.records] == ["cached"]
+
+
+def test_what_is_skipped_takes_along_what_needs_it(tmp_path: Path) -> None:
+    run = pipeline(tmp_path)
+    step = inspecting("unwanted", "source")
+    run.skip(step, "it is not worth it")
+    run.run([Step(name="next", kind="inspect", inputs={"model": "unwanted"})])
+    assert [record.state for record in run.records] == ["skipped", "skipped"]
+    assert run.lost("next") == "it is not worth it"

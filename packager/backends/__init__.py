@@ -1,0 +1,1 @@
+"""One module per tool that makes the files of a variant."""

@@ -1,0 +1,287 @@
+"""Compile a model ahead of time with IREE: one `.vmfb` for one processor, and its description.
+
+Rules:
+- Equal model and options give equal bytes, wherever they lie.
+- One sample at a time: a batch axis counts one, and the adapter repeats the call. Every other size
+  of an input must be known.
+- The source is only read; a quantized graph (QDQ) is compiled in integers.
+- An index that an input holds is checked by the adapter, one that is computed is bounded in the
+  code: an index out of range ends the process.
+
+Source:
+    IREE, "Import from ONNX"; `runtime_adapters.iree_abi` for what is written.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import onnx
+
+from packager.backends.index_clamps import clamp_indices
+from packager.backends.index_ranges import index_ranges
+from packager.backends.iree_compiler import compile_module, suggested_options
+from packager.backends.quiet_tools import tool
+from packager.backends.targets import Target
+from packager.errors import StepError
+from runtime_adapters.errors import InputError
+from runtime_adapters.iree_abi import (
+    FUNCTION,
+    MAX_TENSOR_BYTES,
+    MAX_TENSORS,
+    VERSION,
+    CompiledModel,
+    description_of,
+)
+from runtime_adapters.tensors import ANY, DTYPES, datatype_of
+from wire.codec import to_pretty_json
+from wire.manifest import TensorSpec
+
+OPSET: Final = 17
+"""IREE's importer takes operators as this version has them; older graphs are converted."""
+
+_ARCHITECTURES: Final = frozenset({"x86_64", "aarch64"})
+"""Those that there is an IREE runtime to install for."""
+
+
+def compile_model(
+    model: Path,
+    destination: Path,
+    target: Target,
+    *,
+    opset: int = OPSET,
+    options: Mapping[str, Any] | None = None,
+) -> CompiledModel:
+    """Compile an ONNX model.
+
+    Args:
+        model: The model.
+        destination: The `.vmfb` file to write; its description goes beside it.
+        target: What to compile for.
+        opset: The least operator set that the graph is brought to.
+        options: As `suggested_options` returns them, which are what None stands for.
+
+    Returns:
+        The description.
+
+    Raises:
+        StepError: IREE does not take the model, or is not installed.
+    """
+    _check_target(target)
+    proto, inputs = _one_sample(model, opset)
+    ranges = index_ranges(proto)
+    clamp_indices(proto)
+    with tool("onnx's shape inference"):
+        proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    batched = any(spec.shape[:1] == (ANY,) for spec in inputs)
+    described = CompiledModel(
+        version=VERSION,
+        architecture=target.architecture,
+        cpu_flags=target.cpu_flags,
+        inputs=inputs,
+        outputs=tuple(_output(value, batched=batched) for value in proto.graph.output),
+        ranges=ranges,
+    )
+    check_inputs(described.inputs)
+    with tempfile.TemporaryDirectory(dir=destination.parent) as folder:
+        module = Path(folder) / "module.mlirbc"
+        _import(proto, module)
+        chosen = options if options is not None else _suggested(proto, target)
+        compile_module(module, destination, "onnx", target, chosen)
+    description_of(destination).write_bytes(to_pretty_json(described))
+    return described
+
+
+def compile_stablehlo(
+    module: Path,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    destination: Path,
+    target: Target,
+    *,
+    options: Mapping[str, Any] | None = None,
+) -> CompiledModel:
+    """Compile a StableHLO module whose function is called `main`.
+
+    Args:
+        module: The module, as text or bytecode, with every shape known.
+        inputs: The function's arguments.
+        outputs: The function's results.
+        destination: The `.vmfb` file to write; its description goes beside it.
+        target: What to compile for.
+        options: As `suggested_options` returns them, which are what None stands for.
+
+    Returns:
+        The description.
+
+    Raises:
+        StepError: IREE does not take the module, or is not installed.
+    """
+    _check_target(target)
+    check_inputs(inputs)
+    chosen = options if options is not None else suggested_options((), target, depthwise=False)
+    compile_module(module, destination, "stablehlo", target, chosen)
+    described = CompiledModel(
+        version=VERSION,
+        architecture=target.architecture,
+        cpu_flags=target.cpu_flags,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+    )
+    description_of(destination).write_bytes(to_pretty_json(described))
+    return described
+
+
+def check_inputs(inputs: Sequence[TensorSpec]) -> None:
+    """Refuse inputs that compiled code of fixed shapes cannot take.
+
+    Args:
+        inputs: The model's inputs.
+
+    Raises:
+        StepError: A size other than the batch may vary, texts, or too much.
+    """
+    if len(inputs) > MAX_TENSORS:
+        raise StepError(f"the model has {len(inputs)} inputs, at most {MAX_TENSORS} are taken")
+    for spec in inputs:
+        if ANY in spec.shape[1:]:
+            raise StepError(
+                f"input {spec.name!r} of shape {list(spec.shape)} varies in more than the batch",
+                remedy="export the model with fixed sizes for all but the batch",
+            )
+        if spec.datatype == "BYTES":
+            raise StepError(f"input {spec.name!r} holds texts, which compiled code does not take")
+        if abs(math.prod(spec.shape)) * DTYPES[spec.datatype].itemsize > MAX_TENSOR_BYTES:
+            raise StepError(f"input {spec.name!r} is over {MAX_TENSOR_BYTES} bytes")
+
+
+def _check_target(target: Target) -> None:
+    if target.architecture not in _ARCHITECTURES:
+        raise StepError(
+            f"there is no IREE runtime for {target.architecture}",
+            remedy=f"it runs on {' and '.join(sorted(_ARCHITECTURES))}",
+        )
+
+
+def _one_sample(path: Path, opset: int) -> tuple[onnx.ModelProto, tuple[TensorSpec, ...]]:
+    """Read a model, fix its batch to one and fold what follows from that.
+
+    Returns:
+        The copy, and its inputs as they were declared.
+
+    Raises:
+        StepError: A tool does not take the model.
+    """
+    with tool("onnx"):
+        proto = onnx.load(str(path))
+        proto = (
+            onnx.version_converter.convert_version(proto, opset) if _opset(proto) < opset else proto
+        )
+    proto.graph.name = FUNCTION
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    kept = [value for value in proto.graph.input if value.name not in weights]
+    inputs = tuple(_spec(value) for value in kept)
+    del proto.graph.input[:]
+    del proto.graph.value_info[:]
+    for value in kept:
+        dims = value.type.tensor_type.shape.dim
+        if dims and not dims[0].HasField("dim_value"):
+            dims[0].dim_value = 1
+    proto.graph.input.extend(kept)
+    for value in proto.graph.output:  # it declares the batch that was
+        value.type.tensor_type.ClearField("shape")
+    return _slimmed(proto), inputs
+
+
+def _slimmed(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Fold shapes, which are constants now; IREE's importer follows few of them by itself."""
+    import onnxslim  # takes seconds
+
+    with tool("onnxslim"):
+        before = onnx.ModelProto()
+        before.CopyFrom(proto)
+        try:
+            slim = onnxslim.slim(proto)
+        except Exception:  # noqa: BLE001 - whatever a simplifier raises, the graph will do
+            return before
+    same = all(
+        [v.name for v in ours] == [v.name for v in theirs]
+        for ours, theirs in (
+            (before.graph.input, slim.graph.input),
+            (before.graph.output, slim.graph.output),
+        )
+    )
+    slim.graph.name = FUNCTION
+    return slim if same else before
+
+
+def _import(proto: onnx.ModelProto, module: Path) -> None:
+    """Translate a model to MLIR.
+
+    Raises:
+        StepError: An operator, or a form of one, that IREE's importer does not know.
+    """
+    with tool("iree's importer"):
+        from iree.compiler.extras import onnx_importer
+        from iree.compiler.ir import Context
+
+        info = onnx_importer.ModelInfo(proto)
+        operation = info.create_module(context=Context()).operation
+        onnx_importer.NodeImporter.define_function(info.main_graph, operation).import_all()
+        operation.verify()
+        with module.open("wb") as stream:
+            operation.write_bytecode(stream)
+
+
+def _suggested(proto: onnx.ModelProto, target: Target) -> dict[str, Any]:
+    grouped = any(
+        attribute.name == "group" and attribute.i > 1
+        for node in proto.graph.node
+        if node.op_type == "Conv"
+        for attribute in node.attribute
+    )
+    operators = {node.op_type for node in proto.graph.node}
+    return suggested_options(operators, target, depthwise=grouped)
+
+
+def _opset(proto: onnx.ModelProto) -> int:
+    return max((o.version for o in proto.opset_import if o.domain in {"", "ai.onnx"}), default=0)
+
+
+def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
+    """Return what a graph says of an input or output.
+
+    Raises:
+        StepError: A type without a name in the Open Inference Protocol.
+    """
+    kind = value.type.tensor_type
+    try:
+        datatype = datatype_of(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    except (InputError, KeyError, TypeError) as exc:
+        raise StepError(f"{value.name[:80]!r} is of a type that is not supported") from exc
+    sizes = (d.dim_value if d.HasField("dim_value") else ANY for d in kind.shape.dim)
+    return TensorSpec(name=value.name, datatype=datatype, shape=tuple(sizes))
+
+
+def _output(value: onnx.ValueInfoProto, *, batched: bool) -> TensorSpec:
+    """Return what the code gives for one sample, its batch axis open where the inputs' is.
+
+    Raises:
+        StepError: The answers of a batch cannot be put together.
+    """
+    spec = _spec(value)
+    if not value.type.tensor_type.HasField("shape"):
+        raise StepError(f"the shape of output {spec.name!r} does not follow from the inputs'")
+    if not batched:
+        return spec
+    if spec.shape[:1] != (1,):
+        raise StepError(
+            f"output {spec.name!r} of one sample has shape {list(spec.shape)}: the answers of a "
+            "batch cannot be put together",
+            remedy="export the model with a batch of 1, or with the batch as the first axis",
+        )
+    return TensorSpec(name=spec.name, datatype=spec.datatype, shape=(ANY, *spec.shape[1:]))

@@ -1,0 +1,55 @@
+"""How this package calls other people's tools: quietly, and with one kind of error.
+
+Rules:
+- What a tool raises comes out as a `StepError` of one line; running out of memory stays what it is.
+- What a tool prints or logs below an error is dropped, and logging is as before afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Final
+
+from packager.errors import StepError
+from wire.errors import FleetError
+
+_MAX_REASON: Final = 200
+
+
+@contextlib.contextmanager
+def tool(name: str) -> Iterator[None]:
+    """Run a tool within a `with` block.
+
+    Args:
+        name: The tool, as the error message calls it.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        StepError: The tool raised something.
+        FleetError: It was one of ours.
+        MemoryError: There was none left.
+    """
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (FleetError, MemoryError):
+        raise
+    except Exception as exc:
+        raise StepError(f"{name} failed: {reason_of(exc)}") from exc
+    finally:
+        logging.disable(before)
+
+
+def reason_of(exc: Exception) -> str:
+    """Return an exception as `Type: first line`, of bounded length."""
+    line = next((line.strip() for line in str(exc).splitlines() if line.strip()), "")
+    return f"{type(exc).__name__}: {line}"[:_MAX_REASON].removesuffix(": ")

@@ -1,0 +1,110 @@
+"""A user's own function, named as `module:callable` or `path/to/file.py:callable`.
+
+Rules:
+- The user's folders are only read: no byte code is left there.
+- Only what the user named is imported, in a step's process and never in the build's own.
+- The file that holds it is hashed into the cache key; what that file imports is not, so a change
+  there needs another cache or a touched file.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from packager.errors import BuildError
+
+
+def callable_file(text: str) -> Path:
+    """Return the file that holds a function, without importing it.
+
+    Args:
+        text: `module:callable`, with the module beside the working directory or installed, or
+            `path/to/file.py:callable`.
+
+    Returns:
+        The absolute path of the file.
+
+    Raises:
+        BuildError: The text is of another form, or there is no such file.
+    """
+    place, _, name = text.rpartition(":")
+    if not place or not all(part.isidentifier() for part in name.split(".")):
+        raise BuildError(
+            f"{text[:80]!r} does not name a function",
+            remedy="write it as module:callable, or as path/to/file.py:callable",
+        )
+    path = Path(place) if place.endswith(".py") else Path(*place.split(".")).with_suffix(".py")
+    if path.is_file():
+        return path.resolve()
+    package = path.with_suffix("") / "__init__.py"
+    if package.is_file():
+        return package.resolve()
+    if not place.endswith(".py"):
+        found = _installed(place)
+        if found is not None:
+            return found
+    raise BuildError(
+        f"there is no file for {text[:80]!r}",
+        remedy="name a module of the working directory, an installed one, or a .py file",
+    )
+
+
+def plain_name(text: str) -> str:
+    """Return a function's name without the folder of its file, as packages and reports have it.
+
+    Args:
+        text: What the user wrote.
+
+    Returns:
+        `module:callable` or `file.py:callable`.
+    """
+    place, colon, name = text.rpartition(":")
+    return f"{Path(place).name}{colon}{name}"
+
+
+def load_callable(file: Path, text: str) -> Callable[..., Any]:
+    """Import a function.
+
+    Args:
+        file: What `callable_file` returned.
+        text: What the user wrote.
+
+    Returns:
+        The function.
+
+    Raises:
+        BuildError: The file cannot be imported, or has no such function.
+    """
+    name = text.rpartition(":")[2]
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise BuildError(f"{file.name} is not a Python module")
+    sys.path.insert(0, str(file.parent))  # so that it may import its neighbours
+    sys.dont_write_bytecode = True  # the user's folders are only read
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    try:
+        spec.loader.exec_module(module)
+        found: Any = module
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as exc:
+        raise BuildError(
+            f"{text[:80]!r} cannot be imported: {type(exc).__name__}: {str(exc)[:160]}"
+        ) from exc
+    if not callable(found):
+        raise BuildError(f"{text[:80]!r} is not a function")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _installed(module: str) -> Path | None:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin else None

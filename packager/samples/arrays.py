@@ -1,0 +1,177 @@
+"""Which of the arrays that somebody offers are the model's inputs and labels, and whether they fit.
+
+Rules:
+- Arrays are named as the model's inputs, and `label`. A model with one input may call it `x`, and
+  the label `y`. Anything else is left alone and named in a note.
+- Numbers are widened or narrowed within their kind, as long as no value changes but by rounding;
+  never from integer to float: whether pixels need scaling is the user's decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from packager.errors import DataError
+from packager.samples.store import Unit, sample_shape
+from runtime_adapters.protocol import Tensor, Tensors
+from wire.manifest import TensorSpec
+
+LABEL: Final = "label"
+MIN_SAMPLES: Final = 8
+"""As many golden samples are wanted."""
+
+MAX_TEXT: Final = 200
+_FAMILIES: Final = {"b": "truth values", "i": "integers", "u": "integers", "f": "floats"}
+
+
+class Bounds(NamedTuple):
+    """How much is read at most."""
+
+    max_bytes: int = 16 * 1024**3
+    max_samples: int = 1_000_000
+
+
+class RawSet(NamedTuple):
+    """Samples as they came, checked, of the raw types and layouts."""
+
+    name: str
+    inputs: Tensors
+    labels: Tensor | None
+    notes: tuple[str, ...]
+
+
+class Choice(NamedTuple):
+    """Which of the offered arrays are used."""
+
+    inputs: dict[str, str]
+    """Input to the name that it is offered under."""
+
+    label: str | None
+    ignored: tuple[str, ...]
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The names of all that is used."""
+        return (*self.inputs.values(), *([self.label] if self.label else []))
+
+    def notes(self, source: str) -> tuple[str, ...]:
+        """Say what was left alone."""
+        if not self.ignored:
+            return ()
+        return (f"{source}: ignored {', '.join(self.ignored)}"[:MAX_TEXT],)
+
+
+def choose(source: str, offered: Iterable[str], specs: tuple[TensorSpec, ...]) -> Choice:
+    """Find the model's inputs and the labels among the offered names.
+
+    Args:
+        source: What offers them, for messages.
+        offered: The names.
+        specs: The model's inputs.
+
+    Returns:
+        The choice.
+
+    Raises:
+        DataError: An input is missing.
+    """
+    names = set(offered)
+    inputs = {spec.name: spec.name for spec in specs if spec.name in names}
+    if len(specs) == 1 and not inputs and "x" in names:
+        inputs[specs[0].name] = "x"
+    for spec in specs:
+        if spec.name not in inputs:
+            found = ", ".join(sorted(names))[:MAX_TEXT] or "none at all"
+            raise DataError(
+                f"{source} has no array {spec.name!r}, only {found}",
+                remedy="name the arrays as the model's inputs",
+            )
+    free = names - set(inputs.values())
+    label = next((name for name in (LABEL, "y") if name in free), None)
+    return Choice(inputs, label, tuple(sorted(free - {label})))
+
+
+def check_shape(source: str, array: Tensor, spec: TensorSpec, unit: Unit) -> None:
+    """Refuse an array whose samples the input cannot take.
+
+    Args:
+        source: What offers it, for messages.
+        array: The array.
+        spec: The input, as raw samples must be.
+        unit: What one sample is.
+
+    Raises:
+        DataError: Another rank or size.
+    """
+    declared = sample_shape(spec, unit)
+    given = array.shape[1:]
+    fits = array.ndim == 1 + len(declared) and all(
+        size in {-1, here} and here > 0 for size, here in zip(declared, given, strict=True)
+    )
+    if fits:
+        return
+    if array.shape == declared:
+        raise DataError(
+            f"{source}: {spec.name!r} has shape {list(array.shape)}, which is one sample",
+            remedy="the first axis counts the samples; give array[None] for a single one",
+        )
+    raise DataError(
+        f"{source}: a sample of {spec.name!r} has shape {list(given)}, "
+        f"the model takes {list(declared)}"
+    )
+
+
+def cast(source: str, name: str, values: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """Return values in another type of the same kind.
+
+    Args:
+        source: What offers them, for messages.
+        name: Of the input.
+        values: The values.
+        dtype: The type that they must have.
+
+    Returns:
+        The values, which are finite; the same array where the type is right.
+
+    Raises:
+        DataError: Another kind, a value that the type cannot hold, NaN or infinity.
+    """
+    kept = values
+    if values.dtype != dtype:
+        family = _FAMILIES.get(values.dtype.kind)
+        if family is None or family != _FAMILIES.get(dtype.kind):
+            raise DataError(
+                f"{source}: {name!r} is {values.dtype}, {dtype} is needed",
+                remedy="store the samples so, or declare a preprocessing",
+            )
+        with np.errstate(over="ignore"):  # becomes infinite, and is refused below
+            kept = values.astype(dtype)
+        if dtype.kind in "iu" and not np.array_equal(kept, values):
+            raise DataError(f"{source}: {name!r} holds numbers that are out of range for {dtype}")
+    if dtype.kind == "f" and not np.isfinite(kept).all():
+        raise DataError(f"{source}: {name!r} holds NaN or infinity, as {dtype}")
+    return kept
+
+
+def check_labels(source: str, labels: Tensor, samples: int) -> None:
+    """Refuse labels that are no numbers, or not one entry per sample.
+
+    What an entry may be depends on the metric: a class, a target, boxes of objects.
+
+    Args:
+        source: What offers them, for messages.
+        labels: The labels.
+        samples: How many samples there are.
+
+    Raises:
+        DataError: They do not fit.
+    """
+    numbers = labels.dtype.kind in _FAMILIES and labels.size > 0
+    if not numbers or labels.ndim == 0 or len(labels) != samples:
+        raise DataError(
+            f"{source}: labels are {labels.dtype} of shape {list(labels.shape)}, "
+            f"numbers for each of {samples} samples are needed"
+        )

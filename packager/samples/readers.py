@@ -1,0 +1,206 @@
+"""Samples from outside: an `.npz` archive, a directory of `.npy` files, or a user's function.
+
+In all three the first axis of each array counts the samples. A function takes no arguments and
+yields (or returns a list of) dicts of named arrays; each dict holds one sample or more, so it
+looks like a small archive, and like what ONNX Runtime's calibration readers and PyTorch's data
+loaders give.
+
+Rules:
+- Nothing is unpickled; the declared size is checked before anything is unpacked, and a function is
+  stopped at the bounds.
+- Memory does not grow with the set: arrays are unpacked into files and mapped.
+- Equal content gives equal samples, whichever way it comes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+
+from packager.callables import load_callable
+from packager.errors import DataError
+from packager.samples.arrays import (
+    MIN_SAMPLES,
+    Bounds,
+    Choice,
+    RawSet,
+    cast,
+    check_labels,
+    check_shape,
+    choose,
+)
+from packager.samples.store import blocks, unit_of
+from packager.samples.yielded import collect
+from runtime_adapters.protocol import Tensor
+from runtime_adapters.tensors import dtype_of
+from wire.manifest import TensorSpec
+
+MAX_ARRAYS: Final = 64
+
+DEFAULT_BOUNDS: Final = Bounds()
+
+
+class Source(NamedTuple):
+    """Where samples come from."""
+
+    path: Path
+    """An archive, a directory, or the file that holds the function."""
+
+    function: str = ""
+    """What the user wrote to name the function, such as `module:callable`; empty for a file."""
+
+    @property
+    def name(self) -> str:
+        """How messages name it."""
+        return self.function or self.path.name
+
+
+def read_samples(
+    source: Source,
+    specs: tuple[TensorSpec, ...],
+    scratch: Path,
+    *,
+    bounds: Bounds = DEFAULT_BOUNDS,
+) -> RawSet:
+    """Read and check samples.
+
+    Args:
+        source: Where from.
+        specs: What raw samples must be: `packager.samples.preprocessing.raw_specs`.
+        scratch: An empty folder for files, which the arrays need as long as they are used.
+        bounds: How much is read at most.
+
+    Returns:
+        The samples.
+
+    Raises:
+        DataError: Unreadable, too much, too few, or not samples for this model.
+        BuildError: The function cannot be imported.
+    """
+    unit = unit_of(specs)
+    if source.function:
+        function = load_callable(source.path, source.function)
+        found = collect(source.name, function, specs, scratch, bounds)
+    elif source.path.is_dir():
+        found = _from_directory(source, specs, bounds)
+    else:
+        found = _from_archive(source, specs, scratch, bounds)
+    for spec in specs:
+        array = found.inputs[spec.name]
+        check_shape(source.name, array, spec, unit)
+        found.inputs[spec.name] = _fitting(source.name, array, spec, scratch)
+    lengths = {len(array) for array in found.inputs.values()}
+    if len(lengths) != 1 or min(lengths) < MIN_SAMPLES:
+        raise DataError(
+            f"{source.name} holds {' and '.join(map(str, sorted(lengths)))} samples per input, "
+            f"at least {MIN_SAMPLES} and as many for each are needed"
+        )
+    samples = lengths.pop()
+    if samples > bounds.max_samples:
+        raise DataError(f"{source.name} holds {samples} samples, over {bounds.max_samples}")
+    if found.labels is not None:
+        check_labels(source.name, found.labels, samples)
+    return found
+
+
+def _from_directory(source: Source, specs: tuple[TensorSpec, ...], bounds: Bounds) -> RawSet:
+    paths = {unquote(path.name.removesuffix(".npy")): path for path in source.path.glob("*.npy")}
+    choice = choose(source.name, paths, specs)
+    used = [paths[name] for name in choice.used]
+    if sum(path.stat().st_size for path in used) > bounds.max_bytes:
+        raise DataError(f"{source.name} is over {bounds.max_bytes} bytes")
+    return _opened(source.name, choice, lambda name: _mapped(source.name, paths[name]))
+
+
+def _from_archive(
+    source: Source, specs: tuple[TensorSpec, ...], scratch: Path, bounds: Bounds
+) -> RawSet:
+    """Unpack what is used, array by array.
+
+    Raises:
+        DataError: Not an archive of arrays, or too large.
+    """
+    try:
+        with zipfile.ZipFile(source.path) as archive:
+            choice, members = _members(source.name, archive, specs, bounds)
+            for number, member in enumerate(members):
+                with (
+                    archive.open(member) as packed,
+                    (scratch / f"{number}.npy").open("wb") as file,
+                ):
+                    shutil.copyfileobj(packed, file, 1024**2)
+    except DataError:
+        raise
+    except OSError as exc:
+        raise DataError(f"{source.name} cannot be read: {exc.strerror or exc}") from exc
+    except Exception as exc:  # a broken archive lets out whatever its codec raises
+        raise DataError(
+            f"{source.name} is not an .npz archive of plain arrays",
+            remedy="write it with numpy.savez",
+        ) from exc
+    numbers = {name: number for number, name in enumerate(choice.used)}
+    return _opened(
+        source.name, choice, lambda name: _mapped(source.name, scratch / f"{numbers[name]}.npy")
+    )
+
+
+def _members(
+    source: str, archive: zipfile.ZipFile, specs: tuple[TensorSpec, ...], bounds: Bounds
+) -> tuple[Choice, list[zipfile.ZipInfo]]:
+    """Choose what is unpacked, before anything is.
+
+    Raises:
+        DataError: Too many arrays or bytes, or an input is missing.
+    """
+    infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+    if len(infos) > MAX_ARRAYS or len(infos) != len(archive.infolist()):
+        raise DataError(f"{source} holds over {MAX_ARRAYS} arrays, or one name twice")
+    choice = choose(source, infos, specs)
+    members = [infos[name] for name in choice.used]
+    if sum(member.file_size for member in members) > bounds.max_bytes:
+        raise DataError(f"{source} is over {bounds.max_bytes} bytes")
+    return choice, members
+
+
+def _opened(source: str, choice: Choice, open_array: Callable[[str], Tensor]) -> RawSet:
+    return RawSet(
+        name=source,
+        inputs={name: open_array(key) for name, key in choice.inputs.items()},
+        labels=open_array(choice.label) if choice.label else None,
+        notes=choice.notes(source),
+    )
+
+
+def _mapped(source: str, path: Path) -> Tensor:
+    try:
+        array: Tensor = np.lib.format.open_memmap(path, mode="r")
+    except OSError as exc:
+        raise DataError(f"{source} cannot be read: {exc.strerror or exc}") from exc
+    except Exception as exc:  # NumPy's parser lets out what Python's tokenizer raises
+        raise DataError(
+            f"{source} is not an .npz archive or a directory of plain arrays",
+            remedy="write them with numpy.savez or numpy.save, without objects",
+        ) from exc
+    if array.ndim == 0:
+        raise DataError(f"{source} holds a single number where samples are needed")
+    return array
+
+
+def _fitting(source: str, array: Tensor, spec: TensorSpec, scratch: Path) -> Tensor:
+    """Return an array in the type that is needed, mapped where it had to be converted."""
+    dtype = dtype_of(spec.datatype)
+    if array.dtype == dtype:
+        for block in blocks(array):
+            cast(source, spec.name, array[block], dtype)
+        return array
+    path = scratch / f"converted.{len(list(scratch.iterdir()))}.npy"
+    converted: Tensor = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=array.shape)
+    for block in blocks(array):
+        converted[block] = cast(source, spec.name, array[block], dtype)
+    return converted

@@ -1,0 +1,135 @@
+"""Samples on disk, and how a step gets at them.
+
+A set is a directory with one `.npy` per input (its first axis counts the samples), the first sample
+of each input apart, and the labels where there are any.
+
+Rules:
+- Arrays are read through memory maps and written in blocks: no step needs memory for all samples.
+- Where every input begins with a batch axis of 1 or of any size, a sample is a batch of one.
+  Anything else (a fixed batch, a scalar, a state) makes a sample a whole call: its arrays have the
+  declared shapes, and the axis that counts the samples comes before those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packager.samples.preprocessing import prepare
+from runtime_adapters.protocol import Tensor, Tensors
+from runtime_adapters.tensors import dtype_of
+from wire.manifest import Preprocessing, TensorSpec
+
+BLOCK_BYTES: Final = 32 * 1024**2
+"""Small beside a runtime, and large enough that its overhead does not count."""
+
+Unit = Literal["samples", "calls"]
+
+
+def unit_of(specs: Iterable[TensorSpec]) -> Unit:
+    """Tell what one sample of a model is: one row of a batch, or a whole call."""
+    batched = all(spec.shape and spec.shape[0] in {-1, 1} for spec in specs)
+    return "samples" if batched else "calls"
+
+
+def sample_shape(spec: TensorSpec, unit: Unit) -> tuple[int, ...]:
+    """Return the shape of one sample of an input, as a set holds it."""
+    return spec.shape[1:] if unit == "samples" else spec.shape
+
+
+def blocks(array: Tensor, *, block_bytes: int = BLOCK_BYTES) -> Iterator[slice]:
+    """Cut the first axis into slices of bounded size.
+
+    Args:
+        array: Samples along the first axis.
+        block_bytes: Size of a block, unless a single sample is larger.
+
+    Yields:
+        The slices, in order.
+    """
+    row_bytes = max(1, math.prod(array.shape[1:]) * array.itemsize)
+    rows = max(1, block_bytes // row_bytes)
+    for start in range(0, len(array), rows):
+        yield slice(start, min(start + rows, len(array)))
+
+
+def save_samples(
+    directory: Path,
+    inputs: Tensors,
+    labels: Tensor | None,
+    specs: Iterable[TensorSpec],
+    *,
+    preprocessing: Mapping[str, Preprocessing] | None = None,
+    indices: NDArray[np.intp] | None = None,
+) -> None:
+    """Prepare samples for the model and write them.
+
+    Args:
+        directory: Where to; it exists.
+        inputs: Raw arrays by input, as a reader returned them.
+        labels: Their labels.
+        specs: The model's inputs.
+        preprocessing: By input, what makes raw samples fit.
+        indices: Which samples, in that order; None for all.
+
+    Raises:
+        DataError: A prepared sample has NaN or infinity.
+    """
+    how = preprocessing or {}
+    for spec in specs:
+        raw = inputs[spec.name]
+        chosen = np.arange(len(raw)) if indices is None else indices
+        first = prepare(raw[chosen[:1]], spec, how.get(spec.name))
+        target = np.lib.format.open_memmap(
+            _file(directory, spec.name),
+            mode="w+",
+            dtype=dtype_of(spec.datatype),
+            shape=(len(chosen), *first.shape[1:]),
+        )
+        for block in blocks(target):
+            target[block] = prepare(raw[chosen[block]], spec, how.get(spec.name))
+        target.flush()
+        np.save(_file(directory, spec.name, role="first"), first, allow_pickle=False)
+    if labels is not None:
+        kept = labels if indices is None else labels[indices]
+        np.save(_labels_file(directory), kept, allow_pickle=False)
+
+
+def load_inputs(directory: Path, specs: Iterable[TensorSpec], *, role: str = "all") -> Tensors:
+    """Map the arrays of all inputs; `role` `first` gives the first sample alone."""
+    return {
+        spec.name: np.load(_file(directory, spec.name, role=role), mmap_mode="r") for spec in specs
+    }
+
+
+def load_labels(directory: Path) -> NDArray[Any] | None:
+    """Map the labels; None when the samples have none."""
+    path = _labels_file(directory)
+    return np.load(path, mmap_mode="r") if path.exists() else None
+
+
+def sample(inputs: Tensors, index: int, unit: Unit = "samples") -> Tensors:
+    """Return one sample as a session takes it: a batch of one, or a whole call."""
+    if unit == "calls":
+        return {name: np.array(array[index]) for name, array in inputs.items()}
+    return {name: np.ascontiguousarray(array[index : index + 1]) for name, array in inputs.items()}
+
+
+def spread(total: int, count: int) -> list[int]:
+    """Return at most `count` indices, evenly spread: sets are often sorted by class."""
+    count = min(total, count)
+    return [i * total // count for i in range(count)]
+
+
+def _file(directory: Path, name: str, *, role: str = "all") -> Path:
+    return directory / f"{role}.{quote(name, safe='')}.npy"
+
+
+def _labels_file(directory: Path) -> Path:
+    return directory / "labels.npy"

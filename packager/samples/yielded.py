@@ -1,0 +1,181 @@
+"""Samples that a user's function yields, written to disk as they come.
+
+Rules:
+- Memory holds one dict at a time; what is yielded beyond the bounds ends the reading.
+- Whatever the function raises or yields wrongly comes out as a `DataError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+
+from packager.errors import DataError
+from packager.samples.arrays import Bounds, Choice, RawSet, cast, check_labels, check_shape, choose
+from packager.samples.store import Unit, unit_of
+from runtime_adapters.protocol import Tensor, Tensors
+from runtime_adapters.tensors import dtype_of
+from wire.manifest import TensorSpec
+
+_LABELS: Final = ""
+"""Key of the labels among the columns; no input has an empty name."""
+
+
+def collect(
+    source: str,
+    function: Callable[[], Any],
+    specs: tuple[TensorSpec, ...],
+    scratch: Path,
+    bounds: Bounds,
+) -> RawSet:
+    """Collect what a function yields.
+
+    Args:
+        source: Its name, for messages.
+        function: Takes nothing, gives an iterable of dicts of named arrays; in each dict the first
+            axis of every array counts the samples, of which there is one or more.
+        specs: What raw samples must be.
+        scratch: An empty folder for files, which the arrays need as long as they are used.
+        bounds: How much is read at most.
+
+    Returns:
+        The samples.
+
+    Raises:
+        DataError: It fails, does not end, or yields something else.
+    """
+    unit = unit_of(specs)
+    columns: dict[str, _Column] = {}
+    choice: Choice | None = None
+    size_bytes = samples = 0
+    with ExitStack() as files:
+        for offered in _dicts(source, function):
+            if choice is None:
+                choice = choose(source, offered, specs)
+            pieces = _pieces(source, offered, choice, specs, unit)
+            if not columns:
+                for number, (name, rows) in enumerate(pieces.items()):
+                    file = files.enter_context((scratch / f"{number}.raw").open("w+b"))
+                    columns[name] = _Column(name or "label", rows, file)
+            size_bytes += sum(columns[name].add(source, rows) for name, rows in pieces.items())
+            samples += len(next(iter(pieces.values())))
+            if size_bytes > bounds.max_bytes or samples > bounds.max_samples:
+                raise DataError(
+                    f"{source} yields over {bounds.max_samples} samples "
+                    f"or {bounds.max_bytes} bytes",
+                    remedy="let it end after as many samples as are wanted",
+                )
+        if choice is None:
+            raise DataError(f"{source} yields nothing")
+        arrays = {name: column.array() for name, column in columns.items()}
+    labels = arrays.pop(_LABELS, None)
+    return RawSet(name=source, inputs=arrays, labels=labels, notes=choice.notes(source))
+
+
+class _Column:
+    """An array that grows on disk.
+
+    Args:
+        name: For messages.
+        first: Its first rows, which settle the type and the shape of a row.
+        file: Where the rows go.
+    """
+
+    def __init__(self, name: str, first: Tensor, file: IO[bytes]) -> None:
+        self._name = name
+        self._dtype = first.dtype
+        self._shape = first.shape[1:]
+        self._file = file
+        self.rows = 0
+
+    def add(self, source: str, rows: Tensor) -> int:
+        """Add rows and return their bytes.
+
+        Raises:
+            DataError: They are not as the first ones.
+        """
+        if rows.dtype != self._dtype or rows.shape[1:] != self._shape:
+            raise DataError(
+                f"{source}: {self._name!r} changes from {self._dtype} {list(self._shape)} "
+                f"to {rows.dtype} {list(rows.shape[1:])}"
+            )
+        self._file.write(np.ascontiguousarray(rows).tobytes())
+        self.rows += len(rows)
+        return rows.nbytes
+
+    def array(self) -> Tensor:
+        """Map all rows."""
+        self._file.flush()
+        shape = (self.rows, *self._shape)
+        return np.memmap(Path(self._file.name), dtype=self._dtype, mode="r", shape=shape)
+
+
+def _dicts(source: str, function: Callable[[], Any]) -> Iterator[Mapping[str, Any]]:
+    """Go through what a function yields, whose faults are the user's.
+
+    Raises:
+        DataError: It raises, or yields something else than dicts by name.
+    """
+    try:
+        iterator = iter(function())
+    except Exception as exc:
+        raise DataError(f"{source} failed: {_line(exc)}") from exc
+    for number in range(2**63):
+        try:
+            offered = next(iterator)
+        except StopIteration:
+            return
+        except Exception as exc:
+            raise DataError(f"{source} failed after {number} dicts: {_line(exc)}") from exc
+        if not isinstance(offered, Mapping) or not all(isinstance(key, str) for key in offered):
+            raise DataError(
+                f"{source} yields {type(offered).__name__}, not dicts of named arrays",
+                remedy="yield {input name: array}, the first axis counting samples",
+            )
+        yield offered
+
+
+def _pieces(
+    source: str,
+    offered: Mapping[str, Any],
+    choice: Choice,
+    specs: tuple[TensorSpec, ...],
+    unit: Unit,
+) -> Tensors:
+    """Check one dict, and return its arrays by input.
+
+    Raises:
+        DataError: A name is missing, or an array does not fit.
+    """
+    missing = [name for name in choice.used if name not in offered]
+    if missing:
+        raise DataError(f"{source} yields {missing[0]!r} in some dicts only")
+    pieces: Tensors = {}
+    for spec in specs:
+        rows = _array(source, spec.name, offered[choice.inputs[spec.name]])
+        check_shape(source, rows, spec, unit)
+        pieces[spec.name] = cast(source, spec.name, rows, dtype_of(spec.datatype))
+    lengths = {len(rows) for rows in pieces.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        raise DataError(f"{source} yields {sorted(lengths)} samples in one dict")
+    if choice.label:
+        labels = _array(source, choice.label, offered[choice.label])
+        check_labels(source, labels, lengths.pop())
+        pieces[_LABELS] = labels
+    return pieces
+
+
+def _array(source: str, name: str, value: object) -> Tensor:
+    try:
+        array: Tensor = np.asarray(value)
+    except Exception as exc:
+        raise DataError(f"{source}: {name!r} is not an array: {_line(exc)}") from exc
+    return array
+
+
+def _line(exc: Exception) -> str:
+    return f"{type(exc).__name__}: {' '.join(str(exc).split())[:160]}"

@@ -1,0 +1,1 @@
+"""One module per kind of model that a user hands in."""

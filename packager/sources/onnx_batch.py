@@ -1,0 +1,156 @@
+"""The batch axis: models without one get it, so that a sample is one call of the model.
+
+Data, adapters and golden samples count samples along the first axis of every input and output.
+Where a model's tensors begin with something else, a leading axis of 1 is added around the graph.
+
+Rules:
+- A model whose inputs and outputs all begin with 1, or all with a size that varies, is left alone.
+- Inputs with a batch of 1 keep their form; only outputs without that axis get one.
+- Anything else (a fixed batch of many, a scalar, a recurrent state with its batch in the middle) is
+  called whole: one sample is all that one call takes.
+- Names stay; the values within are the ones that are renamed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import onnx
+from onnx import helper
+
+from packager.sources.onnx_checks import opset_of, tensor_spec
+from packager.sources.onnx_graph import all_graphs, stored_names
+from packager.sources.onnx_model import with_shapes
+from wire.manifest import TensorSpec
+
+_AXES_AS_INPUT: Final = 13
+"""From this opset on `Squeeze` and `Unsqueeze` take their axes as an input."""
+
+_SUFFIX: Final = "__one_call"
+_ANY: Final = -1
+
+
+def with_batch_axis(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - onnx is untyped
+    """Give a model a batch axis where it has none.
+
+    Args:
+        model: A checked model; not changed.
+
+    Returns:
+        A copy whose inputs and outputs begin with a batch axis, and notes on what was done; the
+        model itself where nothing was to be done.
+
+    Raises:
+        ModelError: An input or output of unknown rank or unsupported type.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    weights = stored_names(copy.graph)
+    feeds = [value for value in copy.graph.input if value.name not in weights]
+    inputs = [tensor_spec(value, "input") for value in feeds]
+    loosened = _loosen(copy)
+    outputs = [tensor_spec(value, "output") for value in with_shapes(copy).graph.output]
+    if not inputs or not outputs:
+        return model, ()
+    widen_inputs, widened, note = _choice(inputs, outputs)
+    if not note and loosened:
+        return copy, (f"outputs have the batch of the inputs, not 1: {loosened}",)
+    if not note:
+        return model, ()
+    if not widen_inputs:
+        for value in feeds:
+            value.type.tensor_type.shape.dim[0].dim_value = 1
+    _widen(copy, feeds if widen_inputs else [], widened)
+    return copy, (note,)
+
+
+def _choice(inputs: list[TensorSpec], outputs: list[TensorSpec]) -> tuple[bool, set[str], str]:
+    """Decide whether the inputs are widened, which outputs are, and how to say so."""
+    firsts = {spec.shape[0] if spec.shape else 0 for spec in inputs}
+    everything = {spec.name for spec in outputs}
+    whole = "it has no common batch axis: one sample is all that one call takes, in an axis of 1"
+    if not firsts <= {1, _ANY}:
+        return True, everything, whole
+    one = 1 in firsts
+    odd = {s.name for s in outputs if not s.shape or s.shape[0] not in ({1, _ANY} if one else {-1})}
+    if odd and not one:
+        return True, everything, whole
+    if odd:
+        names = ", ".join(sorted(odd))[:80]
+        return False, odd, f"outputs without a batch axis got one of 1: {names}"
+    if len(firsts) > 1:
+        return False, set(), "the batch is 1 for all inputs, as for some"
+    return False, set(), ""
+
+
+def _loosen(model: Any) -> str:  # noqa: ANN401 - onnx is untyped
+    """Let the batch of outputs vary that are declared with one of 1 but follow an input's.
+
+    Exporters copy a batch of 1 into the declared shapes of models that take any. Return the names.
+    """
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    for value in bare.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    inferred = {value.name: value.type.tensor_type for value in with_shapes(bare).graph.output}
+    names = []
+    for value in model.graph.output:
+        declared, found = value.type.tensor_type.shape, inferred[value.name].shape
+        if declared.dim and found.dim and declared.dim[0].dim_value == 1:
+            symbol = found.dim[0].dim_param
+            if symbol:
+                declared.dim[0].dim_param = symbol
+                names.append(value.name)
+    return ", ".join(sorted(names))[:80]
+
+
+def _widen(model: Any, inputs: list[Any], outputs: set[str]) -> None:  # noqa: ANN401 - untyped
+    """Add an axis of 1 in front of inputs and outputs, by nodes at the edge of the graph."""
+    graph = model.graph
+    given = {value.name for value in inputs}
+    made = {name for node in graph.node for name in node.output} | stored_names(graph)
+    inner = {name: name + _SUFFIX for name in given | (outputs & made)}
+    for part in all_graphs(graph):
+        _rename(part, inner)
+    del graph.value_info[:]
+    axes = f"axes{_SUFFIX}"
+    new = opset_of(model) >= _AXES_AS_INPUT
+    first, last = [], []
+    if new:
+        axis = helper.make_tensor(axes, onnx.TensorProto.INT64, [1], [0])
+        first.append(helper.make_node("Constant", [], [axes], name=axes, value=axis))
+    attributes = {} if new else {"axes": [0]}
+    for value in inputs:
+        names = [value.name, *([axes] if new else [])]
+        node = helper.make_node("Squeeze", names, [inner[value.name]], **attributes)
+        first.append(node)
+        _prepend(value)
+    for value in graph.output:
+        if value.name in outputs and value.name in made:
+            names = [inner[value.name], *([axes] if new else [])]
+            last.append(helper.make_node("Unsqueeze", names, [value.name], **attributes))
+        if value.name in outputs:
+            _prepend(value)
+    nodes = [*first, *graph.node, *last]
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _rename(graph: Any, inner: dict[str, str]) -> None:  # noqa: ANN401 - onnx is untyped
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for index, name in enumerate(names):
+                if name in inner:
+                    names[index] = inner[name]
+    for tensor in graph.initializer:
+        tensor.name = inner.get(tensor.name, tensor.name)
+    for tensor in graph.sparse_initializer:
+        tensor.values.name = inner.get(tensor.values.name, tensor.values.name)
+
+
+def _prepend(value: Any) -> None:  # noqa: ANN401 - onnx is untyped
+    shape = value.type.tensor_type.shape
+    sizes = [*shape.dim]
+    del shape.dim[:]
+    shape.dim.add(dim_value=1)
+    shape.dim.extend(sizes)

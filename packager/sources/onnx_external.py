@@ -1,0 +1,146 @@
+"""Weights of an ONNX model that lie in files of their own.
+
+Rules:
+- Every file is checked before anything is read: its place, its kind, and that it holds what the
+  model says.
+- Data are read from the model's own folder only, and never through a link.
+
+Source:
+    ONNX, docs/ExternalData.md.
+"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import onnx
+from onnx import TensorProto
+
+from packager.errors import ModelError
+from packager.sources.onnx_graph import all_tensors, first_line, shown
+
+MAX_MODEL_BYTES: Final = 2**31 - 1
+"""What a protocol buffer can hold; the model is carried as one."""
+
+_INLINE: Final = "export the model with its weights inside"
+
+
+def external_locations(model: Any, folder: Path) -> tuple[str, ...]:  # noqa: ANN401 - untyped
+    """Check the files of external data that a model names.
+
+    Args:
+        model: The model, without its external data.
+        folder: The folder of its file.
+
+    Returns:
+        Paths relative to the folder, sorted, each once.
+
+    Raises:
+        ModelError: A path that leaves the folder, a file that is missing, no plain file or too
+            short, or more data than a model may hold.
+    """
+    ends: dict[str, int] = {}
+    total = 0
+    for tensor in all_tensors(model.graph):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        location, end, length = _extent(tensor)
+        ends[location] = max(end, ends.get(location, 0))
+        total += length
+    for location, end in sorted(ends.items()):
+        _check_file(folder, location, end)
+    if total > MAX_MODEL_BYTES:
+        raise ModelError(
+            f"the model's external data are {total} bytes, over {MAX_MODEL_BYTES}",
+            remedy="split the model or store its weights in fewer bits",
+        )
+    return tuple(sorted(ends))
+
+
+def take_external_data(model: Any, folder: Path) -> None:  # noqa: ANN401 - onnx is untyped
+    """Read the external data into the model, and check them first.
+
+    Args:
+        model: The model; changed in place.
+        folder: The folder of its file.
+
+    Raises:
+        ModelError: The data are not what the model says, or cannot be read.
+    """
+    external_locations(model, folder)
+    for tensor in all_tensors(model.graph):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        try:
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        except (onnx.checker.ValidationError, OSError, ValueError) as exc:
+            raise ModelError(
+                f"the external data of {shown(tensor.name)} cannot be read: {first_line(exc)}",
+                remedy=_INLINE,
+            ) from exc
+
+
+def _extent(tensor: Any) -> tuple[str, int, int]:  # noqa: ANN401 - onnx is untyped
+    """Return the file of a tensor's data, where they end in it, and their length, in bytes.
+
+    Raises:
+        ModelError: The place is none, or outside the model's folder.
+    """
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    pure = PurePosixPath(location)
+    if pure.is_absolute() or ".." in pure.parts or "\\" in location or "\0" in location:
+        raise ModelError(
+            f"the model's external data lie outside its folder: {shown(location)}",
+            remedy="put the file beside the model and name it without a folder",
+        )
+    if not pure.parts:
+        raise ModelError(
+            f"the weight {shown(tensor.name)} has external data without a file", remedy=_INLINE
+        )
+    try:
+        offset, length = int(entries.get("offset", "0")), int(entries.get("length", "0"))
+    except ValueError:
+        offset = length = -1
+    if offset < 0 or length < 0:
+        raise ModelError(
+            f"the place of the weight {shown(tensor.name)} in {shown(location)} is no number",
+            remedy=_INLINE,
+        )
+    return str(pure), offset + length, length
+
+
+def _check_file(folder: Path, location: str, end: int) -> None:
+    path = folder / location
+    try:
+        links = any((folder / part).is_symlink() for part in _prefixes(location))
+        status = path.stat()
+    except OSError as exc:
+        raise ModelError(
+            f"the model's data file {shown(location)}, at least {end} bytes, "
+            f"cannot be read: {exc.strerror}",
+            remedy="put it beside the model, under that name",
+        ) from exc
+    if links or not stat.S_ISREG(status.st_mode):
+        raise ModelError(
+            f"the model's data file {shown(location)} is a link or no plain file",
+            remedy="put a copy of the file in its place",
+        )
+    if status.st_size < end:
+        raise ModelError(
+            f"the model's data file {shown(location)} has {status.st_size} bytes, "
+            f"the model needs {end}",
+            remedy="copy or download the file again; it is truncated or of another model",
+        )
+    if status.st_size > MAX_MODEL_BYTES:
+        raise ModelError(
+            f"the model's data file {shown(location)} is over {MAX_MODEL_BYTES} bytes",
+            remedy="split the model or store its weights in fewer bits",
+        )
+
+
+def _prefixes(location: str) -> list[PurePosixPath]:
+    pure = PurePosixPath(location)
+    return [pure, *(parent for parent in pure.parents if parent.parts)]

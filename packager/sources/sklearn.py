@@ -1,0 +1,279 @@
+"""scikit-learn estimators and pipelines: through skl2onnx to ONNX.
+
+A user's function takes nothing and returns a fitted estimator, or `(estimator, number of features)`
+where the estimator does not know it. The model takes one float32 tensor `input` of samples by
+features. Nothing is unpickled here; the function may do so.
+
+Rules:
+- The first output is the one of floats: scores or probabilities by class, as class metrics need
+  them. A classifier's `label` follows; where classes are texts it is the class's place in their
+  order.
+- The file that is written has been run: it answers as the estimator does on random samples.
+- Equal estimators give equal bytes.
+
+Source:
+    skl2onnx, `convert_sklearn` and its options `zipmap` and `raw_scores`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packager.errors import ModelError, StepError
+from packager.sources.onnx_graph import first_line, root_line
+from packager.sources.onnx_model import clamp_ir, model_bytes, strip
+from packager.sources.parity import answers, worst_share
+
+OPSETS: Final = {"": 18, "ai.onnx.ml": 3}
+"""What skl2onnx writes at most; ONNX Runtime and others run these in old versions too."""
+
+INPUT: Final = "input"
+LABEL: Final = "label"
+INSTALL: Final = "install it with: pip install 'edgefleet[packager-sklearn]'"
+MAX_FEATURES: Final = 1_000_000
+MAX_CLASSES_SHOWN: Final = 20
+
+_SAMPLES: Final = 256
+_SCALES: Final = (0.1, 1.0, 10.0, 100.0)
+_MIN_SHARE: Final = 0.99
+"""Of the samples must be answered alike: a threshold of a tree may lie between float32 numbers."""
+
+
+def convert(made: object, target: Path) -> tuple[str, ...]:
+    """Export an estimator.
+
+    Args:
+        made: What a user's function returned; see above.
+        target: The ONNX file to write.
+
+    Returns:
+        Notes on what was done.
+
+    Raises:
+        ModelError: It is not fitted, cannot be exported, or the exported model answers otherwise.
+        StepError: skl2onnx is not installed.
+    """
+    estimator, features = _unpack(made)
+    model = _exported(estimator, features)
+    classes = getattr(estimator, "classes_", None)
+    texts = isinstance(classes, np.ndarray) and classes.dtype.kind not in "iub"
+    notes = []
+    if isinstance(classes, np.ndarray) and classes.tolist() != list(range(len(classes))):
+        listed = ", ".join(str(name) for name in classes[:MAX_CLASSES_SHOWN])
+        notes.append(f"scores are in the order of the classes: {listed[:400]}")
+    _order_outputs(model, texts=texts)
+    strip(model)
+    clamp_ir(model)
+    target.write_bytes(model_bytes(model))
+    _check(estimator, model, target, features, texts=texts)
+    return tuple(notes)
+
+
+def _unpack(made: object) -> tuple[Any, int]:
+    try:
+        from sklearn.base import BaseEstimator
+        from sklearn.exceptions import NotFittedError
+        from sklearn.utils.validation import check_is_fitted
+    except ImportError as exc:
+        raise StepError("scikit-learn is not installed", remedy=INSTALL) from exc
+    pair = made if isinstance(made, tuple) else (made, None)
+    estimator, features = pair if len(pair) == 2 else (None, None)  # noqa: PLR2004 - a pair
+    if not isinstance(estimator, BaseEstimator):
+        raise ModelError(
+            "the function returned no scikit-learn estimator",
+            remedy="return a fitted estimator, or (estimator, number of features)",
+        )
+    try:
+        check_is_fitted(estimator)
+    except (NotFittedError, TypeError) as exc:
+        raise ModelError(
+            f"the {type(estimator).__name__} is not fitted", remedy="fit it in the function"
+        ) from exc
+    count = getattr(estimator, "n_features_in_", None) if features is None else features
+    if not isinstance(count, int) or not 0 < count <= MAX_FEATURES:
+        raise ModelError(
+            f"the {type(estimator).__name__} does not tell its number of features",
+            remedy="return (estimator, number of features); texts must be turned into numbers "
+            "before the model",
+        )
+    return estimator, count
+
+
+def _exported(estimator: Any, features: int) -> Any:  # noqa: ANN401 - sklearn is untyped
+    try:
+        from skl2onnx import convert_sklearn
+        from skl2onnx.common.data_types import (
+            FloatTensorType,
+        )
+    except ImportError as exc:
+        raise StepError("skl2onnx is not installed", remedy=INSTALL) from exc
+    kind = FloatTensorType([None, features])
+    steps = getattr(estimator, "steps", None)  # a pipeline's options are those of its last step
+    owner = steps[-1][1] if steps else estimator
+    last: Exception | None = None
+    for options in _options(estimator):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # skl2onnx calls deprecated parts of scikit-learn
+                return convert_sklearn(
+                    estimator,
+                    "model",
+                    [(INPUT, kind)],
+                    target_opset=OPSETS,
+                    options={id(owner): options} if options else None,
+                )
+        except NameError as exc:  # an option that this estimator does not have
+            last = exc
+        except Exception as exc:
+            raise ModelError(
+                f"skl2onnx cannot convert {type(estimator).__name__}: {type(exc).__name__}: "
+                f"{root_line(exc)}",
+                remedy="use an estimator from skl2onnx's list of supported ones, on numeric "
+                "features, or hand in an ONNX file",
+            ) from exc
+    raise ModelError(f"skl2onnx takes no options for {type(estimator).__name__}") from last
+
+
+def _options(estimator: Any) -> Iterator[dict[str, bool]]:  # noqa: ANN401 - sklearn is untyped
+    """Yield options to try: tensors in place of maps, and plain scores where there are no others.
+
+    Not every estimator has each of them.
+    """
+    from sklearn.base import is_classifier
+
+    if is_classifier(estimator):
+        if not hasattr(estimator, "predict_proba"):
+            yield {"zipmap": False, "raw_scores": True}
+            yield {"raw_scores": True}
+        yield {"zipmap": False}
+    yield {}
+
+
+def _order_outputs(model: Any, *, texts: bool) -> None:  # noqa: ANN401 - onnx is untyped
+    """Put outputs of floats first, and a number in place of a label that is a text.
+
+    Raises:
+        ModelError: An output is no tensor.
+    """
+    from onnx import TensorProto, helper
+
+    floats: list[Any] = []
+    others: list[Any] = []
+    for value in model.graph.output:
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(
+                f"the output {value.name[:80]!r} is no tensor",
+                remedy="use an estimator with one target",
+            )
+        is_float = value.type.tensor_type.elem_type in {TensorProto.FLOAT, TensorProto.DOUBLE}
+        (floats if is_float else others).append(value)
+    if texts:
+        others = [helper.make_tensor_value_info("class", TensorProto.INT64, [None])]
+        if not floats:
+            raise ModelError(
+                "the classifier has texts as labels and no scores",
+                remedy="fit it on numbered classes",
+            )
+        node = helper.make_node("ArgMax", [floats[0].name], ["class"], axis=1, keepdims=0)
+        model.graph.node.append(node)
+    ordered = [*floats, *others]
+    del model.graph.output[:]
+    model.graph.output.extend(ordered)
+    versions = {o.domain: o.version for o in model.opset_import}  # skl2onnx writes some twice
+    del model.opset_import[:]
+    for domain, version in sorted(versions.items()):
+        model.opset_import.add(domain=domain, version=version)
+
+
+def _check(
+    estimator: Any,  # noqa: ANN401 - sklearn is untyped
+    model: Any,  # noqa: ANN401 - onnx is untyped
+    target: Path,
+    features: int,
+    *,
+    texts: bool,
+) -> None:
+    """Compare the exported model with the estimator on random samples.
+
+    Raises:
+        ModelError: They differ.
+    """
+    random = np.random.default_rng(0)
+    scales = np.resize(_SCALES, (_SAMPLES, 1))
+    samples = (random.standard_normal((_SAMPLES, features)) * scales).astype(np.float32)
+    try:
+        expected = _expected(estimator, samples)
+    except ValueError:  # some take no negative numbers
+        samples = np.abs(samples)
+        expected = _expected(estimator, samples)
+    found = answers(target, model, {INPUT: samples})
+    if texts and LABEL in expected:
+        order = {name: place for place, name in enumerate(estimator.classes_.tolist())}
+        labels = expected.pop(LABEL)
+        expected["class"] = np.array([order[name] for name in labels.tolist()], np.int64)
+    for name, values in found.items():
+        wanted = expected.get(name)
+        if wanted is None:
+            continue
+        alike = _alike(wanted, values)
+        if alike < _MIN_SHARE:
+            raise ModelError(
+                f"the exported model answers otherwise than {type(estimator).__name__}: "
+                f"{1 - alike:.1%} of {name!r} on random samples",
+                remedy="hand in an ONNX file made with other options, such as float64",
+            )
+
+
+def _alike(wanted: NDArray[Any], found: NDArray[Any]) -> float:
+    """Return the share of samples that are answered alike."""
+    rows = wanted.reshape(len(wanted), -1)
+    given = found.reshape(len(found), -1)
+    if given.shape[1] == 2 and rows.shape[1] == 1:  # noqa: PLR2004 - scores of both classes
+        given = given[:, 1:]
+    if len(rows) != len(given) or rows.shape != given.shape:
+        return 0.0
+    if given.dtype.kind != "f":
+        return float((rows == given).all(axis=1).mean())
+    pairs = zip(rows.astype(np.float32), given, strict=True)
+    return float(np.mean([worst_share(row, answer) <= 1 for row, answer in pairs]))
+
+
+def _expected(estimator: Any, samples: NDArray[np.float32]) -> dict[str, NDArray[Any]]:  # noqa: ANN401
+    """Return what the estimator answers, by the names that skl2onnx gives to outputs.
+
+    Raises:
+        ModelError: It fails on numbers.
+        ValueError: It refuses these.
+    """
+    from sklearn.base import is_classifier, is_regressor
+
+    methods: dict[str, tuple[str, ...]] = {"variable": ("transform",)}
+    if is_regressor(estimator):
+        methods = {"variable": ("predict",)}
+    elif is_classifier(estimator):
+        methods = {LABEL: ("predict",), "probabilities": ("predict_proba", "decision_function")}
+    elif hasattr(estimator, "predict"):
+        methods = {LABEL: ("predict",), "scores": ("decision_function", "transform")}
+    found = {}
+    doubles = samples.astype(np.float64)  # as most are fitted on; some take nothing else then
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")  # random samples may overflow
+            for output, names in methods.items():
+                name = next((name for name in names if hasattr(estimator, name)), None)
+                if name is not None:
+                    found[output] = np.asarray(getattr(estimator, name)(doubles))
+    except ValueError:
+        raise
+    except Exception as exc:
+        raise ModelError(
+            f"the {type(estimator).__name__} fails on numbers: {first_line(exc)}",
+            remedy="hand in an estimator that takes one table of numbers",
+        ) from exc
+    return found

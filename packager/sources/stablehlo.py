@@ -1,0 +1,309 @@
+"""StableHLO modules as they are handed in: what they take, give, and consist of.
+
+Taken are a module as MLIR text, as MLIR bytecode (a portable artefact too), and the file that
+`jax.export` serializes, which holds such an artefact. Runs in a step's process: a broken module may
+crash the parser.
+
+Rules:
+- The user's file is only read; the clean copy says nothing of where it was made.
+- A fault of the model is one `ModelError` with one line; sizes and counts have bounds.
+- What runs is the function `main`, whose shapes must all be known: IREE translates few of the
+  operators that shapes computed at run time need.
+- Inputs are called as the exporting program called them, else `input0`, `input1`...
+
+Source:
+    OpenXLA, StableHLO, docs/bytecode.md and docs/vhlo.md; MLIR bytecode format; JAX,
+    jax/_src/export/serialization.fbs: the module is a FlatBuffers vector, its size before it.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from iree.compiler import ir
+from iree.compiler.passmanager import PassManager
+
+from packager.backends.iree_models import compile_stablehlo
+from packager.backends.targets import TARGETS, Target
+from packager.errors import ModelError
+from packager.figures import ModelFacts
+from packager.sources.stablehlo_indices import bound_indices
+from runtime_adapters.checks import shortened
+from runtime_adapters.iree_abi import FUNCTION, MAX_TENSORS
+from wire.manifest import Datatype, TensorSpec
+
+MODULE_FILE: Final = "model.mlirbc"
+REFERENCE_FILE: Final = "reference.vmfb"
+MAX_MODULE_BYTES: Final = 1 << 30
+MAX_OPERATIONS: Final = 500_000
+MAX_RANK: Final = 16
+
+_MAGIC: Final = b"ML\xefR"
+_REMEDY: Final = (
+    "hand in StableHLO as MLIR (.mlir, .mlirbc), or what jax.export.export(jax.jit(f))(specs)"
+    ".serialize() returns"
+)
+_DIALECTS: Final = frozenset({"builtin", "chlo", "func", "stablehlo", "vhlo"})
+_PORTABLE: Final = re.compile(r"!?vhlo\.(\w+?)_v\d+")
+"""Portable artefacts spell every operator and type with a version."""
+
+_TENSOR: Final = re.compile(r"tensor<((?:\d+x|\?x)*)([a-z]\w*)[^<>]*>")
+_NAME: Final = re.compile(r'^loc\("([A-Za-z_]\w*)"\)$')
+_RESULT: Final = re.compile(r'jax\.result_info\W[^"]*?"(?:result(?=\[\'))?([^"]*)"')
+"""JAX writes `result`, `result[0]` or `result['name']`."""
+
+_DATATYPES: Final[dict[str, Datatype]] = {
+    "bool": "BOOL",
+    "i1": "BOOL",
+    "ui8": "UINT8",
+    "ui16": "UINT16",
+    "ui32": "UINT32",
+    "ui64": "UINT64",
+    "i8": "INT8",
+    "i16": "INT16",
+    "i32": "INT32",
+    "i64": "INT64",
+    "f16": "FP16",
+    "f32": "FP32",
+    "f64": "FP64",
+}
+
+
+def prepare(path: Path, output: Path) -> ModelFacts:
+    """Check a module, write a clean copy, and compile the reference for this machine.
+
+    The reference is compiled for the architecture's baseline, so that it answers alike on every
+    machine that builds.
+
+    Args:
+        path: The file.
+        output: The folder that gets `MODULE_FILE`, `REFERENCE_FILE` and its description.
+
+    Returns:
+        What the planner must know.
+
+    Raises:
+        ModelError: Not such a module, or of a kind that is not supported.
+    """
+    content, facts = load(path)
+    module = output / MODULE_FILE
+    module.write_bytes(content)
+    compile_stablehlo(module, facts.inputs, facts.outputs, output / REFERENCE_FILE, _baseline())
+    return facts
+
+
+def load(path: Path) -> tuple[bytes, ModelFacts]:
+    """Read and check a module.
+
+    Args:
+        path: The file.
+
+    Returns:
+        A clean copy as MLIR bytecode, and what the planner must know.
+
+    Raises:
+        ModelError: Not such a module, or of a kind that is not supported.
+    """
+    content = module_bytes(path)
+    with ir.Context():
+        try:
+            module = ir.Module.parse(content)
+        except Exception as exc:
+            raise ModelError(
+                f"the file is no StableHLO module: {_first_error(exc)}", remedy=_REMEDY
+            ) from exc
+        facts = _facts(module)
+        clean = io.BytesIO()
+        PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+        module.operation.write_bytecode(clean)
+    return clean.getvalue(), facts
+
+
+def module_bytes(path: Path) -> bytes:
+    """Read a file and return the module in it.
+
+    Args:
+        path: The file.
+
+    Returns:
+        MLIR text or bytecode.
+
+    Raises:
+        ModelError: It cannot be read, is too large, or there is no module in it.
+    """
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_MODULE_BYTES + 1)
+    except OSError as exc:
+        raise ModelError(f"the module cannot be read: {exc.strerror}") from exc
+    if len(content) > MAX_MODULE_BYTES:
+        raise ModelError(f"the module is over {MAX_MODULE_BYTES} bytes")
+    start = content.find(_MAGIC)
+    if start == 0:
+        return content
+    if start >= struct.calcsize("<I"):
+        (size,) = struct.unpack_from("<I", content, start - struct.calcsize("<I"))
+        if start + size > len(content):
+            raise ModelError("the exported file is truncated", remedy="copy or export it again")
+        return content[start : start + size]
+    if not content.strip() or b"\0" in content:
+        raise ModelError("the file is no StableHLO module", remedy=_REMEDY)
+    return content
+
+
+def _facts(module: ir.Module) -> ModelFacts:
+    """Bound its indices and collect what the planner must know.
+
+    Raises:
+        ModelError: There is no function `main`, or something in it is not supported.
+    """
+    operators: set[str] = set()
+    parameters = 0
+    for count, operation in enumerate(list(_operations(module.operation))):
+        if count >= MAX_OPERATIONS:
+            raise ModelError(f"the module has over {MAX_OPERATIONS} operations")
+        dialect, _, kind = operation.name.partition(".")
+        if dialect not in _DIALECTS:
+            raise ModelError(
+                f"the module holds {operation.name[:80]}, which is not StableHLO", remedy=_REMEDY
+            )
+        kind = _PORTABLE.sub(r"\1", operation.name) if dialect == "vhlo" else kind
+        if dialect != "builtin" and kind not in {"func", "return", "call"}:
+            operators.add(f"stablehlo.{kind}")
+        bound_indices(operation, kind)
+        if kind == "constant":
+            parameters += _size(str(operation.results[0].type))
+    inputs, outputs = _signature(_main(module))
+    return ModelFacts(
+        kind="stablehlo",
+        inputs=inputs,
+        outputs=outputs,
+        operators=tuple(sorted(operators)),
+        opset=0,
+        parameters=parameters,
+    )
+
+
+def _operations(operation: Any) -> Iterator[Any]:  # noqa: ANN401 - the bindings are untyped
+    yield operation
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield from _operations(inner.operation)
+
+
+def _main(module: ir.Module) -> Any:  # noqa: ANN401 - the bindings are untyped
+    """Return the function that runs.
+
+    Raises:
+        ModelError: There is none.
+    """
+    for outer in module.body.operations:
+        operation = outer.operation
+        if "sym_name" in operation.attributes and f'"{FUNCTION}"' in str(
+            operation.attributes["sym_name"]
+        ):
+            return operation
+    raise ModelError(
+        f"the module has no function {FUNCTION!r}", remedy=f"name the one to run {FUNCTION!r}"
+    )
+
+
+def _signature(main: Any) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:  # noqa: ANN401
+    """Return what a function takes and gives.
+
+    Raises:
+        ModelError: A type or shape that is not supported.
+    """
+    attributes = main.attributes
+    if "_platform_index" in (str(attributes["arg_attrs"]) if "arg_attrs" in attributes else ""):
+        raise ModelError(
+            "the module was exported for several platforms",
+            remedy="export it with platforms=['cpu']",
+        )
+    arguments = main.regions[0].blocks[0].arguments
+    results = _results(_PORTABLE.sub(r"\1", str(attributes["function_type"])))
+    if not results or max(len(arguments), len(results)) > MAX_TENSORS:
+        raise ModelError(f"the function has no results, or over {MAX_TENSORS} of them or arguments")
+    named = [_NAME.match(str(argument.location)) for argument in arguments]
+    told = _RESULT.findall(str(attributes["res_attrs"])) if "res_attrs" in attributes else []
+    inputs = _named([match.group(1) if match else "" for match in named], len(arguments), "input")
+    outputs = _named(told, len(results), "output")
+    return (
+        tuple(
+            _spec("input", name, _PORTABLE.sub(r"\1", str(argument.type)))
+            for name, argument in zip(inputs, arguments, strict=True)
+        ),
+        tuple(_spec("output", name, text) for name, text in zip(outputs, results, strict=True)),
+    )
+
+
+def _results(function_type: str) -> list[str]:
+    """Return the types that a function gives, what is no plain tensor last."""
+    _, _, results = function_type.rpartition("->")
+    found = [match.group(0) for match in _TENSOR.finditer(results)]
+    rest = re.sub(r"[\s(),>]|type|func", "", _TENSOR.sub("", results))
+    return [*found, *([rest] if rest else [])]
+
+
+def _named(names: list[str], count: int, role: str) -> list[str]:
+    """Return plain, different names; those that positions give where the module has others."""
+    plain = [re.sub(r"\W+", "_", name).strip("_") for name in names]
+    if len(plain) == count and all(plain) and len(set(plain)) == count:
+        return plain
+    return [f"{role}{index}" for index in range(count)]
+
+
+def _spec(role: str, name: str, text: str) -> TensorSpec:
+    """Return what a type says.
+
+    Raises:
+        ModelError: No tensor, of a type without a name, or of a shape that is not known.
+    """
+    match = _TENSOR.fullmatch(text)
+    if match is None:
+        raise ModelError(f"{role} {name!r} is {shortened(text)[:80]}, which is no plain tensor")
+    datatype = _DATATYPES.get(match.group(2))
+    if datatype is None:
+        raise ModelError(f"{role} {name!r} is of type {match.group(2)}, which is not supported")
+    sizes = match.group(1).split("x")[:-1]
+    if "?" in sizes:
+        raise ModelError(
+            f"{role} {name!r} has a shape that is known only at run time",
+            remedy="export the model with fixed shapes and a batch of 1",
+        )
+    if len(sizes) > MAX_RANK:
+        raise ModelError(f"{role} {name!r} has over {MAX_RANK} dimensions")
+    return TensorSpec(name=name, datatype=datatype, shape=tuple(map(int, sizes)))
+
+
+def _size(text: str) -> int:
+    match = _TENSOR.search(_PORTABLE.sub(r"\1", text))
+    sizes = match.group(1).split("x")[:-1] if match else []
+    return math.prod(int(size) for size in sizes if size != "?")
+
+
+def _baseline() -> Target:
+    """Return the least demanding target of this machine's architecture.
+
+    Raises:
+        ModelError: There is no target for it.
+    """
+    mine = [target for target in TARGETS if target.architecture == os.uname().machine]
+    if not mine:
+        raise ModelError(f"StableHLO cannot be run on {os.uname().machine}")
+    return mine[-1]
+
+
+def _first_error(exc: Exception) -> str:
+    """Return what the parser says first, without the place."""
+    lines = [line for line in str(exc).splitlines() if "error:" in line]
+    text = lines[0].partition("error: ")[2] if lines else str(exc)
+    return shortened(re.sub(r'^"-":\d+:\d+: ', "", text))[:200]

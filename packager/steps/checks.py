@@ -1,0 +1,241 @@
+"""Steps that run a variant: the reference, the evaluation, the measurement, the golden samples."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import numpy as np
+
+from packager.callables import load_callable
+from packager.comparison import OwnMetric, check_answers, compare, resolve_metric
+from packager.errors import DataError
+from packager.figures import Comparison, GoldenResult, ModelFacts, ReferenceResult
+from packager.golden import Answered, pick
+from packager.job import GOLDEN_FOLDER, RESULT_FILE, Job
+from packager.measure import measure as measure_variant
+from packager.plan_steps import METRIC
+from packager.samples.store import Unit, load_inputs, load_labels, sample, spread, unit_of
+from runtime_adapters.golden import save_golden
+from runtime_adapters.iree_abi import CompiledModel as IreeModel
+from runtime_adapters.protocol import Limits, Session, Tensors
+from runtime_adapters.registry import open_session
+from runtime_adapters.tvm_abi import CompiledModel as TvmModel
+from wire.clock import SystemClock
+from wire.codec import convert, from_json
+from wire.manifest import Performance, TensorSpec, VariantInfo
+
+GATE: Final = "gate"
+EMULATED_SAMPLES: Final = 64
+"""An emulator is a hundred times slower; so many answers show whether code computes the same."""
+
+
+def reference(job: Job, output: Path) -> ReferenceResult:
+    """Let the unchanged model answer all samples, and settle the metric."""
+    info = convert(job.options["info"], VariantInfo)
+    answers = _answers(job, info, output)
+    for name, tensor in answers.items():
+        check_answers(name, tensor)
+    labels = load_labels(_gate(job))
+    metric = resolve_metric(job.options["metric"], answers, labels)
+    function = own_metric(job, metric)
+    if function is not None:  # its faults end the build here, instead of costing every candidate
+        compare(answers, answers, labels, metric, function=function)
+    return ReferenceResult(metric=metric)
+
+
+def evaluate(job: Job, output: Path) -> Comparison:
+    """Let a variant answer all samples, and compare it with the reference."""
+    info = convert(job.options["info"], VariantInfo)
+    return _compared(job, info, _answers(job, info, output), None)
+
+
+def emulate_tvm(job: Job, output: Path) -> Comparison:
+    """Let an emulated shared object answer some samples, and compare it with the reference."""
+    from packager.backends.emulation import run_emulated
+    from packager.backends.targets import Target
+
+    info = convert(job.options["info"], VariantInfo)
+    folder = Path(job.inputs["variant"])
+    library = from_json((folder / RESULT_FILE).read_bytes(), TvmModel)
+    chosen = _emulated_samples(job, info)
+    workspace = output.parent / "emulation"  # beside the output, so that it is not kept
+    workspace.mkdir()
+    answers = run_emulated(
+        folder / info.model_file,
+        convert(job.options["target"], Target),
+        {name: tensor[chosen] for name, tensor in load_inputs(_gate(job), info.inputs).items()},
+        library.inputs,
+        library.outputs,
+        workspace=workspace,
+        timeout_s=job.options["seconds"],
+    )
+    return _compared(job, info, _saved(answers, info, output), chosen)
+
+
+def emulate_iree(job: Job, output: Path) -> Comparison:
+    """Let an emulated module answer some samples, and compare it with the reference."""
+    from packager.backends.iree_emulation import iree_runner, run_emulated
+    from packager.backends.targets import Target
+
+    info = convert(job.options["info"], VariantInfo)
+    target = convert(job.options["target"], Target)
+    folder = Path(job.inputs["variant"])
+    chosen = _emulated_samples(job, info)
+    workspace = output.parent / "emulation"
+    workspace.mkdir()
+    answers = run_emulated(
+        folder / info.model_file,
+        from_json((folder / RESULT_FILE).read_bytes(), IreeModel),
+        target,
+        {name: tensor[chosen] for name, tensor in load_inputs(_gate(job), info.inputs).items()},
+        runner=iree_runner(target),
+        workspace=workspace,
+        timeout_s=job.options["seconds"],
+    )
+    return _compared(job, info, _saved(answers, info, output), chosen)
+
+
+def measure(job: Job, _output: Path) -> Performance:
+    """Measure what a variant costs, in this process and on one sample."""
+    info = convert(job.options["info"], VariantInfo)
+    unit = unit_of(info.inputs)
+    return measure_variant(
+        Path(job.inputs["variant"]),
+        info,
+        sample(load_inputs(_gate(job), info.inputs, role="first"), 0, unit),
+        limits=Limits(threads=job.options["threads"]),
+        min_runs=job.options["min_runs"],
+        min_duration_s=job.options["min_duration_s"],
+        machine=job.machine,
+        clock=SystemClock(),
+    )
+
+
+def golden(job: Job, output: Path) -> GoldenResult:
+    """Pick the samples that a device must reproduce before it serves."""
+    facts = from_json((Path(job.inputs["model"]) / RESULT_FILE).read_bytes(), ModelFacts)
+    ideal = _load(Path(job.inputs["reference"]), facts.outputs)
+    total = len(next(iter(ideal.values())))
+    answered: list[Answered] = []
+    for role, path in sorted(job.inputs.items()):
+        if role.startswith("answers-"):
+            folder = Path(path)
+            answers = _load(folder, facts.outputs)
+            count = len(next(iter(answers.values())))
+            indices = _asked(total) if count < total else range(total)
+            comparison = from_json((folder / RESULT_FILE).read_bytes(), Comparison)
+            answered.append(Answered(answers, indices, comparison))
+    chosen = pick(ideal, answered, job.options["metric"])
+    inputs = load_inputs(_gate(job), facts.inputs)
+    files = save_golden(
+        {name: np.asarray(array[chosen.samples]) for name, array in inputs.items()},
+        {name: np.asarray(array[chosen.samples]) for name, array in ideal.items()},
+    )
+    folder = output / GOLDEN_FOLDER
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return GoldenResult(samples=tuple(chosen.samples), min_agreement=chosen.min_agreement)
+
+
+def own_metric(job: Job, metric: str) -> OwnMetric | None:
+    """Return the user's metric, where the build has one."""
+    path = job.inputs.get(METRIC)
+    return load_callable(Path(path), metric) if path else None
+
+
+def _compared(
+    job: Job, info: VariantInfo, answers: Tensors, indices: list[int] | None
+) -> Comparison:
+    folder = Path(job.inputs["reference"])
+    metric = from_json((folder / RESULT_FILE).read_bytes(), ReferenceResult).metric
+    return compare(
+        answers,
+        _load(folder, info.outputs),
+        load_labels(_gate(job)),
+        metric,
+        indices=indices,
+        function=own_metric(job, metric),
+    )
+
+
+def _answers(job: Job, info: VariantInfo, output: Path) -> Tensors:
+    """Run a variant on every sample of the gate, one after the other, and keep its answers.
+
+    Raises:
+        DataError: The outputs of different samples cannot be put side by side.
+    """
+    inputs = load_inputs(_gate(job), info.inputs)
+    unit = unit_of(info.inputs)
+    total = len(next(iter(inputs.values())))
+    session = open_session(Path(job.inputs["variant"]), info, Limits(threads=1))
+    rows = _rows(session, inputs, total, unit)
+    first = next(rows)
+    answers = {
+        spec.name: np.lib.format.open_memmap(
+            _file(output, spec.name),
+            mode="w+",
+            dtype=first[spec.name].dtype,
+            shape=(total, *_row_shape(spec, first, unit)),
+        )
+        for spec in info.outputs
+    }
+    for index, row in enumerate(itertools.chain((first,), rows)):
+        for spec in info.outputs:
+            if row[spec.name].shape != first[spec.name].shape:
+                raise DataError(f"output {spec.name!r} differs in shape between samples")
+            answers[spec.name][index] = row[spec.name] if unit == "calls" else row[spec.name][0]
+    for array in answers.values():
+        array.flush()
+    session.close()
+    return dict(answers)
+
+
+def _rows(session: Session, inputs: Tensors, total: int, unit: Unit) -> Iterator[Tensors]:
+    for index in range(total):
+        yield session.infer(sample(inputs, index, unit))
+
+
+def _row_shape(spec: TensorSpec, first: Tensors, unit: Unit) -> tuple[int, ...]:
+    """Return the shape of one sample's answer.
+
+    Raises:
+        DataError: An answer to one sample is not a batch of one.
+    """
+    shape = first[spec.name].shape
+    if unit == "calls":
+        return shape
+    if shape[:1] != (1,):
+        raise DataError(f"output {spec.name!r} of one sample has shape {list(shape)}")
+    return shape[1:]
+
+
+def _saved(answers: Tensors, info: VariantInfo, output: Path) -> Tensors:
+    for spec in info.outputs:
+        np.save(_file(output, spec.name), answers[spec.name], allow_pickle=False)
+    return answers
+
+
+def _emulated_samples(job: Job, info: VariantInfo) -> list[int]:
+    inputs = load_inputs(_gate(job), info.inputs)
+    return _asked(len(next(iter(inputs.values()))))
+
+
+def _asked(total: int) -> list[int]:
+    return spread(total, EMULATED_SAMPLES)
+
+
+def _gate(job: Job) -> Path:
+    return Path(job.inputs["data"]) / GATE
+
+
+def _load(directory: Path, specs: tuple[TensorSpec, ...]) -> Tensors:
+    return {spec.name: np.load(_file(directory, spec.name), mmap_mode="r") for spec in specs}
+
+
+def _file(directory: Path, name: str) -> Path:
+    return directory / f"answers.{quote(name, safe='')}.npy"

@@ -1,0 +1,61 @@
+"""What several groups of steps need of their job: the model, its facts, the samples of a part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from packager.figures import ModelFacts, ReferenceResult
+from packager.job import RESULT_FILE, Job
+from packager.recipes import MODEL_FILE
+from packager.samples.store import load_inputs, load_labels
+from runtime_adapters.protocol import Tensors
+from wire.codec import from_json
+
+TFLITE_FILE: Final = "model.tflite"
+
+
+class Tuning(NamedTuple):
+    """What steers a repair."""
+
+    calibration: Tensors
+    tuning: Tensors
+    retention: Callable[[Tensors, list[int]], float]
+    """Of the answers to the tuning samples at these indices: 1.0 for the float model's own."""
+
+
+def facts_of(job: Job) -> ModelFacts:
+    """Return the facts about the prepared model."""
+    return from_json((Path(job.inputs["prepared"]) / RESULT_FILE).read_bytes(), ModelFacts)
+
+
+def onnx_model(job: Job) -> Path:
+    """Return the ONNX model to start from."""
+    return Path(job.inputs["model"]) / MODEL_FILE
+
+
+def samples(job: Job, part: str = "calibration") -> Tensors:
+    """Map the samples of a part."""
+    return load_inputs(Path(job.inputs["data"]) / part, facts_of(job).inputs)
+
+
+def steering(job: Job) -> Tuning:
+    """Return what steers a repair; the gate's samples are not among it."""
+    from packager.backends.float_answers import float_answers
+    from packager.comparison import compare
+    from packager.steps.checks import own_metric
+
+    facts = facts_of(job)
+    tuning = samples(job, "tuning")
+    reference = float_answers(onnx_model(job), tuning, [spec.name for spec in facts.outputs])
+    labels = load_labels(Path(job.inputs["data"]) / "tuning")
+    path = Path(job.inputs["reference"]) / RESULT_FILE
+    metric = from_json(path.read_bytes(), ReferenceResult).metric
+    function = own_metric(job, metric)
+
+    def retention(answers: Tensors, indices: list[int]) -> float:
+        found = compare(answers, reference, labels, metric, indices=indices, function=function)
+        return found.accuracy.retention
+
+    return Tuning(samples(job), tuning, retention)

@@ -1,0 +1,75 @@
+"""Steps that compile a model for a processor, and that search for fast schedules."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from packager.backends.targets import Target
+from packager.figures import TuningResult
+from packager.job import DATABASE_FOLDER, Job
+from packager.steps.common import facts_of, onnx_model
+from runtime_adapters.iree_abi import CompiledModel as IreeModel
+from runtime_adapters.tvm_abi import CompiledModel as TvmModel
+from wire.codec import convert
+
+
+def tvm(job: Job, output: Path) -> TvmModel:
+    """Compile to a shared object; say in which order it takes and gives tensors."""
+    from packager.backends import tvm_tuning
+    from packager.backends.tvm_models import compile_model
+
+    facts, target, known = facts_of(job), _target(job), _database(job)
+    with tempfile.TemporaryDirectory(dir=output.parent) as name:
+        schedules = Path(name)
+        found = 0 if known is None else tvm_tuning.schedules(known, target, schedules)
+        return compile_model(
+            onnx_model(job),
+            facts.inputs,
+            facts.outputs,
+            target,
+            output / "model.so",
+            database=schedules if found else None,
+        )
+
+
+def tune_tvm(job: Job, output: Path) -> TuningResult:
+    """Search for schedules, and keep them with those that were known."""
+    from packager.backends import tvm_lowering, tvm_tuning
+    from packager.backends.tvm_models import sample_shape
+
+    facts, target, known = facts_of(job), _target(job), _database(job)
+    database = output / DATABASE_FOLDER
+    if known is None:
+        database.mkdir()
+    else:
+        shutil.copytree(known, database)
+    shapes = {spec.name: sample_shape(spec) for spec in facts.inputs}
+    module = tvm_lowering.imported(tvm_lowering.fixed(onnx_model(job), shapes))
+    return tvm_tuning.tune(module, target, database, trials_per_task=job.options["trials"])
+
+
+def iree(job: Job, output: Path) -> IreeModel:
+    """Compile to a module for IREE's runtime."""
+    from packager.backends.iree_models import compile_model, compile_stablehlo
+    from packager.sources.stablehlo import MODULE_FILE
+
+    facts, target, file = facts_of(job), _target(job), output / "model.vmfb"
+    if facts.kind == "stablehlo":
+        module = Path(job.inputs["model"]) / MODULE_FILE
+        return compile_stablehlo(module, facts.inputs, facts.outputs, file, target)
+    return compile_model(onnx_model(job), file, target)
+
+
+def _target(job: Job) -> Target:
+    return convert(job.options["target"], Target)
+
+
+def _database(job: Job) -> Path | None:
+    """Return the folder of the tuning database: a user's, or what a search has just made."""
+    given = job.inputs.get("database")
+    if given is None:
+        return None
+    made = Path(given) / DATABASE_FOLDER
+    return made if made.is_dir() else Path(given)

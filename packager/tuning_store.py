@@ -1,0 +1,67 @@
+"""The tuning database: schedules that searches found, kept beside the cache for later builds.
+
+Rules:
+- A build reads it as one source, and adds to it what its own searches found when they have ended.
+- Files are named after what they are about, so that adding is putting a file there; it appears
+  complete or not at all.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from packager.cache import file_sha256
+from packager.errors import BuildError
+from packager.job import DATABASE_FOLDER
+from packager.pipeline import Pipeline, Source
+from packager.plan_model import Plan
+from wire.codec import sha256_hex, to_json
+
+
+def stored_database(root: Path) -> Source | None:
+    """Return the database as a source; None while nothing is in it.
+
+    Args:
+        root: Its folder.
+
+    Returns:
+        The source.
+
+    Raises:
+        BuildError: It cannot be read.
+    """
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    if not files:
+        return None
+    names = [(path.relative_to(root).as_posix(), file_sha256(path)) for path in files]
+    return Source(path=root.resolve(), sha256=sha256_hex(to_json(names)))
+
+
+def publish(pipeline: Pipeline, plan: Plan, root: Path) -> None:
+    """Add what a build's searches found.
+
+    Args:
+        pipeline: What came of the plan.
+        plan: The plan.
+        root: The folder of the database.
+
+    Raises:
+        BuildError: It cannot be written.
+    """
+    for step in plan.steps:
+        if step.kind != "tune-tvm" or pipeline.lost(step.name):
+            continue
+        found = pipeline.folder(step.name) / DATABASE_FOLDER
+        try:
+            for path in sorted(p for p in found.rglob("*") if p.is_file()):
+                target = root / path.relative_to(found)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                partial = target.with_name(f".{target.name}.partial")
+                shutil.copyfile(path, partial)
+                partial.replace(target)
+        except OSError as exc:
+            raise BuildError(
+                f"the tuning database cannot be written: {exc.strerror}",
+                remedy="name another folder with --tuning-database",
+            ) from exc

@@ -1,0 +1,260 @@
+"""What a build promises beyond its variants: the same bytes anywhere, any executor, repairs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from controller.cli import main
+from examples.digits.box import free_port
+from packager.bundle import open_package
+from tests.integration.builds import (
+    QUICK,
+    ROOT,
+    build_command,
+    built,
+    candidate,
+    contents,
+    digits,
+    refused,
+    write_profile,
+)
+from wire.clock import SystemClock
+
+CLOCK = SystemClock()
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return digits(tmp_path_factory.mktemp("builds"))
+
+
+@pytest.fixture(scope="module")
+def profile(work: Path) -> Path:
+    return write_profile(work, "onnxruntime")
+
+
+class Plain(NamedTuple):
+    """A build with which others are compared."""
+
+    result: dict[str, Any]
+    package: Path
+    report: Path
+
+
+@pytest.fixture(scope="module")
+def plain(work: Path, profile: Path) -> Plain:
+    package, report = work / "plain", work / "report.json"
+    assert main(command(work, profile, package, "--report", str(report))) == 0
+    return Plain(json.loads(report.read_bytes()), package, report)
+
+
+def command(
+    folder: Path, profile: Path, output: Path, *more: str, cache: Path | None = None
+) -> list[str]:
+    """Return the arguments of a build that measures as little as will do."""
+    return build_command(folder, profile, output, *QUICK, *more, cache=cache)
+
+
+def test_with_the_first_builds_figures_a_rebuild_elsewhere_gives_the_same_bytes(
+    work: Path, profile: Path, plain: Plain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = digits_copy(work, tmp_path / "elsewhere")
+    more = ("--measurements", str(plain.report))
+    again = built(capsys, command(elsewhere, profile, tmp_path / "there", *more))
+    assert "done" in {step["state"] for step in again["steps"]}
+    assert contents(plain.package) == contents(tmp_path / "there")
+    assert again["digest"] == plain.result["digest"]
+
+
+def digits_copy(work: Path, target: Path) -> Path:
+    target.mkdir()
+    for name in ("digits.onnx", "calibration.npz", "evaluation.npz"):
+        (target / name).write_bytes((work / name).read_bytes())
+    return target
+
+
+def test_a_report_without_measurements_is_refused(
+    work: Path, profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = tmp_path / "report.json"
+    wrong.write_text('{"candidates": 3}')
+    arguments = command(work, profile, tmp_path / "p", "--measurements", str(wrong))
+    assert "is not a build's report" in refused(capsys, arguments)
+
+
+@pytest.fixture
+def dask_scheduler(tmp_path: Path) -> Iterator[str]:
+    pytest.importorskip("distributed")
+    port = free_port()
+    commands = (
+        ["distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port),
+         "--no-dashboard", "--no-show"],
+        ["distributed.cli.dask_worker", f"tcp://127.0.0.1:{port}", "--nthreads", "2",
+         "--nworkers", "1", "--no-dashboard", "--no-nanny", "--host", "127.0.0.1",
+         "--local-directory", str(tmp_path)],
+    )  # fmt: skip
+    with (tmp_path / "dask.log").open("wb") as log:
+        processes = [
+            subprocess.Popen([sys.executable, "-m", *command], cwd=ROOT, stdout=log, stderr=log)
+            for command in commands
+        ]
+        try:
+            yield f"dask://127.0.0.1:{port}"
+        finally:
+            for process in processes:
+                process.kill()  # told to end, a worker looks for its scheduler for half a minute
+                process.wait(20)
+
+
+def test_a_dask_cluster_makes_the_same_files(
+    work: Path,
+    profile: Path,
+    plain: Plain,
+    dask_scheduler: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    more = ("--executor", dask_scheduler, "--measurements", str(plain.report))
+    there = built(
+        capsys, command(work, profile, tmp_path / "there", *more, cache=tmp_path / "cache")
+    )
+    digests = [
+        {c["name"]: c["files_sha256"] for c in result["candidates"]}
+        for result in (plain.result, there)
+    ]
+    assert digests[0] == digests[1]
+    assert "done" in {step["state"] for step in there["steps"]}
+
+
+def test_an_executor_that_is_not_there_is_named(
+    work: Path, profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = command(work, profile, tmp_path / "p", "--executor", "slurm")
+    assert "there is no executor 'slurm'; use local or dask://HOST:PORT" in refused(
+        capsys, arguments
+    )
+
+
+def test_one_set_of_samples_is_split_and_the_split_is_told(
+    work: Path, profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = command(work, profile, tmp_path / "p")
+    place = arguments.index("--calibration")
+    del arguments[place : place + 2]
+    result = built(capsys, arguments)
+    assert any("one set of 450 samples was split" in note for note in result["notes"])
+    assert result["samples"] < 450
+    assert candidate(result, "onnxruntime-int8-reduced")["accuracy"]["samples"] == result["samples"]
+
+
+def test_raw_samples_are_prepared_by_a_declaration_that_goes_into_the_package(
+    work: Path, profile: Path, plain: Plain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("calibration", "evaluation"):
+        with np.load(work / f"{name}.npz") as arrays:
+            raw = np.round(arrays["input"] * 16).astype(np.uint8).transpose(0, 2, 3, 1)
+            np.savez(tmp_path / f"{name}.npz", x=raw, y=arrays["label"])
+    (tmp_path / "digits.onnx").write_bytes((work / "digits.onnx").read_bytes())
+    declared = tmp_path / "how.toml"
+    declared.write_text(
+        '[x]\nsource_datatype = "UINT8"\nsource_layout = "NHWC"\nlayout = "NCHW"\nscale = 0.0625\n'
+    )
+    result = built(
+        capsys,
+        command(tmp_path, profile, tmp_path / "raw", "--preprocessing", str(declared)),
+    )
+    name = "onnxruntime-fp32"
+    assert candidate(result, name)["accuracy"] == candidate(plain.result, name)["accuracy"]
+    # The draw goes by the raw samples, so that another half of them calibrates.
+    quantized = candidate(result, "onnxruntime-int8-reduced")["accuracy"]
+    assert quantized["retention"] > 0.99
+    assert quantized["sqnr_db"] > 30
+    manifest, _ = open_package(tmp_path / "raw")
+    found = manifest.variant(name).info.preprocessing["input"]
+    assert (found.source_layout, found.layout, found.scale) == ("NHWC", "NCHW", 0.0625)
+
+
+def hard_to_quantize(source: Path, target: Path) -> None:
+    """Scale two channels a thousandfold and back: equal in float, a range too wide for int8."""
+    model = onnx.load(str(source))
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    _, wide, back = [node for node in model.graph.node if node.op_type == "Conv"][:3]
+    for name, factor, axis in (
+        (wide.input[1], 1e3, 0),
+        (wide.input[2], 1e3, 0),
+        (back.input[1], 1e-3, 1),
+    ):
+        values = numpy_helper.to_array(weights[name]).copy()
+        values[(slice(None),) * axis + (slice(0, 2),)] *= factor
+        weights[name].CopyFrom(numpy_helper.from_array(values, name))
+    onnx.save(model, str(target))
+
+
+def test_int8_that_misses_the_gate_is_repaired_and_says_what_it_cost(
+    work: Path, profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = digits_copy(work, tmp_path / "hard")
+    hard_to_quantize(work / "digits.onnx", folder / "digits.onnx")
+    result = built(capsys, command(folder, profile, tmp_path / "p"))
+    plain = candidate(result, "onnxruntime-int8-reduced")
+    repaired = candidate(result, "onnxruntime-int8-reduced-repaired")
+    assert plain["accuracy"]["retention"] < 0.99
+    assert repaired["accuracy"]["retention"] >= 0.99
+    assert repaired["profiles"]["box"]["kept"]
+    assert repaired["size_bytes"] < candidate(result, "onnxruntime-fp32")["size_bytes"]
+    note = next(n for n in result["notes"] if n.startswith("onnxruntime-int8-reduced-repaired: "))
+    assert "stay in float" in note
+    assert " trials; " in note
+    unrepaired = built(
+        capsys,
+        command(folder, profile, tmp_path / "q", "--repair-trials", "0"),
+    )
+    assert not [c for c in unrepaired["candidates"] if c["name"].endswith("-repaired")]
+
+
+def test_ctrl_c_ends_every_process_and_leaves_no_package(
+    work: Path, profile: Path, tmp_path: Path
+) -> None:
+    arguments = command(work, profile, tmp_path / "p", cache=tmp_path / "interrupted")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "controller.cli", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    entries = tmp_path / "interrupted" / "steps"
+    deadline_s = CLOCK.monotonic_s() + 40
+    while len(list(entries.glob("*/*/entry.json"))) < 5 and CLOCK.monotonic_s() < deadline_s:
+        CLOCK.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert not out
+    assert not (tmp_path / "p").exists()
+    assert not running_steps(tmp_path)
+
+
+def running_steps(folder: Path) -> list[str]:
+    found: list[str] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line and int(path.parent.name) != os.getpid():
+            found.append(line)
+    return found
