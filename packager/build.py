@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,7 +63,7 @@ from packager.recipes import BY_NAME, PREPARE, SourceKind
 from packager.request import BuildRequest, check_request, package_name
 from packager.result import BuildResult
 from packager.samples.preprocessing import read_preprocessing
-from packager.sources.kinds import source_kind
+from packager.sources.kinds import Kind, source_kind
 from packager.tuning_store import publish, stored_database
 from wire.manifest import Preprocessing
 
@@ -254,7 +255,7 @@ def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
         )
 
 
-def _take_in(request: BuildRequest, kind: str, pipeline: Pipeline) -> tuple[str, ...]:
+def _take_in(request: BuildRequest, kind: Kind, pipeline: Pipeline) -> tuple[str, ...]:
     """Run the steps that end with a checked, clean model; return notes about them."""
     notes: tuple[str, ...] = ()
     model, external = SOURCE, dict[str, str]()
@@ -262,13 +263,11 @@ def _take_in(request: BuildRequest, kind: str, pipeline: Pipeline) -> tuple[str,
     if kind == "function":
         pipeline.run([import_step(request.model, prune=request.prune, training=request.training)])
         model, notes = IMPORT, pipeline.result(IMPORT, Imported).notes
-    elif kind == "onnx":
+    elif kind != "onnx":
+        format_ = kind
+    elif _may_have_external_data(Path(request.model)):
         pipeline.run([inspect_step(SOURCE)])
         external = _external(Path(request.model), pipeline.result(INSPECT, Inspection))
-    elif kind == "tflite":
-        format_ = "tflite"
-    else:
-        format_ = "stablehlo"
     pipeline.run([prepare_step(format_, model, external)])
     return notes
 
@@ -290,6 +289,15 @@ def _sources(request: BuildRequest) -> dict[str, Source]:
 
 def _database(request: BuildRequest) -> Path:
     return request.tuning_database or request.cache / "tuning"
+
+
+def _may_have_external_data(model: Path) -> bool:
+    """Tell whether a process need look for external data: they are declared with a `location`."""
+    with model.open("rb") as stream:
+        if not model.stat().st_size:
+            return True
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(b"location") >= 0
 
 
 def _external(model: Path, inspection: Inspection) -> dict[str, str]:

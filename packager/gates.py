@@ -236,7 +236,7 @@ def _unmeasured(variant: Variant, others: list[Variant], *, pinned: frozenset[st
             and other.info.runtime == variant.info.runtime
             and other.info.precision.startswith(_FLOAT)
             and not variant.info.precision.startswith(_FLOAT)
-            and quality(figures(other)[0]) >= quality(figures(variant)[0])
+            and _worth(figures(other)[0]) >= _worth(figures(variant)[0])
             and other.info.size_bytes <= variant.info.size_bytes * (1 + SIZE_TOLERANCE)
         ):
             return Verdict(
@@ -318,12 +318,24 @@ def figures(variant: Variant) -> tuple[Accuracy, Performance | None]:
     return accuracy, variant.info.performance
 
 
+def _worth(accuracy: Accuracy) -> float:
+    """Return what variants are compared by: no better than the reference counts as better.
+
+    What a variant gets right beyond the reference it was quantized from, it gets right by chance.
+    """
+    return quality(accuracy) if accuracy.retention <= 1.0 else _ideal(accuracy)
+
+
+def _ideal(accuracy: Accuracy) -> float:
+    return quality(msgspec.structs.replace(accuracy, value=accuracy.reference))
+
+
 def _rank(variant: Variant) -> tuple[float, float, int, str]:
     accuracy, performance = figures(variant)
     if performance is None:
-        return (-quality(accuracy), float("inf"), 0, variant.name)
+        return (-_worth(accuracy), float("inf"), 0, variant.name)
     return (
-        -quality(accuracy),
+        -_worth(accuracy),
         performance.latency_p50_ms,
         performance.peak_memory_bytes,
         variant.name,
@@ -333,7 +345,7 @@ def _rank(variant: Variant) -> tuple[float, float, int, str]:
 def _beats(one: Variant, other: Variant) -> bool:
     """Tell whether one is as good in everything and better in something, beyond noise."""
     (good, ours), (worse, theirs) = figures(one), figures(other)
-    if ours is None or theirs is None or quality(good) < quality(worse):
+    if ours is None or theirs is None or _worth(good) < _worth(worse):
         return False
     if theirs.latency_p50_ms > MAX_SLOWDOWN * ours.latency_p50_ms:
         return True
@@ -345,7 +357,7 @@ def _beats(one: Variant, other: Variant) -> bool:
     if any(mine > yours * (1 + tolerance) for mine, yours, tolerance in axes):
         return False
     better = any(mine * (1 + tolerance) < yours for mine, yours, tolerance in axes)
-    return better or quality(good) > quality(worse)
+    return better or _worth(good) > _worth(worse)
 
 
 def _defeat(winner: Variant, loser: Variant) -> str:

@@ -132,9 +132,14 @@ def test_better_in_any_one_thing_is_enough() -> None:
         FLOAT,
         variant("fast", latency_ms=0.5, memory_mib=100),
         variant("lean", memory_mib=40),
-        variant("exact", value=0.91, memory_mib=200, size=9000, latency_ms=3.0),
+        variant("small", memory_mib=200, size=900, latency_ms=1.9),
     )
     assert all(verdict.kept for verdict in found.values())
+
+
+def test_to_be_better_than_the_reference_is_chance_and_keeps_nothing_alive() -> None:
+    found = decide(FLOAT, variant("lucky", value=0.91, latency_ms=1.5, size=5000), variant("fast"))
+    assert found["lucky"].reason.startswith("beaten by fast: top1 0.9000 to 0.9100")
 
 
 def test_differences_within_noise_keep_nothing_alive() -> None:
