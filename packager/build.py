@@ -31,6 +31,7 @@ from packager.compose import (
     measured_variants,
     needed_repairs,
     repair_notes,
+    tuning_notes,
 )
 from packager.errors import BuildError, ModelError
 from packager.executors import default_jobs, open_executor
@@ -132,7 +133,12 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         samples=data.samples["gate"],
         candidates=candidate_reports(plan, variants, verdicts, pipeline),
         impossible=plan.impossible,
-        notes=(*prepared.notes, *data.notes, *repair_notes(plan, variants, pipeline)),
+        notes=(
+            *prepared.notes,
+            *data.notes,
+            *tuning_notes(plan, pipeline),
+            *repair_notes(plan, variants, pipeline),
+        ),
         steps=tuple(pipeline.records),
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from packager.cache import file_sha256
-from packager.figures import Comparison, GoldenResult, ModelFacts, RepairResult
+from packager.figures import Comparison, GoldenResult, ModelFacts, RepairResult, TuningResult
 from packager.gates import MIB, Gates, Verdict, Verdicts
 from packager.job import GOLDEN_FOLDER
 from packager.pipeline import Pipeline
@@ -213,6 +213,27 @@ def repair_notes(plan: Plan, variants: tuple[Variant, ...], pipeline: Pipeline) 
         text = pipeline.result(repair.candidate.build, RepairResult).text
         what = text or f"tried in the place of {repair.of}"
         notes.append(f"{name}: {what}{_price(known.get(repair.of), known[name])}")
+    return tuple(notes)
+
+
+def tuning_notes(plan: Plan, pipeline: Pipeline) -> tuple[str, ...]:
+    """Say what each search for schedules did.
+
+    Args:
+        plan: The plan that was carried out.
+        pipeline: What came of it.
+
+    Returns:
+        One line per search.
+    """
+    notes: list[str] = []
+    for step in plan.steps:
+        if step.kind == "tune-tvm" and pipeline.lost(step.name) is None:
+            found = pipeline.result(step.name, TuningResult)
+            notes.append(
+                f"{step.name}: {found.trials} schedules tried for {found.tasks} kernels in "
+                f"{found.seconds:.0f} s; {found.reused} were known"
+            )
     return tuple(notes)
 
 

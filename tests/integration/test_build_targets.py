@@ -91,10 +91,14 @@ def test_a_later_build_takes_the_schedule_that_an_earlier_one_found(
     box = write_profile(odd, "tvm")
 
     def files(output: str, *more: str) -> str:
+        """Build, and return the digest of the compiled model."""
         arguments = build_command(
             odd, box, odd / output, "--float-only", *more, cache=odd / f"cache-{output}"
         )
-        found: str = candidate(built(capsys, arguments), "tvm-fp32-x86-64-v3")["files_sha256"]
+        result = built(capsys, arguments)
+        tried = [note for note in result["notes"] if note.startswith("tune-tvm-fp32")]
+        assert bool(tried) == ("--tune" in more)
+        found: str = candidate(result, "tvm-fp32-x86-64-v3")["files_sha256"]
         return found
 
     database = ("--tuning-database", str(odd / "known"))
