@@ -252,14 +252,7 @@ def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
 
 
 def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> None:
-    from packager.report import (
-        IMPOSSIBLE_COLUMNS,
-        VERDICT_COLUMNS,
-        figure_columns,
-        figure_rows,
-        impossible_rows,
-        verdict_rows,
-    )
+    from packager.report import VERDICT_COLUMNS, figure_columns, figure_rows, verdict_rows
 
     if json:
         _write_json(result)
@@ -270,8 +263,6 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
     write_table(figure_columns(result.metric), figure_rows(result.candidates))
     write()
     write_table(VERDICT_COLUMNS, verdict_rows(result, request.profiles))
-    write()
-    write_table(IMPOSSIBLE_COLUMNS, impossible_rows(result.impossible, request.profiles))
     for note in result.notes:
         remark(f"note: {note}")
     write()
@@ -284,6 +275,7 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
             ("size", bytes_text(result.size_bytes)),
             ("signed", result.signed),
             ("steps", f"{len(result.steps)}, {cached} from the cache"),
+            ("impossible", f"{len(result.impossible)}; --dry-run and --report say why"),
         )
     )
 
