@@ -26,6 +26,10 @@ MIN_CLASSES: Final = 2
 MIN_AXES: Final = 2
 """Samples and scores."""
 
+MAX_CLASS_AXES: Final = 3
+"""Samples, places in a sequence, scores. With more, the last axis is a place in an image, unless a
+user says otherwise by naming the metric."""
+
 OwnMetric = Callable[[Tensors, Tensor | None], float]
 
 
@@ -34,7 +38,8 @@ def resolve_metric(wanted: str, reference: Tensors, labels: Tensor | None) -> st
 
     Args:
         wanted: A metric's name; `auto` for `mae` where the labels are targets, `top1` where they
-            are classes, `agreement` where there are class scores without labels, else `cosine`.
+            are classes, `agreement` where there are class scores without labels, else `cosine`. An
+            image is no row of class scores.
         reference: The reference's answers, samples along the first axis.
         labels: The labels, if there are any.
 
@@ -242,7 +247,7 @@ def _automatic(reference: Tensors, labels: Tensor | None) -> str:
     if labels is not None and labels.dtype.kind == "f" and _are_targets(scores, labels):
         return "mae"
     classes = reference[scored_output("top1", reference)]
-    if not _has_classes(classes):
+    if not _has_classes(classes) or classes.ndim > MAX_CLASS_AXES:
         return "cosine"
     labelled = labels is not None and labels.dtype.kind in "iu"
     return "top1" if labelled and _shape(labels) == classes.shape[:-1] else "agreement"

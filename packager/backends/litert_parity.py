@@ -31,6 +31,10 @@ from wire.manifest import TensorSpec, VariantInfo
 ROUNDING: Final = 2.0**-24
 """Unit roundoff of float32."""
 
+TIGHTEST: Final = 1e-3
+"""However small a model is, so much may be rounding: recurrent layers round in every step, and
+runtimes approximate functions differently. A wrong conversion is off by far more."""
+
 LOOSEST: Final = 1e-2
 """However deep a model is, no more than this is put down to rounding."""
 
@@ -81,7 +85,7 @@ def rounding_bound(model: Any) -> float:  # noqa: ANN401 - onnx is untyped
         model: The ONNX model.
 
     Returns:
-        The roundings of all its operators, for both runs; at most `LOOSEST`.
+        The roundings of all its operators, for both runs; within `TIGHTEST` and `LOOSEST`.
     """
     weights = {tensor.name: tensor.dims for tensor in model.graph.initializer}
     roundings = sum(
@@ -89,7 +93,7 @@ def rounding_bound(model: Any) -> float:  # noqa: ANN401 - onnx is untyped
         + _OPERATION_ROUNDINGS
         for node in all_nodes(model.graph)
     )
-    return min(2 * roundings * ROUNDING, LOOSEST)
+    return min(max(2 * roundings * ROUNDING, TIGHTEST), LOOSEST)
 
 
 def relative_error(found: Tensor, right: Tensor) -> float:

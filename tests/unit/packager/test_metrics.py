@@ -369,3 +369,11 @@ def test_whole_numbers_may_be_rounded_the_other_way_on_a_device() -> None:
     assert found.absolute == 1.0
     floats = {"f": whole["q"].astype(np.float32)}
     assert compare(floats, floats, None, "cosine").tolerances()["f"].absolute < 0.001
+
+
+def test_an_image_is_not_taken_for_scores_of_classes() -> None:
+    image = {"mask": np.zeros((8, 4, 16, 16), np.float32)}
+    assert resolve_metric("auto", image, None) == "cosine"
+    assert resolve_metric("agreement", image, None) == "agreement"
+    sequence = {"tags": np.zeros((8, 12, 5), np.float32)}
+    assert resolve_metric("auto", sequence, None) == "agreement"
