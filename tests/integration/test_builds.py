@@ -224,12 +224,21 @@ def test_int8_that_misses_the_gate_is_repaired_and_says_what_it_cost(
     assert not [c for c in unrepaired["candidates"] if c["name"].endswith("-repaired")]
 
 
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from controller.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""A shell that starts the tests in the background has them ignore SIGINT, and what they start."""
+
+
 def test_ctrl_c_ends_every_process_and_leaves_no_package(
     work: Path, profile: Path, tmp_path: Path
 ) -> None:
     arguments = command(work, profile, tmp_path / "p", cache=tmp_path / "interrupted")
     process = subprocess.Popen(
-        [sys.executable, "-m", "controller.cli", *arguments],
+        [sys.executable, "-c", INTERRUPTIBLE, *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
