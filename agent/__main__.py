@@ -33,9 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     options = _parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace, AgentConfig], int] = options.command
+    command: Callable[[argparse.Namespace], int] = options.command
     try:
-        return command(options, load_config(options.config))
+        return command(options)
     except FleetError as exc:
         sys.stderr.write(f"fleet-agent: {exc}\n")
         return FAULT
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     def add(name: str, help_text: str, command: Callable[..., int]) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help_text, description=help_text)
         sub.add_argument("--config", type=Path, required=True, help="the agent's TOML file")
-        sub.set_defaults(command=command)
+        sub.set_defaults(command=lambda options: command(options, load_config(options.config)))
         return sub
 
     def query(name: str, help_text: str, command: Callable[..., int]) -> argparse.ArgumentParser:
@@ -65,7 +65,22 @@ def _parser() -> argparse.ArgumentParser:
     which = pin.add_mutually_exclusive_group(required=True)
     which.add_argument("variant", nargs="?", help="its name")
     which.add_argument("--clear", action="store_true", help="choose by health again")
+    _add_replay(commands)
     return parser
+
+
+def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Say what a policy would do over a trace; needs no agent."
+    sub = commands.add_parser("replay", help=text, description=text)
+    sub.add_argument("trace", metavar="TRACE", help="a file, or the name of a shipped trace")
+    sub.add_argument("--policy", default="rules", help="its name, or a JSON file with thresholds")
+    where = sub.add_mutually_exclusive_group()
+    where.add_argument("--package", type=Path, metavar="DIR", help="take the variants of a package")
+    where.add_argument("--variants", type=Path, metavar="FILE", help="take those of a JSON file")
+    sub.add_argument("--pin", metavar="VARIANT", help="let one variant serve whatever happens")
+    sub.add_argument("--deadline-ms", type=float, help="in place of the trace's own")
+    sub.add_argument("--json", action="store_true", help="print JSON, with every tick")
+    sub.set_defaults(command=_replay)
 
 
 def _run(_options: argparse.Namespace, config: AgentConfig) -> int:
@@ -121,6 +136,23 @@ def _pin(options: argparse.Namespace, config: AgentConfig) -> int:
     if options.json:
         return _print_json(answer)
     _say(f"pinned to {answer['pinned']}" if answer["pinned"] else "not pinned")
+    return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    # The supervisor never needs it.
+    from agent.replay_command import report
+
+    text = report(
+        options.trace,
+        policy=options.policy,
+        package=options.package,
+        variants=options.variants,
+        pinned=options.pin,
+        deadline_ms=options.deadline_ms,
+        as_json=options.json,
+    )
+    sys.stdout.write(text)
     return 0
 
 

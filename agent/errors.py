@@ -117,6 +117,12 @@ class ControlError(AgentError):
     code = "agent.control"
 
 
+class ReplayError(AgentError):
+    """A policy cannot be replayed with what was given."""
+
+    code = "agent.replay"
+
+
 @contextlib.contextmanager
 def storage_faults(what: str) -> Iterator[None]:
     """Turn what the operating system raises within a `with` block into a storage error.

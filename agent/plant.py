@@ -16,7 +16,7 @@ import math
 import msgspec
 
 
-class ThermalPlant(msgspec.Struct, frozen=True, kw_only=True):
+class ThermalPlant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A board: how warm a watt makes it, and how slowly."""
 
     resistance_c_per_w: float = 5.0

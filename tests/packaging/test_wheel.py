@@ -90,6 +90,7 @@ def test_the_wheel_holds_our_packages_and_their_data(wheel: Path) -> None:
         "packager/backends/runner.c",
         "packager/backends/tvm_driver.c",
         "packager/templates/report.html.j2",
+        "agent/shipped_traces/hot-afternoon.jsonl",
     }
     assert data <= set(names)
     assert any(name.startswith("controller/migrations/versions/0001") for name in names)
