@@ -90,7 +90,7 @@ class OpenVinoAdapter:
             )
         precision = info.options.get(PRECISION_OPTION, "f32")
         try:
-            model = _read(path)
+            model, idle = _read(path)
             compiled = _core().compile_model(model, DEVICE, _properties(precision, limits))
             description = self._describe(info, precision, compiled)
             follow = shapes_follow(model)
@@ -99,10 +99,13 @@ class OpenVinoAdapter:
             raise LoadError(load_fault(info, reason), remedy=REBUILD) from exc
         check_declaration(
             info,
-            _tensors(compiled.inputs, info.inputs),
+            idle | _tensors(model.inputs, info.inputs),
             _tensors(compiled.outputs, info.outputs),
         )
-        return OpenVinoSession(description, compiled, shapes_follow=follow)
+        positions = {
+            name: position for name, (position, _) in named_ports(model.inputs, info.inputs).items()
+        }
+        return OpenVinoSession(description, compiled, positions, shapes_follow=follow)
 
     def _describe(
         self, info: VariantInfo, precision: str, compiled: openvino.CompiledModel
@@ -135,9 +138,27 @@ def _core() -> openvino.Core:
     return openvino.Core()
 
 
-def _read(path: Path) -> openvino.Model:
+def _read(path: Path) -> tuple[openvino.Model, dict[str, ModelTensor]]:
+    """Return the model in a file, and those of the file's inputs that have no part in it.
+
+    The ONNX front end drops an input that nothing depends on, such as axes that are always empty;
+    the file still declares it, and so does the variant.
+    """
     front_end = openvino.frontend.FrontEndManager().load_by_framework(_FRONT_ENDS[path.suffix])
-    return openvino.Model(front_end.convert(front_end.load(str(path))))
+    source = front_end.load(str(path))
+    if path.suffix != ".onnx":
+        return openvino.Model(front_end.convert(source)), {}
+    declared = {  # before the conversion, which may take them away
+        name: ModelTensor(
+            datatype=_DATATYPES.get(source.get_element_type(place).get_type_name()),
+            shape=_shape(source.get_partial_shape(place)),
+        )
+        for place in source.get_inputs()
+        for name in place.get_names()
+    }
+    model = openvino.Model(front_end.convert(source))
+    kept = {name for port in model.inputs for name in port.get_names()}
+    return model, {name: tensor for name, tensor in declared.items() if name not in kept}
 
 
 def _properties(precision: str, limits: Limits) -> dict[str, Any]:

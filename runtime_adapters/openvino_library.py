@@ -4,16 +4,24 @@ Importing OpenVINO starts a statistics package, which writes a client identifier
 directory and may call home when a model is converted. OpenVINO and NNCF both do without that
 package when it cannot be imported, so that is what it is made here.
 
+Its newer reader of ONNX files loses what the older one has: the loss operators, inputs without
+elements, and a second name of a tensor. The older one is asked for, unless somebody chose already.
+
 Rules:
 - Whoever needs `openvino` or `nncf` imports this module before them.
+
+Source:
+    OpenVINO's pull request 38295, for what the newer reader loses and for `ONNX_ITERATOR`.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, cast
 
 cast("dict[str, Any]", sys.modules).setdefault("openvino_telemetry", None)
+os.environ.setdefault("ONNX_ITERATOR", "0")
 
 import openvino  # noqa: E402 - only after the line above
 

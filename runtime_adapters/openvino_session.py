@@ -41,6 +41,8 @@ class OpenVinoSession:
     Args:
         description: What the session is.
         compiled: The compiled model, which keeps that declaration.
+        positions: Where each declared input is among those of the compiled model, which does not
+            keep every name; an input that has no part in the model has no position.
         shapes_follow: Whether all shapes in it follow from those of its inputs.
     """
 
@@ -48,6 +50,7 @@ class OpenVinoSession:
         self,
         description: SessionDescription,
         compiled: openvino.CompiledModel,
+        positions: dict[str, int],
         *,
         shapes_follow: bool,
     ) -> None:
@@ -56,8 +59,8 @@ class OpenVinoSession:
         self._check = InputCheck(description.inputs)
         self._narrowed = [s.name for s in description.inputs if s.datatype in _NARROWED]
         self._inputs = {  # no ports: they would keep the model after `close`
-            name: (position, port.get_element_type())
-            for name, (position, port) in named_ports(compiled.inputs, description.inputs).items()
+            name: (position, compiled.inputs[position].get_element_type())
+            for name, position in positions.items()
         }
         ports = named_ports(compiled.outputs, description.outputs)
         self._outputs = [(spec.name, ports[spec.name][0]) for spec in description.outputs]
@@ -108,8 +111,8 @@ class OpenVinoSession:
             self._bound = {}
 
     def _run(self, request: openvino.InferRequest, inputs: Tensors) -> None:
-        for name, tensor in inputs.items():
-            self._bind(request, name, tensor)
+        for name in self._inputs:
+            self._bind(request, name, inputs[name])
         shapes = [tensor.shape for tensor in inputs.values()]
         if shapes == self._proven:
             request.infer(share_outputs=True)
