@@ -27,6 +27,7 @@ from runtime_adapters.protocol import SessionDescription, Tensor, Tensors
 from runtime_adapters.tensors import InputCheck
 from wire.manifest import TensorSpec
 
+_ADVICE: Final = "To facilitate the conversion of unsupported operations"
 _NARROWED: Final = frozenset({"INT64", "UINT64", "UINT32"})
 _LEAST: Final = np.iinfo(np.int32).min
 _GREATEST: Final = np.iinfo(np.int32).max
@@ -174,9 +175,13 @@ def named_ports(ports: Iterable[Any], specs: Iterable[TensorSpec]) -> dict[str, 
 
 
 def reason_of(exc: Exception) -> str:
-    """Return the last line of what OpenVINO says: those before it name its source files."""
+    """Return the last line of what OpenVINO says, but for advice on how to extend it.
+
+    Those before it name its source files.
+    """
     lines = [line.strip(" -") for line in str(exc).splitlines() if line.strip(" -")]
-    return lines[-1] if lines else type(exc).__name__
+    told = [line for line in lines if not line.startswith(_ADVICE)]
+    return told[-1] if told else type(exc).__name__
 
 
 def _check_range(name: str, tensor: Tensor) -> None:
