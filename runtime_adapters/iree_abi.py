@@ -22,8 +22,6 @@ FUNCTION: Final = "main"
 """The name of the module's function."""
 
 MAX_DESCRIPTION_BYTES: Final = 1 << 20
-MAX_TENSORS: Final = 256
-MAX_TENSOR_BYTES: Final = 1 << 30
 
 
 class CompiledModel(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,8 +29,9 @@ from iree.runtime._binding import create_hal_driver
 from iree.runtime.version import VERSION as _BUILD
 from numpy.typing import NDArray
 
+from runtime_adapters.batches import sample_shape
 from runtime_adapters.iree_abi import FUNCTION
-from runtime_adapters.tensors import ANY, DTYPES
+from runtime_adapters.tensors import DTYPES
 from wire.manifest import Datatype, TensorSpec
 
 VERSION: Final = str(_BUILD).partition("rc")[0]
@@ -123,11 +124,6 @@ class Module:
             _array(results.get_as_object(index, runtime.HalBufferView), dtype, rank)
             for index, (dtype, rank) in enumerate(self._outputs)
         ]
-
-
-def sample_shape(spec: TensorSpec) -> tuple[int, ...]:
-    """Return the shape of a tensor for one sample."""
-    return (1, *spec.shape[1:]) if spec.shape[:1] == (ANY,) else spec.shape
 
 
 def _array(view: Any, dtype: np.dtype[Any], rank: int) -> NDArray[Any]:  # noqa: ANN401 - untyped

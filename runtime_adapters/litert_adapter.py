@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from runtime_adapters.batches import is_batch, sample_by_sample
 from runtime_adapters.checks import (
     CLOSED,
     REBUILD,
@@ -78,8 +80,9 @@ class LiteRtSession:
         )
         self._inputs = [(spec.name, _index(inputs, spec.name)) for spec in info.inputs]
         self._outputs = [(spec.name, _index(outputs, spec.name)) for spec in info.outputs]
-        self._empty = {d["name"]: np.empty((0, *d["shape"][1:]), d["dtype"]) for d in outputs}
-        self._batched = [spec.name for spec in info.inputs if spec.shape[:1] == (ANY,)]
+        empty = {d["name"]: np.empty((0, *d["shape"][1:]), d["dtype"]) for d in outputs}
+        self._nothing = {name: empty[name] for name, _ in self._outputs}
+        self._batched = [spec.name for spec in info.inputs if is_batch(spec)]
         self._devices = _devices(interpreter)
         self._interpreter: litert.Interpreter | None = interpreter
         self._closed = False
@@ -106,7 +109,8 @@ class LiteRtSession:
                 if self._interpreter is None:
                     self._interpreter = self._open()
                 if self._one_by_one:
-                    return self._each(self._interpreter, checked)
+                    run = partial(self._once, self._interpreter)
+                    return sample_by_sample(run, checked, self._batched, self._nothing)
                 self._resize(self._interpreter, checked)
                 return self._once(self._interpreter, checked)
             except InferenceError:
@@ -151,30 +155,6 @@ class LiteRtSession:
             interpreter.set_tensor(index, inputs[name])
         interpreter.invoke()
         return {name: interpreter.get_tensor(index) for name, index in self._outputs}
-
-    def _each(self, interpreter: litert.Interpreter, inputs: Tensors) -> Tensors:
-        """Run sample after sample and join the answers.
-
-        Raises:
-            InferenceError: The inputs are batches of unequal sizes.
-        """
-        counts = {len(inputs[name]) for name in self._batched}
-        if len(counts) != 1:
-            raise InferenceError(f"the inputs are batches of {sorted(counts)} samples")
-        count = counts.pop()
-        if count == 1:
-            return self._once(interpreter, inputs)
-        answers = [
-            self._once(
-                interpreter,
-                inputs | {name: inputs[name][sample : sample + 1] for name in self._batched},
-            )
-            for sample in range(count)
-        ]
-        return {
-            name: np.concatenate([self._empty[name], *(answer[name] for answer in answers)])
-            for name, _ in self._outputs
-        }
 
     def _resize(self, interpreter: litert.Interpreter, inputs: Tensors) -> None:
         changed = False
@@ -237,7 +217,7 @@ def _fixed_to_one(specs: Iterable[TensorSpec], details: list[dict[str, Any]]) ->
     return [
         len(signatures[spec.name]) > 0 and signatures[spec.name][0] == 1
         for spec in specs
-        if spec.shape[:1] == (ANY,) and spec.name in signatures
+        if is_batch(spec) and spec.name in signatures
     ]
 
 
@@ -249,7 +229,7 @@ def _tensors(
     Raises:
         LoadError: Two of them have one name.
     """
-    open_batches = {spec.name for spec in specs if any_batch and spec.shape[:1] == (ANY,)}
+    open_batches = {spec.name for spec in specs if any_batch and is_batch(spec)}
     tensors: dict[str, ModelTensor] = {}
     for detail in details:
         name = detail["name"]

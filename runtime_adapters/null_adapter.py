@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime_adapters.batches import batch_rows, is_batch
 from runtime_adapters.checks import CLOSED, REBUILD, load_fault, model_path
 from runtime_adapters.errors import InferenceError, LoadError
 from runtime_adapters.protocol import (
@@ -129,7 +130,7 @@ class NullSession:
         self._closed = True
 
     def _answer(self, position: int, spec: TensorSpec, sums: NDArray[np.float64]) -> Tensor:
-        batched = _is_batch(spec)
+        batched = is_batch(spec)
         rows = sums if batched else sums.sum(axis=0, keepdims=True)
         rest = tuple(1 if size == ANY else size for size in spec.shape[batched:])
         angles = np.arange(math.prod(rest)) * 0.7 + self._seed + position
@@ -200,21 +201,14 @@ def _options(info: VariantInfo) -> _Options:
     return convert(texts, _Options)
 
 
-def _is_batch(spec: TensorSpec) -> bool:
-    return spec.shape[:1] == (ANY,)
-
-
 def _sums(specs: Iterable[TensorSpec], inputs: Tensors) -> NDArray[np.float64]:
     """Return two weighted sums of each sample's elements, a row per sample.
 
     Raises:
         InferenceError: The inputs are batches of unequal sizes.
     """
-    batches = {spec.name for spec in specs if _is_batch(spec)}
-    counts = {len(inputs[name]) for name in batches} or {1}
-    if len(counts) > 1:
-        raise InferenceError(f"the inputs are batches of {sorted(counts)} samples")
-    sums = np.ones((counts.pop(), 2))
+    batches = {spec.name for spec in specs if is_batch(spec)}
+    sums = np.ones((batch_rows(inputs, batches), 2))
     for name, tensor in inputs.items():
         shape = (len(sums), math.prod(tensor.shape[1:])) if name in batches else (1, tensor.size)
         angles = np.arange(1.0, shape[1] + 1.0)

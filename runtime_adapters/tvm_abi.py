@@ -29,9 +29,6 @@ RUN_SYMBOL: Final = "edgefleet_run"
 ERROR_SYMBOL: Final = "edgefleet_error"
 SYMBOLS: Final = (ABI_SYMBOL, RUN_SYMBOL, ERROR_SYMBOL)
 
-MAX_TENSORS: Final = 256
-MAX_TENSOR_BYTES: Final = 1 << 30
-
 
 class CompiledModel(msgspec.Struct, frozen=True, kw_only=True):
     """The interface of one library."""

@@ -19,17 +19,18 @@ from typing import Final
 
 import numpy as np
 
+from runtime_adapters.batches import batch_rows, is_batch
 from runtime_adapters.checks import (
     CLOSED,
     REBUILD,
-    ModelTensor,
     check_declaration,
     check_options,
     load_fault,
     model_path,
     shortened,
 )
-from runtime_adapters.errors import InferenceError, InputError, LoadError
+from runtime_adapters.compiled import check_ranges, model_tensors
+from runtime_adapters.errors import InferenceError, LoadError
 from runtime_adapters.protocol import (
     Adapter,
     Limits,
@@ -38,7 +39,7 @@ from runtime_adapters.protocol import (
     Tensor,
     Tensors,
 )
-from runtime_adapters.tensors import ANY, DTYPES, InputCheck
+from runtime_adapters.tensors import DTYPES, InputCheck
 from runtime_adapters.tvm_abi import VERSION
 from runtime_adapters.tvm_library import Library
 from wire.manifest import TensorSpec, VariantInfo
@@ -63,7 +64,7 @@ class TvmSession:
         self._outputs = library.model.outputs
         self._wanted = [spec.name for spec in info.outputs]
         self._ranges = library.model.ranges
-        self._batched = [spec.name for spec in self._inputs if _is_batch(spec)]
+        self._batched = [spec.name for spec in self._inputs if is_batch(spec)]
         self._sources = (ctypes.c_void_p * len(self._inputs))()
         self._sinks = (ctypes.c_void_p * len(self._outputs))()
 
@@ -82,9 +83,8 @@ class TvmSession:
         if self._library is None:
             raise InferenceError(CLOSED)
         checked = self._check(inputs)
-        for name, (least, greatest) in self._ranges.items():
-            _check_range(name, checked[name], least, greatest)
-        rows = self._rows(checked)
+        check_ranges(checked, self._ranges)
+        rows = batch_rows(checked, self._batched)
         sources = [checked[spec.name] for spec in self._inputs]
         sinks = [_empty(spec, rows) for spec in self._outputs]
         with self._lock:
@@ -111,12 +111,6 @@ class TvmSession:
             if library is not None:
                 library.close()
 
-    def _rows(self, inputs: Tensors) -> int:
-        counts = {len(inputs[name]) for name in self._batched} or {1}
-        if len(counts) > 1:
-            raise InferenceError(f"the inputs are batches of {sorted(counts)} samples")
-        return counts.pop()
-
     def _run(self, library: Library, sources: list[Tensor], sinks: list[Tensor], rows: int) -> None:
         """Run all samples; a tensor that is no batch is the same for each of them.
 
@@ -124,7 +118,7 @@ class TvmSession:
             InferenceError: The code failed.
         """
         starts = [
-            _place(tensor, batched=_is_batch(spec))
+            _place(tensor, batched=is_batch(spec))
             for spec, tensor in zip(
                 (*self._inputs, *self._outputs), (*sources, *sinks), strict=True
             )
@@ -170,8 +164,9 @@ class TvmAdapter:
         except LoadError as exc:
             raise LoadError(load_fault(info, exc.message), remedy=REBUILD) from exc
         try:
-            check_declaration(info, _tensors(library.model.inputs), _tensors(library.model.outputs))
-            _check_ranges(info, library)
+            check_declaration(
+                info, model_tensors(library.model.inputs), model_tensors(library.model.outputs)
+            )
         except LoadError:
             with library.lock:
                 library.close()
@@ -179,26 +174,8 @@ class TvmAdapter:
         return TvmSession(info, library)
 
 
-def _is_batch(spec: TensorSpec) -> bool:
-    return spec.shape[:1] == (ANY,)
-
-
-def _tensors(specs: tuple[TensorSpec, ...]) -> dict[str, ModelTensor]:
-    return {spec.name: ModelTensor(datatype=spec.datatype, shape=spec.shape) for spec in specs}
-
-
-def _check_ranges(info: VariantInfo, library: Library) -> None:
-    if unknown := sorted(set(library.model.ranges) - {spec.name for spec in info.inputs}):
-        raise LoadError(f"the model limits an input {unknown[0][:80]!r} that it does not have")
-
-
-def _check_range(name: str, tensor: Tensor, least: int, greatest: int) -> None:
-    if tensor.size and (tensor.max() > greatest or tensor.min() < least):
-        raise InputError(f"input {name!r} has an index that is not within {least} to {greatest}")
-
-
 def _empty(spec: TensorSpec, rows: int) -> Tensor:
-    shape = (rows, *spec.shape[1:]) if _is_batch(spec) else spec.shape
+    shape = (rows, *spec.shape[1:]) if is_batch(spec) else spec.shape
     return np.empty(shape, DTYPES[spec.datatype])
 
 

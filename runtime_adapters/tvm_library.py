@@ -14,35 +14,29 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
-import math
 import os
 import struct
-import sys
 import threading
 import weakref
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from runtime_adapters.compiled import check_code, check_sizes, process_machine
 from runtime_adapters.errors import LoadError
-from runtime_adapters.tensors import ANY, DTYPES
 from runtime_adapters.tvm_abi import (
     ABI_SYMBOL,
     ERROR_SYMBOL,
-    MAX_TENSOR_BYTES,
-    MAX_TENSORS,
     RUN_SYMBOL,
     VERSION,
     CompiledModel,
 )
 from wire.codec import from_json
 from wire.errors import WireFormatError
-from wire.manifest import TensorSpec
 
 Addresses: TypeAlias = ctypes.Array[ctypes.c_void_p]
 
 MAX_ABI_BYTES: Final = 1 << 20
 MAX_LIBRARY_BYTES: Final = 1 << 31
-CPUINFO: Final = Path("/proc/cpuinfo")
 
 _MACHINES: Final = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 """ELF's number of a machine to what `uname -m` prints."""
@@ -53,9 +47,6 @@ _HEADERS: Final = {b"\x7fELF\1\1": "<16x2H5I6H", b"\x7fELF\2\1": "<16x2HI3QI6H"}
 
 _SHARED: Final = 3
 """ET_DYN."""
-
-_ARMV8_HAS: Final = frozenset({"neon", "vfpv3", "vfpv4"})
-"""What every 64-bit ARM processor has, which a 64-bit kernel does not name to a 32-bit process."""
 
 _guard: Final = threading.Lock()
 _locks: Final[weakref.WeakValueDictionary[int, threading.Lock]] = weakref.WeakValueDictionary()
@@ -154,8 +145,8 @@ def check_file(path: Path) -> None:
     if kind != _SHARED or sections + entry * count > size:  # its table of sections comes last
         raise LoadError("it is not a shared library, or is truncated")
     built_for = _MACHINES.get(machine, f"machine {machine}")
-    if built_for != _process_machine():
-        raise LoadError(f"it is built for {built_for}, this is {_process_machine()}")
+    if built_for != process_machine():
+        raise LoadError(f"it is built for {built_for}, this is {process_machine()}")
 
 
 def check_model(model: CompiledModel) -> None:
@@ -169,49 +160,7 @@ def check_model(model: CompiledModel) -> None:
     """
     if model.version != VERSION:
         raise LoadError(f"its interface has version {model.version}, known is {VERSION}")
-    tensors = (*model.inputs, *model.outputs)
-    if len(tensors) > MAX_TENSORS or not model.outputs:
-        raise LoadError(f"it has {len(model.inputs)} inputs and {len(model.outputs)} outputs")
-    for spec in tensors:
-        size_bytes = _sample_bytes(spec)
-        if size_bytes is None or size_bytes > MAX_TENSOR_BYTES:
-            raise LoadError(f"{spec.name[:80]!r} has the impossible shape {list(spec.shape)[:16]}")
-    if lacking := sorted(set(model.cpu_flags) - processor_flags()):
-        raise LoadError(f"this processor lacks {', '.join(lacking)}")
-
-
-def processor_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
-    """Return what a processor can, as the kernel names it.
-
-    Args:
-        cpuinfo: The kernel's list.
-
-    Returns:
-        Names such as `avx2` or `asimd`; none where the kernel does not say.
-    """
-    try:
-        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return frozenset()
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in {"flags", "Features"}:
-            flags = frozenset(value.split())
-            return flags | _ARMV8_HAS if "asimd" in flags else flags
-    return frozenset()
-
-
-def _process_machine() -> str:
-    """Return the architecture of this process, which may be 32 bits wide on a 64-bit kernel."""
-    machine = os.uname().machine
-    if sys.maxsize < 2**32:
-        return {"x86_64": "i686", "aarch64": "armv7l", "armv8l": "armv7l"}.get(machine, machine)
-    return machine
-
-
-def _sample_bytes(spec: TensorSpec) -> int | None:
-    """Return the size of a tensor of one sample, in bytes; None where it has none."""
-    sizes = spec.shape[1:] if spec.shape[:1] == (ANY,) else spec.shape
-    if spec.datatype == "BYTES" or any(size < 0 for size in sizes):
-        return None
-    return math.prod(sizes) * DTYPES[spec.datatype].itemsize
+    if not model.outputs:
+        raise LoadError("it has no outputs")
+    check_code(model.architecture, model.cpu_flags, model.inputs, model.ranges)
+    check_sizes(model.outputs)

@@ -14,7 +14,6 @@ Source:
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,22 +21,22 @@ from typing import Any, Final
 
 import onnx
 
+from packager.backends.compiled_inputs import check_inputs
 from packager.backends.index_clamps import clamp_indices
 from packager.backends.index_ranges import index_ranges
 from packager.backends.iree_compiler import compile_module, suggested_options
 from packager.backends.quiet_tools import tool
 from packager.backends.targets import Target
 from packager.errors import StepError
+from runtime_adapters.batches import is_batch
 from runtime_adapters.errors import InputError
 from runtime_adapters.iree_abi import (
     FUNCTION,
-    MAX_TENSOR_BYTES,
-    MAX_TENSORS,
     VERSION,
     CompiledModel,
     description_of,
 )
-from runtime_adapters.tensors import ANY, DTYPES, datatype_of
+from runtime_adapters.tensors import ANY, datatype_of
 from wire.codec import to_pretty_json
 from wire.manifest import TensorSpec
 
@@ -77,7 +76,7 @@ def compile_model(
     clamp_indices(proto)
     with tool("onnx's shape inference"):
         proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    batched = any(spec.shape[:1] == (ANY,) for spec in inputs)
+    batched = any(is_batch(spec) for spec in inputs)
     described = CompiledModel(
         version=VERSION,
         architecture=target.architecture,
@@ -134,29 +133,6 @@ def compile_stablehlo(
     )
     description_of(destination).write_bytes(to_pretty_json(described))
     return described
-
-
-def check_inputs(inputs: Sequence[TensorSpec]) -> None:
-    """Refuse inputs that compiled code of fixed shapes cannot take.
-
-    Args:
-        inputs: The model's inputs.
-
-    Raises:
-        StepError: A size other than the batch may vary, texts, or too much.
-    """
-    if len(inputs) > MAX_TENSORS:
-        raise StepError(f"the model has {len(inputs)} inputs, at most {MAX_TENSORS} are taken")
-    for spec in inputs:
-        if ANY in spec.shape[1:]:
-            raise StepError(
-                f"input {spec.name!r} of shape {list(spec.shape)} varies in more than the batch",
-                remedy="export the model with fixed sizes for all but the batch",
-            )
-        if spec.datatype == "BYTES":
-            raise StepError(f"input {spec.name!r} holds texts, which compiled code does not take")
-        if abs(math.prod(spec.shape)) * DTYPES[spec.datatype].itemsize > MAX_TENSOR_BYTES:
-            raise StepError(f"input {spec.name!r} is over {MAX_TENSOR_BYTES} bytes")
 
 
 def _check_target(target: Target) -> None:

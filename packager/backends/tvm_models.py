@@ -10,7 +10,6 @@ Rules:
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,13 +19,15 @@ import msgspec
 import onnx
 
 from packager.backends import toolchains, tvm_driver
+from packager.backends.compiled_inputs import check_inputs
 from packager.backends.index_clamps import clamp_indices
 from packager.backends.index_ranges import index_ranges
 from packager.backends.targets import Target
 from packager.backends.tvm_program import Program, program_of
 from packager.errors import StepError
+from runtime_adapters.batches import is_batch, sample_shape
 from runtime_adapters.tensors import ANY, DTYPES
-from runtime_adapters.tvm_abi import MAX_TENSOR_BYTES, MAX_TENSORS, VERSION, CompiledModel
+from runtime_adapters.tvm_abi import VERSION, CompiledModel
 from wire.codec import to_json
 from wire.manifest import Datatype, TensorSpec
 
@@ -66,7 +67,7 @@ def compile_model(
             f"there is no compiler for {target.name}",
             remedy=f"install {target.compiler_package}",
         )
-    check_shapes(inputs)
+    check_inputs(inputs)
     from packager.backends import tvm_lowering
 
     proto = tvm_lowering.fixed(model, {spec.name: sample_shape(spec) for spec in inputs})
@@ -83,34 +84,6 @@ def compile_model(
     return abi
 
 
-def check_shapes(inputs: Sequence[TensorSpec]) -> None:
-    """Refuse inputs whose shape is not known before the model runs.
-
-    Args:
-        inputs: The model's inputs.
-
-    Raises:
-        StepError: A size other than the batch may vary, a type has no fixed size, or too much.
-    """
-    if len(inputs) > MAX_TENSORS:
-        raise StepError(f"the model has {len(inputs)} inputs, at most {MAX_TENSORS} are taken")
-    for spec in inputs:
-        if ANY in spec.shape[1:]:
-            raise StepError(
-                f"input {spec.name!r} of shape {list(spec.shape)} varies in more than the batch",
-                remedy="export the model with fixed sizes for all but the batch",
-            )
-        if spec.datatype == "BYTES":
-            raise StepError(f"input {spec.name!r} holds texts, which compiled code does not take")
-        if math.prod(sample_shape(spec)) * DTYPES[spec.datatype].itemsize > MAX_TENSOR_BYTES:
-            raise StepError(f"input {spec.name!r} is over {MAX_TENSOR_BYTES} bytes")
-
-
-def sample_shape(spec: TensorSpec) -> tuple[int, ...]:
-    """Return the shape of a tensor for one sample."""
-    return tuple(1 if size == ANY and axis == 0 else size for axis, size in enumerate(spec.shape))
-
-
 def _described(
     proto: onnx.ModelProto,
     inputs: Sequence[TensorSpec],
@@ -121,7 +94,7 @@ def _described(
     by_name = {spec.name: spec for spec in inputs}
     weights = {tensor.name for tensor in proto.graph.initializer}
     ordered = [by_name[v.name] for v in proto.graph.input if v.name not in weights]
-    batched = any(spec.shape[:1] == (ANY,) for spec in ordered)
+    batched = any(is_batch(spec) for spec in ordered)
     names = [value.name for value in proto.graph.output]
     if len(ordered) != len(program.inputs) or len(names) != len(program.outputs):
         raise StepError("tvm lost an input or an output of the model")

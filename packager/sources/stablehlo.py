@@ -36,7 +36,8 @@ from packager.errors import ModelError
 from packager.figures import ModelFacts
 from packager.sources.stablehlo_indices import bound_indices
 from runtime_adapters.checks import shortened
-from runtime_adapters.iree_abi import FUNCTION, MAX_TENSORS
+from runtime_adapters.compiled import MAX_TENSORS
+from runtime_adapters.iree_abi import FUNCTION
 from wire.manifest import Datatype, TensorSpec
 
 MODULE_FILE: Final = "model.mlirbc"

@@ -10,6 +10,7 @@ from packager.backends.targets import Target
 from packager.figures import TuningResult
 from packager.job import DATABASE_FOLDER, Job
 from packager.steps.common import facts_of, onnx_model
+from runtime_adapters.batches import sample_shape
 from runtime_adapters.iree_abi import CompiledModel as IreeModel
 from runtime_adapters.tvm_abi import CompiledModel as TvmModel
 from wire.codec import convert
@@ -37,7 +38,6 @@ def tvm(job: Job, output: Path) -> TvmModel:
 def tune_tvm(job: Job, output: Path) -> TuningResult:
     """Search for schedules, and keep them with those that were known."""
     from packager.backends import tvm_lowering, tvm_tuning
-    from packager.backends.tvm_models import sample_shape
 
     facts, target, known = facts_of(job), _target(job), _database(job)
     database = output / DATABASE_FOLDER

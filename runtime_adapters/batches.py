@@ -1,0 +1,82 @@
+"""Batches: which tensors have one, how many samples a request holds, and one sample at a time.
+
+A first size of -1 in a declaration is a batch of any size. A model that was made for a batch of one
+answers such a request sample by sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+
+from runtime_adapters.errors import InferenceError
+from runtime_adapters.protocol import Tensor, Tensors
+from runtime_adapters.tensors import ANY, DTYPES
+from wire.manifest import TensorSpec
+
+
+def is_batch(spec: TensorSpec) -> bool:
+    """Tell whether a tensor has a batch of any size."""
+    return spec.shape[:1] == (ANY,)
+
+
+def sample_shape(spec: TensorSpec) -> tuple[int, ...]:
+    """Return the shape of a tensor for one sample: a batch counts one."""
+    return (1, *spec.shape[1:]) if is_batch(spec) else spec.shape
+
+
+def batch_rows(inputs: Tensors, batched: Collection[str]) -> int:
+    """Return how many samples a request holds.
+
+    Args:
+        inputs: The request.
+        batched: Inputs that have a batch.
+
+    Returns:
+        The number; 1 where there is no batch.
+
+    Raises:
+        InferenceError: The batches differ in size.
+    """
+    counts = {len(inputs[name]) for name in batched} or {1}
+    if len(counts) > 1:
+        raise InferenceError(f"the inputs are batches of {sorted(counts)} samples")
+    return counts.pop()
+
+
+def sample_by_sample(
+    run: Callable[[Tensors], Tensors],
+    inputs: Tensors,
+    batched: Collection[str],
+    nothing: Mapping[str, Tensor],
+) -> Tensors:
+    """Answer a request with a model that takes one sample.
+
+    Args:
+        run: The model.
+        inputs: The request; an input without a batch is the same for each sample.
+        batched: Inputs that have a batch.
+        nothing: The answer to no sample, by output.
+
+    Returns:
+        The answers, joined along the first axis.
+
+    Raises:
+        InferenceError: The batches differ in size.
+    """
+    rows = batch_rows(inputs, batched)
+    if rows == 1:
+        return run(inputs)
+    answers = [
+        run(inputs | {name: inputs[name][row : row + 1] for name in batched}) for row in range(rows)
+    ]
+    return {
+        name: np.concatenate([answer[name] for answer in answers] or [empty])
+        for name, empty in nothing.items()
+    }
+
+
+def no_answer(spec: TensorSpec) -> Tensor:
+    """Return an output for no sample; a size that only an answer tells is 0."""
+    return np.empty((0, *(max(size, 0) for size in spec.shape[1:])), DTYPES[spec.datatype])
