@@ -141,7 +141,7 @@ def _pin(options: argparse.Namespace, config: AgentConfig) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     # The supervisor never needs it.
-    from agent.replay_command import report
+    from agent.replays.command import report
 
     text = report(
         options.trace,

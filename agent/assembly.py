@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from agent.adaptation import Adaptation
 from agent.commands import Commands
 from agent.config import (
     AgentConfig,
@@ -21,23 +20,24 @@ from agent.config import (
     load_trust,
 )
 from agent.control import SOCKET_FILE, ControlServer
-from agent.endpoint import Endpoint
 from agent.enrolment import Applicant, Connect, Enrolment, Login
 from agent.errors import ConfigError, storage_faults
-from agent.fetch import Fetcher
 from agent.identity import Identity
-from agent.installer import Installer, InstallSettings
-from agent.installs import Installs
+from agent.install.fetch import Fetcher
+from agent.install.installer import Installer, InstallSettings
+from agent.install.installs import Installs
+from agent.install.machine import Machine
+from agent.install.packages import open_package
+from agent.install.slots import Slots
 from agent.interrupts import Interrupts
 from agent.link import Link
 from agent.log import Log
-from agent.machine import Machine
-from agent.packages import open_package
-from agent.serving import Prepared, Serving, ServingSettings
-from agent.slots import Slots
+from agent.selection.adaptation import Adaptation
+from agent.serving.endpoint import Endpoint
+from agent.serving.switchboard import Prepared, Serving, ServingSettings
+from agent.serving.workers import WorkerLimits
 from agent.store import FileStateStore, make_private_directory
 from agent.telemetry_pump import TelemetryPump
-from agent.workers import WorkerLimits
 from telemetry.recorder import Recorder
 from telemetry.sensors import Sensors
 from telemetry.spool import Spool

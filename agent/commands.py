@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from agent.adaptation import Adaptation
 from agent.errors import ControlError
 from agent.link import Link
 from agent.ports import P
+from agent.selection.adaptation import Adaptation
 from agent.store import StateStore
 from agent.telemetry_pump import TelemetryPump
 from wire.clock import Clock

@@ -22,8 +22,8 @@ from typing import Final
 
 from agent.assembly import Parts, assemble
 from agent.config import AgentConfig, load_token
-from agent.desired import check_revision, read_desired
 from agent.errors import StoppedError
+from agent.install.desired import check_revision, read_desired
 from agent.watchdog import ALIVE, READY, STOPPING, notify, watchdog_interval_s
 from wire.errors import FleetError
 from wire.health import HealthSnapshot

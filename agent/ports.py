@@ -1,6 +1,6 @@
 """What adaptation and installs need of the part that runs the workers.
 
-`agent.serving.Serving` is the implementation; simulated ones stand in for it in tests.
+`agent.serving.switchboard.Serving` is the implementation; simulated ones stand in for it in tests.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from agent.errors import storage_faults
-from agent.states import State
+from agent.install.states import State
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
 from wire.messages import InstallReport, ReleaseRef

@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 
 from agent.control import SOCKET_FILE, ask
-from agent.plant import ThermalPlant
+from agent.replays.plant import ThermalPlant
 from controller.home import read_home
 from wire.errors import FleetError
 

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 import pytest
 
-from agent.worker_errors import NotServingError, WorkerCrashedError
+from agent.serving.errors import NotServingError, WorkerCrashedError
 from runtime_adapters.protocol import Tensor
 from tests.simulators.packages import package, variant
 from tests.simulators.rig import CLOCK, DIGEST, NAMES, SEEDS, Rig, infer

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.serving import ServingSettings
-from agent.workers import WorkerLimits
+from agent.serving.switchboard import ServingSettings
+from agent.serving.workers import WorkerLimits
 from tests.simulators.packages import variant
 from tests.simulators.rig import CLOCK, INPUT, Rig, body_of, infer
 

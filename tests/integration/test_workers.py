@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.frames import Infer, Reply
-from agent.worker_errors import (
+from agent.serving.errors import (
     WorkerBusyError,
     WorkerCrashedError,
     WorkerError,
@@ -24,7 +23,8 @@ from agent.worker_errors import (
     WorkerLoadError,
     WorkerTimeoutError,
 )
-from agent.workers import ModelIdentity, WorkerLimits, WorkerProcess
+from agent.serving.frames import Infer, Reply
+from agent.serving.workers import ModelIdentity, WorkerLimits, WorkerProcess
 from runtime_adapters.golden import save_golden
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
@@ -275,7 +275,7 @@ def test_a_variant_without_golden_samples_has_not_passed(start: Start) -> None:
 SUPERVISOR = """
 import sys, threading
 from pathlib import Path
-from agent.workers import ModelIdentity, WorkerLimits, WorkerProcess
+from agent.serving.workers import ModelIdentity, WorkerLimits, WorkerProcess
 from tests.integration.test_workers import MODEL, request
 from tests.simulators.packages import variant
 

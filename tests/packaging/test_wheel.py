@@ -90,7 +90,7 @@ def test_the_wheel_holds_our_packages_and_their_data(wheel: Path) -> None:
         "packager/backends/runner.c",
         "packager/backends/tvm_driver.c",
         "packager/templates/report.html.j2",
-        "agent/shipped_traces/hot-afternoon.jsonl",
+        "agent/replays/shipped_traces/hot-afternoon.jsonl",
     }
     assert data <= set(names)
     assert any(name.startswith("controller/migrations/versions/0001") for name in names)
@@ -119,7 +119,7 @@ def test_the_supervisor_imports_neither_numpy_nor_a_runtime() -> None:
     # In this environment everything is installed, so whatever is imported is seen.
     code = f"""
 import sys
-import agent.__main__, agent.daemon, agent.endpoint, agent.serving, agent.control
+import agent.__main__, agent.daemon, agent.serving.endpoint, agent.control
 loaded = sorted(name for name in {HEAVY!r} if name in sys.modules)
 print(loaded)
 """
@@ -131,14 +131,15 @@ def test_every_supervisor_module_imports_without_extras(device: Path) -> None:
     code = """
 import importlib, pkgutil, sys
 import agent, telemetry, wire
-worker_side = {"worker", "inference_protocol"}
+worker_side = {"agent.serving.worker", "agent.serving.inference_protocol"}
 device_side = {"batches", "errors", "histogram", "recorder", "sensors", "spool"}
 for package in (wire, telemetry, agent):
-    for module in pkgutil.iter_modules(package.__path__):
-        if module.name in worker_side | {"__main__"}:
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        last = module.name.rpartition(".")[2]
+        if module.name in worker_side or last == "__main__":
             continue
-        if package is not telemetry or module.name in device_side:
-            importlib.import_module(f"{package.__name__}.{module.name}")
+        if package is not telemetry or last in device_side:
+            importlib.import_module(module.name)
 print("numpy" in sys.modules)
 """
     done = run(device, "-c", code)

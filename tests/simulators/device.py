@@ -21,13 +21,13 @@ from typing import Any
 
 import msgspec
 
-from agent.adaptation import Adaptation
-from agent.fetch import Fetcher
-from agent.installer import Installer, InstallSettings
+from agent.install.fetch import Fetcher
+from agent.install.installer import Installer, InstallSettings
+from agent.install.machine import Machine, Progress
+from agent.install.slots import Slots
+from agent.install.states import State
 from agent.interrupts import Interrupts
-from agent.machine import Machine, Progress
-from agent.slots import Slots
-from agent.states import State
+from agent.selection.adaptation import Adaptation
 from agent.store import AgentState, FileStateStore
 from tests.simulators.chunk_server import ChunkServer
 from tests.simulators.clock import FakeClock

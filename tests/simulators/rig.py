@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from agent.endpoint import Endpoint
-from agent.serving import Serving, ServingSettings
+from agent.serving.endpoint import Endpoint
+from agent.serving.switchboard import Serving, ServingSettings
 from runtime_adapters.protocol import Limits, Tensor
 from runtime_adapters.registry import open_session
 from telemetry.recorder import Recorder

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.errors import AgentError
-from agent.worker_errors import WorkerCrashedError, WorkerLoadError
+from agent.serving.errors import WorkerCrashedError, WorkerLoadError
 from wire.manifest import Variant
 
 

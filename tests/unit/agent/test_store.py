@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StorageError
-from agent.states import State
+from agent.install.states import State
 from agent.store import AgentState, Failure, FileStateStore, write_atomic
 from tests.simulators.packages import two_variants
 from wire.messages import InstallReport

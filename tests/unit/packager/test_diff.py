@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.local_chunks import LocalChunkStore
+from agent.install.local_chunks import LocalChunkStore
 from controller.cli import main
 from packager.bundle import open_package, seal, write_package
 from packager.diff import (

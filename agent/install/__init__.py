@@ -1,0 +1,1 @@
+"""How a package comes onto the device and into service, safely."""

@@ -1,0 +1,76 @@
+"""Whether a desired state may be believed. Pure: bytes in, a checked value out.
+
+Rules:
+- The signature by the `director` role comes first; nothing is read before it.
+- It must be for this device, and its revision must not be lower than one that was accepted: a
+  recorded old desired state is no way back to an old release.
+"""
+
+from __future__ import annotations
+
+from agent.errors import RefusedError
+from agent.install.packages import MAX_ENVELOPE_BYTES
+from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState, PolicySpec, ReleaseRef, decode_message
+from wire.package import is_digest
+from wire.profile import NAME_PATTERN
+from wire.trust import TrustRoot
+
+
+def read_desired(envelope: bytes, trust: TrustRoot, device: str) -> DesiredState:
+    """Verify and read a desired state.
+
+    Args:
+        envelope: As received or as kept.
+        trust: Who may sign it.
+        device: This device.
+
+    Returns:
+        The desired state.
+
+    Raises:
+        SignatureError: Not signed by the director.
+        WireFormatError: Malformed.
+        RefusedError: For another device, or with values that cannot be.
+    """
+    payload = trust.unseal(envelope, role="director", payload_type=DESIRED_PAYLOAD_TYPE)
+    desired = decode_message(payload, DesiredState)
+    if desired.device != device:
+        raise RefusedError(f"a desired state for {desired.device!r} came to {device}")
+    if desired.revision < 1:
+        raise RefusedError(f"revision {desired.revision} is not positive")
+    if desired.release is not None:
+        _check_release(desired.release)
+    _check_policy(desired.policy)
+    return desired
+
+
+def check_revision(desired: DesiredState, accepted: int) -> None:
+    """Refuse a desired state that is older than what was accepted.
+
+    Args:
+        desired: As verified.
+        accepted: The highest revision that was accepted.
+
+    Raises:
+        RefusedError: It is older.
+    """
+    if desired.revision < accepted:
+        raise RefusedError(f"revision {desired.revision} is older than the accepted {accepted}")
+
+
+def _check_release(release: ReleaseRef) -> None:
+    sizes = 0 < release.envelope_size_bytes <= MAX_ENVELOPE_BYTES
+    names = all(NAME_PATTERN.fullmatch(name) for name in (release.name, release.version))
+    if not (sizes and names and is_digest(release.digest) and is_digest(release.envelope_sha256)):
+        raise RefusedError(f"the release {release.name!r} {release.version!r} does not add up")
+
+
+def _check_policy(policy: PolicySpec) -> None:
+    possible = (
+        policy.cool_headroom <= policy.hot_headroom
+        and policy.low_battery_ratio <= policy.ok_battery_ratio
+        and policy.low_memory_bytes >= 0
+        and policy.dwell_s >= 0
+    )
+    if not possible:
+        raise RefusedError("the policy has thresholds in the wrong order")

@@ -1,0 +1,168 @@
+"""Pull blobs chunk by chunk over messages; go on where a transfer stopped.
+
+Rules:
+- A chunk is checked against its signed digest when it comes; a blob without a list of chunk
+  digests (the envelope, whose digest is signed) is checked as a whole. Only what is right gets a
+  name.
+- What came stays in a partial file whatever ends the transfer, a power cut included.
+- Nothing is promised by the road: what does not come within `retry_s` is asked for again; a
+  transfer that gets nothing new for `stall_s` ends with a retryable error.
+
+Source:
+    `CHUNK_BYTES` and a window of 8 to 16 were measured best over MQTT.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.errors import FetchError, storage_faults
+from agent.install.packages import refuse_links
+from agent.install.transfer import Blob, LocalChunks, Transfer, check_whole
+from agent.store import PRIVATE
+from wire.clock import Clock
+from wire.codec import to_json
+from wire.errors import TransportError
+from wire.messages import Chunk, ChunkRequest
+from wire.topics import up
+
+WINDOW = 8
+RETRY_S = 2.0
+STALL_S = 30.0
+POLL_S = 0.2
+REQUEST_EXPIRY_S = 60
+"""A request that a broker kept for longer than this has been asked again."""
+
+Publish = Callable[[str, bytes, int | None], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """What a transfer tells and asks while it runs."""
+
+    progress: Callable[[int], None]
+    """Called with the size of each chunk that is new on this device."""
+
+    check: Callable[[], None]
+    """Called often; raises to end the transfer."""
+
+    local: LocalChunks = lambda _digest: None
+    """A chunk by its digest, if another package on this device has it."""
+
+
+class Fetcher:
+    """Fetches one blob at a time.
+
+    Args:
+        device: Who asks.
+        publish: Hands a message to the road; False when there is none.
+        clock: For deadlines.
+        window: Chunks that are asked for and have not come.
+        retry_s: After how long a chunk is asked for again.
+        stall_s: After how long without a new chunk to give up for now.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        publish: Publish,
+        clock: Clock,
+        *,
+        window: int = WINDOW,
+        retry_s: float = RETRY_S,
+        stall_s: float = STALL_S,
+    ) -> None:
+        self._device = device
+        self._publish = publish
+        self._clock = clock
+        self._window = window
+        self._retry_s = retry_s
+        self._stall_s = stall_s
+        self._wanted = ""
+        self._inbox: queue.Queue[Chunk] = queue.Queue(maxsize=4 * window)
+
+    def deliver(self, chunk: Chunk) -> None:
+        """Hand over a chunk that came; called from the thread that receives."""
+        if chunk.sha256 == self._wanted:
+            try:
+                self._inbox.put_nowait(chunk)
+            except queue.Full:
+                return  # asked for again after `retry_s`
+
+    def fetch(self, blob: Blob, part: Path, target: tuple[Path, str], hooks: Hooks) -> None:
+        """Bring a blob to its place.
+
+        Args:
+            blob: What to fetch.
+            part: Where it grows; what is there already and right is kept.
+            target: Directory and relative path of the file that it becomes.
+            hooks: What to tell and ask meanwhile.
+
+        Raises:
+            FetchError: Nothing new came for a while; try again later.
+            TransportError: There is no connection.
+            BlobMissingError: The controller has no such blob.
+            IntegrityError: What comes is not what was signed.
+            StorageError: The device's storage failed.
+        """
+        refuse_links(*target)
+        place = target[0] / target[1]
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with storage_faults(f"cannot store {target[1]}"):
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(part, flags, PRIVATE)
+            try:
+                self._fill(Transfer(blob, descriptor), hooks)
+                os.ftruncate(descriptor, blob.size_bytes)
+                os.fsync(descriptor)
+                check_whole(blob, descriptor, part)
+            finally:
+                os.close(descriptor)
+            part.replace(place)
+
+    def _fill(self, transfer: Transfer, hooks: Hooks) -> None:
+        transfer.recall(hooks.local, hooks.check)
+        self._wanted = transfer.blob.sha256
+        self._drain()
+        heard_s = self._clock.monotonic_s()
+        try:
+            while not transfer.complete:
+                hooks.check()
+                self._ask(transfer)
+                chunk = self._next()
+                now_s = self._clock.monotonic_s()
+                if chunk is not None and transfer.take(chunk):
+                    hooks.progress(len(chunk.data))
+                    heard_s = now_s
+                elif now_s - heard_s > self._stall_s:
+                    raise FetchError(f"nothing new came for {self._stall_s:g} s")
+        finally:
+            self._wanted = ""
+
+    def _ask(self, transfer: Transfer) -> None:
+        indices = transfer.to_ask(self._clock.monotonic_s(), self._window, self._retry_s)
+        if not indices:
+            return
+        request = ChunkRequest(
+            device=self._device,
+            sha256=transfer.blob.sha256,
+            chunk_bytes=transfer.blob.chunk_bytes,
+            indices=indices,
+        )
+        topic = up(self._device, "chunk_request")
+        if not self._publish(topic, to_json(request), REQUEST_EXPIRY_S):
+            raise TransportError("no connection to the broker")
+
+    def _next(self) -> Chunk | None:
+        try:
+            return self._inbox.get(timeout=min(self._retry_s, POLL_S))
+        except queue.Empty:
+            return None
+
+    def _drain(self) -> None:
+        while not self._inbox.empty():
+            self._inbox.get_nowait()

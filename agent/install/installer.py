@@ -1,0 +1,305 @@
+"""What the states of an install do. Each may be done again at any time without harm.
+
+Rules:
+- Nothing is activated before it is verified: the signature of the index, then every file's hash,
+  and the hashes again before each start of a worker.
+- The previous package serves until the new one has passed its golden test here, and is kept until
+  the new one has stayed healthy for `confirm_s`.
+- If the variant that this device would prefer fails its golden test the install fails; another
+  variant that fails is dropped with a reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.errors import (
+    ConfirmError,
+    GoldenError,
+    RefusedError,
+    StorageError,
+)
+from agent.install.fetch import Fetcher, Hooks
+from agent.install.local_chunks import LocalChunkStore
+from agent.install.machine import Progress
+from agent.install.packages import Package, is_intact, open_package, read_index
+from agent.install.preflight import check_memory, check_storage, fitting
+from agent.install.slots import Slots
+from agent.install.states import State, may_abandon
+from agent.install.transfer import Blob
+from agent.interrupts import Interrupts
+from agent.ports import P
+from agent.selection.adaptation import Adaptation
+from agent.selection.rules import candidate, preference
+from agent.store import StateStore, make_private_directory
+from wire.errors import FleetError
+from wire.manifest import MANIFEST_FILE, Variant
+from wire.messages import ReleaseRef
+from wire.package import ENVELOPE_FILE, FileEntry, PackageIndex
+from wire.profile import DeviceProfile
+from wire.trust import TrustRoot
+
+CONFIRM_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallSettings:
+    """What an install knows of its device."""
+
+    profile: DeviceProfile
+    trust: TrustRoot
+    confirm_s: float
+
+
+class Installer:
+    """The effects of the install workflow.
+
+    Args:
+        settings: Of this device.
+        store: Says what is to be installed, and remembers dropped variants.
+        slots: Where packages are.
+        fetcher: Brings blobs.
+        adaptation: Puts packages into service.
+        interrupts: Wishes of other threads.
+    """
+
+    def __init__(
+        self,
+        settings: InstallSettings,
+        *,
+        store: StateStore,
+        slots: Slots,
+        fetcher: Fetcher,
+        adaptation: Adaptation[P],
+        interrupts: Interrupts,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._slots = slots
+        self._fetcher = fetcher
+        self._adaptation = adaptation
+        self._interrupts = interrupts
+        self._abandon = False
+        self._effects: dict[State, Callable[[ReleaseRef, Progress], None]] = {
+            State.PREFLIGHT: self._preflight,
+            State.FETCHING: self._fetch,
+            State.VERIFYING: self._verify,
+            State.STAGING: self._stage,
+            State.PROBING: self._probe,
+            State.SWITCHING: self._switch,
+            State.CONFIRMING: self._confirm,
+            State.REVERTING: self._revert,
+        }
+
+    def serving(self) -> tuple[str | None, str | None]:
+        """Return the digest of the package and the name of the variant that serve now."""
+        return self._adaptation.serving()
+
+    def current(self) -> str | None:
+        """Return the digest of the package that serves after a restart."""
+        return self._slots.current()
+
+    def perform(self, state: State, progress: Progress) -> None:
+        """Do what a state is for.
+
+        Args:
+            state: Not idle.
+            progress: Told of every chunk.
+
+        Raises:
+            RefusedError: There is nothing to install.
+            FleetError: It is not done.
+        """
+        target = self._store.state.target
+        if target is None:
+            raise RefusedError("there is nothing to install")
+        self._abandon = may_abandon(state)
+        self._effects[state](target, progress)
+
+    def restore(self) -> None:
+        """Put back into service what served before a restart, or else the package before it.
+
+        Raises:
+            FleetError: Neither can serve; the reason of the first.
+        """
+        fault: FleetError | None = None
+        for digest in dict.fromkeys((self._slots.current(), self._store.state.previous)):
+            if digest is None or not self._slots.has(digest):
+                continue
+            try:
+                self._serve(digest, why="start")
+            except FleetError as exc:
+                fault = fault or exc
+            else:
+                return
+        if fault is not None:
+            raise fault
+
+    def open(self, digest: str) -> Package:
+        """Return a package that is on this device; raises FleetError when it is damaged."""
+        return open_package(self._slots.directory(digest), digest, self._settings.trust)
+
+    def _preflight(self, target: ReleaseRef, _progress: Progress) -> None:
+        """Get what says what the package is, and refuse what cannot work here.
+
+        Raises:
+            RefusedError: The package is another release than was said.
+        """
+        self._check_storage(target.envelope_size_bytes)
+        directory = self._slots.directory(target.digest)
+        make_private_directory(directory)
+        envelope = FileEntry(
+            path=ENVELOPE_FILE,
+            size_bytes=target.envelope_size_bytes,
+            sha256=target.envelope_sha256,
+            chunks=(),
+        )
+        blob = Blob(sha256=envelope.sha256, size_bytes=envelope.size_bytes)
+        self._bring(directory, envelope, blob, self._hooks())
+        index = read_index(directory, target.digest, self._settings.trust)
+        if (index.name, index.version) != (target.name, target.version):
+            raise RefusedError(
+                f"{target.name}:{target.version} is in truth {index.name}:{index.version}"
+            )
+        entry = index.file(MANIFEST_FILE)
+        self._bring(directory, entry, Blob.of_file(entry, index.chunk_bytes), self._hooks())
+        package = self.open(target.digest)
+        variants = self._fitting(package)
+        check_memory(variants, self._adaptation.health)
+        lacking = self._lacking(package, variants)
+        self._check_storage(sum(entry.size_bytes for entry in lacking))
+
+    def _fetch(self, target: ReleaseRef, progress: Progress) -> None:
+        package = self.open(target.digest)
+        entries = package.files(self._fitting(package))
+        lacking = self._lacking(package, self._fitting(package))
+        total = sum(entry.size_bytes for entry in entries)
+        done = total - sum(entry.size_bytes for entry in lacking)
+
+        def came(size_bytes: int) -> None:
+            nonlocal done
+            done += size_bytes
+            progress(min(done, total), total)
+
+        hooks = self._hooks(came, self._known_chunks(package.index))
+        for entry in lacking:
+            self._bring(
+                package.directory, entry, Blob.of_file(entry, package.index.chunk_bytes), hooks
+            )
+
+    def _verify(self, target: ReleaseRef, _progress: Progress) -> None:
+        package = self.open(target.digest)
+        package.verify(self._fitting(package))
+
+    def _stage(self, target: ReleaseRef, _progress: Progress) -> None:
+        self._slots.stage(target.digest)
+
+    def _probe(self, target: ReleaseRef, _progress: Progress) -> None:
+        package = self.open(target.digest)
+        variants = {v.name: v for v in self._fitting(package)}
+        dropped: dict[str, str] = {}
+        for rank, name in enumerate(preference(candidate(v) for v in variants.values())):
+            self._check()
+            try:
+                probed = self._adaptation.probe(package, variants[name])
+            except FleetError as exc:
+                if rank == 0:
+                    raise
+                dropped[name] = exc.message
+                continue
+            if not probed.passed and rank == 0:
+                raise GoldenError(f"variant {name} fails its golden test: {probed.detail}")
+            if not probed.passed:
+                dropped[name] = f"fails its golden test: {probed.detail}"
+        self._store.update(dropped={**self._store.state.dropped, target.digest: dropped})
+
+    def _switch(self, target: ReleaseRef, _progress: Progress) -> None:
+        self._serve(target.digest, why="install")
+        self._slots.switch(target.digest)
+
+    def _confirm(self, target: ReleaseRef, _progress: Progress) -> None:
+        rest_s = self._settings.confirm_s
+        while True:
+            fault = self._adaptation.fault(target.digest)
+            if fault is not None:
+                raise ConfirmError(fault)
+            if rest_s <= 0:
+                break
+            self._interrupts.wait(min(rest_s, CONFIRM_POLL_S), abandon=False)
+            rest_s -= CONFIRM_POLL_S
+        probed = self._adaptation.probe_active()
+        if not probed.passed:
+            raise ConfirmError(f"the golden test fails after the switch: {probed.detail}")
+        self._clean(keep={self._store.state.previous})
+
+    def _revert(self, target: ReleaseRef, _progress: Progress) -> None:
+        record = self._store.state
+        previous = record.previous
+        if previous is not None and self._slots.has(previous):
+            self._serve(previous, why="revert")
+            self._slots.switch(previous)
+        elif self._slots.current() in {None, target.digest}:
+            self._adaptation.withdraw()
+            self._slots.clear()
+        if not record.abandoned:
+            self._clean(keep={previous})
+
+    def _serve(self, digest: str, *, why: str) -> None:
+        dropped = self._store.state.dropped.get(digest, {})
+        self._adaptation.serve(self.open(digest), dropped, why=why)
+
+    def _clean(self, keep: set[str | None]) -> None:
+        # What cannot be removed now is removed after the next install; no package fails for it.
+        with contextlib.suppress(StorageError):
+            self._slots.collect(keep)
+        kept = {*keep, self._slots.current()}
+        dropped = {d: v for d, v in self._store.state.dropped.items() if d in kept}
+        with contextlib.suppress(StorageError):
+            self._store.update(dropped=dropped)
+
+    def _fitting(self, package: Package) -> tuple[Variant, ...]:
+        return fitting(package, self._settings.profile)
+
+    def _lacking(self, package: Package, variants: tuple[Variant, ...]) -> list[FileEntry]:
+        lacking = []
+        for entry in package.files(variants):
+            self._check()
+            if not is_intact(package.directory, entry):
+                lacking.append(entry)
+        return lacking
+
+    def _known_chunks(self, index: PackageIndex) -> Callable[[str], bytes | None]:
+        """Chunks that another package on this device has."""
+        return LocalChunkStore(
+            [self._slots.directory(d) for d in self._slots.whole() if d != index.digest],
+            self._settings.trust,
+        ).find
+
+    def _bring(self, directory: Path, entry: FileEntry, blob: Blob, hooks: Hooks) -> None:
+        if not is_intact(directory, entry):
+            part = self._slots.parts / entry.sha256
+            self._fetcher.fetch(blob, part, (directory, entry.path), hooks)
+
+    def _hooks(
+        self,
+        progress: Callable[[int], None] = lambda _size: None,
+        local: Callable[[str], bytes | None] = lambda _digest: None,
+    ) -> Hooks:
+        return Hooks(progress=progress, check=self._check, local=local)
+
+    def _check(self) -> None:
+        self._interrupts.check(abandon=self._abandon)
+
+    def _check_storage(self, needed_bytes: int) -> None:
+        record = self._store.state
+        target = record.target.digest if record.target else None
+        check_storage(
+            self._slots,
+            needed_bytes=needed_bytes,
+            allowed_bytes=self._settings.profile.storage_bytes,
+            keep={record.previous, target},
+        )

@@ -1,0 +1,58 @@
+"""Chunks that are on this device already, in another package: what need not come over the road.
+
+Rules:
+- A chunk is found by its digest and checked by whoever takes it: a damaged old package costs a
+  transfer, never a wrong byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from agent.install.packages import open_inside, read_index
+from wire.errors import FleetError
+from wire.package import FileEntry
+from wire.trust import TrustRoot
+
+
+class _Place(NamedTuple):
+    directory: Path
+    entry: FileEntry
+    offset: int
+    length: int
+
+
+class LocalChunkStore:
+    """The chunks of some packages.
+
+    Args:
+        directories: Of whole packages; their names are their digests.
+        trust: Who may sign packages.
+    """
+
+    def __init__(self, directories: Iterable[Path], trust: TrustRoot) -> None:
+        self._places: dict[str, _Place] = {}
+        for directory in directories:
+            try:
+                index = read_index(directory, directory.name, trust)
+            except FleetError:
+                continue  # a damaged package has nothing to offer
+            for entry in index.files:
+                for number, digest in enumerate(entry.chunks):
+                    offset = number * index.chunk_bytes
+                    length = min(index.chunk_bytes, entry.size_bytes - offset)
+                    self._places[digest] = _Place(directory, entry, offset, length)
+
+    def find(self, digest: str) -> bytes | None:
+        """Return what should be the chunk of that digest, or None."""
+        place = self._places.get(digest)
+        if place is None:
+            return None
+        try:
+            with open_inside(place.directory, place.entry.path) as file:
+                file.seek(place.offset)
+                return file.read(place.length)
+        except (FleetError, OSError):
+            return None

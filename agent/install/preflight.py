@@ -1,0 +1,83 @@
+"""What can be known to be wrong before the bulk of a package is fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from agent.errors import NoVariantError, StorageFullError
+from agent.install.packages import Package
+from agent.install.slots import Slots
+from wire.health import HealthSnapshot
+from wire.manifest import Variant
+from wire.profile import DeviceProfile
+
+FREE_MARGIN_BYTES: Final = 8 * 1024 * 1024
+"""Left free beside a package: the state, the spool and the log must go on."""
+
+
+def fitting(package: Package, profile: DeviceProfile) -> tuple[Variant, ...]:
+    """Return the variants of a package that can run on a kind of device.
+
+    Args:
+        package: With a checked manifest.
+        profile: The kind of device.
+
+    Returns:
+        One or more variants.
+
+    Raises:
+        NoVariantError: There are none; says why for each.
+    """
+    variants = package.manifest.fitting(profile)
+    if not variants:
+        why = "; ".join(
+            f"{v.name} {v.misfit(profile) or 'is not for this profile'}"
+            for v in package.manifest.variants
+        )
+        raise NoVariantError(f"no variant of {package.release} fits: {why}")
+    return variants
+
+
+def check_memory(variants: Collection[Variant], health: HealthSnapshot) -> None:
+    """Refuse a package of which not even the smallest variant has room in memory now.
+
+    Args:
+        variants: That fit this kind of device.
+        health: The newest readings; what is not known is not held against the package.
+
+    Raises:
+        NoVariantError: There is too little memory.
+    """
+    available = health.memory_available_bytes
+    least = min(v.info.requirements.memory_bytes for v in variants)
+    if available is not None and least > available:
+        raise NoVariantError(
+            f"the smallest variant needs {least} bytes of memory, {available} are available"
+        )
+
+
+def check_storage(
+    slots: Slots, *, needed_bytes: int, allowed_bytes: int, keep: Collection[str | None]
+) -> None:
+    """Refuse what the storage cannot hold, after removing what nobody needs any more.
+
+    Args:
+        slots: The packages of this device.
+        needed_bytes: What is still to come.
+        allowed_bytes: What all packages together may use.
+        keep: Packages that must stay, beside the current one.
+
+    Raises:
+        StorageFullError: There is too little room.
+        StorageError: The storage does not answer.
+    """
+    if slots.free_bytes() < needed_bytes + FREE_MARGIN_BYTES:
+        slots.collect(keep)
+    free = slots.free_bytes() - FREE_MARGIN_BYTES
+    left = allowed_bytes - slots.used_bytes({slots.current(), *keep})
+    if needed_bytes > min(free, left):
+        raise StorageFullError(
+            f"{needed_bytes} bytes are needed, {max(min(free, left), 0)} are free",
+            remedy="free some storage on the device or raise the profile's storage_bytes",
+        )

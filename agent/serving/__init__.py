@@ -1,0 +1,1 @@
+"""Inference: the endpoint, the switchboard, and the worker processes behind them."""

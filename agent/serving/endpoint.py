@@ -1,0 +1,117 @@
+"""The inference endpoint: the Open Inference Protocol on loopback or on a Unix socket.
+
+Rules:
+- It listens until it is stopped, whatever serves behind it.
+- Nothing here imports NumPy or a runtime.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from typing import Final
+
+from agent import listening
+from agent.serving.errors import EndpointError
+from agent.serving.http_server import EndpointLimits, HttpServer, Room
+from agent.serving.inference_api import InferenceApi, Switchboard
+from wire.clock import Clock, SystemClock
+
+SOCKET_MODE: Final = 0o660
+"""A Unix socket is for the agent's user and group."""
+
+
+class Endpoint:
+    """Serves the Open Inference Protocol.
+
+    Args:
+        serving: What answers.
+        host: Address to listen on.
+        port: 0 takes a free one.
+        unix_path: A Unix socket instead of host and port.
+        token: Secret that clients must show; None when none is asked for.
+        limits: Bounds.
+        version: Of this software, told to clients.
+        clock: For deadlines.
+    """
+
+    def __init__(
+        self,
+        serving: Switchboard,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        unix_path: Path | None = None,
+        token: str | None = None,
+        limits: EndpointLimits | None = None,
+        version: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        self._where: Path | tuple[str, int] = unix_path or (host, port)
+        self._room = Room(limits or EndpointLimits(), clock or SystemClock())
+        self._api = InferenceApi(serving, token=token, version=version)
+        self._server: HttpServer | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port`, or `unix:` and the path; empty while not listening."""
+        if self._server is None:
+            return ""
+        if isinstance(self._where, Path):
+            return f"unix:{self._where}"
+        host, port = self._server.server_address[:2]
+        return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
+
+    def start(self) -> None:
+        """Listen and answer.
+
+        Raises:
+            EndpointError: The address cannot be used.
+        """
+        try:
+            self._server = _listen(self._where, self._api, self._room)
+        except OSError as exc:
+            where = self._where if isinstance(self._where, Path) else "{}:{}".format(*self._where)
+            reason = (exc.strerror or str(exc)).lower()
+            raise EndpointError(
+                f"cannot listen on {where}: {reason}",
+                remedy="end what uses it or configure another address under [endpoint]",
+            ) from exc
+        self._thread = listening.serve(self._server, "endpoint")
+
+    def stop(self, *, grace_s: float = 2.0) -> None:
+        """Take no more requests, answer those that have come, close. Again is no fault.
+
+        Args:
+            grace_s: How long answering may take.
+        """
+        server, self._server = self._server, None
+        if server is None or self._thread is None:
+            return
+        listening.end(server, self._thread)
+        if isinstance(self._where, Path):
+            self._where.unlink(missing_ok=True)
+        self._room.empty(grace_s)
+
+
+def _listen(where: Path | tuple[str, int], api: InferenceApi, room: Room) -> HttpServer:
+    """Open the listening socket; raises OSError."""
+    if not isinstance(where, Path):
+        return HttpServer(where, api.answer, room)
+    _remove_stale(where)
+    server = HttpServer(str(where), api.answer, room)
+    where.chmod(SOCKET_MODE)
+    return server
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket that nobody listens on any more, as a killed agent leaves it."""
+    if not path.is_socket():
+        return  # a file of another kind stays, and binding fails
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()

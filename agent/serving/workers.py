@@ -1,0 +1,329 @@
+"""Worker processes as the supervisor sees them: start, ask, end.
+
+Rules:
+- A worker answers one request at a time; only so many may wait for it.
+- A worker that fails in any way is ended at once, so that it never answers the wrong request.
+- Ending a process is how its memory surely comes back.
+- Nothing here imports NumPy or a runtime.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO, Final, TypeVar
+
+from agent.serving.errors import (
+    WorkerBusyError,
+    WorkerCrashedError,
+    WorkerGoneError,
+    WorkerLoadError,
+    WorkerTimeoutError,
+)
+from agent.serving.frames import (
+    ANSWERS,
+    Channel,
+    Failed,
+    Infer,
+    Load,
+    Probe,
+    ProbeResult,
+    Ready,
+    Reply,
+    Request,
+)
+from wire.clock import Clock, SystemClock
+from wire.errors import WireFormatError
+from wire.manifest import Variant
+from wire.package import asset_directory
+
+KEPT_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
+END_GRACE_S: Final = 1.0
+"""How long a worker may take to end by itself before it is killed."""
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLimits:
+    """What a worker may use."""
+
+    threads: int = 1
+    memory_bytes: int | None = None
+    """Greatest growth of its data segment while it loads and runs, in bytes; None for no limit."""
+
+    waiting: int = 64
+    """Requests that may wait for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelIdentity:
+    """What a worker calls its model when it answers."""
+
+    name: str
+    version: str
+    parameters: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Put into every response."""
+
+
+class WorkerProcess:
+    """A process that loads a variant and runs it. `start` makes one that is ready.
+
+    Args:
+        limits: What it may use.
+        clock: For deadlines.
+
+    Raises:
+        WorkerLoadError: No process can be started.
+    """
+
+    def __init__(self, limits: WorkerLimits, clock: Clock) -> None:
+        self._limits = limits
+        self._process, sock, self._lifeline = _spawn(limits.threads)
+        self._channel = Channel(sock, ANSWERS, clock)
+        self._turn = threading.Lock()
+        self._places = threading.BoundedSemaphore(limits.waiting + 1)
+        self._end_lock = threading.Lock()
+        self._ended = False
+        self._ready = Ready(description={}, load_ms=0.0, warm_up_ms=0.0, rss_bytes=0)
+        self._compute_s = 0.0
+
+    @classmethod
+    def start(
+        cls,
+        package: Path,
+        variant: Variant,
+        *,
+        model: ModelIdentity,
+        limits: WorkerLimits,
+        timeout_s: float,
+        clock: Clock | None = None,
+    ) -> WorkerProcess:
+        """Start a process and have it load a variant.
+
+        Args:
+            package: The package's directory, whose files have been verified.
+            variant: One of its variants.
+            model: What the worker calls its model.
+            limits: What it may use.
+            timeout_s: How long starting and loading may take.
+            clock: For deadlines.
+
+        Returns:
+            A worker that is ready and warm.
+
+        Raises:
+            WorkerLoadError: The variant cannot be loaded, or no process can be started.
+            WorkerCrashedError: The process ended while it loaded.
+            WorkerTimeoutError: It took too long.
+        """
+        worker = cls(limits, clock or SystemClock())
+        try:
+            worker.load(package, variant, model, timeout_s=timeout_s)
+        except BaseException:
+            worker.stop(grace_s=0)
+            raise
+        return worker
+
+    def load(
+        self, package: Path, variant: Variant, model: ModelIdentity, *, timeout_s: float
+    ) -> None:
+        """Have the process load a variant, once in its life.
+
+        Args:
+            package: The package's directory.
+            variant: One of its variants.
+            model: What the worker calls its model.
+            timeout_s: How long it may take.
+
+        Raises:
+            WorkerLoadError: The variant cannot be loaded.
+            WorkerCrashedError: The process ended.
+            WorkerTimeoutError: It took too long.
+        """
+        golden = variant.info.golden
+        request = Load(
+            variant_directory=str(package / variant.directory),
+            asset_directory=str(package / asset_directory(golden.asset)) if golden else None,
+            info=variant.info,
+            threads=self._limits.threads,
+            memory_bytes=self._limits.memory_bytes,
+            model_name=model.name,
+            model_version=model.version,
+            parameters=dict(model.parameters),
+        )
+        self._ready = self._ask(request, Ready, timeout_s)
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process can still be asked something."""
+        return not self._ended and self._process.poll() is None
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Runtime, version, devices and fallback, as plain values."""
+        return self._ready.description
+
+    @property
+    def load_ms(self) -> float:
+        """How long loading took, without the start of the process."""
+        return self._ready.load_ms
+
+    @property
+    def compute_s(self) -> float:
+        """Time spent in the runtime by all inferences so far."""
+        return self._compute_s
+
+    def rss_bytes(self) -> int:
+        """Return the resident size of the process, in bytes; 0 when it has ended."""
+        try:
+            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * PAGE_BYTES
+
+    def infer(self, request: Infer, *, timeout_s: float) -> Reply:
+        """Answer an inference request, after those that came before.
+
+        Args:
+            request: What the client sent.
+            timeout_s: How long the worker may take once it is this request's turn.
+
+        Returns:
+            The answer, which may say that the request is malformed.
+
+        Raises:
+            WorkerBusyError: Too many wait already.
+            WorkerGoneError: The process ended before this request's turn.
+            WorkerCrashedError: The process ended during this request.
+            WorkerTimeoutError: It did not answer in time and was ended.
+        """
+        if not self._places.acquire(blocking=False):
+            raise WorkerBusyError("too many requests wait for the model")
+        try:
+            reply = self._ask(request, Reply, timeout_s)
+        finally:
+            self._places.release()
+        self._compute_s += reply.compute_ms / 1000
+        return reply
+
+    def probe(self, *, timeout_s: float) -> ProbeResult:
+        """Run the golden samples.
+
+        Args:
+            timeout_s: How long it may take.
+
+        Returns:
+            The verdict.
+
+        Raises:
+            WorkerCrashedError: The process ended.
+            WorkerTimeoutError: It did not answer in time and was ended.
+        """
+        return self._ask(Probe(), ProbeResult, timeout_s)
+
+    def stop(self, *, grace_s: float = END_GRACE_S) -> None:
+        """End the process; a request that it is working on fails. Again is no fault.
+
+        Args:
+            grace_s: How long it may take to end by itself.
+        """
+        self._end(grace_s=grace_s)
+        with self._turn:
+            self._channel.close()
+
+    def _ask(self, request: Request, kind: type[A], timeout_s: float) -> A:
+        """Say something and wait for the answer, when it is this caller's turn.
+
+        Raises:
+            WorkerLoadError: The worker could not do it.
+            WorkerGoneError: The process had ended before.
+            WorkerCrashedError: The process ended.
+            WorkerTimeoutError: It did not answer in time and was ended.
+        """
+        with self._turn:
+            if self._ended:
+                raise WorkerGoneError("the worker has ended")
+            try:
+                self._channel.send(request, timeout_s=timeout_s)
+                answer = self._channel.receive(timeout_s=timeout_s)
+            except TimeoutError:
+                self._end(grace_s=0)
+                raise WorkerTimeoutError(f"no answer from the worker in {timeout_s:g} s") from None
+            except (EOFError, OSError, WireFormatError) as exc:
+                self._end(grace_s=END_GRACE_S)
+                raise WorkerCrashedError(self._obituary()) from exc
+        if isinstance(answer, Failed):
+            raise WorkerLoadError(answer.message, remedy=answer.remedy)
+        if not isinstance(answer, kind):
+            self._end(grace_s=0)
+            raise WorkerCrashedError(f"the worker answered with a {type(answer).__name__}")
+        return answer
+
+    def _end(self, *, grace_s: float) -> None:
+        """Wake who waits for the process and end it."""
+        self._ended = True
+        self._channel.hang_up()
+        with self._end_lock:
+            try:
+                self._process.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._lifeline.close()
+
+    def _obituary(self) -> str:
+        code = self._process.returncode
+        if code < 0:
+            return f"the worker was ended by {signal.Signals(-code).name}"
+        return f"the worker ended with exit code {code}"
+
+
+def _spawn(threads: int) -> tuple[subprocess.Popen[bytes], socket.socket, BinaryIO]:
+    """Start a worker process.
+
+    Returns:
+        The process, our end of its socket pair, the writing end of its lifeline.
+
+    Raises:
+        WorkerLoadError: The system has no room for it.
+    """
+    ours, theirs = socket.socketpair()
+    reading, writing = os.pipe()
+    lifeline = os.fdopen(writing, "wb", buffering=0)
+    command = [sys.executable, "-P", "-m", "agent.serving.worker"]
+    try:
+        process = subprocess.Popen(
+            [*command, "--fd", str(theirs.fileno()), "--lifeline", str(reading)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=_environment(threads),
+            pass_fds=(theirs.fileno(), reading),
+        )
+    except OSError as exc:
+        ours.close()
+        lifeline.close()
+        raise WorkerLoadError(f"cannot start a worker process: {exc.strerror}") from exc
+    finally:
+        theirs.close()
+        os.close(reading)
+    return process, ours, lifeline
+
+
+def _environment(threads: int) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    return kept | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}

@@ -1,0 +1,250 @@
+"""Transfers over a road that loses, repeats, reorders and forges chunks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.errors import BlobMissingError, FetchError, StorageError, SupersededError
+from agent.install.fetch import Fetcher, Hooks
+from agent.install.transfer import Blob
+from tests.simulators.chunk_server import ChunkServer, Tamper
+from tests.simulators.transport import MemoryHub
+from wire.clock import SystemClock
+from wire.codec import sha256_hex
+from wire.errors import IntegrityError, TransportError
+from wire.messages import Chunk, decode_message
+from wire.package import entry_for
+from wire.topics import all_down, up
+
+DEVICE = "dev-1"
+SIZE = 1024
+CONTENT = random.Random(7).randbytes(50 * SIZE + 17)
+
+
+class Road:
+    """A fetcher, a server of chunks, and what lies between them."""
+
+    def __init__(
+        self, directory: Path, tamper: Tamper = lambda c: c, *, stall_s: float = 1.0
+    ) -> None:
+        self.hub = MemoryHub()
+        self.server = ChunkServer(self.hub.on("none", lambda _r: None), tamper)
+        self.hub.on(up(DEVICE, "chunk_request"), self.server.hear)
+        self.transport = self.hub.connect()
+        self.transport.subscribe(all_down(DEVICE))
+        self.fetcher = Fetcher(
+            DEVICE,
+            lambda topic, data, _expiry: self.transport.publish(topic, data),
+            SystemClock(),
+            retry_s=0.02,
+            stall_s=stall_s,
+        )
+        self.transport.start(
+            lambda r: self.fetcher.deliver(decode_message(r.payload, Chunk, packed=True)),
+            lambda _c: None,
+        )
+        self.directory = directory
+        self.part = directory / "part"
+        self.came = 0
+
+    def fetch(
+        self,
+        blob: Blob,
+        *,
+        check: Callable[[], None] = lambda: None,
+        local: Callable[[str], bytes | None] = lambda _d: None,
+        path: str = "a/b.bin",
+    ) -> bytes:
+        def progress(size: int) -> None:
+            self.came += size
+
+        hooks = Hooks(progress=progress, check=check, local=local)
+        self.fetcher.fetch(blob, self.part, (self.directory, path), hooks)
+        return (self.directory / path).read_bytes()
+
+
+def blob_of(content: bytes, *, listed: bool = True) -> Blob:
+    entry = entry_for("x", content, chunk_bytes=SIZE)
+    blob = Blob.of_file(entry, SIZE)
+    return blob if listed else Blob(sha256=blob.sha256, size_bytes=len(content), chunk_bytes=SIZE)
+
+
+@pytest.mark.parametrize("size", [0, 1, SIZE - 1, SIZE, SIZE + 1, len(CONTENT)])
+@pytest.mark.parametrize("listed", [True, False])
+def test_content_of_any_size_comes_whole(tmp_path: Path, size: int, *, listed: bool) -> None:
+    road = Road(tmp_path)
+    content = CONTENT[:size]
+    road.server.add(content)
+    assert road.fetch(blob_of(content, listed=listed)) == content
+    assert road.came == size
+    assert not road.part.exists()
+
+
+def test_lost_chunks_are_asked_for_again(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    road = Road(tmp_path, lambda chunk: chunk if rng.random() < 0.6 else None)
+    road.server.add(CONTENT)
+    assert road.fetch(blob_of(CONTENT)) == CONTENT
+
+
+def test_repeated_and_unasked_chunks_do_no_harm(tmp_path: Path) -> None:
+    road = Road(tmp_path)
+    road.server.add(CONTENT)
+
+    def twice(chunk: Chunk) -> Chunk:
+        road.fetcher.deliver(Chunk(sha256=chunk.sha256, index=10**6, data=b"x"))
+        road.fetcher.deliver(Chunk(sha256=chunk.sha256, index=-1, data=b"x"))
+        road.fetcher.deliver(Chunk(sha256="0" * 64, index=0, data=b"x"))
+        road.fetcher.deliver(chunk)
+        return chunk
+
+    road.server.tamper = twice
+    assert road.fetch(blob_of(CONTENT)) == CONTENT
+
+
+def test_a_forged_chunk_is_refused_and_asked_for_again(tmp_path: Path) -> None:
+    left = [3]
+
+    def forge(chunk: Chunk) -> Chunk:
+        if chunk.index == 5 and left[0]:
+            left[0] -= 1
+            return Chunk(sha256=chunk.sha256, index=5, data=b"\0" * SIZE)
+        return chunk
+
+    road = Road(tmp_path, forge)
+    road.server.add(CONTENT)
+    assert road.fetch(blob_of(CONTENT)) == CONTENT
+
+
+def test_only_forged_chunks_end_the_transfer_and_give_no_file(tmp_path: Path) -> None:
+    road = Road(tmp_path, lambda c: Chunk(sha256=c.sha256, index=c.index, data=b"\0" * len(c.data)))
+    road.server.add(CONTENT)
+    with pytest.raises(IntegrityError, match=r"chunks of .* were wrong"):
+        road.fetch(blob_of(CONTENT))
+    assert not (tmp_path / "a/b.bin").exists()
+
+
+def test_a_forged_blob_without_a_list_of_chunks_gives_no_file(tmp_path: Path) -> None:
+    road = Road(tmp_path, lambda c: Chunk(sha256=c.sha256, index=c.index, data=b"\0" * len(c.data)))
+    road.server.add(CONTENT)
+    with pytest.raises(FetchError, match="is something else"):
+        road.fetch(blob_of(CONTENT, listed=False))
+    assert not (tmp_path / "a/b.bin").exists()
+    assert not road.part.exists()
+
+
+def test_chunks_that_do_not_make_up_the_signed_file_give_no_file(tmp_path: Path) -> None:
+    blob = blob_of(CONTENT)
+    lying = Blob(sha256="0" * 64, size_bytes=blob.size_bytes, chunk_bytes=SIZE, chunks=blob.chunks)
+    road = Road(tmp_path)
+    road.server.blobs["0" * 64] = CONTENT
+    with pytest.raises(IntegrityError, match="do not make up"):
+        road.fetch(lying)
+    assert not (tmp_path / "a/b.bin").exists()
+
+
+def test_silence_ends_with_a_retryable_error(tmp_path: Path) -> None:
+    road = Road(tmp_path, lambda _chunk: None, stall_s=0.1)
+    road.server.add(CONTENT)
+    with pytest.raises(FetchError, match="nothing new came") as caught:
+        road.fetch(blob_of(CONTENT))
+    assert caught.value.retryable
+
+
+def test_without_a_connection_it_says_so(tmp_path: Path) -> None:
+    road = Road(tmp_path)
+    road.transport.set_up(up=False)
+    with pytest.raises(TransportError, match="no connection"):
+        road.fetch(blob_of(CONTENT))
+
+
+def test_a_blob_that_nobody_has_is_not_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(BlobMissingError) as caught:
+        Road(tmp_path).fetch(blob_of(CONTENT))
+    assert not caught.value.retryable
+
+
+def test_a_transfer_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    road = Road(tmp_path)
+    road.server.add(CONTENT)
+    checks = [0]
+
+    def stop() -> None:
+        checks[0] += 1
+        if road.came > 30 * SIZE:
+            raise SupersededError("enough")
+
+    with pytest.raises(SupersededError):
+        road.fetch(blob_of(CONTENT), check=stop)
+    kept = road.came // SIZE
+    assert kept > 30
+    again = Road(tmp_path)
+    again.server.add(CONTENT)
+    assert again.fetch(blob_of(CONTENT)) == CONTENT
+    assert len(again.server.sent) == blob_of(CONTENT).count - kept
+    assert again.came + road.came == len(CONTENT)
+
+
+def test_what_rotted_in_the_partial_file_is_fetched_again(tmp_path: Path) -> None:
+    road = Road(tmp_path)
+    road.server.add(CONTENT)
+    half = bytearray(CONTENT[: 25 * SIZE])
+    half[10 * SIZE] ^= 1
+    road.part.write_bytes(bytes(half) + b"garbage")
+    assert road.fetch(blob_of(CONTENT)) == CONTENT
+    assert len(road.server.sent) == 51 - 25 + 1
+
+
+def test_chunks_of_another_package_need_not_come(tmp_path: Path) -> None:
+    road = Road(tmp_path)
+    road.server.add(CONTENT)
+    known = {sha256_hex(CONTENT[i * SIZE : (i + 1) * SIZE]): i for i in range(40)}
+
+    def local(digest: str) -> bytes | None:
+        index = known.get(digest)
+        if index is None:
+            return None
+        # One of them has rotted: it must come over the road.
+        return b"?" * SIZE if index == 7 else CONTENT[index * SIZE : (index + 1) * SIZE]
+
+    assert road.fetch(blob_of(CONTENT), local=local) == CONTENT
+    assert sorted({index for _, index in road.server.sent}) == [7, *range(40, 51)]
+
+
+def test_never_more_than_the_window_is_under_way(tmp_path: Path) -> None:
+    road = Road(tmp_path)
+    road.server.add(CONTENT)
+    asked: set[int] = set()
+    most = [0]
+
+    def count(chunk: Chunk) -> Chunk:
+        asked.add(chunk.index)
+        most[0] = max(most[0], len(asked) - road.came // SIZE)
+        return chunk
+
+    road.server.tamper = count
+    road.fetch(blob_of(CONTENT))
+    assert most[0] <= 8
+
+
+def test_a_path_through_a_link_is_refused(tmp_path: Path) -> None:
+    road = Road(tmp_path)
+    road.server.add(CONTENT)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "a").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(IntegrityError, match="leads out of its package"):
+        road.fetch(blob_of(CONTENT))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_partial_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    road = Road(tmp_path)
+    (tmp_path / "victim").write_bytes(b"precious")
+    road.part.symlink_to(tmp_path / "victim")
+    with pytest.raises(StorageError):
+        road.fetch(blob_of(CONTENT))
+    assert (tmp_path / "victim").read_bytes() == b"precious"

@@ -1,0 +1,223 @@
+"""What an install refuses, keeps and reuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent.install.states import State
+from tests.simulators.device import SimulatedDevice
+from tests.simulators.packages import (
+    PROFILE,
+    STRANGER_KEY,
+    SignedPackage,
+    package,
+    two_variants,
+    variant,
+)
+from tests.simulators.packages import desired as make_desired
+from wire.health import HealthSnapshot
+from wire.messages import Chunk, InstallReport, ReleaseRef
+
+OLD = two_variants("1.0.0", best="old best", small="old small")
+NEW = two_variants("2.0.0", best="new best", small="new small")
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> SimulatedDevice:
+    """Return a device on which the old package serves."""
+    device = SimulatedDevice(tmp_path)
+    device.boot()
+    device.install(1, OLD)
+    return device
+
+
+def failed(device: SimulatedDevice, wanted: SignedPackage | ReleaseRef) -> InstallReport:
+    """Install what must fail; the old package goes on, and nothing of the new one is left."""
+    if isinstance(wanted, SignedPackage):
+        device.server.add(*wanted.blobs)
+    device.machine.accept(*make_desired(2, wanted))
+    device.machine.run()
+    report = device.heard.outcomes[-1]
+    assert report.outcome == "failed"
+    assert report.active == OLD.digest
+    assert device.served == [b"old best"]
+    assert device.slots.whole() == (OLD.digest,)
+    assert list((device.root / "incoming").iterdir()) == []
+    assert list(device.slots.parts.iterdir()) == []
+    return report
+
+
+def test_a_package_that_a_stranger_signed(device: SimulatedDevice) -> None:
+    forged = package("2.0.0", [(variant("best"), b"evil")], key=STRANGER_KEY)
+    report = failed(device, forged)
+    assert (report.phase, report.error_code) == ("preflight", "wire.signature")
+
+
+def test_an_envelope_of_another_package(device: SimulatedDevice) -> None:
+    swapped = msgspec.structs.replace(NEW.ref, digest=two_variants("3.0.0").digest)
+    device.server.add(*NEW.blobs)
+    assert failed(device, swapped).error_code == "wire.integrity"
+
+
+def test_a_release_that_is_another_version(device: SimulatedDevice) -> None:
+    device.server.add(*NEW.blobs)
+    report = failed(device, msgspec.structs.replace(NEW.ref, version="9.9.9"))
+    assert report.error_code == "agent.refused"
+    assert report.detail == "digits:9.9.9 is in truth digits:2.0.0"
+
+
+def test_a_package_for_other_devices(device: SimulatedDevice) -> None:
+    made = variant("best")
+    alien = msgspec.structs.replace(
+        made, info=msgspec.structs.replace(made.info, runtime="tensorrt")
+    )
+    report = failed(device, package("2.0.0", [(alien, b"x")]))
+    assert report.error_code == "agent.variant"
+    assert "best needs the runtime tensorrt" in report.detail
+
+
+def test_a_package_larger_than_the_storage_that_packages_may_use(tmp_path: Path) -> None:
+    profile = msgspec.structs.replace(PROFILE, storage_bytes=20_000)
+    device = SimulatedDevice(tmp_path, profile=profile)
+    device.boot()
+    device.install(1, OLD)
+    report = failed(device, two_variants("2.0.0", best="x" * 30_000))
+    assert (report.phase, report.error_code) == ("preflight", "agent.storage.full")
+    sent = [name for name, _ in device.server.sent]
+    assert len(sent) < 30_000 / 1024, "only what says what the package is has come"
+
+
+def test_a_package_that_needs_more_memory_than_there_is(device: SimulatedDevice) -> None:
+    device.adaptation.note(HealthSnapshot(at_s=0, memory_available_bytes=512))
+    assert failed(device, NEW).error_code == "agent.variant"
+
+
+def test_a_blob_that_the_controller_has_not(device: SimulatedDevice) -> None:
+    device.server.add(NEW.envelope, NEW.files["manifest.json"])
+    device.machine.accept(*make_desired(2, NEW))
+    device.machine.run()
+    report = device.heard.outcomes[-1]
+    assert (report.phase, report.error_code) == ("fetching", "agent.fetch.missing")
+
+
+def test_chunks_that_are_forged_all_along(device: SimulatedDevice) -> None:
+    device.server.add(*NEW.blobs)
+    device.server.tamper = lambda c: Chunk(sha256=c.sha256, index=c.index, data=b"\0" * len(c.data))
+    report = failed(device, NEW)
+    assert report.phase == "preflight"
+    assert report.error_code == "agent.fetch"
+
+
+def test_a_file_that_rots_between_fetching_and_verifying(device: SimulatedDevice) -> None:
+    def rot(where: str, at: State) -> None:
+        if (where, at) == ("effected", State.FETCHING):
+            path = device.slots.directory(NEW.digest) / "variants/best/model.json"
+            path.write_bytes(b"new bost")
+
+    device.hook = rot
+    report = failed(device, NEW)
+    assert (report.phase, report.error_code) == ("verifying", "wire.integrity")
+
+
+@pytest.mark.parametrize("state", [State.PROBING, State.SWITCHING])
+def test_a_file_that_rots_after_verifying_is_never_loaded(
+    device: SimulatedDevice, state: State
+) -> None:
+    def rot(where: str, at: State) -> None:
+        if (where, at) == ("effect", state):
+            for name in ("best", "small"):
+                path = device.slots.directory(NEW.digest) / f"variants/{name}/model.json"
+                path.write_bytes(b"new rot")
+
+    device.hook = rot
+    report = failed(device, NEW)
+    assert report.phase == state.value
+
+
+def test_only_variants_that_fit_are_fetched(device: SimulatedDevice) -> None:
+    made = variant("arm")
+    needs = msgspec.structs.replace(made.info.requirements, architectures=("aarch64",))
+    arm = msgspec.structs.replace(made, info=msgspec.structs.replace(made.info, requirements=needs))
+    mixed = package("2.0.0", [(variant("best"), b"new best"), (arm, b"for arm")])
+    device.install(2, mixed)
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+    assert not (device.slots.directory(mixed.digest) / "variants/arm").exists()
+
+
+def test_chunks_of_the_package_that_serves_do_not_come_again(device: SimulatedDevice) -> None:
+    big = b"weights of the backbone " * 1000
+    first = package("2.0.0", [(variant("best"), big + b"head 1")])
+    second = package("3.0.0", [(variant("best"), big + b"head 2")])
+    device.install(2, first)
+    device.server.sent.clear()
+    device.install(3, second)
+    assert device.adaptation.serving() == (second.digest, "best")
+    entry = second.index.file("variants/best/model.json")
+    assert [i for name, i in device.server.sent if name == entry.sha256] == [len(entry.chunks) - 1]
+
+
+def test_a_package_that_is_still_here_needs_no_transfer(device: SimulatedDevice) -> None:
+    device.install(2, NEW)
+    device.server.sent.clear()
+    device.install(3, OLD)
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.server.sent == []
+
+
+def test_a_hot_device_enters_a_package_with_its_cheapest_variant(device: SimulatedDevice) -> None:
+    device.adaptation.note(HealthSnapshot(at_s=0, headroom=0.95))
+    device.install(2, NEW)
+    assert device.adaptation.serving() == (NEW.digest, "small")
+
+
+def test_a_first_choice_that_does_not_load_fails_the_install(device: SimulatedDevice) -> None:
+    device.bad_load.add("new best")
+    report = failed(device, NEW)
+    assert (report.phase, report.error_code) == ("probing", "agent.worker.load")
+
+
+def test_a_variant_that_stops_loading_gives_way(device: SimulatedDevice) -> None:
+    device.bad_load.add("old small")
+    device.clock.advance(60)
+    device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.95))
+    assert device.adaptation.serving() == (OLD.digest, "best")
+    names = {c.name: c.benched for c in device.adaptation.candidates()}
+    assert names == {"best": "", "small": "cannot load small"}
+    device.bad_load.clear()
+    device.clock.advance(400)
+    device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.95))
+    assert device.adaptation.serving() == (OLD.digest, "small")
+    switch = [e for e in device.heard.events if e[0] == "switch"][-1]
+    assert switch[1] == "hot: the cheapest variant"
+    assert switch[2]["from"] == "best"
+
+
+def test_a_variant_that_rots_on_the_storage_is_not_switched_to(device: SimulatedDevice) -> None:
+    path = device.slots.directory(OLD.digest) / "variants/small/model.json"
+    path.write_bytes(b"old smell")
+    device.clock.advance(60)
+    device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.95))
+    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert b"old smell" not in device.served
+
+
+def test_a_pin_is_obeyed_and_outlives_nothing_that_may_not_serve(device: SimulatedDevice) -> None:
+    device.adaptation.pinned = "small"
+    device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.1))
+    assert device.adaptation.serving() == (OLD.digest, "small")
+    device.serving.benched["small"] = "crashed"
+    device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.1))
+    assert device.adaptation.serving() == (OLD.digest, "best")
+
+
+def test_a_lost_state_file_leaves_what_serves(device: SimulatedDevice) -> None:
+    (device.root / "state.json").write_bytes(b"\0" * 10)
+    device.reboot()
+    assert device.recovered
+    assert device.adaptation.serving() == (OLD.digest, "best")
+    device.install(1, OLD)
+    assert device.heard.outcomes[-1].outcome == "succeeded"

@@ -1,0 +1,286 @@
+"""Desired states, reports, back-off and what a newer desired state does to an install."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from agent.errors import FetchError, IllegalTransitionError, StoppedError, StorageFullError
+from agent.install.states import State
+from tests.simulators.device import PowerCut, SimulatedDevice, nothing
+from tests.simulators.packages import desired, two_variants
+
+OLD = two_variants("1.0.0", best="old best", small="old small")
+NEW = two_variants("2.0.0", best="new best", small="new small")
+NEWER = two_variants("3.0.0", best="newer best", small="newer small")
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> SimulatedDevice:
+    """Return a device on which the old package serves."""
+    device = SimulatedDevice(tmp_path)
+    device.boot()
+    device.install(1, OLD)
+    return device
+
+
+def test_a_whole_install_reports_every_phase(device: SimulatedDevice) -> None:
+    device.heard.reports.clear()
+    device.install(2, NEW)
+    phases = list(dict.fromkeys(r.phase for r in device.heard.reports))
+    assert phases == [
+        "preflight", "fetching", "verifying", "staging", "probing", "switching", "confirming",
+        "idle",
+    ]  # fmt: skip
+    last = device.heard.reports[-1]
+    assert (last.outcome, last.digest, last.active) == ("succeeded", NEW.digest, NEW.digest)
+    assert last.variant == "best"
+    assert last.done_bytes == last.total_bytes > 0
+    assert device.slots.whole() == tuple(sorted((OLD.digest, NEW.digest)))
+
+
+def test_the_package_before_the_previous_one_is_collected(device: SimulatedDevice) -> None:
+    device.install(2, NEW)
+    device.install(3, NEWER)
+    assert device.slots.whole() == tuple(sorted((NEW.digest, NEWER.digest)))
+
+
+def test_a_failed_golden_test_of_the_first_choice_fails_the_install(
+    device: SimulatedDevice,
+) -> None:
+    device.bad_golden.add("new best")
+    device.install(2, NEW)
+    last = device.heard.reports[-1]
+    assert (last.outcome, last.phase, last.error_code) == ("failed", "probing", "agent.golden")
+    assert last.active == OLD.digest
+    assert "\n" not in last.detail
+    assert "agreement 0.10" in last.detail
+    assert device.served == [b"old best"], "the previous package served without a gap"
+    assert not device.slots.has(NEW.digest)
+
+
+def test_going_back_to_the_previous_package_after_a_failure_is_a_success(
+    device: SimulatedDevice,
+) -> None:
+    device.bad_golden.add("new best")
+    device.install(2, NEW)
+    before = list(device.serving.calls)
+    device.install(3, OLD)
+    last = device.heard.reports[-1]
+    assert (last.revision, last.outcome, last.active) == (3, "succeeded", OLD.digest)
+    assert device.serving.calls == before, "nothing had to be done"
+
+
+def test_a_variant_that_is_not_the_first_choice_is_dropped(device: SimulatedDevice) -> None:
+    device.bad_golden.add("new small")
+    device.install(2, NEW)
+    assert device.heard.reports[-1].outcome == "succeeded"
+    assert [c.name for c in device.adaptation.candidates()] == ["best"]
+    assert "golden test" in device.store.state.dropped[NEW.digest]["small"]
+    device.reboot()
+    assert [c.name for c in device.adaptation.candidates()] == ["best"]
+
+
+def test_no_release_leaves_what_runs(device: SimulatedDevice) -> None:
+    device.install(2, None)
+    last = device.heard.reports[-1]
+    assert (last.outcome, last.digest, last.active) == ("succeeded", None, OLD.digest)
+
+
+def test_the_same_desired_state_again_repeats_the_report_and_does_nothing(
+    device: SimulatedDevice,
+) -> None:
+    device.install(2, NEW)
+    report, calls = device.heard.reports[-1], list(device.serving.calls)
+    device.install(2, NEW)
+    assert device.heard.reports[-1] == report
+    assert device.serving.calls == calls
+
+
+def test_what_was_lost_from_storage_is_installed_again(device: SimulatedDevice) -> None:
+    device.install(2, NEW)
+    model = device.slots.directory(NEW.digest) / "variants/best/model.json"
+    model.write_bytes(b"rotten!!")
+    (device.slots.directory(NEW.digest) / "variants/small/model.json").unlink()
+    device.reboot()
+    assert device.adaptation.serving()[0] == OLD.digest, "better old than wrong"
+    device.install(2, NEW)
+    assert device.adaptation.serving() == (NEW.digest, "best")
+    assert set(device.served) == {b"old best", b"new best"}
+
+
+def test_a_damaged_variant_gives_way_to_a_whole_one(device: SimulatedDevice) -> None:
+    (device.slots.directory(OLD.digest) / "variants/best/model.json").write_bytes(b"old wurst")
+    device.reboot()
+    assert device.adaptation.serving() == (OLD.digest, "small")
+
+
+def test_accepting_while_installing_is_a_bug(device: SimulatedDevice) -> None:
+    device.store.update(state=State.FETCHING)
+    with pytest.raises(IllegalTransitionError):
+        device.machine.accept(*desired(2, NEW))
+
+
+@pytest.mark.parametrize("phase", ["preflight", "fetching", "verifying", "staging", "probing"])
+def test_a_newer_desired_state_ends_an_install(device: SimulatedDevice, phase: str) -> None:
+    def newer(where: str, at: State) -> None:
+        if where == "effect" and at.value == phase:
+            device.hook = nothing
+            device.interrupts.newer()
+
+    device.hook = newer
+    device.heard.reports.clear()
+    device.install(2, NEW)
+    assert device.store.state.state is State.IDLE
+    assert not device.heard.outcomes, "an abandoned install has no outcome"
+    assert device.heard.reports[-1].phase == "reverting"
+    assert device.adaptation.serving() == (OLD.digest, "best")
+    device.interrupts.made_room()
+    device.install(3, NEWER)
+    assert device.adaptation.serving() == (NEWER.digest, "best")
+
+
+def test_a_package_that_has_switched_is_confirmed_before_a_newer_one(
+    device: SimulatedDevice,
+) -> None:
+    device.hook = lambda where, at: (
+        device.interrupts.newer() if (where, at) == ("effect", State.CONFIRMING) else None
+    )
+    device.install(2, NEW)
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+
+
+def test_a_stop_leaves_the_install_where_it_is(device: SimulatedDevice) -> None:
+    device.hook = lambda where, at: (
+        device.interrupts.stop() if (where, at) == ("effect", State.FETCHING) else None
+    )
+    with pytest.raises(StoppedError):
+        device.install(2, NEW)
+    assert device.store.state.state is State.FETCHING
+    assert device.adaptation.serving() == (OLD.digest, "best")
+    device.hook = nothing
+    device.reboot()
+    assert device.adaptation.serving() == (NEW.digest, "best")
+
+
+def test_waits_grow_and_are_bounded(device: SimulatedDevice) -> None:
+    begun: list[float] = []
+
+    def hook(where: str, at: State) -> None:
+        if where == "effect" and at is State.FETCHING:
+            begun.append(device.clock.monotonic_s())
+            raise FetchError("not now")
+
+    device.hook = hook
+    device.install(2, NEW)
+    waits = [later - earlier for earlier, later in itertools.pairwise(begun)]
+    assert len(waits) == 4
+    assert all(1.0 <= wait <= 60.0 for wait in waits)
+    assert waits[-1] > waits[0]
+
+
+def test_attempts_without_a_connection_do_not_count(device: SimulatedDevice) -> None:
+    faults = [1] * 20
+    # Gone when the fault is looked at, gone for a second more, and back.
+    device.heard.road = itertools.cycle([False, False, True])
+
+    def hook(where: str, at: State) -> None:
+        if where == "effect" and at is State.FETCHING and faults:
+            faults.pop()
+            raise FetchError("no road")
+
+    device.hook = hook
+    device.install(2, NEW)
+    assert not faults
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+
+
+def test_progress_resets_the_count_of_attempts(device: SimulatedDevice) -> None:
+    """A power cut after every chunk: each start gets further, so the install ends well."""
+    big = two_variants("2.0.0", best="b" * 40_000, small="s" * 3_000)
+    device.server.add(*big.blobs)
+
+    def hook(where: str, at: State) -> None:
+        if where == "publish" and at is State.FETCHING and len(device.server.sent) > sent[0] + 4:
+            sent[0] = len(device.server.sent)
+            raise PowerCut
+
+    sent = [len(device.server.sent)]
+    device.hook = hook
+    try:
+        device.install(2, big)
+    except PowerCut:
+        device.reboot()
+    assert device.boots > 6
+    assert device.adaptation.serving() == (big.digest, "best")
+    counts = {item: device.server.sent.count(item) for item in device.server.sent}
+    assert max(counts.values()) <= 2
+
+
+def test_full_storage_while_saving_fails_the_install_and_still_reverts(
+    device: SimulatedDevice,
+) -> None:
+    def hook(where: str, at: State) -> None:
+        if where == "save" and at in {State.CONFIRMING, State.REVERTING}:
+            raise StorageFullError("cannot write state.json: no space left on device")
+
+    device.hook = hook
+    device.install(2, NEW)
+    last = device.heard.outcomes[-1]
+    assert (last.outcome, last.error_code) == ("failed", "agent.storage.full")
+    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.slots.current() == OLD.digest
+
+
+def test_a_package_that_is_benched_while_it_is_confirmed_is_reverted(
+    device: SimulatedDevice,
+) -> None:
+    def hook(where: str, at: State) -> None:
+        if (where, at) == ("effect", State.CONFIRMING):
+            device.serving.benched["best"] = "crashed 3 times in 60 s"
+
+    device.hook = hook
+    device.install(2, NEW)
+    last = device.heard.outcomes[-1]
+    assert (last.phase, last.error_code) == ("confirming", "agent.confirm")
+    assert "crashed 3 times" in last.detail
+    assert device.adaptation.serving() == (OLD.digest, "best")
+
+
+def test_a_package_that_fails_its_probe_at_the_end_is_reverted(device: SimulatedDevice) -> None:
+    def hook(where: str, at: State) -> None:
+        if (where, at) == ("effect", State.CONFIRMING):
+            device.bad_golden.add("new best")
+
+    device.hook = hook
+    began_s = device.clock.monotonic_s()
+    device.install(2, NEW)
+    assert device.clock.monotonic_s() - began_s >= device.confirm_s
+    assert device.heard.outcomes[-1].error_code == "agent.confirm"
+    assert device.adaptation.serving() == (OLD.digest, "best")
+
+
+def test_the_first_package_of_a_device_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    device = SimulatedDevice(tmp_path)
+    device.boot()
+    device.bad_golden.add("new best")
+    device.install(1, NEW)
+    last = device.heard.outcomes[-1]
+    assert (last.outcome, last.active) == ("failed", None)
+    assert device.slots.current() is None
+    assert device.serving.running == 0
+
+
+def test_a_crashing_probe_is_tried_again(device: SimulatedDevice) -> None:
+    device.serving.crashes = 1
+    device.install(2, NEW)
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+
+
+def test_the_outcome_is_an_event(device: SimulatedDevice) -> None:
+    device.install(2, NEW)
+    installs = [data for kind, _, data in device.heard.events if kind == "install"]
+    assert installs[-1]["outcome"] == "succeeded"
+    assert installs[-1]["release"] == "digits:2.0.0"
