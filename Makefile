@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # All but packager-torch: which build of PyTorch is right depends on the machine.
-EXTRAS := controller packager packager-litert packager-tvm packager-iree packager-sklearn packager-dask
+EXTRAS := controller numba packager packager-litert packager-tvm packager-iree packager-sklearn packager-dask
 export PYTHONSAFEPATH := 1
 
 .PHONY: demo test check bench lock tools clean
@@ -14,7 +14,7 @@ demo: $(STAMP)  ## the whole product on a real model and real processes
 	@$(BIN)/python -m examples.digits.demo
 
 test: $(STAMP)  ## every test that needs no root and no internet
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP)  ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

@@ -14,16 +14,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
-
-if __name__ == "__main__":
-    # Python looks into this folder first, and would take a file there for the package `packager`.
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
-
 import onnx
 
 from benchmarks.harness import Row, alone, main
@@ -31,11 +25,9 @@ from packager.build import build
 from packager.device_profiles import load_profile
 from packager.process import StepLimits
 from packager.request import BuildRequest
+from packager.result import BuildResult, CandidateReport
 from wire.errors import FleetError
-
-if TYPE_CHECKING:
-    from packager.result import BuildResult, CandidateReport
-    from wire.profile import DeviceProfile
+from wire.profile import DeviceProfile
 
 PROFILE: Final = "x86-64-vnni"
 RUNTIMES: Final = "onnxruntime,openvino"

@@ -6,7 +6,6 @@ digits model is measured.
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import tempfile
@@ -15,14 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-if __name__ == "__main__":
-    # Python looks into this folder first, and would take a script there for the package it names.
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
-
 import numpy as np
 
 from benchmarks.harness import Row, against, alone, main
+from benchmarks.quantizers.tasks import MODELS, ROOT
 from packager.backends import toolchains, tvm_lowering, tvm_tuning
 from packager.backends.onnx_files import session_of
 from packager.backends.targets import TARGETS, Target
@@ -32,8 +27,6 @@ from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from wire.manifest import VariantInfo
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-MODELS: Final = Path(os.environ.get("EDGEFLEET_MODELS", str(ROOT.parent / "shared" / "models")))
 TRIALS: Final = 8
 ROUND_S: Final = 0.2
 MS_PER_S: Final = 1000.0

@@ -211,11 +211,11 @@ def _make_and_check(
 @contextlib.contextmanager
 def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
     check_request(request)
+    kind = source_kind(request.model)
     sets, callables = data_sources(
         evaluation=request.evaluation, calibration=request.calibration, tuning=request.tuning
     )
     sources = {**sets, **_sources(request)}
-    kind = source_kind(request.model)
     measurements = read_measurements(request.measurements)
     host = describe_host(request.profiles)
     toolchain = Toolchain(tools=host.tools, code=code_digest(), machine=machine_name())

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Final
 
 from packager.errors import PackageError
-from wire.codec import from_json
+from packager.files import read_bounded, write_whole
+from wire.codec import MAX_JSON_BYTES, from_json
 from wire.envelope import MAX_ENVELOPE_BYTES, Envelope, SigningKey
 from wire.envelope import seal as seal_payload
-from wire.errors import IntegrityError
+from wire.errors import IntegrityError, WireFormatError
 from wire.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes, manifest_to_bytes
 from wire.package import (
     ENVELOPE_FILE,
@@ -35,7 +35,7 @@ from wire.package import (
 from wire.trust import TrustRoot, trust_from_bytes
 
 FOLDER_MODE: Final = 0o755
-FILE_MODE: Final = 0o644
+AGAIN: Final = "copy, download or build it again"
 
 
 def check_output(output: Path, *, force: bool) -> None:
@@ -111,10 +111,11 @@ def index_directory(directory: Path) -> PackageIndex:
         The index of all its files but the envelope.
 
     Raises:
-        PackageError: No manifest, something that is no plain file, or too much.
-        WireFormatError: The manifest or a path is malformed.
+        PackageError: No manifest or one that is malformed, something that is no plain file, or too
+            much.
+        WireFormatError: A path is malformed.
     """
-    manifest = manifest_from_bytes(_read(directory, MANIFEST_FILE))
+    manifest = _manifest(directory)
     paths = _plain_files(directory)
     if len(paths) > MAX_FILES or sum((directory / p).stat().st_size for p in paths) > (
         MAX_PACKAGE_BYTES
@@ -139,10 +140,11 @@ def seal(directory: Path, key: SigningKey) -> PackageIndex:
         The index that was signed.
 
     Raises:
-        PackageError: Not a package, or it cannot be written.
-        WireFormatError: The manifest or a path is malformed.
+        PackageError: Not a whole package, or it cannot be written.
+        WireFormatError: A path is malformed.
     """
     index = index_directory(directory)
+    _check_models(directory, _manifest(directory), index)
     try:
         _write_envelope(directory, index, key)
     except OSError as exc:
@@ -163,51 +165,23 @@ def open_package(
         The manifest and the index.
 
     Raises:
-        PackageError: No package, or not signed though a signature is asked for.
+        PackageError: No whole package, or not signed though a signature is asked for.
         SignatureError: The signature is not one of the root's release keys.
         IntegrityError: A file is missing, additional or changed.
         WireFormatError: Something in it is malformed.
     """
     actual = index_directory(directory)
-    signed = signed_index(directory, trust=trust)
+    signed = _signed_index(directory, trust)
     if signed is None:
         if trust is not None:
             raise PackageError(
                 f"{directory} is not signed", remedy="sign it with: fleet package sign"
             )
-        return manifest_from_bytes(_read(directory, MANIFEST_FILE)), actual
+        manifest = _manifest(directory)
+        _check_models(directory, manifest, actual)
+        return manifest, actual
     _check_same(signed, actual)
-    return manifest_from_bytes(_read(directory, MANIFEST_FILE)), signed
-
-
-def signed_index(directory: Path, *, trust: TrustRoot | None = None) -> PackageIndex | None:
-    """Return the index that a package's envelope holds; None when it has no envelope.
-
-    Args:
-        directory: The package.
-        trust: Check the signature against this root; None believes the payload.
-
-    Returns:
-        The index.
-
-    Raises:
-        PackageError: The envelope cannot be read or is over the limit.
-        SignatureError: The signature is not one of the root's release keys.
-        WireFormatError: The envelope or the index is malformed.
-    """
-    path = directory / ENVELOPE_FILE
-    if not path.is_file():
-        return None
-    if path.stat().st_size > MAX_ENVELOPE_BYTES:
-        raise PackageError(f"{path} is over {MAX_ENVELOPE_BYTES} bytes")
-    data = _read(directory, ENVELOPE_FILE)
-    if trust is not None:
-        return index_from_bytes(trust.unseal(data, role="release", payload_type=PAYLOAD_TYPE))
-    envelope = from_json(data, Envelope, limit_bytes=MAX_ENVELOPE_BYTES)
-    try:
-        return index_from_bytes(base64.b64decode(envelope.payload, validate=True))
-    except (binascii.Error, ValueError) as exc:
-        raise PackageError(f"{path} holds invalid base64") from exc
+    return _manifest(directory), signed
 
 
 def signers(directory: Path) -> tuple[str, ...]:
@@ -220,14 +194,12 @@ def signers(directory: Path) -> tuple[str, ...]:
         Key ids; empty for an unsigned package.
 
     Raises:
-        PackageError: The envelope cannot be read.
-        WireFormatError: The envelope is malformed.
+        PackageError: The envelope cannot be read, or is malformed.
     """
-    if not (directory / ENVELOPE_FILE).is_file():
+    data = _envelope(directory)
+    if data is None:
         return ()
-    data = _read(directory, ENVELOPE_FILE)
-    envelope = from_json(data, Envelope, limit_bytes=MAX_ENVELOPE_BYTES)
-    return tuple(signature.keyid for signature in envelope.signatures)
+    return tuple(signature.keyid for signature in _parsed(data, directory).signatures)
 
 
 def load_trust(path: Path) -> TrustRoot:
@@ -240,13 +212,68 @@ def load_trust(path: Path) -> TrustRoot:
         The trust root.
 
     Raises:
-        PackageError: It cannot be read.
-        WireFormatError: It is not a trust root.
+        PackageError: It cannot be read, or is not a trust root.
     """
     try:
-        return trust_from_bytes(path.read_bytes())
-    except OSError as exc:
-        raise PackageError(f"{path} cannot be read: {exc.strerror}") from exc
+        return trust_from_bytes(read_bounded(path, MAX_JSON_BYTES, PackageError))
+    except WireFormatError as exc:
+        raise PackageError(f"{path} is not a trust root: {exc.__cause__ or exc}") from exc
+
+
+def _manifest(directory: Path) -> Manifest:
+    try:
+        return manifest_from_bytes(_read(directory, MANIFEST_FILE))
+    except WireFormatError as exc:
+        raise PackageError(
+            f"{directory} is not a package: {MANIFEST_FILE}: {exc.__cause__ or exc}", remedy=AGAIN
+        ) from exc
+
+
+def _signed_index(directory: Path, trust: TrustRoot | None) -> PackageIndex | None:
+    """Return the index in the envelope, believed as `open_package` says; None without envelope.
+
+    Raises:
+        PackageError: The envelope cannot be read, is over the limit, or malformed.
+        SignatureError: The signature is not one of the root's release keys.
+        WireFormatError: The index is malformed.
+    """
+    data = _envelope(directory)
+    if data is None:
+        return None
+    if trust is not None:
+        return index_from_bytes(trust.unseal(data, role="release", payload_type=PAYLOAD_TYPE))
+    try:
+        return index_from_bytes(base64.b64decode(_parsed(data, directory).payload, validate=True))
+    except (binascii.Error, ValueError) as exc:
+        raise PackageError(f"{directory / ENVELOPE_FILE} holds invalid base64") from exc
+
+
+def _envelope(directory: Path) -> bytes | None:
+    path = directory / ENVELOPE_FILE
+    return read_bounded(path, MAX_ENVELOPE_BYTES, PackageError) if path.is_file() else None
+
+
+def _parsed(data: bytes, directory: Path) -> Envelope:
+    try:
+        return from_json(data, Envelope, limit_bytes=MAX_ENVELOPE_BYTES)
+    except WireFormatError as exc:
+        raise PackageError(
+            f"{directory / ENVELOPE_FILE} is not a signature: {exc.__cause__ or exc}",
+            remedy="sign the package again",
+        ) from exc
+
+
+def _check_models(directory: Path, manifest: Manifest, index: PackageIndex) -> None:
+    """Refuse a package without signature that lost a model: nothing else would tell.
+
+    Raises:
+        PackageError: A variant's model is not there.
+    """
+    paths = {entry.path for entry in index.files}
+    for variant in manifest.variants:
+        model = f"{variant.directory}/{variant.info.model_file}"
+        if model not in paths:
+            raise PackageError(f"{directory} lacks {model}", remedy=AGAIN)
 
 
 def _check_same(signed: PackageIndex, actual: PackageIndex) -> None:
@@ -283,26 +310,28 @@ def _read(directory: Path, path: str) -> bytes:
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-    with path.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    path.chmod(FILE_MODE)
+    write_whole(path, content)
 
 
 def _write_envelope(directory: Path, index: PackageIndex, key: SigningKey) -> None:
     content = seal_payload(index.to_bytes(), payload_type=PAYLOAD_TYPE, keys=(key,))
-    temporary = directory / f".{ENVELOPE_FILE}"
-    _write(temporary, content)
-    temporary.replace(directory / ENVELOPE_FILE)
+    write_whole(directory / ENVELOPE_FILE, content)
 
 
 def _replace(staging: Path, output: Path) -> None:
-    """Put a finished directory in its place; what was there is moved aside first, then removed."""
+    """Put a finished directory in its place; what was there is moved aside first, then removed.
+
+    Raises:
+        OSError: It cannot be put there; what was there is again.
+    """
     if not output.exists():
         staging.rename(output)
         return
     old = staging.with_name(f"{staging.name}-old")
     output.rename(old)
-    staging.rename(output)
+    try:
+        staging.rename(output)
+    except OSError:
+        old.rename(output)
+        raise
     shutil.rmtree(old)

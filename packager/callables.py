@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.errors import BuildError
+from packager.fault_text import typed_line
 
 
 def callable_file(text: str) -> Path:
@@ -92,10 +93,8 @@ def load_callable(file: Path, text: str) -> Callable[..., Any]:
         found: Any = module
         for part in name.split("."):
             found = getattr(found, part)
-    except Exception as exc:
-        raise BuildError(
-            f"{text[:80]!r} cannot be imported: {type(exc).__name__}: {str(exc)[:160]}"
-        ) from exc
+    except (Exception, SystemExit) as exc:
+        raise BuildError(f"{text[:80]!r} cannot be imported: {typed_line(exc)}") from exc
     if not callable(found):
         raise BuildError(f"{text[:80]!r} is not a function")
     function: Callable[..., Any] = found
@@ -107,4 +106,4 @@ def _installed(module: str) -> Path | None:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         return None
-    return Path(spec.origin) if spec is not None and spec.origin else None
+    return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None

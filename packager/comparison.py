@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packager.errors import DataError
+from packager.fault_text import typed_line
 from packager.figures import Comparison
 from packager.metrics import AUTO, METRICS, TOP5, is_own, retention, scores_classes
 from packager.samples.store import blocks
@@ -320,9 +321,8 @@ def _own_value(metric: str, function: OwnMetric, answers: Tensors, labels: Tenso
         known = None if labels is None else _locked(labels)
         found = function({name: _locked(tensor) for name, tensor in answers.items()}, known)
         value = float(found)
-    except Exception as exc:
-        text = " ".join(str(exc).split())[:160]
-        raise DataError(f"metric {metric} failed: {type(exc).__name__}: {text}") from exc
+    except (Exception, SystemExit) as exc:
+        raise DataError(f"metric {metric} failed: {typed_line(exc)}") from exc
     if not np.isfinite(value):
         raise DataError(f"metric {metric} gives {value}, a finite number is needed")
     return value

@@ -20,9 +20,10 @@ from typing import Final
 from msgspec import UnsetType
 
 from packager.errors import ProfileError
-from packager.machine import cpu_fields
+from packager.files import read_bounded, write_new
+from packager.machine import cpu_fields, cpu_flags
 from packager.recipes import RECIPES
-from wire.codec import from_json, to_json
+from wire.codec import MAX_JSON_BYTES, from_json, to_json
 from wire.errors import WireFormatError
 from wire.profile import (
     VERSION_PATTERN,
@@ -55,7 +56,7 @@ _STORAGE_SHARE: Final = 0.25
 _MIB: Final = 1024**2
 _PASSIVE_TRIPS: Final = frozenset({"passive", "hot"})
 _PLAUSIBLE_C: Final = (60.0, 125.0)
-"""A trip point outside is a placeholder of the firmware."""
+"""A trip point outside of these is a number that the firmware filled in, such as 0."""
 
 
 def profile_names() -> tuple[str, ...]:
@@ -84,9 +85,7 @@ def load_profile(name: str) -> DeviceProfile:
         )
     path = Path(name) if own else _FOLDER / f"{name}.toml"
     try:
-        profile = profile_from_toml(path.read_bytes())
-    except OSError as exc:
-        raise ProfileError(f"{path} cannot be read: {exc.strerror}") from exc
+        profile = profile_from_toml(read_bounded(path, MAX_JSON_BYTES, ProfileError))
     except WireFormatError as exc:
         raise ProfileError(f"{path}: {exc.message}") from exc
     unknown = sorted(set(profile.runtimes) - _RUNTIMES)
@@ -120,7 +119,7 @@ def detect_profile(
         ProfileError: The machine is of an architecture that is not supported, or the name is bad.
     """
     fields = cpu_fields(procfs / "cpuinfo")
-    flags = _isa_flags(fields)
+    flags = cpu_flags(procfs / "cpuinfo")
     board = (
         _text(procfs / "device-tree/model").strip("\0")
         or fields.get("Model")
@@ -186,8 +185,7 @@ def save_profile(profile: DeviceProfile, path: Path) -> None:
         ProfileError: It exists or cannot be written.
     """
     try:
-        with path.open("x", encoding="utf-8") as stream:
-            stream.write(profile_to_toml(profile))
+        write_new(path, profile_to_toml(profile).encode())
     except FileExistsError as exc:
         raise ProfileError(f"{path} exists already", remedy="name another file") from exc
     except OSError as exc:
@@ -205,14 +203,6 @@ def _version_lines(profile: DeviceProfile) -> list[str]:
         return []
     versions = profile.runtime_versions.items()
     return ["", "[runtime_versions]", *(f"{key} = {_quoted(text)}" for key, text in versions)]
-
-
-def _isa_flags(fields: dict[str, str]) -> set[str]:
-    """Return the features of /proc/cpuinfo; of RISC-V's `rv64imafdc_zba` each letter and `zba`."""
-    if "isa" in fields:
-        base, *extensions = fields["isa"].split("_")
-        return {*base[len("rv64") :], *extensions}
-    return set((fields.get("flags") or fields.get("Features") or "").split())
 
 
 def _runtime_versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Final
@@ -16,7 +17,8 @@ from typing import Any, Final
 from packager.errors import BuildError
 
 LOCAL: Final = "local"
-_DASK: Final = "dask://"
+_DASK_SCHEME: Final = "dask://"
+_DASK: Final = re.compile(rf"{_DASK_SCHEME}\S+:\d{{1,5}}")
 _CONNECT_S: Final = 10.0
 
 
@@ -46,11 +48,11 @@ def open_executor(name: str, jobs: int) -> Iterator[Executor]:
         finally:
             pool.shutdown(cancel_futures=True)
         return
-    if not name.startswith(_DASK):
+    if _DASK.fullmatch(name) is None:
         raise BuildError(
-            f"there is no executor {name[:80]!r}", remedy=f"use {LOCAL} or {_DASK}HOST:PORT"
+            f"there is no executor {name[:80]!r}", remedy=f"use {LOCAL} or {_DASK_SCHEME}HOST:PORT"
         )
-    with _dask_client(name.removeprefix(_DASK)) as client:
+    with _dask_client(name.removeprefix(_DASK_SCHEME)) as client:
         yield client.get_executor(pure=False)
 
 

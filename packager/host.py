@@ -36,9 +36,9 @@ def describe_host(profiles: tuple[DeviceProfile, ...]) -> Host:
         if environment_python(name, default_root()) is not None:
             tools[name] = environment_version(name)
     for target in targets.values():
-        found = toolchains.versions(target)
-        if "compiler" in found:
-            tools[target.compiler] = found["compiler"]
+        found = toolchains.compiler_version(target)
+        if found is not None:
+            tools[target.compiler] = found
     native = frozenset(t.name for t in targets.values() if toolchains.natively_runnable(t))
     foreign = [target for target in targets.values() if target.name not in native]
     return Host(

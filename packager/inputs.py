@@ -27,8 +27,10 @@ def file_source(path: Path) -> Source:
         The source.
 
     Raises:
-        BuildError: It cannot be read.
+        BuildError: It cannot be read, or need not be the same when a step reads it.
     """
+    if path.exists() and not path.is_file():
+        raise BuildError(f"{path} is no plain file")
     return Source(path=path.resolve(), sha256=file_sha256(path))
 
 

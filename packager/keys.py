@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from packager.errors import KeyFileError
+from packager.files import write_new
 from wire.envelope import SEED_BYTES, SigningKey
 
 PRIVATE_MODE: Final = 0o600
@@ -33,11 +34,7 @@ def generate_key(path: Path) -> SigningKey:
     """
     key, seed = SigningKey.generate()
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(seed)
-            stream.flush()
-            os.fsync(stream.fileno())
+        write_new(path, seed, mode=PRIVATE_MODE)
     except FileExistsError as exc:
         raise KeyFileError(
             f"{path} exists already", remedy="a key is never overwritten; name another file"

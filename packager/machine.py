@@ -44,6 +44,22 @@ def cpu_fields(cpuinfo: Path) -> dict[str, str]:
     return fields
 
 
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Return what the processor can, as the kernel names it.
+
+    Args:
+        cpuinfo: The kernel's description of the processor.
+
+    Returns:
+        Names such as `avx2` or `asimd`; of RISC-V's `rv64imafdc_zba` each letter and `zba`.
+    """
+    fields = cpu_fields(cpuinfo)
+    if "isa" in fields:
+        base, *extensions = fields["isa"].split("_")
+        return frozenset({*base[len("rv64") :], *extensions})
+    return frozenset((fields.get("flags") or fields.get("Features") or "").split())
+
+
 def tool_versions() -> dict[str, str]:
     """Return the versions of the tools that are installed, by name."""
     found: dict[str, str] = {}

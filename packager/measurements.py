@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from packager.errors import BuildError
+from packager.files import read_bounded
 from packager.pipeline import Pipeline
 from packager.plan_model import Candidate, Step
 from wire.codec import from_json
@@ -74,12 +75,9 @@ def read_measurements(path: Path | None) -> Measurements:
     """
     if path is None:
         return Measurements()
+    content = read_bounded(path, MAX_REPORT_BYTES, BuildError)
     try:
-        if path.stat().st_size > MAX_REPORT_BYTES:
-            raise BuildError(f"{path} is over {MAX_REPORT_BYTES} bytes")
-        return from_json(path.read_bytes(), Measurements)
-    except OSError as exc:
-        raise BuildError(f"{path} cannot be read: {exc.strerror}") from exc
+        return from_json(content, Measurements, limit_bytes=MAX_REPORT_BYTES)
     except WireFormatError as exc:
         raise BuildError(
             f"{path} is not a build's report: {exc.message}",

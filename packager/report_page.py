@@ -11,8 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from packager.errors import BuildError
+from packager.files import write_whole
 from packager.gates import Gates
 from packager.report_devices import devices
 from packager.report_text import (
@@ -40,7 +39,6 @@ TEMPLATES: Final = Path(__file__).resolve().parent / "templates"
 SLOWEST_STEPS: Final = 5
 PAGE: Final = ".html"
 JSON: Final = ".json"
-FILE_MODE: Final = 0o644
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,17 +139,7 @@ def write_report(
         content = report_page(result, profiles, gates=gates).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        partial = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            partial.chmod(FILE_MODE)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, content)
     except OSError as exc:
         raise BuildError(f"{path} cannot be written: {exc.strerror}") from exc
 

@@ -121,7 +121,7 @@ def check_request(request: BuildRequest) -> None:
     Raises:
         BuildError: It cannot be built so.
     """
-    names = [profile.name for profile in request.profiles]
+    names, gates = [profile.name for profile in request.profiles], request.gates
     if not names:
         raise BuildError("no profile was named", remedy="add --profile; see: fleet profile list")
     if len(set(names)) != len(names):
@@ -131,8 +131,13 @@ def check_request(request: BuildRequest) -> None:
             f"there is no metric {request.metric!r}",
             remedy=f"use {', '.join(CHOICES)}, or a function as module:callable",
         )
-    if not 0.0 <= request.gates.min_retention <= 1.0:
-        raise BuildError(f"retention {request.gates.min_retention} is not within 0 to 1")
+    if not request.evaluation:
+        raise BuildError("no evaluation data were named", remedy="add --evaluation")
+    for limit in (gates.max_size_bytes, gates.max_latency_ms, gates.max_memory_bytes):
+        if limit is not None and not limit > 0:  # NaN is not, and would let everything pass
+            raise BuildError(f"a limit of {limit} is not above 0")
+    if not 0.0 <= gates.min_retention <= 1.0:
+        raise BuildError(f"retention {gates.min_retention} is not within 0 to 1")
     if not 0.0 <= request.prune < 1.0:
         raise BuildError(f"a share of {request.prune} of the channels cannot be pruned")
     if (request.prune or request.training) and not is_callable(request.model):

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from packager.errors import StepError
+from packager.fault_text import typed_line
 from packager.job import FAILED, FAILURE_FILE, RESULT_FILE, Failure, Job
 from packager.plan_steps import METRIC
 from wire.codec import from_json, to_json
@@ -88,8 +89,7 @@ def main(arguments: list[str]) -> int:
         )
     except Exception as exc:  # noqa: BLE001 - whatever a tool raises ends this step alone
         traceback.print_exc()
-        text = " ".join(str(exc).split())[:200]
-        failure = Failure(code=StepError.code, message=f"{type(exc).__name__}: {text}")
+        failure = Failure(code=StepError.code, message=typed_line(exc))
     else:
         (output / RESULT_FILE).write_bytes(to_json({} if result is None else result))
         return 0

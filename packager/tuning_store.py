@@ -8,11 +8,11 @@ Rules:
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from packager.cache import file_sha256
 from packager.errors import BuildError
+from packager.files import write_whole
 from packager.job import DATABASE_FOLDER
 from packager.pipeline import Pipeline, Source
 from packager.plan_model import Plan
@@ -29,8 +29,12 @@ def stored_database(root: Path) -> Source | None:
         The source.
 
     Raises:
-        BuildError: It cannot be read.
+        BuildError: It cannot be read, or is no folder.
     """
+    if root.exists() and not root.is_dir():
+        raise BuildError(
+            f"the tuning database {root} is no folder", remedy="name one with --tuning-database"
+        )
     files = sorted(path for path in root.rglob("*") if path.is_file())
     if not files:
         return None
@@ -57,9 +61,7 @@ def publish(pipeline: Pipeline, plan: Plan, root: Path) -> None:
             for path in sorted(p for p in found.rglob("*") if p.is_file()):
                 target = root / path.relative_to(found)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                partial = target.with_name(f".{target.name}.partial")
-                shutil.copyfile(path, partial)
-                partial.replace(target)
+                write_whole(target, path.read_bytes())
         except OSError as exc:
             raise BuildError(
                 f"the tuning database cannot be written: {exc.strerror}",

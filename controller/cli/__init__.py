@@ -25,6 +25,7 @@ from wire.errors import FleetError
 EXIT_FAULT = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+MAX_PATH = 200
 
 
 def build_app() -> typer.Typer:
@@ -64,14 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fault(str(exc))
     except typer.TyperException as exc:
         return _usage_fault(exc)
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader has gone (`fleet device list | head`); Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has gone: `fleet device list | head`
+        _drop_output()
         return EXIT_BROKEN_PIPE
+    except OSError as exc:  # such as a full disk behind `>`, or a path that no system call takes
+        _drop_output()
+        reason = exc.strerror or str(exc)
+        return _fault(f"{str(exc.filename)[:MAX_PATH]}: {reason}" if exc.filename else reason)
     return result if isinstance(result, int) else 0
 
 
@@ -94,6 +96,14 @@ def _root(
     --home, --url and --token-file may stand anywhere on the line.
     """
     context.obj = ConnectionOptions(home=home, url=url, token_file=token_file)
+
+
+def _drop_output() -> None:
+    """Forget what cannot be written: Python would try, and complain, once more at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fault(text: str) -> int:

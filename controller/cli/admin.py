@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.arguments import parse_duration, parse_labels
+from controller.cli.arguments import JsonOption, parse_duration, parse_labels
 from controller.cli.client import connect, request_body
 from controller.cli.output import local_time, remark, write, write_fields, write_json
 
 HomeArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Data directory.")]
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 def register(app: typer.Typer) -> None:

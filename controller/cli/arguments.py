@@ -1,4 +1,4 @@
-"""Values as people type them: durations, stages, labels.
+"""Values as people type them: durations, stages, labels; and options that many commands share.
 
 Rules:
 - What cannot be read is refused with an example of what can.
@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+import typer
 
 from controller.cli.errors import ArgumentError
 
@@ -19,6 +22,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 WHOLE_PERCENT = 100.0
 
+JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 GLOBAL_OPTIONS = ("--home", "--url", "--token-file")
 
 

@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.cli.output import bytes_text, remark, write, write_fields, write_table
+from controller.cli.arguments import JsonOption
+from controller.cli.output import (
+    bytes_text,
+    remark,
+    write,
+    write_fields,
+    write_plain_json,
+    write_table,
+)
 
 if TYPE_CHECKING:
     from packager.plan_model import Plan
     from packager.request import BuildRequest
     from packager.result import BuildResult
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ProfileOption = Annotated[
     list[str],
     typer.Option(
@@ -100,7 +107,9 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         Path | None, typer.Option(metavar="DIR", help="Known schedules; else in the cache.")
     ] = None,
     min_runs: Annotated[int, typer.Option(min=1, help="Inferences per measurement.")] = 200,
-    min_duration_s: Annotated[float, typer.Option(min=0.0, help="Of each measurement.")] = 0.3,
+    min_duration_s: Annotated[
+        float, typer.Option(min=0.0, max=3600.0, help="Of each measurement.")
+    ] = 0.3,
     emulation_s: Annotated[
         float, typer.Option(min=1.0, help="To check a variant for a foreign processor.")
     ] = 60.0,
@@ -131,7 +140,8 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     ] = 0,
     step_timeout_s: Annotated[float, typer.Option(min=0.001, help="For one step.")] = 1800.0,
     step_memory: Annotated[
-        int, typer.Option(metavar="BYTES", help="For one step; 0 for its share of 3/4 of all.")
+        int,
+        typer.Option(metavar="BYTES", min=0, help="For one step; 0 for its share of 3/4 of all."),
     ] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a package.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
@@ -212,7 +222,9 @@ def tool_list(
         return
     found = {name: environment_python(name, default_root()) for name in names()}
     if json:
-        _write_json({name: None if path is None else str(path) for name, path in found.items()})
+        write_plain_json(
+            {name: None if path is None else str(path) for name, path in found.items()}
+        )
         return
     write_table(
         ("TOOL", "INSTALLED AS"),
@@ -242,7 +254,7 @@ def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
     )
 
     if json:
-        _write_json(plan)
+        write_plain_json(plan)
         return
     write_table(VERDICT_COLUMNS, plan_rows(plan, request.profiles))
     write()
@@ -255,7 +267,7 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
     from packager.report import VERDICT_COLUMNS, figure_columns, figure_rows, verdict_rows
 
     if json:
-        _write_json(result)
+        write_plain_json(result)
         return
     measured = any(candidate.performance for candidate in result.candidates)
     place = f"latency measured on {result.machine}" if measured else "no latency could be measured"
@@ -290,9 +302,3 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status("building ...") as status:
         yield status.update
-
-
-def _write_json(value: object) -> None:
-    from wire.codec import to_pretty_json
-
-    write(to_pretty_json(value).decode().rstrip())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
-from controller.cli.arguments import changed_labels, parse_duration
+from controller.cli.arguments import JsonOption, changed_labels, parse_duration
 from controller.cli.client import connect, request_body, segment
 from controller.cli.output import (
     age_text,
@@ -30,7 +30,6 @@ PAGE_DEVICES = 10_000
 """Devices that one request asks for."""
 
 DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="Identifier of the device.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 SinceOption = Annotated[str, typer.Option(help="How far back, such as 30m or 7d.")]
 LimitOption = Annotated[int, typer.Option(help="At most so many.", min=1, max=1000)]
 KindOption = Annotated[

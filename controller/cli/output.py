@@ -42,12 +42,19 @@ def is_terminal() -> bool:
 
 
 def write_json(value: BaseModel | Sequence[BaseModel]) -> None:
-    """Write an answer as indented JSON."""
+    """Write an answer of the controller as indented JSON."""
     if isinstance(value, Sequence):
         plain: Any = [item.model_dump(mode="json") for item in value]
     else:
         plain = value.model_dump(mode="json")
     write(json.dumps(plain, indent=2, ensure_ascii=False))
+
+
+def write_plain_json(value: object) -> None:
+    """Write the packager's structs, or plain values, as indented JSON with sorted keys."""
+    from wire.codec import to_pretty_json
+
+    write(to_pretty_json(value).decode().rstrip())
 
 
 def write_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

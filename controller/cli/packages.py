@@ -7,9 +7,16 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.output import bytes_text, remark, write, write_fields, write_table
+from controller.cli.arguments import JsonOption
+from controller.cli.output import (
+    bytes_text,
+    remark,
+    write,
+    write_fields,
+    write_plain_json,
+    write_table,
+)
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PackageArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Package directory.")]
 
 
@@ -38,7 +45,7 @@ def profile_list(*, json: JsonOption = False) -> None:
 
     profiles = [load_profile(name) for name in profile_names()]
     if json:
-        _write_json(profiles)
+        write_plain_json(profiles)
         return
     write_table(
         ("NAME", "ARCHITECTURE", "MEMORY", "RUNTIMES", "DESCRIPTION"),
@@ -59,7 +66,7 @@ def profile_show(
 
     profile = load_profile(name)
     if json:
-        _write_json(profile)
+        write_plain_json(profile)
     else:
         write(profile_to_toml(profile).rstrip())
 
@@ -80,7 +87,7 @@ def profile_detect(
         save_profile(profile, output)
         remark(f"wrote {output}")
     elif json:
-        _write_json(profile)
+        write_plain_json(profile)
     else:
         write(profile_to_toml(profile).rstrip())
 
@@ -95,7 +102,7 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
     keyids = signers(directory)
     if json:
         facts = {"digest": index.digest, "size_bytes": index.size_bytes, "signed_by": keyids}
-        _write_json(facts | to_builtins(manifest))
+        write_plain_json(facts | to_builtins(manifest))
         return
     write_fields(
         (
@@ -153,7 +160,7 @@ def package_diff(
 
     found = diff.compare_packages(diff.read_package(old), diff.read_package(new))
     if json:
-        _write_json(found)
+        write_plain_json(found)
     else:
         write_fields(
             (("old", f"{found.old} {found.old_digest}"), ("new", f"{found.new} {found.new_digest}"))
@@ -184,9 +191,3 @@ def key_show(file: Annotated[Path, typer.Argument(metavar="FILE", help="A key.")
 
     key = load_key(file)
     write_fields((("key id", key.keyid), ("public key", encode_key(key.public_key))))
-
-
-def _write_json(value: object) -> None:
-    from wire.codec import to_pretty_json
-
-    write(to_pretty_json(value).decode().rstrip())

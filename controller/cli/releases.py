@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from controller.cli.arguments import JsonOption
 from controller.cli.client import connect, request_body, segment
 from controller.cli.errors import PackageFilesError
 from controller.cli.output import (
@@ -28,7 +29,6 @@ HASH_STEP_BYTES = 1024 * 1024
 ReleaseArgument = Annotated[
     str, typer.Argument(metavar="RELEASE", help="NAME:VERSION, or a digest.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 class PackageFile(NamedTuple):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.cli.arguments import parse_duration, parse_stage
+from controller.cli.arguments import JsonOption, parse_duration, parse_stage
 from controller.cli.client import connect, request_body, segment
 from controller.cli.output import (
     local_time,
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from controller.schemas import Rollout
 
 RolloutArgument = Annotated[str, typer.Argument(metavar="ROLLOUT", help="Identifier.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 WatchOption = Annotated[bool, typer.Option("--watch", help="Follow it until it ends.")]
 
 

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.arguments import parse_duration, parse_labels
+from controller.cli.arguments import JsonOption, parse_duration, parse_labels
 from controller.cli.client import connect
 from controller.cli.devices import (
     DeviceArgument,
-    JsonOption,
     KindOption,
     LimitOption,
     SinceOption,

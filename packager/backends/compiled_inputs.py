@@ -1,4 +1,4 @@
-"""What a compiler of fixed shapes must know of a model's inputs before it begins."""
+"""What a compiler of fixed shapes must know of a model's inputs, and makes of its outputs."""
 
 from __future__ import annotations
 
@@ -32,3 +32,21 @@ def check_inputs(inputs: Sequence[TensorSpec]) -> None:
             raise StepError(f"input {spec.name!r} holds texts, which compiled code does not take")
         if size_bytes > MAX_TENSOR_BYTES:
             raise StepError(f"input {spec.name!r} is over {MAX_TENSOR_BYTES} bytes")
+
+
+def check_batch_axis(name: str, shape: Sequence[int]) -> None:
+    """Refuse an output whose answers to several samples cannot be put one after the other.
+
+    Args:
+        name: The output.
+        shape: Its shape for one sample, of a model with a batch.
+
+    Raises:
+        StepError: It does not begin with the batch.
+    """
+    if tuple(shape[:1]) != (1,):
+        raise StepError(
+            f"output {name!r} of one sample has shape {list(shape)}: the answers of a batch "
+            "cannot be put together",
+            remedy="export the model with a batch of 1, or with the batch as the first axis",
+        )

@@ -31,6 +31,7 @@ LOCKS: Final = Path(__file__).with_suffix("")
 ROOT_VARIABLE: Final = "EDGEFLEET_ENVIRONMENTS"
 TIMEOUT_S: Final = 1800
 _FRESH: Final = "making-"
+_REACH: Final = "check that pip reaches a registry, or set PIP_FIND_LINKS to a folder of wheels"
 _NEEDED_PYTHON: Final = {"onnx2tf": (3, 12)}
 """What a tool declares where it runs on older ones too: onnx2tf 2.6.9 gives equal files on 3.11."""
 
@@ -124,7 +125,10 @@ def install(name: str, root: Path, progress: Progress = lambda _line: None) -> P
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
     except OSError as exc:
-        raise BuildError(f"the environment of {name} cannot be made: {exc}") from exc
+        raise BuildError(
+            f"the environment of {name} cannot be made: {exc.filename or root}: {exc.strerror}",
+            remedy=f"name another folder with {ROOT_VARIABLE}",
+        ) from exc
     progress(f"{name} is set up: {home}")
     return home / "bin" / "python"
 
@@ -161,10 +165,10 @@ def _fill(name: str, aside: Path, progress: Progress) -> None:
         command += ["--platform", _FOREIGN[name], "--target", str(aside / FOREIGN_FOLDER)]
     if sys.version_info < _NEEDED_PYTHON.get(name, (0,)):
         command.append("--ignore-requires-python")
-    _run(command, "pip")
+    _run(command, "pip", remedy=_REACH)
 
 
-def _run(command: list[str], what: str) -> None:
+def _run(command: list[str], what: str, *, remedy: str = "") -> None:
     """Run a command.
 
     Raises:
@@ -184,10 +188,7 @@ def _run(command: list[str], what: str) -> None:
     if done.returncode != 0:
         lines = done.stdout.decode(errors="replace").split("\n")
         told = [line.strip() for line in lines if line.startswith("ERROR")] or lines[-2:]
-        raise BuildError(
-            f"{what} failed: {' '.join(told[0].split())[:200]}",
-            remedy="check that pip reaches a registry, or set PIP_FIND_LINKS to a folder of wheels",
-        )
+        raise BuildError(f"{what} failed: {' '.join(told[0].split())[:200]}", remedy=remedy)
 
 
 @contextmanager

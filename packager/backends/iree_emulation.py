@@ -1,24 +1,19 @@
 """Run a module that IREE compiled for another processor, under user-mode emulation.
 
-The runtime for that processor is its own wheel's `iree-run-module`; no root file system is needed:
-the emulator takes the C library from the cross compiler's package.
+The runtime for that processor is its own wheel's `iree-run-module`.
 
 Rules:
 - A process answers one sample; when the time is up, those that were answered count.
 - Emulation says whether the answers are right. It says nothing of speed.
-- What the module does wrong ends that process alone, which has limits of time and memory.
+- What the module does wrong ends that process alone.
 
 Source:
-    IREE, `iree-run-module --help`; QEMU, "QEMU User space emulator": `-L`, `QEMU_CPU`.
+    IREE, `iree-run-module --help`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
-import signal
-import subprocess
 import time
 from importlib.metadata import distribution
 from pathlib import Path
@@ -26,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from packager.backends import toolchains
+from packager.backends.emulated_process import emulation, run_limited
 from packager.backends.environments import default_root, foreign_files
 from packager.backends.targets import Target
 from packager.errors import StepError
@@ -38,9 +33,7 @@ from wire.manifest import TensorSpec
 RUNNER: Final = Path("iree") / "_runtime_libs" / "iree-run-module"
 """Where a wheel of `iree-base-runtime` has it."""
 
-MEMORY_BYTES: Final = 2 << 30
 _ELF_MACHINES: Final = {"aarch64": 183, "x86_64": 62}
-_MAX_REASON: Final = 200
 
 
 def iree_runner(target: Target) -> Path:
@@ -97,12 +90,12 @@ def run_emulated(
     command += [f"--input=@{_input(workspace, i)}" for i in range(len(model.inputs))]
     command += [f"--output=@{_output(workspace, i)}" for i in range(len(model.outputs))]
     answers: list[list[Tensor]] = []
-    end = time.monotonic() + timeout_s
+    log, end = workspace / "log.txt", time.monotonic() + timeout_s
     for row in range(min((len(inputs[spec.name]) for spec in model.inputs), default=1)):
         for index, spec in enumerate(model.inputs):
             np.save(_input(workspace, index), _sample(inputs, spec, row), allow_pickle=False)
         left = end - time.monotonic()
-        if left <= 0 or not _run(command, target, left):
+        if left <= 0 or not run_limited(command, target, log=log, timeout_s=left):
             break
         answers.append([_answer(workspace, i, spec) for i, spec in enumerate(model.outputs)])
     if not answers:
@@ -119,10 +112,7 @@ def _command(target: Target, runner: Path) -> list[str]:
     Raises:
         StepError: A tool is missing, or the runner is for another processor.
     """
-    emulator = toolchains.emulator(target)
-    if emulator is None:
-        package = toolchains.missing_to_try(target) or target.emulator_package
-        raise StepError(f"{target.name} cannot be emulated here", remedy=f"install {package}")
+    prefix = emulation(target)
     try:
         with runner.open("rb") as stream:
             head = stream.read(20)
@@ -130,38 +120,7 @@ def _command(target: Target, runner: Path) -> list[str]:
         raise StepError(f"IREE's runtime for {target.architecture} is not set up") from exc
     if head[:4] != b"\x7fELF" or head[18] != _ELF_MACHINES.get(target.architecture):
         raise StepError(f"{runner.name} is no program for {target.architecture}")
-    return [emulator, "-L", str(toolchains.sysroot(target)), str(runner.resolve())]
-
-
-def _run(command: list[str], target: Target, timeout_s: float) -> bool:
-    """Run the command once and say whether it ended in time.
-
-    Raises:
-        StepError: It failed.
-    """
-    environment = {**os.environ, "QEMU_CPU": target.emulated_cpu}
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=environment,
-        start_new_session=True,
-    ) as process:
-        with contextlib.suppress(ProcessLookupError):
-            # From outside: an emulator takes limits that its program sets for itself as said.
-            resource.prlimit(process.pid, resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-            resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
-        try:
-            _, errors = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    if process.returncode != 0:
-        raise StepError(f"{target.name} code failed under emulation: {_reason(process, errors)}")
-    return True
+    return [*prefix, str(runner.resolve())]
 
 
 def _sample(inputs: Tensors, spec: TensorSpec, row: int) -> Tensor:
@@ -198,15 +157,6 @@ def _answer(workspace: Path, index: int, spec: TensorSpec) -> Tensor:
     if not fits or array.dtype.itemsize != dtype.itemsize:
         raise StepError(f"output {spec.name!r} is {array.dtype} of shape {list(array.shape)}")
     return array.view(dtype)
-
-
-def _reason(process: subprocess.Popen[bytes], errors: bytes) -> str:
-    lines = errors.decode("utf-8", errors="replace").splitlines()
-    told = [line.strip() for line in lines if line.strip() and "warning" not in line]
-    if told:
-        return told[0][:_MAX_REASON]
-    code = process.returncode
-    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"status {code}"
 
 
 def _input(workspace: Path, index: int) -> Path:

@@ -21,13 +21,15 @@ from typing import Any, Final
 
 import onnx
 
-from packager.backends.compiled_inputs import check_inputs
+from packager.backends.compiled_inputs import check_batch_axis, check_inputs
 from packager.backends.index_clamps import clamp_indices
 from packager.backends.index_ranges import index_ranges
 from packager.backends.iree_compiler import compile_module, suggested_options
+from packager.backends.onnx_folding import folded
 from packager.backends.quiet_tools import tool
 from packager.backends.targets import Target
 from packager.errors import StepError
+from packager.sources.onnx_checks import opset_of
 from runtime_adapters.batches import is_batch
 from runtime_adapters.errors import InputError
 from runtime_adapters.iree_abi import (
@@ -154,10 +156,8 @@ def _one_sample(path: Path, opset: int) -> tuple[onnx.ModelProto, tuple[TensorSp
     """
     with tool("onnx"):
         proto = onnx.load(str(path))
-        proto = (
-            onnx.version_converter.convert_version(proto, opset) if _opset(proto) < opset else proto
-        )
-    proto.graph.name = FUNCTION
+        if opset_of(proto) < opset:
+            proto = onnx.version_converter.convert_version(proto, opset)
     weights = {tensor.name for tensor in proto.graph.initializer}
     kept = [value for value in proto.graph.input if value.name not in weights]
     inputs = tuple(_spec(value) for value in kept)
@@ -170,29 +170,9 @@ def _one_sample(path: Path, opset: int) -> tuple[onnx.ModelProto, tuple[TensorSp
     proto.graph.input.extend(kept)
     for value in proto.graph.output:  # it declares the batch that was
         value.type.tensor_type.ClearField("shape")
-    return _slimmed(proto), inputs
-
-
-def _slimmed(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Fold shapes, which are constants now; IREE's importer follows few of them by itself."""
-    import onnxslim  # takes seconds
-
-    with tool("onnxslim"):
-        before = onnx.ModelProto()
-        before.CopyFrom(proto)
-        try:
-            slim = onnxslim.slim(proto)
-        except Exception:  # noqa: BLE001 - whatever a simplifier raises, the graph will do
-            return before
-    same = all(
-        [v.name for v in ours] == [v.name for v in theirs]
-        for ours, theirs in (
-            (before.graph.input, slim.graph.input),
-            (before.graph.output, slim.graph.output),
-        )
-    )
-    slim.graph.name = FUNCTION
-    return slim if same else before
+    proto = folded(proto)  # IREE's importer follows few computed shapes by itself
+    proto.graph.name = FUNCTION
+    return proto, inputs
 
 
 def _import(proto: onnx.ModelProto, module: Path) -> None:
@@ -224,10 +204,6 @@ def _suggested(proto: onnx.ModelProto, target: Target) -> dict[str, Any]:
     return suggested_options(operators, target, depthwise=grouped)
 
 
-def _opset(proto: onnx.ModelProto) -> int:
-    return max((o.version for o in proto.opset_import if o.domain in {"", "ai.onnx"}), default=0)
-
-
 def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
     """Return what a graph says of an input or output.
 
@@ -254,10 +230,5 @@ def _output(value: onnx.ValueInfoProto, *, batched: bool) -> TensorSpec:
         raise StepError(f"the shape of output {spec.name!r} does not follow from the inputs'")
     if not batched:
         return spec
-    if spec.shape[:1] != (1,):
-        raise StepError(
-            f"output {spec.name!r} of one sample has shape {list(spec.shape)}: the answers of a "
-            "batch cannot be put together",
-            remedy="export the model with a batch of 1, or with the batch as the first axis",
-        )
+    check_batch_axis(spec.name, spec.shape)
     return TensorSpec(name=spec.name, datatype=spec.datatype, shape=(ANY, *spec.shape[1:]))

@@ -30,7 +30,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from packager.backends import tflite_files
-from packager.backends.quiet_tools import tool
+from packager.backends.onnx_folding import folded
 from packager.errors import StepError
 from packager.sources import tflite
 from packager.sources.onnx_checks import tensor_spec
@@ -109,33 +109,11 @@ def _one_sample(proto: Any) -> Any:  # noqa: ANN401 - onnx is untyped
     if varied:
         for value in proto.graph.output:
             value.type.tensor_type.ClearField("shape")
-    proto = _folded(proto)
+    proto = folded(proto)  # the prepared model may compute weights; onnx2tf needs them stored
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except Exception:  # noqa: BLE001 - what shapes it lacks is found below
         return proto
-
-
-def _folded(proto: Any) -> Any:  # noqa: ANN401 - onnx is untyped
-    """Compute what is known by now, such as sizes that depended on the batch, and weights.
-
-    The prepared model may compute its weights to stay small; onnx2tf needs them stored.
-
-    Returns:
-        The folded model, or the one that was given where that fails.
-    """
-    import onnxslim
-
-    ends = [value.name for value in (*proto.graph.input, *proto.graph.output)]
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    try:
-        with tool("onnxslim"):
-            slim = onnxslim.slim(copy)
-    except StepError:
-        return proto
-    kept = [value.name for value in (*slim.graph.input, *slim.graph.output)]
-    return slim if kept == ends else proto
 
 
 def _keep_output_layouts(proto: Any, outputs: Iterable[TensorSpec]) -> None:  # noqa: ANN401

@@ -47,16 +47,6 @@ _OPERATION: Final = qtyping.TFLOperationName
 _ENDS: Final = (_OPERATION.INPUT, _OPERATION.OUTPUT)
 
 
-def make_fp16(source: Path, target: Path) -> None:
-    """Store a float model's weights in half precision; it computes in float32.
-
-    Args:
-        source: The float `.tflite` model.
-        target: The file to write.
-    """
-    quantize(source, {}, {"scheme": FP16}, target)
-
-
 def quantize(source: Path, inputs: Tensors, options: dict[str, Any], target: Path) -> None:
     """Quantize a float model.
 

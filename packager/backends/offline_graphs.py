@@ -27,7 +27,7 @@ import onnx
 from packager.backends.onnx_files import optimize, save
 from packager.backends.quiet_tools import tool
 from packager.errors import StepError
-from packager.machine import cpu_fields
+from packager.machine import cpu_flags
 from packager.sources.onnx_model import model_bytes
 
 _DECISIVE: Final = ("avx512f", "avx512_vnni", "avx_vnni")
@@ -49,7 +49,7 @@ def optimize_offline(
         StepError: This machine is of another class, the model has branches or loops, or ONNX
             Runtime does not take it.
     """
-    ours = layout_class(os.uname().machine, host_features())
+    ours = layout_class(os.uname().machine, cpu_flags())
     theirs = layout_class(architecture, isa_features)
     if theirs is None or theirs != ours:
         raise StepError(
@@ -77,12 +77,6 @@ def layout_class(architecture: str, isa_features: Collection[str]) -> str | None
     if architecture != "x86_64":
         return None
     return "+".join([architecture, *(name for name in _DECISIVE if name in isa_features)])
-
-
-def host_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """Return the features of this machine's processor."""
-    fields = cpu_fields(cpuinfo)
-    return frozenset((fields.get("flags") or fields.get("Features") or "").split())
 
 
 def _canonize(model: Any) -> None:  # noqa: ANN401 - onnx is untyped

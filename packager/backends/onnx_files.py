@@ -1,7 +1,6 @@
 """ONNX graphs as files that are the same in every run, whatever the tool that wrote them.
 
 Rules:
-- Every node of the graph has a name of its own; names that are there and unique stay.
 - Only the operator sets that nodes use are declared: ONNX Runtime declares all that it knows, and
   other or older runtimes refuse those that they do not.
 - Nothing tells where, when or by which call a file was made.
@@ -9,13 +8,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import onnx
-
 from packager.errors import StepError
+from packager.fault_text import one_line
+from packager.sources.onnx_graph import all_nodes
 from packager.sources.onnx_model import clamp_ir, model_bytes
 from runtime_adapters.onnxruntime_library import onnxruntime
 
@@ -24,24 +22,6 @@ _SILENT: Final = 4
 """Log severity: fatal only; errors are raised."""
 
 _MAIN_DOMAINS: Final = frozenset({"", "ai.onnx"})
-
-
-def name_nodes(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
-    """Give a name to each node that has none or shares it, from its operator and its place.
-
-    Args:
-        model: The model, which is changed.
-    """
-    taken = {node.name for node in model.graph.node}
-    seen: set[str] = set()
-    for index, node in enumerate(model.graph.node):
-        if not node.name or node.name in seen:
-            name = f"{node.op_type}_{index}"
-            while name in taken:
-                name += "_"
-            node.name = name
-            taken.add(name)
-        seen.add(node.name)
 
 
 def save(model: Any, target: Path) -> None:  # noqa: ANN401 - onnx is untyped
@@ -59,8 +39,7 @@ def save(model: Any, target: Path) -> None:  # noqa: ANN401 - onnx is untyped
     try:
         session_of(content)
     except Exception as exc:
-        line = str(exc).splitlines()[0][:200]
-        raise StepError(f"onnxruntime does not load what its tool wrote: {line}") from exc
+        raise StepError(f"onnxruntime does not load what its tool wrote: {one_line(exc)}") from exc
     target.write_bytes(content)
 
 
@@ -70,7 +49,8 @@ def tidy(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     Args:
         model: The model, which is changed.
     """
-    used = {node.domain for node in _nodes(model)} | _MAIN_DOMAINS
+    used = {n.domain for part in (model.graph, *model.functions) for n in all_nodes(part)}
+    used |= _MAIN_DOMAINS
     kept = [opset for opset in model.opset_import if opset.domain in used]
     del model.opset_import[:]
     model.opset_import.extend(kept)
@@ -120,19 +100,3 @@ def _options(*, threads: int) -> onnxruntime.SessionOptions:
     options.log_severity_level = _SILENT
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
-
-
-def _nodes(model: Any) -> Iterator[Any]:  # noqa: ANN401 - onnx is untyped
-    yield from _graph_nodes(model.graph)
-    for function in model.functions:
-        yield from _graph_nodes(function)
-
-
-def _graph_nodes(graph: Any) -> Iterator[Any]:  # noqa: ANN401 - onnx is untyped
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _graph_nodes(attribute.g)
-            for inner in attribute.graphs:
-                yield from _graph_nodes(inner)

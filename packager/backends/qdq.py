@@ -22,17 +22,17 @@ from typing import Any, Final
 import numpy as np
 import onnx
 
-from packager.backends.onnx_files import name_nodes, optimize, session_of
+from packager.backends.onnx_files import optimize, session_of
 from packager.backends.quiet_tools import tool
 from packager.errors import StepError
 from packager.samples.store import sample, spread
+from packager.sources.onnx_graph import name_nodes
 from packager.sources.onnx_model import model_bytes
 from runtime_adapters.onnxruntime_library import onnxruntime  # noqa: F401 - before its parts
 from runtime_adapters.protocol import Tensors
 
 QUANTIZER: Final = "onnxruntime's quantizer"
 METHODS: Final = ("minmax", "entropy", "percentile")
-ACTIVATIONS: Final = ("uint8", "int8")
 
 _ENTROPY_BINS: Final = 128
 """ONNX Runtime's own, which leave the search for a threshold one candidate, the whole range. With
@@ -66,7 +66,7 @@ def prepare(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
         del model.graph.value_info[:]  # stale shapes would break what follows
         optimize(model_bytes(model), Path(folder) / "prepared.onnx", level="basic")
         prepared = onnx.load(str(Path(folder) / "prepared.onnx"))
-        name_nodes(prepared)
+        name_nodes(prepared.graph)
         _declare_floats(prepared)
         add_infer_metadata(prepared)  # keeps the quantizer from inferring them anew
     return prepared
@@ -179,7 +179,7 @@ def _declare_floats(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
 def _min_max(path: Path, inputs: Tensors, samples: int) -> Any:  # noqa: ANN401 - untyped
     from onnxruntime.quantization import CalibrationMethod
 
-    calibrator = _calibrator(path, CalibrationMethod.MinMax, {})
+    calibrator = _calibrator(path, CalibrationMethod.MinMax)
     calibrator.collect_data(_Reader(inputs, samples))
     return calibrator.compute_data()
 
@@ -191,7 +191,7 @@ def _histograms(path: Path, inputs: Tensors, options: dict[str, Any], ranges: An
 
     method = options["method"]
     kind = CalibrationMethod.Entropy if method == "entropy" else CalibrationMethod.Percentile
-    calibrator = _calibrator(path, kind, {})
+    calibrator = _calibrator(path, kind)
     collector = HistogramCollector(
         method=method,
         symmetric=False,
@@ -219,7 +219,7 @@ def _histograms(path: Path, inputs: Tensors, options: dict[str, Any], ranges: An
     return found
 
 
-def _calibrator(path: Path, method: Any, extra: dict[str, Any]) -> Any:  # noqa: ANN401 - untyped
+def _calibrator(path: Path, method: Any) -> Any:  # noqa: ANN401 - untyped
     from onnxruntime.quantization.calibrate import create_calibrator
 
     augmented = path.with_name(f"{method.name}.onnx")
@@ -228,7 +228,6 @@ def _calibrator(path: Path, method: Any, extra: dict[str, Any]) -> Any:  # noqa:
         quantizable_operators(),
         augmented_model_path=str(augmented),
         calibrate_method=method,
-        extra_options=extra,
     )
 
 

@@ -12,12 +12,10 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
-from typing import Final
 
 from packager.errors import StepError
+from packager.fault_text import typed_line
 from wire.errors import FleetError
-
-_MAX_REASON: Final = 200
 
 
 @contextlib.contextmanager
@@ -44,12 +42,6 @@ def tool(name: str) -> Iterator[None]:
     except (FleetError, MemoryError):
         raise
     except Exception as exc:
-        raise StepError(f"{name} failed: {reason_of(exc)}") from exc
+        raise StepError(f"{name} failed: {typed_line(exc)}") from exc
     finally:
         logging.disable(before)
-
-
-def reason_of(exc: Exception) -> str:
-    """Return an exception as `Type: first line`, of bounded length."""
-    line = next((line.strip() for line in str(exc).splitlines() if line.strip()), "")
-    return f"{type(exc).__name__}: {line}"[:_MAX_REASON].removesuffix(": ")

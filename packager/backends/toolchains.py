@@ -10,16 +10,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 from packager.backends.targets import Target
-from packager.machine import cpu_fields
+from packager.machine import cpu_flags, tool_versions
 
 CPUINFO: Final = Path("/proc/cpuinfo")
 PYTHON_EXTRA: Final = "edgefleet[packager-tvm]"
-_DISTRIBUTIONS: Final = ("apache-tvm", "apache-tvm-ffi")
+_DISTRIBUTIONS: Final = frozenset({"apache-tvm", "apache-tvm-ffi"})
 _VERSION_TIMEOUT_S: Final = 30.0
 
 
@@ -52,7 +51,7 @@ def missing(target: Target) -> str | None:
     Returns:
         The name of one Debian package or of the extra, or None when nothing is missing.
     """
-    if not all(_version(name) for name in _DISTRIBUTIONS):
+    if not tool_versions().keys() >= _DISTRIBUTIONS:
         return PYTHON_EXTRA
     if compiler(target) is None:
         return "gcc" if target.architecture == os.uname().machine else target.compiler_package
@@ -77,38 +76,11 @@ def missing_to_try(target: Target) -> str | None:
     return None if emulator(target) else target.emulator_package
 
 
-def versions(target: Target) -> dict[str, str]:
-    """Return the versions of the tools that make a target's files, by name, for cache keys."""
-    found = {name: known for name in _DISTRIBUTIONS if (known := _version(name))}
-    for name, path in (("compiler", compiler(target)), ("emulator", emulator(target))):
-        if path is not None:
-            found[name] = _first_line(path)
-    return found
-
-
-def natively_runnable(target: Target, *, cpuinfo: Path = CPUINFO) -> bool:
-    """Tell whether this machine runs a target's code by itself.
-
-    Args:
-        target: The target.
-        cpuinfo: The kernel's list of what the processor has.
-
-    Returns:
-        True when the architecture is the same and no instruction is missing.
-    """
-    fields = cpu_fields(cpuinfo)
-    flags = (fields.get("flags") or fields.get("Features") or "").split()
-    return target.architecture == os.uname().machine and set(target.cpu_flags) <= set(flags)
-
-
-def _version(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return ""
-
-
-def _first_line(path: str) -> str:
+def compiler_version(target: Target) -> str | None:
+    """Return what the compiler for a target calls itself, or None where there is none."""
+    path = compiler(target)
+    if path is None:
+        return None
     try:
         done = subprocess.run(
             [path, "--version"],
@@ -121,3 +93,16 @@ def _first_line(path: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
     return (done.stdout.splitlines() or ["unknown"])[0].strip()
+
+
+def natively_runnable(target: Target, *, cpuinfo: Path = CPUINFO) -> bool:
+    """Tell whether this machine runs a target's code by itself.
+
+    Args:
+        target: The target.
+        cpuinfo: The kernel's list of what the processor has.
+
+    Returns:
+        True when the architecture is the same and no instruction is missing.
+    """
+    return target.architecture == os.uname().machine and set(target.cpu_flags) <= cpu_flags(cpuinfo)

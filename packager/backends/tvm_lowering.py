@@ -12,7 +12,6 @@ Source:
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -24,9 +23,10 @@ from onnx import numpy_helper
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
+from packager.backends.onnx_folding import folded
+from packager.backends.quiet_tools import tool
 from packager.backends.targets import Target
 from packager.backends.tvm_schedules import scheduled
-from packager.errors import StepError
 
 _TRANSFORM: Final = relax.transform
 _FUSING: Final = (
@@ -71,7 +71,7 @@ def fixed(model: Path, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
         value.type.tensor_type.ClearField("shape")
     del proto.graph.value_info[:]
     _dequantize_weights(proto)
-    return _folded(proto)
+    return folded(proto)  # the importer does so for some forms only
 
 
 def imported(proto: onnx.ModelProto) -> tvm.IRModule:
@@ -86,12 +86,8 @@ def imported(proto: onnx.ModelProto) -> tvm.IRModule:
     Raises:
         StepError: An operator, or a form of one, that TVM does not know.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # names that it changes, checks that it could not make
-            return from_onnx(proto, sanitize_input_names=False)
-    except Exception as exc:
-        raise StepError(f"tvm's importer failed: {_short(exc)}") from exc
+    with tool("tvm's importer"):
+        return from_onnx(proto, sanitize_input_names=False)
 
 
 def lowered(module: tvm.IRModule, target: Target, *, database: Path | None = None) -> tvm.IRModule:
@@ -147,11 +143,9 @@ def write_kernels(module: tvm.IRModule, target: Target, destination: Path) -> No
         for variable, function in module.functions.items()
         if isinstance(function, tvm.tirx.PrimFunc)
     }
-    try:
+    with tool("tvm's code generator"):
         built = tvm.tirx.build(tvm.IRModule(kernels), tvm_target(target))
         built.write_to_file(str(destination))
-    except Exception as exc:
-        raise StepError(f"tvm's code generator failed: {_short(exc)}") from exc
 
 
 def tvm_target(target: Target) -> tvm.target.Target:
@@ -195,33 +189,11 @@ def _dequantize_weights(proto: onnx.ModelProto) -> None:
     proto.graph.node.extend(kept)
 
 
-def _folded(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Compute what depends on shapes alone, which TVM's importer does for some forms only."""
-    import onnxslim
-
-    before = onnx.ModelProto()
-    before.CopyFrom(proto)
-    try:
-        after = onnxslim.slim(proto)
-    except (Exception, SystemExit):  # noqa: BLE001 - whatever a simplifier raises
-        return before
-    names = [[v.name for v in (*p.graph.input, *p.graph.output)] for p in (before, after)]
-    return after if names[0] == names[1] else before
-
-
 def _run(module: tvm.IRModule, target: Target, passes: Sequence[Callable[[], Any]]) -> tvm.IRModule:
     """Run passes, which must be made while the target is the current one.
 
     Raises:
         StepError: One of them failed.
     """
-    try:
-        with tvm_target(target), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return tvm.transform.Sequential([make() for make in passes])(module)
-    except Exception as exc:
-        raise StepError(f"tvm's lowering failed: {_short(exc)}") from exc
-
-
-def _short(exc: Exception) -> str:
-    return f"{type(exc).__name__}: {' '.join(str(exc).split())[:200]}"
+    with tool("tvm's lowering"), tvm_target(target):
+        return tvm.transform.Sequential([make() for make in passes])(module)

@@ -19,7 +19,7 @@ import msgspec
 import onnx
 
 from packager.backends import toolchains, tvm_driver
-from packager.backends.compiled_inputs import check_inputs
+from packager.backends.compiled_inputs import check_batch_axis, check_inputs
 from packager.backends.index_clamps import clamp_indices
 from packager.backends.index_ranges import index_ranges
 from packager.backends.targets import Target
@@ -133,12 +133,7 @@ def _output(declared: TensorSpec, program: Program, position: int, *, batched: b
     tensor = program.tensors[position]
     shape = tensor.shape
     if batched:
-        if shape[:1] != (1,):
-            raise StepError(
-                f"output {declared.name!r} of one sample has shape {list(shape)}: the answers of "
-                "a batch cannot be put together",
-                remedy="export the model with a batch of 1, or with the batch as the first axis",
-            )
+        check_batch_axis(declared.name, shape)
         shape = (ANY, *shape[1:])
     fits = len(shape) == len(declared.shape) and all(
         promised in {ANY, size} for promised, size in zip(declared.shape, shape, strict=True)

@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from packager.backends.targets import Target
+from packager.files import write_whole
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
 
@@ -76,9 +77,7 @@ def store(database: Path, target: Target, kernel: str, found: Found) -> None:
     """
     path = _path(database, target, kernel)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(to_json(found) + b"\n")
-    partial.replace(path)
+    write_whole(path, to_json(found) + b"\n")
 
 
 def schedules(database: Path, target: Target, folder: Path, tvm: str) -> int:

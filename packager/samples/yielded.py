@@ -15,6 +15,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from packager.errors import DataError
+from packager.fault_text import typed_line
 from packager.samples.arrays import Bounds, Choice, RawSet, cast, check_labels, check_shape, choose
 from packager.samples.store import Unit, unit_of
 from runtime_adapters.protocol import Tensor, Tensors
@@ -122,15 +123,15 @@ def _dicts(source: str, function: Callable[[], Any]) -> Iterator[Mapping[str, An
     """
     try:
         iterator = iter(function())
-    except Exception as exc:
-        raise DataError(f"{source} failed: {_line(exc)}") from exc
+    except (Exception, SystemExit) as exc:
+        raise DataError(f"{source} failed: {typed_line(exc)}") from exc
     for number in range(2**63):
         try:
             offered = next(iterator)
         except StopIteration:
             return
-        except Exception as exc:
-            raise DataError(f"{source} failed after {number} dicts: {_line(exc)}") from exc
+        except (Exception, SystemExit) as exc:
+            raise DataError(f"{source} failed after {number} dicts: {typed_line(exc)}") from exc
         if not isinstance(offered, Mapping) or not all(isinstance(key, str) for key in offered):
             raise DataError(
                 f"{source} yields {type(offered).__name__}, not dicts of named arrays",
@@ -173,9 +174,5 @@ def _array(source: str, name: str, value: object) -> Tensor:
     try:
         array: Tensor = np.asarray(value)
     except Exception as exc:
-        raise DataError(f"{source}: {name!r} is not an array: {_line(exc)}") from exc
+        raise DataError(f"{source}: {name!r} is not an array: {typed_line(exc)}") from exc
     return array
-
-
-def _line(exc: Exception) -> str:
-    return f"{type(exc).__name__}: {' '.join(str(exc).split())[:160]}"

@@ -12,6 +12,7 @@ from typing import Any
 
 from packager.callables import load_callable
 from packager.errors import ModelError
+from packager.fault_text import typed_line
 from packager.figures import Imported
 from packager.sources.kinds import made_kind
 
@@ -63,6 +64,5 @@ def _called(function: Any, text: str) -> Any:  # noqa: ANN401 - a user's functio
     """
     try:
         return function()
-    except Exception as exc:
-        line = " ".join(str(exc).split())[:160]
-        raise ModelError(f"{text[:80]!r} failed: {type(exc).__name__}: {line}") from exc
+    except (Exception, SystemExit) as exc:
+        raise ModelError(f"{text[:80]!r} failed: {typed_line(exc)}") from exc

@@ -19,11 +19,11 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from packager.errors import ModelError
+from packager.fault_text import one_line
 from packager.sources.onnx_graph import (
     all_graphs,
     all_nodes,
     all_tensors,
-    first_line,
     node_name,
     shown,
 )
@@ -96,7 +96,7 @@ def check_form(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
         onnx.checker.check_model(model)
     except Exception as exc:
         raise ModelError(
-            f"the model is not valid ONNX: {first_line(exc)}",
+            f"the model is not valid ONNX: {one_line(exc)}",
             remedy="export it again, with a newer version of its exporter",
         ) from exc
 
@@ -117,7 +117,7 @@ def check_weights(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
             values = numpy_helper.to_array(tensor)
         except Exception as exc:
             raise ModelError(
-                f"the weight {shown(tensor.name)} cannot be decoded: {first_line(exc)}",
+                f"the weight {shown(tensor.name)} cannot be decoded: {one_line(exc)}",
                 remedy="export the model again",
             ) from exc
         if np.isnan(values).any():

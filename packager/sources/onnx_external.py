@@ -19,7 +19,8 @@ import onnx
 from onnx import TensorProto
 
 from packager.errors import ModelError
-from packager.sources.onnx_graph import all_tensors, first_line, shown
+from packager.fault_text import one_line
+from packager.sources.onnx_graph import all_tensors, shown
 
 MAX_MODEL_BYTES: Final = 2**31 - 1
 """What a protocol buffer can hold; the model is carried as one."""
@@ -77,7 +78,7 @@ def take_external_data(model: Any, folder: Path) -> None:  # noqa: ANN401 - onnx
             onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
         except (onnx.checker.ValidationError, OSError, ValueError) as exc:
             raise ModelError(
-                f"the external data of {shown(tensor.name)} cannot be read: {first_line(exc)}",
+                f"the external data of {shown(tensor.name)} cannot be read: {one_line(exc)}",
                 remedy=_INLINE,
             ) from exc
 

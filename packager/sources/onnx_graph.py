@@ -28,19 +28,6 @@ def shown(name: str) -> str:
     return repr(name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 3] + "...")
 
 
-def first_line(exc: BaseException) -> str:
-    """Return what an error says in one line of bounded length."""
-    text = " ".join(line.strip() for line in str(exc).splitlines() if line.strip())
-    return text[:200].rstrip(".") or type(exc).__name__
-
-
-def root_line(exc: BaseException) -> str:
-    """Return what the first error of a chain says: exporters wrap it in advice."""
-    while exc.__cause__ is not None:
-        exc = exc.__cause__
-    return first_line(exc)
-
-
 def node_name(node: Any) -> str:  # noqa: ANN401 - onnx is untyped
     """Return how a node is called: its name, or its first output's where it has none."""
     name = node.name or next((output for output in node.output if output), "")
@@ -117,6 +104,24 @@ def stored_names(graph: Any) -> set[str]:  # noqa: ANN401 - onnx is untyped
     """Return the names of a graph's weights."""
     sparse = {tensor.values.name for tensor in graph.sparse_initializer}
     return sparse | {tensor.name for tensor in graph.initializer}
+
+
+def name_nodes(graph: Any) -> None:  # noqa: ANN401 - onnx is untyped
+    """Give a name to every node that has none, or that of another: tools choose nodes by name.
+
+    Args:
+        graph: The graph; changed in place, and so are the graphs within.
+    """
+    taken = {node.name for node in all_nodes(graph)}
+    seen: set[str] = set()
+    for index, node in enumerate(all_nodes(graph)):
+        if not node.name or node.name in seen:
+            name = f"{node.op_type}_{index}"
+            while name in taken:
+                name += "_"
+            node.name = name
+            taken.add(name)
+        seen.add(node.name)
 
 
 def sort_nodes(graph: Any) -> bool:  # noqa: ANN401 - onnx is untyped

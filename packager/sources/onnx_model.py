@@ -22,6 +22,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
 
 from packager.errors import ModelError
+from packager.fault_text import one_line
 from packager.figures import ModelFacts
 from packager.sources.onnx_checks import (
     check_form,
@@ -39,7 +40,7 @@ from packager.sources.onnx_graph import (
     all_graphs,
     all_nodes,
     check_texts,
-    first_line,
+    name_nodes,
     sort_nodes,
     stored_names,
 )
@@ -139,7 +140,7 @@ def clean(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - onnx is 
     copy = _newer_opset(copy, notes)
     copy = _slimmed(copy, notes)
     strip(copy)
-    _name_nodes(copy.graph)
+    name_nodes(copy.graph)
     clamp_ir(copy)
     return copy, tuple(notes)
 
@@ -271,7 +272,7 @@ def _inlined(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
         return onnx.inliner.inline_local_functions(model)
     except Exception as exc:
         raise ModelError(
-            f"the model's own functions cannot be put in place: {first_line(exc)}",
+            f"the model's own functions cannot be put in place: {one_line(exc)}",
             remedy="export it without functions",
         ) from exc
 
@@ -312,7 +313,7 @@ def _newer_opset(model: Any, notes: list[str]) -> Any:  # noqa: ANN401 - onnx is
         converted = onnx.version_converter.convert_version(model, OLDEST_OPSET)
         onnx.checker.check_model(converted)
     except Exception as exc:  # noqa: BLE001 - the converter raises bare RuntimeErrors and more
-        notes.append(f"opset {opset} could not be converted: {first_line(exc)}")
+        notes.append(f"opset {opset} could not be converted: {one_line(exc)}")
         return model
     if _names(converted) != _names(model):
         notes.append(f"opset {opset} was not converted: inputs or outputs would change")
@@ -331,7 +332,7 @@ def _slimmed(model: Any, notes: list[str]) -> Any:  # noqa: ANN401 - onnx is unt
         slim = onnxslim.slim(model, **limit)
         onnx.checker.check_model(slim)
     except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a simplifier raises
-        notes.append(f"the graph could not be simplified: {first_line(exc)}")
+        notes.append(f"the graph could not be simplified: {one_line(exc)}")
         return before
     if _names(slim) != _names(before):
         notes.append("the graph was not simplified: inputs or outputs would change")
@@ -370,17 +371,3 @@ def _inferred_values(model: Any) -> list[Any]:  # noqa: ANN401 - onnx is untyped
 
 def _names(model: Any) -> tuple[list[str], list[str]]:  # noqa: ANN401 - onnx is untyped
     return [v.name for v in model.graph.input], [v.name for v in model.graph.output]
-
-
-def _name_nodes(graph: Any) -> None:  # noqa: ANN401 - onnx is untyped
-    """Give a name to every node that has none, or that of another: tools choose nodes by name."""
-    seen = {node.name for node in all_nodes(graph)}
-    used: set[str] = set()
-    for index, node in enumerate(all_nodes(graph)):
-        if not node.name or node.name in used:
-            name = f"{node.op_type}_{index}"
-            while name in seen:
-                name += "_"
-            node.name = name
-            seen.add(name)
-        used.add(node.name)

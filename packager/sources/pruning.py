@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from packager.errors import ModelError, StepError
-from packager.sources.onnx_graph import first_line
+from packager.fault_text import typed_line
 from packager.sources.pytorch import INSTALL, TorchSource, unpack
 
 _SEED = 0
@@ -90,7 +90,7 @@ def prune(
             raise
         except Exception as exc:
             raise StepError(
-                f"torch-pruning failed: {type(exc).__name__}: {first_line(exc)}",
+                f"torch-pruning failed: {typed_line(exc)}",
                 remedy="build without pruning",
             ) from exc
     if parameters_after == parameters_before:
@@ -197,10 +197,8 @@ def _trained(
     torch.manual_seed(_SEED)
     try:
         module = train(source.module)
-    except Exception as exc:
-        raise ModelError(
-            f"the training function failed: {type(exc).__name__}: {first_line(exc)}"
-        ) from exc
+    except (Exception, SystemExit) as exc:
+        raise ModelError(f"the training function failed: {typed_line(exc)}") from exc
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
             f"the training function returned a {type(module).__name__[:80]}",

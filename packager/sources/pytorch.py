@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from packager.errors import ModelError, StepError
-from packager.sources.onnx_graph import first_line, root_line
+from packager.fault_text import root_of, typed_line
 from packager.sources.onnx_model import clamp_ir, model_bytes, strip
 from packager.sources.parity import answers, worst_share
 
@@ -85,7 +85,7 @@ class TorchSource:
                 answer = self.module(*self.arguments, **self.keywords)
         except Exception as exc:
             raise ModelError(
-                f"the module fails on its example: {type(exc).__name__}: {first_line(exc)}",
+                f"the module fails on its example: {typed_line(exc)}",
                 remedy=WANTED,
             ) from exc
         named = _flat("", answer)
@@ -205,7 +205,7 @@ def _write(source: TorchSource, batch: Any, target: Path) -> None:  # noqa: ANN4
         raise StepError(f"{exc.name} is not installed", remedy=INSTALL) from exc
     except Exception as exc:
         raise ModelError(
-            f"torch.onnx.export failed: {type(exc).__name__}: {root_line(exc)}",
+            f"torch.onnx.export failed: {typed_line(root_of(exc))}",
             remedy="make the module exportable with torch.export, or hand in an ONNX file",
         ) from exc
     strip(model)

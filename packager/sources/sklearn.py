@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packager.errors import ModelError, StepError
-from packager.sources.onnx_graph import first_line, root_line
+from packager.fault_text import one_line, root_of, typed_line
 from packager.sources.onnx_model import clamp_ir, model_bytes, strip
 from packager.sources.parity import answers, worst_share
 
@@ -132,8 +132,7 @@ def _exported(estimator: Any, features: int) -> Any:  # noqa: ANN401 - sklearn i
             last = exc
         except Exception as exc:
             raise ModelError(
-                f"skl2onnx cannot convert {type(estimator).__name__}: {type(exc).__name__}: "
-                f"{root_line(exc)}",
+                f"skl2onnx cannot convert {type(estimator).__name__}: {typed_line(root_of(exc))}",
                 remedy="use an estimator from skl2onnx's list of supported ones, on numeric "
                 "features, or hand in an ONNX file",
             ) from exc
@@ -273,7 +272,7 @@ def _expected(estimator: Any, samples: NDArray[np.float32]) -> dict[str, NDArray
         raise
     except Exception as exc:
         raise ModelError(
-            f"the {type(estimator).__name__} fails on numbers: {first_line(exc)}",
+            f"the {type(estimator).__name__} fails on numbers: {one_line(exc)}",
             remedy="hand in an estimator that takes one table of numbers",
         ) from exc
     return found

@@ -34,6 +34,7 @@ from packager.backends.iree_models import compile_stablehlo
 from packager.backends.targets import TARGETS, Target
 from packager.errors import ModelError
 from packager.figures import ModelFacts
+from packager.files import read_bounded
 from packager.sources.stablehlo_indices import bound_indices
 from runtime_adapters.checks import shortened
 from runtime_adapters.compiled import MAX_TENSORS
@@ -139,13 +140,7 @@ def module_bytes(path: Path) -> bytes:
     Raises:
         ModelError: It cannot be read, is too large, or there is no module in it.
     """
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_MODULE_BYTES + 1)
-    except OSError as exc:
-        raise ModelError(f"the module cannot be read: {exc.strerror}") from exc
-    if len(content) > MAX_MODULE_BYTES:
-        raise ModelError(f"the module is over {MAX_MODULE_BYTES} bytes")
+    content = read_bounded(path, MAX_MODULE_BYTES, ModelError, called="the module")
     start = content.find(_MAGIC)
     if start == 0:
         return content

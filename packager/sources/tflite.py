@@ -25,6 +25,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from packager.errors import ModelError
 from packager.figures import ModelFacts
+from packager.files import read_bounded
 from runtime_adapters.checks import shortened
 from runtime_adapters.litert_library import litert
 from wire.manifest import Datatype, TensorSpec
@@ -92,7 +93,7 @@ def read(path: Path) -> TfliteModel:
     Raises:
         ModelError: Not such a file, damaged, too large, or of a type that is not supported.
     """
-    content = _content(path)
+    content = read_bounded(path, MAX_MODEL_BYTES, ModelError, called="the model")
     if content[4:8] != IDENTIFIER:
         raise ModelError("the file is not a TFLite model", remedy=_TAKE_IT_OVER)
     try:
@@ -145,16 +146,6 @@ def facts_of(path: Path) -> ModelFacts:
         quantized=model.quantized,
         notes=notes,
     )
-
-
-def _content(path: Path) -> bytes:
-    try:
-        size = path.stat().st_size
-        if size > MAX_MODEL_BYTES:
-            raise ModelError(f"the model is over {MAX_MODEL_BYTES} bytes")
-        return path.read_bytes()
-    except OSError as exc:
-        raise ModelError(f"the model cannot be read: {exc.strerror}") from exc
 
 
 def _described(model: Any) -> TfliteModel:  # noqa: ANN401 - generated code is untyped

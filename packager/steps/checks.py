@@ -55,8 +55,8 @@ def evaluate(job: Job, output: Path) -> Comparison:
 
 def emulate_tvm(job: Job, output: Path) -> Comparison:
     """Let an emulated shared object answer some samples, and compare it with the reference."""
-    from packager.backends.emulation import run_emulated
     from packager.backends.targets import Target
+    from packager.backends.tvm_emulation import run_emulated
 
     info = convert(job.options["info"], VariantInfo)
     folder = Path(job.inputs["variant"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +15,10 @@ from packager.bundle import open_package
 from runtime_adapters.golden import check_golden
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
+from tests.models import DIGITS, write_digits_data
 from wire.manifest import Manifest
 from wire.package import asset_directory
 
-ROOT = Path(__file__).resolve().parents[2]
-DIGITS = ROOT / "examples" / "digits"
-MODELS = Path(os.environ.get("EDGEFLEET_MODELS", str(ROOT.parent / "shared" / "models")))
 QUICK = ("--min-runs", "20", "--min-duration-s", "0")
 """For tests that are about something else than latency."""
 
@@ -39,10 +35,8 @@ runtimes = [{runtimes}]
 
 def digits(folder: Path) -> Path:
     """Put the demo's model and data into a folder."""
-    if not (DIGITS / "digits.onnx").is_file():
-        pytest.skip("the digits example is not there")
-    shutil.copy(DIGITS / "digits.onnx", folder)
-    subprocess.run([sys.executable, DIGITS / "data.py", folder], check=True, capture_output=True)
+    shutil.copy(DIGITS, folder)
+    write_digits_data(folder)
     return folder
 
 
@@ -144,3 +138,16 @@ def proven(package: Path, *, min_retention: float = 0.99) -> Manifest:
 def names(manifest: Manifest) -> set[str]:
     """Return the names of a package's variants."""
     return {variant.name for variant in manifest.variants}
+
+
+def running_steps(text: str) -> list[int]:
+    """Return the processes of steps whose command lines hold a text, such as their cache."""
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line and "packager.step" in line:
+            found.append(int(path.parent.name))
+    return found

@@ -111,6 +111,10 @@ def archive_as_model(_folder: Path, work: Path) -> dict[str, str]:
     return {"model": str(work / "evaluation.npz")}
 
 
+def folder_as_model(_folder: Path, work: Path) -> dict[str, str]:
+    return {"model": str(work)}
+
+
 def no_model(folder: Path, _work: Path) -> dict[str, str]:
     return {"model": str(folder / "no such model.onnx")}
 
@@ -192,6 +196,11 @@ def option(name: str, value: str) -> Fault:
     return lambda _folder, _work: {name: value}
 
 
+def file_as_database(folder: Path, _work: Path) -> dict[str, str]:
+    (folder / "how.toml").touch()
+    return {"--tuning-database": str(folder / "how.toml")}
+
+
 def open_key(folder: Path, _work: Path) -> dict[str, str]:
     path = folder / "open.key"
     path.write_bytes(bytes(32))
@@ -213,6 +222,11 @@ MODELS: list[tuple[Fault, str]] = [
     (missing_external_file, "'m.weights', at least 2147483648 bytes, cannot be read: No such"),
     (archive_as_model, "is a ZIP archive"),
     (no_model, "no such model.onnx"),
+    (folder_as_model, "is a folder; hand in .onnx"),
+    (option("model", "a" * 5000 + ":make"), "File name too long"),
+    (option("model", "sys:exit"), "there is no file for 'sys:exit'; name a module"),
+    (option("model", "/dev/zero"), "'zero' is of an unknown kind"),
+    (function("model", "raise SystemExit(0)"), "failed: SystemExit: 0"),
     (
         of_kind("net.pt"),
         "'net.pt' is a PyTorch file, which is not taken as it is; write a function",
@@ -234,7 +248,10 @@ DATA: list[tuple[Fault, str]] = [
     (same_data, "calibration and evaluation are the same data"),
     (overlapping, "of the evaluation samples are among the calibration samples"),
     (function("--evaluation", "raise OSError('no camera')"), "failed: OSError: no camera"),
+    (function("--evaluation", "raise SystemExit(0)"), "failed: SystemExit: 0"),
     (no_function, "has no attribute 'own'"),
+    (option("--evaluation", ""), "no evaluation data were named; add --evaluation"),
+    (option("--evaluation", "/dev/zero"), "/dev/zero is no plain file"),
     (option("--evaluation", "no such data.npz"), "cannot be read: No such file"),
 ]
 REQUESTS: list[tuple[Fault, str]] = [
@@ -251,11 +268,24 @@ REQUESTS: list[tuple[Fault, str]] = [
     (option("--metric", "mae"), "metric mae: a label has shape []"),
     (unlabelled, "metric top1: the evaluation data have no labels; add an array `label`"),
     (function("--metric", "raise KeyError('box')"), "failed: KeyError: 'box'"),
+    (function("--metric", "raise SystemExit(0)"), "failed: SystemExit: 0"),
     (option("--keep", "onnxruntime-int3"), "'onnxruntime-int3' cannot be kept, it is no candidate"),
     (option("--keep", "openvino-fp16"), "the profile has no runtime openvino"),
     (option("--report", "report.pdf"), "a report cannot be written as 'report.pdf'; use a name"),
     (option("--prune", "0.5"), "only a PyTorch model can be pruned; name a function"),
     (option("--max-size", "1000"), "none of "),
+    (option("--max-size", "0"), "a limit of 0 is not above 0"),
+    (option("--max-latency", "nan"), "a limit of nan is not above 0"),
+    (option("--min-duration-s", "inf"), "less than or equal to 3600"),
+    (option("--step-memory", "-5"), "greater than or equal to 0"),
+    (option("--executor", "dask://scheduler"), "there is no executor 'dask://scheduler'"),
+    (option("--measurements", "/dev/zero"), "/dev/zero is over "),
+    (option("--measurements", "/"), "/ cannot be read: Is a directory"),
+    (option("-o", "/proc/none/package"), "/proc/none cannot be written: "),
+    (option("-o", "a" * 300), "File name too long"),
+    (option("--report", "a" * 300 + ".json"), "File name too long"),
+    (option("--cache", "/dev/null"), "the build cache cannot be written: Not a directory"),
+    (file_as_database, "how.toml is no folder; name one with --tuning-database"),
     (open_key, "can be read by others (mode 0644)"),
     (taken, "exists and is not a package"),
 ]

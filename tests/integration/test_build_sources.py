@@ -15,9 +15,7 @@ from runtime_adapters.golden import load_golden
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.integration.builds import (
-    MODELS,
     QUICK,
-    ROOT,
     built,
     candidate,
     digits,
@@ -25,6 +23,7 @@ from tests.integration.builds import (
     proven,
     write_profile,
 )
+from tests.models import ROOT, trained
 from wire.package import asset_directory
 
 STABLEHLO = ROOT / "tests" / "data" / "stablehlo"
@@ -182,11 +181,9 @@ def test_a_scikit_learn_pipeline_with_samples_from_a_function(
 
 def images(folder: Path, kind: str) -> dict[str, str]:
     """Write CIFAR-10 images as the MLPerf Tiny models take them."""
-    if not (MODELS / "mlperf_tiny").is_dir() or not (MODELS / "cifar10").is_dir():
-        pytest.skip(f"the MLPerf Tiny models are not in {MODELS}; set EDGEFLEET_MODELS")
     options = {}
     for name, file, count in (("calibration", "calib512", 48), ("evaluation", "val1000", 96)):
-        with np.load(MODELS / "cifar10" / f"{file}.npz") as arrays:
+        with np.load(trained(f"cifar10/{file}.npz")) as arrays:
             x, y = arrays["x"][:count], arrays["y"][:count]
         ready = x.astype(np.float32) if kind == "float" else (x.astype(np.int16) - 128)
         x = ready if kind == "float" else ready.astype(np.int8)
@@ -199,7 +196,7 @@ def test_a_float_tflite_model_is_a_variant_and_a_source(
 ) -> None:
     pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
     options = images(tmp_path, "float")
-    model = MODELS / "mlperf_tiny" / "ic_resnet8_fp32.tflite"
+    model = trained("mlperf_tiny/ic_resnet8_fp32.tflite")
     result = build(
         capsys, model, write_profile(tmp_path, "litert"), tmp_path / "package",
         {**options, "--min-retention": "0.95", "--keep": "litert-int8"},
@@ -220,7 +217,7 @@ def test_an_int8_tflite_model_goes_in_as_it_is(
     pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
     options = images(tmp_path, "int8")
     result = build(
-        capsys, MODELS / "mlperf_tiny" / "ic_resnet8_int8.tflite",
+        capsys, trained("mlperf_tiny/ic_resnet8_int8.tflite"),
         write_profile(tmp_path, "litert", "openvino"), tmp_path / "package", options,
     )  # fmt: skip
     assert result["metric"] == "top1"

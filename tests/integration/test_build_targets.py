@@ -5,17 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from packager.backends import toolchains
 from packager.backends.targets import named
 from packager.bundle import open_package
 from tests.integration.builds import build_command, built, candidate, digits, write_profile
-
-WIDTH = 37
-"""A prime, which the plain schedule does not cut into vectors: any schedule is much faster."""
+from tests.models import ODD_SHAPE, odd_convolution, uniform
 
 
 def need(target: str) -> None:
@@ -65,20 +61,9 @@ def test_a_missing_cross_compiler_removes_the_variant_and_names_the_package(
 @pytest.fixture
 def odd(tmp_path: Path) -> Path:
     """A convolution that a search speeds up, with samples."""
-    random = np.random.default_rng(0)
-    shape = [1, 8, WIDTH, WIDTH]
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["input", "w"], ["y"], pads=[1, 1, 1, 1])],
-        "odd",
-        [helper.make_tensor_value_info("input", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, WIDTH, WIDTH])],
-        [numpy_helper.from_array(random.random((16, 8, 3, 3)).astype(np.float32), "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, str(tmp_path / "digits.onnx"))
-    for name in ("calibration", "evaluation"):
-        samples = random.random((32, *shape[1:])).astype(np.float32)
-        np.savez(tmp_path / f"{name}.npz", input=samples)
+    odd_convolution(tmp_path / "digits.onnx")
+    for seed, name in enumerate(("calibration", "evaluation")):
+        np.savez(tmp_path / f"{name}.npz", input=uniform(32, *ODD_SHAPE[1:], seed=seed))
     return tmp_path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,24 +11,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
 
 from controller.cli import main
 from examples.digits.box import free_port
 from packager.bundle import open_package
 from tests.integration.builds import (
     QUICK,
-    ROOT,
     build_command,
     built,
     candidate,
     contents,
     digits,
     refused,
+    running_steps,
     write_profile,
 )
+from tests.models import ROOT, hard_digits
 from wire.clock import SystemClock
 
 CLOCK = SystemClock()
@@ -186,27 +184,11 @@ def test_raw_samples_are_prepared_by_a_declaration_that_goes_into_the_package(
     assert (found.source_layout, found.layout, found.scale) == ("NHWC", "NCHW", 0.0625)
 
 
-def hard_to_quantize(source: Path, target: Path) -> None:
-    """Scale two channels a thousandfold and back: equal in float, a range too wide for int8."""
-    model = onnx.load(str(source))
-    weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    _, wide, back = [node for node in model.graph.node if node.op_type == "Conv"][:3]
-    for name, factor, axis in (
-        (wide.input[1], 1e3, 0),
-        (wide.input[2], 1e3, 0),
-        (back.input[1], 1e-3, 1),
-    ):
-        values = numpy_helper.to_array(weights[name]).copy()
-        values[(slice(None),) * axis + (slice(0, 2),)] *= factor
-        weights[name].CopyFrom(numpy_helper.from_array(values, name))
-    onnx.save(model, str(target))
-
-
 def test_int8_that_misses_the_gate_is_repaired_and_says_what_it_cost(
     work: Path, profile: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = digits_copy(work, tmp_path / "hard")
-    hard_to_quantize(work / "digits.onnx", folder / "digits.onnx")
+    (folder / "digits.onnx").write_bytes(hard_digits())
     result = built(capsys, command(folder, profile, tmp_path / "p"))
     plain = candidate(result, "onnxruntime-int8-reduced")
     repaired = candidate(result, "onnxruntime-int8-reduced-repaired")
@@ -254,16 +236,4 @@ def test_ctrl_c_ends_every_process_and_leaves_no_package(
     assert "Traceback" not in err
     assert not out
     assert not (tmp_path / "p").exists()
-    assert not running_steps(tmp_path)
-
-
-def running_steps(folder: Path) -> list[str]:
-    found: list[str] = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder) in line and int(path.parent.name) != os.getpid():
-            found.append(line)
-    return found
+    assert not running_steps(str(tmp_path))

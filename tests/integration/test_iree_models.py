@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantiz
 
 from packager.backends import toolchains
 from packager.backends.iree_compiler import suggested_options
-from packager.backends.iree_emulation import run_emulated
+from packager.backends.iree_emulation import iree_runner, run_emulated
 from packager.backends.iree_models import compile_model, compile_stablehlo
 from packager.backends.targets import TARGETS, Target, named
 from packager.errors import StepError
@@ -25,14 +24,10 @@ from runtime_adapters.errors import InputError, LoadError
 from runtime_adapters.iree_abi import CompiledModel
 from runtime_adapters.protocol import Limits, Session, Tensor
 from runtime_adapters.registry import open_session
+from tests.models import DIGITS, ROOT, uniform
 from wire.manifest import VariantInfo
 
-ROOT = Path(__file__).resolve().parents[2]
-DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 STABLEHLO = ROOT / "tests" / "data" / "stablehlo"
-RUNNER = "EDGEFLEET_IREE_AARCH64"
-"""Environment variable: `iree-run-module` from the aarch64 wheel of `iree-base-runtime`."""
-
 NATIVE = next(target for target in TARGETS if toolchains.natively_runnable(target))
 
 
@@ -49,7 +44,7 @@ def opened(path: Path, model: CompiledModel) -> Session:
 
 
 def images(count: int) -> Tensor:
-    return np.random.default_rng(0).random((count, 1, 8, 8)).astype(np.float32)
+    return uniform(count, 1, 8, 8)
 
 
 def reference(model: Path, x: Tensor) -> Tensor:
@@ -68,42 +63,33 @@ class Images(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime is unt
 
 
 @pytest.fixture(scope="module")
-def digits() -> Path:
-    if not DIGITS.is_file():
-        pytest.skip("the digits example is not there")
-    return DIGITS
-
-
-@pytest.fixture(scope="module")
-def quantized(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("qdq") / "digits.onnx"
-    quantize_static(str(digits), str(path), Images(), quant_format=QuantFormat.QDQ)
+    quantize_static(str(DIGITS), str(path), Images(), quant_format=QuantFormat.QDQ)
     return path
 
 
 @pytest.fixture(scope="module")
-def compiled(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CompiledModel]:
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CompiledModel]:
     path = tmp_path_factory.mktemp("float") / "model.vmfb"
-    return path, compile_model(digits, path, NATIVE)
+    return path, compile_model(DIGITS, path, NATIVE)
 
 
-def test_a_model_answers_as_the_reference(
-    digits: Path, compiled: tuple[Path, CompiledModel]
-) -> None:
+def test_a_model_answers_as_the_reference(compiled: tuple[Path, CompiledModel]) -> None:
     path, model = compiled
     assert [spec.shape for spec in (*model.inputs, *model.outputs)] == [(-1, 1, 8, 8), (-1, 10)]
     x = images(16)
     answer = opened(path, model).infer({"input": x})["logits"]
-    np.testing.assert_allclose(answer, reference(digits, x), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(answer, reference(DIGITS, x), rtol=1e-4, atol=1e-4)
 
 
 def test_equal_models_give_equal_bytes_wherever_they_lie(
-    digits: Path, compiled: tuple[Path, CompiledModel], tmp_path: Path
+    compiled: tuple[Path, CompiledModel], tmp_path: Path
 ) -> None:
     path, _ = compiled
     other = tmp_path / "elsewhere" / "other.onnx"
     other.parent.mkdir()
-    other.write_bytes(digits.read_bytes())
+    other.write_bytes(DIGITS.read_bytes())
     again = other.with_name("again.vmfb")
     compile_model(other, again, NATIVE)
     assert again.read_bytes() == path.read_bytes()
@@ -133,16 +119,16 @@ def test_a_quantized_graph_stays_in_integers(
 
 @pytest.mark.parametrize("convolutions", ["direct", "im2col"])
 def test_options_change_the_code_and_not_the_answers(
-    digits: Path, compiled: tuple[Path, CompiledModel], tmp_path: Path, convolutions: str
+    compiled: tuple[Path, CompiledModel], tmp_path: Path, convolutions: str
 ) -> None:
     chosen = suggested_options({"Conv"}, NATIVE, depthwise=False)
     other = {**chosen, "convolutions": convolutions, "data_tiling": not chosen["data_tiling"]}
     path = tmp_path / "model.vmfb"
-    model = compile_model(digits, path, NATIVE, options=other)
+    model = compile_model(DIGITS, path, NATIVE, options=other)
     assert path.read_bytes() != compiled[0].read_bytes()
     x = images(4)
     answer = opened(path, model).infer({"input": x})["logits"]
-    np.testing.assert_allclose(answer, reference(digits, x), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(answer, reference(DIGITS, x), rtol=1e-4, atol=1e-4)
 
 
 def test_what_suits_depends_on_registers_and_numbers() -> None:
@@ -288,9 +274,9 @@ def test_what_cannot_be_compiled_is_one_line(
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_other_processors_are_refused(digits: Path, tmp_path: Path) -> None:
+def test_other_processors_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StepError, match="no IREE runtime for riscv64"):
-        compile_model(digits, tmp_path / "model.vmfb", named("riscv64"))
+        compile_model(DIGITS, tmp_path / "model.vmfb", named("riscv64"))
 
 
 def foreign() -> Target:
@@ -301,12 +287,10 @@ def foreign() -> Target:
 
 
 @pytest.fixture(scope="module")
-def cross(
-    digits: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, CompiledModel, Target]:
+def cross(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CompiledModel, Target]:
     path = tmp_path_factory.mktemp("cross") / "model.vmfb"
     target = foreign()
-    return path, compile_model(digits, path, target), target
+    return path, compile_model(DIGITS, path, target), target
 
 
 def test_foreign_code_is_compiled_and_not_loaded(cross: tuple[Path, CompiledModel, Target]) -> None:
@@ -317,19 +301,20 @@ def test_foreign_code_is_compiled_and_not_loaded(cross: tuple[Path, CompiledMode
 
 
 def test_foreign_code_answers_under_emulation(
-    digits: Path, cross: tuple[Path, CompiledModel, Target], tmp_path: Path
+    cross: tuple[Path, CompiledModel, Target], tmp_path: Path
 ) -> None:
     path, model, target = cross
-    runner = Path(os.environ.get(RUNNER, ""))
-    if not runner.is_file():
-        pytest.skip(f"{RUNNER} does not name IREE's runtime for aarch64")
+    try:
+        runner = iree_runner(target)
+    except StepError as exc:
+        pytest.skip(str(exc))
     if toolchains.emulator(target) is None:
         pytest.skip("there is no emulator for aarch64")
     x = images(2)
     answer = run_emulated(
         path, model, target, {"input": x}, runner=runner, workspace=tmp_path, timeout_s=60
     )
-    np.testing.assert_allclose(answer["logits"], reference(digits, x), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(answer["logits"], reference(DIGITS, x), rtol=1e-4, atol=1e-4)
     broken = tmp_path / "broken.vmfb"
     broken.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(StepError, match="failed under emulation"):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +11,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from examples.digits.data import Splits, load_splits
 from packager.backends import environments, litert_models, litert_parity, litert_quantize
 from packager.errors import StepError
 from packager.sources import tflite
 from runtime_adapters.litert_adapter import ADAPTER
 from runtime_adapters.protocol import Limits, Tensors
+from tests.models import DIGITS, cifar_images, trained
 from wire.manifest import TensorSpec, VariantInfo
-
-ROOT = Path(__file__).resolve().parents[2]
-DIGITS = ROOT / "examples" / "digits"
-MODELS = Path(os.environ.get("EDGEFLEET_MODELS", str(ROOT.parent / "shared" / "models")))
-CIFAR = MODELS / "cifar10"
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +30,16 @@ def python() -> Path:
 
 
 @pytest.fixture(scope="module")
-def digits() -> Any:
+def digits() -> Splits:
     """Return the demo's splits."""
-    if not (DIGITS / "digits.onnx").is_file():
-        pytest.skip("the digits example is not there")
-    spec = importlib.util.spec_from_file_location("digits_data", DIGITS / "data.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["digits_data"] = module
-    spec.loader.exec_module(module)
-    return module.load_splits()
+    return load_splits()
 
 
 @pytest.fixture(scope="module")
-def converted(python: Path, digits: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def converted(python: Path, digits: Splits, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the digits model in LiteRT's format."""
     target = tmp_path_factory.mktemp("litert") / "digits.tflite"
-    litert_models.convert(DIGITS / "digits.onnx", target, python=python)
+    litert_models.convert(DIGITS, target, python=python)
     return target
 
 
@@ -79,14 +65,14 @@ def batched(spec: TensorSpec) -> TensorSpec:
     return TensorSpec(name=spec.name, datatype=spec.datatype, shape=(-1, *spec.shape[1:]))
 
 
-def accuracy(path: Path, digits: Any) -> float:
+def accuracy(path: Path, digits: Splits) -> float:
     scores = session_answers(path, {"input": digits.evaluation.images}, "logits")
     return float(np.mean(scores.argmax(axis=-1) == digits.evaluation.labels))
 
 
-def test_the_digits_model_stays_the_same(converted: Path, digits: Any) -> None:
+def test_the_digits_model_stays_the_same(converted: Path, digits: Splits) -> None:
     error = litert_parity.check_parity(
-        DIGITS / "digits.onnx", converted, {"input": digits.calibration.images}, count=32
+        DIGITS, converted, {"input": digits.calibration.images}, count=32
     )
     assert error < 1e-5
     assert accuracy(converted, digits) > 0.98
@@ -100,7 +86,7 @@ def test_a_conversion_only_reads_its_source_and_repeats_itself(
     python: Path, converted: Path, tmp_path: Path
 ) -> None:
     source = tmp_path / "other name.onnx"
-    source.write_bytes((DIGITS / "digits.onnx").read_bytes())
+    source.write_bytes((DIGITS).read_bytes())
     before = hashlib.sha256(source.read_bytes()).hexdigest()
     litert_models.convert(source, tmp_path / "again.tflite", python=python)
     assert hashlib.sha256(source.read_bytes()).hexdigest() == before
@@ -179,8 +165,10 @@ def test_pictures_keep_their_layout_and_tensors_their_names(
     assert litert_parity.check_parity(source, target, samples) < 1e-5
 
 
-def test_another_model_fails_the_parity_check(converted: Path, digits: Any, tmp_path: Path) -> None:
-    model = onnx.load(str(DIGITS / "digits.onnx"))
+def test_another_model_fails_the_parity_check(
+    converted: Path, digits: Splits, tmp_path: Path
+) -> None:
+    model = onnx.load(str(DIGITS))
     weight = next(t for t in model.graph.initializer if len(t.dims) == 4)
     values = numpy_helper.to_array(weight).copy()
     values.flat[0] += 0.1 * np.abs(values).max()
@@ -236,7 +224,7 @@ def test_an_environment_that_is_gone_is_said(tmp_path: Path) -> None:
         )
 
 
-def quantized(converted: Path, digits: Any, scheme: str, target: Path, **options: Any) -> Path:
+def quantized(converted: Path, digits: Splits, scheme: str, target: Path, **options: Any) -> Path:
     litert_quantize.quantize(
         converted,
         {"input": digits.calibration.images},
@@ -258,7 +246,7 @@ SHARES = {
 
 @pytest.mark.parametrize("scheme", litert_quantize.SCHEMES)
 def test_a_scheme_saves_what_it_promises_and_keeps_the_answers(
-    converted: Path, digits: Any, scheme: str, tmp_path: Path
+    converted: Path, digits: Splits, scheme: str, tmp_path: Path
 ) -> None:
     target = quantized(converted, digits, scheme, tmp_path / "one.tflite")
     assert target.stat().st_size < SHARES[scheme] * converted.stat().st_size
@@ -271,7 +259,7 @@ def test_a_scheme_saves_what_it_promises_and_keeps_the_answers(
     assert str(tmp_path).encode() not in target.read_bytes()
 
 
-def test_a_layer_can_be_kept_in_float(converted: Path, digits: Any, tmp_path: Path) -> None:
+def test_a_layer_can_be_kept_in_float(converted: Path, digits: Splits, tmp_path: Path) -> None:
     names = litert_quantize.layers(converted)
     assert len(names) == len(set(names)) == 8
     sizes = [
@@ -296,12 +284,8 @@ def test_wrong_options_and_missing_samples_are_said(converted: Path, tmp_path: P
 def test_a_residual_network_is_converted_and_quantized(
     python: Path, tmp_path: Path, name: str
 ) -> None:
-    source = CIFAR / f"{name}.onnx"
-    if not source.is_file():
-        pytest.skip(f"{source} is not there; set EDGEFLEET_MODELS")
-    data = np.load(CIFAR / "calib512.npz")
-    pixels = (data["x"][:256].astype("f4") / 255 - data["mean"]) / data["std"]
-    images = {"input": np.ascontiguousarray(pixels.transpose(0, 3, 1, 2).astype("f4"))}
+    source = trained(f"cifar10/{name}.onnx")
+    images = {"input": cifar_images("calib512", 256).x}
     target, small = tmp_path / "m.tflite", tmp_path / "s.tflite"
     litert_models.convert(source, target, python=python)
     assert litert_parity.check_parity(source, target, images) < 1e-5
@@ -312,9 +296,7 @@ def test_a_residual_network_is_converted_and_quantized(
 
 
 def test_a_given_model_is_quantized_as_it_is(tmp_path: Path) -> None:
-    source = MODELS / "mlperf_tiny" / "ic_resnet8_fp32.tflite"
-    if not source.is_file():
-        pytest.skip(f"{source} is not there; set EDGEFLEET_MODELS")
+    source = trained("mlperf_tiny/ic_resnet8_fp32.tflite")
     images = np.random.default_rng(0).uniform(0, 255, (16, 32, 32, 3)).astype("f4")
     target = tmp_path / "m.tflite"
     options = {"scheme": "static-int8", "samples": 16}

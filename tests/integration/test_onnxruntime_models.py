@@ -16,14 +16,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from packager.backends import onnxruntime_models as models
 from packager.backends import qdq
-from packager.backends.offline_graphs import host_features, layout_class, optimize_offline
-from packager.backends.onnx_files import name_nodes, session_of
+from packager.backends.offline_graphs import layout_class, optimize_offline
+from packager.backends.onnx_files import session_of
 from packager.errors import StepError
+from packager.machine import cpu_flags
 from runtime_adapters.protocol import Tensors
+from tests.models import DIGITS, ROOT, cifar_images, digits_data, trained
 
-ROOT = Path(__file__).resolve().parents[2]
-DIGITS = ROOT / "examples" / "digits"
-MODELS = Path(os.environ.get("EDGEFLEET_MODELS", str(ROOT.parent / "shared" / "models")))
 STATIC: dict[str, Any] = {"activations": "uint8", "reduce_range": False, "samples": 64}
 INT4: dict[str, Any] = {"block_size": 32, "symmetric": True, "accuracy_level": 4}
 DYNAMIC: dict[str, Any] = {"weights": "int8", "reduce_range": True, "operators": ["MatMul"]}
@@ -31,15 +30,7 @@ DYNAMIC: dict[str, Any] = {"weights": "int8", "reduce_range": True, "operators":
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensors]:
-    if not (DIGITS / "digits.onnx").is_file() or not (DIGITS / "data.py").is_file():
-        pytest.skip("the digits example is not there")
-    folder = tmp_path_factory.mktemp("digits")
-    subprocess.run([sys.executable, DIGITS / "data.py", folder], check=True, capture_output=True)
-    found: dict[str, Tensors] = {}
-    for name in ("calibration", "evaluation"):
-        with np.load(folder / f"{name}.npz") as arrays:
-            found[name] = dict(arrays)
-    return found
+    return digits_data(tmp_path_factory.mktemp("digits"))
 
 
 def samples(digits: dict[str, Tensors]) -> Tensors:
@@ -91,7 +82,7 @@ def normal(*shape: int) -> NDArray[np.float32]:
 def test_static_int8_keeps_the_accuracy_in_a_quarter_of_the_size(
     more: dict[str, Any], digits: dict[str, Tensors], tmp_path: Path
 ) -> None:
-    source = DIGITS / "digits.onnx"
+    source = DIGITS
     models.quantize_static(source, samples(digits), STATIC | more, tmp_path / "a.onnx")
     models.quantize_static(source, samples(digits), STATIC | more, tmp_path / "b.onnx")
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
@@ -111,7 +102,7 @@ def test_equal_bytes_in_another_process_and_folder(
         "quantize_static(Path(sys.argv[1]), {'input': np.load(sys.argv[2])}, "
         f"{STATIC!r}, Path(sys.argv[3]))"
     )
-    source, ours, theirs = DIGITS / "digits.onnx", tmp_path / "m.onnx", tmp_path / "b" / "m.onnx"
+    source, ours, theirs = DIGITS, tmp_path / "m.onnx", tmp_path / "b" / "m.onnx"
     theirs.parent.mkdir()
     subprocess.run(
         [sys.executable, "-c", code, source, tmp_path / "x.npy", theirs],
@@ -125,7 +116,7 @@ def test_equal_bytes_in_another_process_and_folder(
 def test_an_excluded_node_stays_in_float_and_an_unknown_one_is_refused(
     digits: dict[str, Tensors], tmp_path: Path
 ) -> None:
-    source, target = DIGITS / "digits.onnx", tmp_path / "m.onnx"
+    source, target = DIGITS, tmp_path / "m.onnx"
     names = [n.name for n in qdq.prepare(source).graph.node if n.op_type == "Conv"]
     models.quantize_static(source, samples(digits), STATIC | {"exclude": names[:2]}, target)
     model = onnx.load(target)
@@ -139,7 +130,7 @@ def test_an_excluded_node_stays_in_float_and_an_unknown_one_is_refused(
 def test_stale_shapes_and_nameless_nodes_do_no_harm(
     digits: dict[str, Tensors], tmp_path: Path
 ) -> None:
-    model = onnx.load(DIGITS / "digits.onnx")
+    model = onnx.load(DIGITS)
     stale = model.graph.node[0].output[0]
     model.graph.value_info.append(
         helper.make_tensor_value_info(stale, TensorProto.FLOAT, [1, 256, 3, 3])
@@ -159,13 +150,6 @@ def test_stale_shapes_and_nameless_nodes_do_no_harm(
         tmp_path / "stale.onnx", DYNAMIC | {"operators": ["Conv", "MatMul"]}, tmp_path / "d.onnx"
     )
     assert accuracy(tmp_path / "d.onnx", digits) > 0.97
-
-
-def test_names_that_are_shared_are_made_unique_and_others_stay() -> None:
-    nodes = [helper.make_node("Relu", ["x"], ["y"], name=name) for name in ("a", "a", "", "Relu_2")]
-    model = helper.make_model(helper.make_graph(nodes, "g", [], []))
-    name_nodes(model)
-    assert [node.name for node in model.graph.node] == ["a", "Relu_1", "Relu_2_", "Relu_2"]
 
 
 def test_what_lies_behind_operators_of_onnxruntime_itself_is_quantized(tmp_path: Path) -> None:
@@ -232,7 +216,7 @@ def test_a_tensor_that_is_infinite_stays_in_float(tmp_path: Path) -> None:
 def test_half_precision_halves_the_file_and_keeps_its_inputs_and_outputs(
     digits: dict[str, Tensors], tmp_path: Path
 ) -> None:
-    source, target = DIGITS / "digits.onnx", tmp_path / "h.onnx"
+    source, target = DIGITS, tmp_path / "h.onnx"
     models.to_fp16(source, {"blocked": ["Gemm"]}, target)
     model = onnx.load(target)
     onnx.checker.check_model(model)
@@ -293,7 +277,7 @@ def test_a_tool_that_would_change_nothing_is_a_fault(tmp_path: Path) -> None:
 
 def test_int4_of_a_classifier_behind_convolutions_is_not_worth_a_file(tmp_path: Path) -> None:
     with pytest.raises(StepError, match="of the model's size"):
-        models.quantize_weights_int4(DIGITS / "digits.onnx", INT4, tmp_path / "m.onnx")
+        models.quantize_weights_int4(DIGITS, INT4, tmp_path / "m.onnx")
     assert not (tmp_path / "m.onnx").exists()
 
 
@@ -305,9 +289,7 @@ def test_an_impossible_option_is_refused(
     more: dict[str, Any], text: str, digits: dict[str, Tensors], tmp_path: Path
 ) -> None:
     with pytest.raises(StepError, match=text):
-        models.quantize_static(
-            DIGITS / "digits.onnx", samples(digits), STATIC | more, tmp_path / "m.onnx"
-        )
+        models.quantize_static(DIGITS, samples(digits), STATIC | more, tmp_path / "m.onnx")
 
 
 def test_a_model_that_onnxruntime_refuses_is_one_line(tmp_path: Path) -> None:
@@ -321,13 +303,13 @@ def test_an_optimised_graph_answers_as_before_and_is_the_same_each_time(
     digits: dict[str, Tensors], tmp_path: Path
 ) -> None:
     architecture = os.uname().machine
-    if layout_class(architecture, host_features()) is None:
+    if layout_class(architecture, cpu_flags()) is None:
         pytest.skip(f"no class is known for {architecture}")
-    source = DIGITS / "digits.onnx"
+    source = DIGITS
     for name in ("a", "b"):
         optimize_offline(
             source, tmp_path / f"{name}.onnx",
-            architecture=architecture, isa_features=host_features(),
+            architecture=architecture, isa_features=cpu_flags(),
         )  # fmt: skip
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
     assert "com.microsoft.nchwc" in {n.domain for n in onnx.load(tmp_path / "a.onnx").graph.node}
@@ -336,7 +318,7 @@ def test_an_optimised_graph_answers_as_before_and_is_the_same_each_time(
 
 
 def test_an_optimised_graph_is_never_made_for_another_class_of_processor(tmp_path: Path) -> None:
-    ours = host_features()
+    ours = cpu_flags()
     others = [
         ("x86_64", ours - {"avx512f"} if "avx512f" in ours else ours | {"avx512f"}),
         ("aarch64", {"asimd"}),
@@ -345,21 +327,15 @@ def test_an_optimised_graph_is_never_made_for_another_class_of_processor(tmp_pat
     for architecture, features in others:
         with pytest.raises(StepError, match="cannot be made on"):
             optimize_offline(
-                DIGITS / "digits.onnx", tmp_path / "m.onnx",
+                DIGITS, tmp_path / "m.onnx",
                 architecture=architecture, isa_features=features,
             )  # fmt: skip
     assert not (tmp_path / "m.onnx").exists()
 
 
 def test_a_residual_network_keeps_its_answers_in_int8(tmp_path: Path) -> None:
-    folder = MODELS / "cifar10"
-    if not (folder / "cifar_resnet20.onnx").is_file():
-        pytest.skip(f"the CIFAR-10 model is not in {folder}; set EDGEFLEET_MODELS")
-    with np.load(folder / "calib512.npz") as calibration:
-        mean, std = calibration["mean"], calibration["std"]
-        images = calibration["x"][:160]
-    x = ((images / np.float32(255) - mean) / std).astype(np.float32).transpose(0, 3, 1, 2)
-    source, target = folder / "cifar_resnet20.onnx", tmp_path / "m.onnx"
+    source, target = trained("cifar10/cifar_resnet20.onnx"), tmp_path / "m.onnx"
+    x = cifar_images("calib512", 160).x
     models.quantize_static(source, {"input": x[:64]}, STATIC, target)
     assert target.stat().st_size < source.stat().st_size / 3
     pairs = [

@@ -18,11 +18,9 @@ from packager.backends import openvino_models as models
 from packager.errors import StepError
 from runtime_adapters.protocol import Limits, Tensors
 from runtime_adapters.registry import open_session
+from tests.models import DIGITS, ROOT, digits_data, trained
 from wire.manifest import TensorSpec, VariantInfo
 
-ROOT = Path(__file__).resolve().parents[2]
-DIGITS = ROOT / "examples" / "digits"
-MODELS = Path(os.environ.get("EDGEFLEET_MODELS", str(ROOT.parent / "shared" / "models")))
 IMAGE = TensorSpec(name="input", datatype="FP32", shape=(-1, 1, 8, 8))
 INT8: dict[str, Any] = {
     "preset": "mixed",
@@ -36,15 +34,7 @@ INT8: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensors]:
-    if not (DIGITS / "digits.onnx").is_file() or not (DIGITS / "data.py").is_file():
-        pytest.skip("the digits example is not there")
-    folder = tmp_path_factory.mktemp("digits")
-    subprocess.run([sys.executable, DIGITS / "data.py", folder], check=True, capture_output=True)
-    found: dict[str, Tensors] = {}
-    for name in ("calibration", "evaluation"):
-        with np.load(folder / f"{name}.npz") as arrays:
-            found[name] = dict(arrays)
-    return found
+    return digits_data(tmp_path_factory.mktemp("digits"))
 
 
 def run(path: Path, inputs: Tensors, specs: tuple[TensorSpec, TensorSpec]) -> NDArray[Any]:
@@ -64,7 +54,7 @@ def run(path: Path, inputs: Tensors, specs: tuple[TensorSpec, TensorSpec]) -> ND
 
 
 def scores_of(path: Path, digits: dict[str, Tensors]) -> NDArray[Any]:
-    name = onnx.load(DIGITS / "digits.onnx").graph.output[0].name
+    name = onnx.load(DIGITS).graph.output[0].name
     specs = (IMAGE, TensorSpec(name=name, datatype="FP32", shape=(-1, 10)))
     return run(path, {"input": digits["evaluation"]["input"]}, specs)
 
@@ -104,7 +94,7 @@ def matrices(path: Path) -> Path:
 
 
 def test_half_precision_weights_halve_the_file(digits: dict[str, Tensors], tmp_path: Path) -> None:
-    source = DIGITS / "digits.onnx"
+    source = DIGITS
     models.convert(source, tmp_path / "m.xml")
     assert size(tmp_path / "m.xml") < 0.6 * source.stat().st_size
     assert accuracy(tmp_path / "m.xml", digits) > 0.98
@@ -125,7 +115,7 @@ def test_half_precision_weights_halve_the_file(digits: dict[str, Tensors], tmp_p
 def test_int8_keeps_the_accuracy_in_less_than_half_the_size(
     more: dict[str, Any], digits: dict[str, Tensors], tmp_path: Path
 ) -> None:
-    source = DIGITS / "digits.onnx"
+    source = DIGITS
     inputs = {"input": digits["calibration"]["input"]}
     models.quantize(source, inputs, INT8 | more, tmp_path / "model.xml")
     assert size(tmp_path / "model.xml") < 0.4 * source.stat().st_size
@@ -149,7 +139,7 @@ def test_equal_bytes_in_another_process_and_folder(
     x = digits["calibration"]["input"][:16]
     np.save(tmp_path / "x.npy", x)
     source, ours, theirs = (
-        DIGITS / "digits.onnx", tmp_path / "here" / "m.xml", tmp_path / "there" / "m.xml",
+        DIGITS, tmp_path / "here" / "m.xml", tmp_path / "there" / "m.xml",
     )  # fmt: skip
     subprocess.run(
         [sys.executable, "-c", code, source, tmp_path / "x.npy", theirs],
@@ -169,7 +159,7 @@ def test_accuracy_control_stays_within_the_drop_on_its_own_samples(
         return float(np.mean(scores.argmax(1) == half["label"][indices]))
 
     found = models.quantize_with_accuracy_control(
-        DIGITS / "digits.onnx",
+        DIGITS,
         {"input": digits["calibration"]["input"]},
         {"input": half["input"]},
         quality,
@@ -185,7 +175,7 @@ def test_accuracy_control_puts_layers_back_that_cost_too_much(
     digits: dict[str, Tensors], tmp_path: Path
 ) -> None:
     inputs = {"input": digits["calibration"]["input"][:64]}
-    models.convert(DIGITS / "digits.onnx", tmp_path / "float.xml")
+    models.convert(DIGITS, tmp_path / "float.xml")
     ideal = scores_of(tmp_path / "float.xml", digits)[:64]
     tuning = {"input": digits["evaluation"]["input"][:64]}
 
@@ -193,9 +183,9 @@ def test_accuracy_control_puts_layers_back_that_cost_too_much(
         error = next(iter(answers.values())) - ideal[indices]
         return 1.0 - float(np.sum(error**2) / np.sum(ideal[indices] ** 2))
 
-    models.quantize(DIGITS / "digits.onnx", inputs, INT8, tmp_path / "plain.xml")
+    models.quantize(DIGITS, inputs, INT8, tmp_path / "plain.xml")
     found = models.quantize_with_accuracy_control(
-        DIGITS / "digits.onnx", inputs, tuning, closeness,
+        DIGITS, inputs, tuning, closeness,
         INT8 | {"max_drop": 1e-6, "iterations": 2, "ranking": 8}, tmp_path / "m.xml",
     )  # fmt: skip
     assert found.quality_after < 1.0
@@ -243,19 +233,17 @@ def test_a_tool_that_would_change_nothing_is_a_fault(tmp_path: Path) -> None:
 
 def test_what_openvino_does_not_take_is_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken.onnx"
-    broken.write_bytes((DIGITS / "digits.onnx").read_bytes()[:-5000])
+    broken.write_bytes((DIGITS).read_bytes()[:-5000])
     with pytest.raises(StepError, match=r"^openvino's converter failed: ") as fault:
         models.convert(broken, tmp_path / "m.xml")
     assert "\n" not in str(fault.value)
     options = INT8 | {"bias_correction": "some"}
     with pytest.raises(StepError, match="'some' is not known"):
-        models.quantize(DIGITS / "digits.onnx", {"input": np.ones((8, 1, 8, 8))}, options, broken)
+        models.quantize(DIGITS, {"input": np.ones((8, 1, 8, 8))}, options, broken)
 
 
 def test_a_tflite_model_is_converted_under_its_declared_names(tmp_path: Path) -> None:
-    source = MODELS / "mlperf_tiny" / "ic_resnet8_fp32.tflite"
-    if not source.is_file():
-        pytest.skip(f"the MLPerf Tiny models are not in {source.parent}; set EDGEFLEET_MODELS")
+    source = trained("mlperf_tiny/ic_resnet8_fp32.tflite")
     names = {"input_1": "image", "Identity": "scores"}
     specs = (
         TensorSpec(name="image", datatype="FP32", shape=(-1, 32, 32, 3)),

@@ -20,9 +20,7 @@ from controller.cli import main
 from packager.bundle import load_trust, open_package
 from packager.keys import generate_key, load_key
 from tests.integration.builds import (
-    MODELS,
     QUICK,
-    ROOT,
     build_command,
     built,
     candidate,
@@ -31,8 +29,10 @@ from tests.integration.builds import (
     names,
     proven,
     refused,
+    running_steps,
     write_profile,
 )
+from tests.models import ROOT, cifar_images, trained
 from wire.clock import SystemClock
 from wire.trust import Role, TrustRoot, encode_key
 
@@ -162,18 +162,6 @@ def test_what_no_variant_can_reach_fails_with_the_nearest_miss(
     assert not (work / "none").exists()
 
 
-def processes_with(text: str) -> list[int]:
-    found: list[int] = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if text in line and "packager.step" in line:
-            found.append(int(path.parent.name))
-    return found
-
-
 def wait_for(ready: Callable[[], bool], *, timeout_s: float = 40.0) -> bool:
     deadline_s = CLOCK.monotonic_s() + timeout_s
     while CLOCK.monotonic_s() < deadline_s:
@@ -191,7 +179,7 @@ def test_a_killed_quantizer_costs_one_candidate_and_never_the_build(
     killed: list[int] = []
 
     def kill() -> bool:
-        found = processes_with(str(work / "cache" / "work" / "build-onnxruntime-int8-reduced-"))
+        found = running_steps(str(work / "cache" / "work" / "build-onnxruntime-int8-reduced-"))
         for pid in found:
             os.kill(pid, signal.SIGKILL)
         killed.extend(found)
@@ -222,7 +210,7 @@ def test_a_killed_build_leaves_nothing_running_and_goes_on_from_its_cache(
     finally:
         process.kill()
         process.wait()
-    assert wait_for(lambda: not processes_with(str(cache)), timeout_s=5.0)
+    assert wait_for(lambda: not running_steps(str(cache)), timeout_s=5.0)
     assert not (tmp_path / "package").exists()
     states = [step["state"] for step in built(capsys, arguments)["steps"]]
     assert states[:2] == ["cached", "cached"]
@@ -233,18 +221,10 @@ def test_a_killed_build_leaves_nothing_running_and_goes_on_from_its_cache(
 def test_a_trained_residual_network_keeps_its_accuracy_in_int8(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = MODELS / "cifar10"
-    if not (folder / "cifar_resnet20.onnx").is_file():
-        pytest.skip(f"the CIFAR-10 model is not in {folder}; set EDGEFLEET_MODELS")
-    shutil.copy(folder / "cifar_resnet20.onnx", tmp_path)
-    with np.load(folder / "calib512.npz") as calibration:
-        mean, std = calibration["mean"], calibration["std"]
-        images = {"calibration": (calibration["x"][:64], calibration["y"][:64])}
-    with np.load(folder / "val1000.npz") as evaluation:
-        images["evaluation"] = (evaluation["x"][:300], evaluation["y"][:300])
-    for name, (x, y) in images.items():
-        scaled = ((x / np.float32(255) - mean) / std).astype(np.float32).transpose(0, 3, 1, 2)
-        np.savez(tmp_path / f"{name}.npz", x=scaled, y=y)
+    shutil.copy(trained("cifar10/cifar_resnet20.onnx"), tmp_path)
+    for name, file, count in (("calibration", "calib512", 64), ("evaluation", "val1000", 300)):
+        images = cifar_images(file, count)
+        np.savez(tmp_path / f"{name}.npz", x=images.x, y=images.labels)
     code = main([
         "build", str(tmp_path / "cifar_resnet20.onnx"), *QUICK,
         "-p", str(write_profile(tmp_path, "onnxruntime")),

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from numpy.typing import NDArray
-from onnx import numpy_helper
 
 from packager.backends.onnx_files import session_of
 from packager.backends.onnxruntime_models import quantize_static
 from packager.backends.qdq import prepare
 from packager.backends.sensitivity import Goal, Quality, Repair, groups_of, repair
-from runtime_adapters.protocol import Tensors
+from runtime_adapters.protocol import Tensor, Tensors
+from tests.models import DIGITS, cifar_images, digits_data, hard_digits, trained
 from wire.clock import SystemClock
 
-ROOT = Path(__file__).resolve().parents[2]
-DIGITS = ROOT / "examples" / "digits"
-MODELS = Path(os.environ.get("EDGEFLEET_MODELS", str(ROOT.parent / "shared" / "models")))
 OPTIONS: dict[str, Any] = {"activations": "uint8", "reduce_range": False, "samples": 64}
 CLOCK = SystemClock()
 
@@ -32,18 +24,16 @@ class Case:
     """A model with its calibration, tuning and gate samples, which are disjoint."""
 
     def __init__(self, folder: Path) -> None:
-        command = [sys.executable, str(DIGITS / "data.py"), str(folder)]
-        subprocess.run(command, check=True, capture_output=True)
-        with np.load(folder / "calibration.npz") as arrays:
-            self.calibration: Tensors = {"input": arrays["input"]}
-        with np.load(folder / "evaluation.npz") as arrays:
-            half = len(arrays["label"]) // 2
-            self.tuning: Tensors = {"input": arrays["input"][:half]}
-            self.labels: NDArray[np.int64] = arrays["label"][:half]
-            self.gate = (arrays["input"][half:], arrays["label"][half:])
-        self.plain = DIGITS / "digits.onnx"
+        data = digits_data(folder)
+        images, labels = data["evaluation"]["input"], data["evaluation"]["label"]
+        half = len(labels) // 2
+        self.calibration: Tensors = {"input": data["calibration"]["input"]}
+        self.tuning: Tensors = {"input": images[:half]}
+        self.labels: Tensor = labels[:half]
+        self.gate = (images[half:], labels[half:])
+        self.plain = DIGITS
         self.hard = folder / "hard.onnx"
-        self.hard.write_bytes(spoilt(self.plain))
+        self.hard.write_bytes(hard_digits())
 
     def quality(self, answers: Tensors, indices: list[int]) -> float:
         scores = next(iter(answers.values()))
@@ -63,27 +53,8 @@ class Case:
         )  # fmt: skip
 
 
-def spoilt(path: Path) -> bytes:
-    """Scale two channels a thousandfold and back: equal in float, a range too wide for int8."""
-    model = onnx.load(path)
-    weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    _, wide, back = [node for node in model.graph.node if node.op_type == "Conv"][:3]
-    for name, factor, axis in (
-        (wide.input[1], 1e3, 0),
-        (wide.input[2], 1e3, 0),
-        (back.input[1], 1e-3, 1),
-    ):
-        values = numpy_helper.to_array(weights[name]).copy()
-        values[(slice(None),) * axis + (slice(0, 2),)] *= factor
-        weights[name].CopyFrom(numpy_helper.from_array(values, name))
-    content: bytes = model.SerializeToString()
-    return content
-
-
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    if not (DIGITS / "digits.onnx").is_file() or not (DIGITS / "data.py").is_file():
-        pytest.skip("the digits example is not there")
     return Case(tmp_path_factory.mktemp("sensitivity"))
 
 
@@ -154,13 +125,7 @@ def test_a_convolution_and_its_activation_are_one_group(case: Case) -> None:
 
 
 def test_a_residual_network_is_repaired_to_a_smaller_error(tmp_path: Path) -> None:
-    folder = MODELS / "cifar10"
-    if not (folder / "cifar_resnet20.onnx").is_file():
-        pytest.skip(f"the CIFAR-10 model is not in {folder}; set EDGEFLEET_MODELS")
-    with np.load(folder / "calib512.npz") as arrays:
-        mean, std, images = arrays["mean"], arrays["std"], arrays["x"][:192]
-    x = ((images / np.float32(255) - mean) / std).astype(np.float32).transpose(0, 3, 1, 2)
-    source = folder / "cifar_resnet20.onnx"
+    source, x = trained("cifar10/cifar_resnet20.onnx"), cifar_images("calib512", 192).x
     session = session_of(source)
     ideal = np.concatenate([session.run(None, {"input": row[None]})[0] for row in x[64:]])
 

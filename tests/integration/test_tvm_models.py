@@ -16,8 +16,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from packager.backends import toolchains
-from packager.backends.emulation import run_emulated
 from packager.backends.targets import TARGETS, Target, named
+from packager.backends.tvm_emulation import run_emulated
 from packager.errors import StepError
 from packager.sources.onnx_model import facts_of
 from runtime_adapters.onnxruntime_library import onnxruntime
@@ -26,12 +26,12 @@ from runtime_adapters.tensors import DTYPES
 from runtime_adapters.tvm_abi import SYMBOLS, CompiledModel
 from runtime_adapters.tvm_adapter import ADAPTER
 from runtime_adapters.tvm_library import Library
+from tests.models import DIGITS
 from wire.manifest import TensorSpec, VariantInfo
 
 tvm_models = pytest.importorskip("packager.backends.tvm_models")
 pytest.importorskip("tvm")
 
-DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 INPUTS = (TensorSpec(name="input", datatype="FP32", shape=(-1, 1, 8, 8)),)
 OUTPUTS = (TensorSpec(name="logits", datatype="FP32", shape=(-1, 10)),)
 SAMPLES = {"input": np.random.default_rng(1).random((3, 1, 8, 8), np.float32)}

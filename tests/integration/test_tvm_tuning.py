@@ -7,10 +7,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import onnx
 import pytest
 import tvm
-from onnx import TensorProto, helper, numpy_helper
 
 from packager.backends import toolchains, tvm_lowering
 from packager.backends.targets import TARGETS, named
@@ -19,13 +17,8 @@ from packager.backends.tvm_tuning import schedules, tune
 from packager.errors import StepError
 from runtime_adapters.protocol import Limits, Tensor
 from runtime_adapters.registry import open_session
+from tests.models import DIGITS, ODD_ANSWER, ODD_SHAPE, ROOT, odd_convolution, uniform
 from wire.manifest import TensorSpec, VariantInfo
-
-ROOT = Path(__file__).resolve().parents[2]
-DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
-WIDTH = 37
-"""A prime, which the plain schedule does not cut into vectors: any schedule is several times as
-fast."""
 
 NATIVE = next(target for target in TARGETS if toolchains.natively_runnable(target))
 
@@ -42,25 +35,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def convolution(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    weights = np.random.default_rng(0).random((16, 8, 3, 3)).astype(np.float32)
-    shape = [1, 8, WIDTH, WIDTH]
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["input", "w"], ["y"], pads=[1, 1, 1, 1])],
-        "odd",
-        [helper.make_tensor_value_info("input", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, WIDTH, WIDTH])],
-        [numpy_helper.from_array(weights, "w")],
-    )
-    path = tmp_path_factory.mktemp("odd") / "model.onnx"
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(made, str(path))
-    return path
+    return odd_convolution(tmp_path_factory.mktemp("odd") / "model.onnx")
 
 
 @pytest.fixture(scope="module")
 def database(convolution: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("database")
-    module = module_of(convolution, (1, 8, WIDTH, WIDTH))
+    module = module_of(convolution, ODD_SHAPE)
     result = tune(module, NATIVE, folder, trials_per_task=6)
     assert (result.tasks, result.trials, result.reused) == (1, 6, 0)
     return folder
@@ -74,8 +55,8 @@ class Compiled(msgspec.Struct, frozen=True):
 def compiled(model: Path, folder: Path, database: Path | None) -> Compiled:
     folder.mkdir()
     path = folder / "model.so"
-    inputs = (TensorSpec(name="input", datatype="FP32", shape=(1, 8, WIDTH, WIDTH)),)
-    outputs = (TensorSpec(name="y", datatype="FP32", shape=(1, 16, WIDTH, WIDTH)),)
+    inputs = (TensorSpec(name="input", datatype="FP32", shape=ODD_SHAPE),)
+    outputs = (TensorSpec(name="y", datatype="FP32", shape=ODD_ANSWER),)
     compile_model(model, inputs, outputs, NATIVE, path, database=database)
     info = VariantInfo(
         runtime="tvm",
@@ -85,7 +66,7 @@ def compiled(model: Path, folder: Path, database: Path | None) -> Compiled:
         outputs=outputs,
         size_bytes=path.stat().st_size,
     )
-    x = np.random.default_rng(1).random((1, 8, WIDTH, WIDTH)).astype(np.float32)
+    x = uniform(*ODD_SHAPE, seed=1)
     session = open_session(folder, info, Limits())
     answer = session.infer({"input": x})["y"]
     session.close()
@@ -102,7 +83,7 @@ def test_a_later_build_with_no_trials_takes_the_schedule(
     tuned = compiled(convolution, tmp_path / "tuned", first)
 
     copy = shutil.copytree(database, tmp_path / "copy")
-    module = module_of(convolution, (1, 8, WIDTH, WIDTH))
+    module = module_of(convolution, ODD_SHAPE)
     result = tune(module, NATIVE, copy, trials_per_task=0)
     assert (result.tasks, result.trials, result.reused) == (1, 0, 1)
     second.mkdir()
@@ -124,8 +105,6 @@ def test_a_kept_schedule_beats_the_plain_one(database: Path) -> None:
 
 
 def test_a_network_is_searched_once(tmp_path: Path) -> None:
-    if not DIGITS.is_file():
-        pytest.skip("the digits example is not there")
     module = module_of(DIGITS, (1, 1, 8, 8))
     first = tune(module, NATIVE, tmp_path, trials_per_task=2, seed=7)
     assert first.tasks >= 3
@@ -166,7 +145,7 @@ def test_an_empty_database_changes_nothing(convolution: Path, tmp_path: Path) ->
 
 
 def test_what_cannot_be_timed_here_is_refused(convolution: Path, tmp_path: Path) -> None:
-    module = module_of(convolution, (1, 8, WIDTH, WIDTH))
+    module = module_of(convolution, ODD_SHAPE)
     with pytest.raises(StepError, match="cannot be timed on this machine"):
         tune(module, named("riscv64"), tmp_path, trials_per_task=1)
     for trials in (-1, 10**6):

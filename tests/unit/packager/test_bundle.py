@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from packager.bundle import open_package, seal, signers, write_package
+from packager import bundle
+from packager.bundle import load_trust, open_package, seal, signers, write_package
 from packager.errors import PackageError
 from wire.envelope import SigningKey
 from wire.errors import IntegrityError, SignatureError
-from wire.manifest import Manifest, TensorSpec, Variant, VariantInfo
+from wire.manifest import MANIFEST_FILE, Manifest, TensorSpec, Variant, VariantInfo
 from wire.package import ENVELOPE_FILE, PackageIndex
 from wire.trust import Role, TrustRoot, encode_key
 
@@ -123,3 +124,48 @@ def test_only_a_package_is_replaced_and_only_when_asked(tmp_path: Path) -> None:
 def test_what_is_no_package_is_one_clear_fault(tmp_path: Path) -> None:
     with pytest.raises(PackageError, match=r"is not a package: manifest\.json"):
         open_package(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\x80\x04", b"[1]"])
+def test_a_broken_manifest_is_named_with_its_package(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path / "p", key=None)
+    (tmp_path / "p" / MANIFEST_FILE).write_bytes(content)
+    for use in (open_package, lambda path: seal(path, KEY)):
+        with pytest.raises(PackageError, match=r"p is not a package: manifest\.json: ") as caught:
+            use(tmp_path / "p")
+        assert "_Layout" not in str(caught.value)
+
+
+def test_an_unsigned_package_without_a_model_is_neither_opened_nor_signed(tmp_path: Path) -> None:
+    write(tmp_path / "p", key=None)
+    (tmp_path / "p" / "v" / "m.bin").unlink()
+    for use in (open_package, lambda path: seal(path, KEY)):
+        with pytest.raises(PackageError, match=r"p lacks v/m\.bin"):
+            use(tmp_path / "p")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(b"", "is not a signature"), (b"{}", "is not a signature"), (bytes(2**25), "is over ")],
+)
+def test_a_broken_signature_is_named(tmp_path: Path, content: bytes, text: str) -> None:
+    write(tmp_path / "p")
+    (tmp_path / "p" / ENVELOPE_FILE).write_bytes(content)
+    for use in (open_package, signers):
+        with pytest.raises(PackageError, match=rf"package\.dsse\.json {text}"):
+            use(tmp_path / "p")
+
+
+def test_what_is_no_trust_root_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_bytes(b"name = 3")
+    with pytest.raises(PackageError, match=r"t\.json is not a trust root: "):
+        load_trust(tmp_path / "t.json")
+    with pytest.raises(PackageError, match="/dev/zero is over"):
+        load_trust(Path("/dev/zero"))
+
+
+def test_a_package_that_cannot_be_put_in_its_place_leaves_the_old_one(tmp_path: Path) -> None:
+    before = write(tmp_path / "p")
+    with pytest.raises(OSError, match="Invalid argument"):
+        bundle._replace(tmp_path, tmp_path / "p")  # a directory cannot be moved into itself
+    assert open_package(tmp_path / "p")[1] == before

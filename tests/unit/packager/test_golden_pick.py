@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.comparison import agreeing, compare
@@ -142,7 +142,6 @@ def test_infinite_answers_of_the_reference_do_not_disturb() -> None:
         assert passed_by_all(chosen.samples, reference, [variant])
 
 
-@settings(deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(10, 60),

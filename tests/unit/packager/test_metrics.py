@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.comparison import agreeing, check_answers, compare, per_sample, resolve_metric
@@ -128,7 +128,6 @@ def test_top5_counts_the_label_among_the_five_greatest() -> None:
     assert compare(equal, equal, labels, "top5").accuracy.value == 5 / 8
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(2, 9))
 def test_top1_is_the_share_of_greatest_scores_at_the_label(
     seed: int, samples: int, classes: int
@@ -276,7 +275,6 @@ def test_known_retentions() -> None:
     assert retention("top1", 0.9, 0.1) == MAX_RETENTION
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["top1", "mae", "my:metric"]), finite, finite, st.none() | finite)
 def test_retention_is_bounded_and_one_for_the_reference(
     name: str, value: float, reference: float, magnitude: float | None
@@ -288,7 +286,6 @@ def test_retention_is_bounded_and_one_for_the_reference(
     assert retention(name, reference, reference, magnitude=size) == 1.0
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["top1", "mae", "my:metric"]), finite, finite, finite)
 def test_a_better_value_never_keeps_less(
     name: str, one: float, other: float, reference: float
@@ -328,7 +325,6 @@ def test_published_paired_figures() -> None:
     assert paired(1, 7, 21).p_value == pytest.approx(0.0703, abs=5e-5)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=200))
 def test_paired_figures_are_consistent(pairs: list[tuple[bool, bool]]) -> None:
     first, second = [one for one, _ in pairs], [other for _, other in pairs]

@@ -428,7 +428,6 @@ SEED = conditional().SerializeToString()
 
 @settings(
     max_examples=150,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.comparison import compare, resolve_metric
@@ -18,10 +17,9 @@ from packager.samples.readers import Source
 from packager.samples.store import load_inputs, load_labels, sample, save_samples
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
+from tests.models import trained
 from wire.manifest import Preprocessing, TensorSpec, VariantInfo
 
-ROOT = Path(__file__).resolve().parents[3]
-MODELS = Path(os.environ.get("EDGEFLEET_MODELS", str(ROOT.parent / "shared" / "models")))
 IMAGE = TensorSpec(name="input", datatype="FP32", shape=(-1, 3, 4, 5))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CIFAR = """
@@ -82,7 +80,6 @@ def test_integers_are_moved_but_never_computed() -> None:
     assert np.array_equal(found, raw.transpose(0, 3, 1, 2))
 
 
-@settings(deadline=None)
 @given(st.permutations("HWC"), st.permutations("HWC"))
 def test_each_axis_ends_where_its_letter_stands(source: list[str], layout: list[str]) -> None:
     sizes = {"N": 2, "H": 3, "W": 4, "C": 5}
@@ -205,10 +202,7 @@ def test_blocks_give_what_the_whole_gives(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cifar() -> Path:
-    folder = MODELS / "cifar10"
-    if not (folder / "cifar_resnet20.onnx").is_file():
-        pytest.skip(f"no CIFAR-10 model in {folder}: set EDGEFLEET_MODELS")
-    return folder
+    return trained("cifar10/cifar_resnet20.onnx").parent
 
 
 def test_from_raw_photographs_to_the_known_accuracy(cifar: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli import builds
+from controller.cli.output import write_plain_json
 from packager.device_profiles import load_profile
 from packager.errors import BuildError
 from packager.pipeline import StepRecord
@@ -73,5 +73,5 @@ def test_the_file_and_the_command_line_give_the_same_json(
     tmp_path: Path, result: BuildResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_report(tmp_path / "r.json", result, PROFILES)
-    builds._write_json(result)
+    write_plain_json(result)
     assert capsys.readouterr().out.encode() == (tmp_path / "r.json").read_bytes()

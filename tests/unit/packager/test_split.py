@@ -44,7 +44,7 @@ def sets(draw: st.DrawFn) -> Given:
     return Given([c.to_bytes(16, "big") for c in contents], labels)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(sets())
 def test_a_single_set_is_split_completely_and_doubles_stay_together(whole: Given) -> None:
     division = divide({"evaluation": whole})
@@ -55,7 +55,7 @@ def test_a_single_set_is_split_completely_and_doubles_stay_together(whole: Given
     assert all(part == sorted(part) for part in parts)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(sets(), st.randoms(use_true_random=False))
 def test_the_order_in_the_file_does_not_matter(whole: Given, random: object) -> None:
     order = list(range(len(whole.digests)))
@@ -68,7 +68,7 @@ def test_the_order_in_the_file_does_not_matter(whole: Given, random: object) -> 
         assert before == after
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(40, 2000), st.integers(1, 30))
 def test_each_part_has_each_class_in_proportion(count: int, classes: int) -> None:
     whole = fresh(count, classes=classes)
@@ -108,7 +108,7 @@ def test_the_split_is_told_in_one_line() -> None:
     )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(16, 600), st.integers(8, 600), st.integers(0, 3))
 def test_tuning_samples_come_from_calibration_and_the_gate_is_the_evaluation_set(
     calibration: int, evaluation: int, classes: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -16,11 +15,8 @@ from packager.errors import ModelError
 from packager.sources import tflite
 from packager.sources.tflite import facts_of
 from tests.contract import litert_files
+from tests.models import trained
 from wire.manifest import TensorSpec
-
-ROOT = Path(__file__).resolve().parents[3]
-MODELS = Path(os.environ.get("EDGEFLEET_MODELS", str(ROOT.parent / "shared" / "models")))
-TINY = MODELS / "mlperf_tiny"
 
 
 def model(
@@ -184,10 +180,7 @@ def test_any_damage_gives_a_model_or_a_model_error(path: Path, seed: int) -> Non
 def test_the_facts_of_real_models(
     name: str, datatype: str, shape: tuple[int, ...], quantized: bool
 ) -> None:
-    path = TINY / f"{name}.tflite"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there; set EDGEFLEET_MODELS")
-    facts = facts_of(path)
+    facts = facts_of(trained(f"mlperf_tiny/{name}.tflite"))
     assert (facts.inputs[0].datatype, facts.inputs[0].shape) == (datatype, shape)
     assert facts.quantized is quantized
     assert "CONV_2D" in facts.operators

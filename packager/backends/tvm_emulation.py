@@ -1,26 +1,15 @@
 """Run a library that was compiled for another processor, under user-mode emulation.
 
-No root file system is needed: the emulator takes the C library from the cross compiler's package.
-
 Rules:
 - One emulated process answers many samples; when the time is up, those that it answered count.
 - Emulation says whether the answers are right. It says nothing of speed.
-- What the library does wrong ends that process alone, which has limits of time and memory and does
-  not outlive this one.
-
-Source:
-    QEMU, "QEMU User space emulator": `-L`, `QEMU_CPU`.
+- What the library does wrong ends that process alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import resource
 import shutil
-import signal
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -28,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from packager.backends import toolchains
+from packager.backends.emulated_process import emulation, run_limited
 from packager.backends.targets import Target
 from packager.backends.tvm_driver import compile_c
 from packager.errors import StepError
@@ -36,10 +26,6 @@ from runtime_adapters.tensors import DTYPES
 from wire.manifest import TensorSpec
 
 SOURCE: Final = Path(__file__).with_name("runner.c")
-MEMORY_BYTES: Final = 2 << 30
-"""Of the emulated process, beyond what it shares with others."""
-
-MAX_REASON_BYTES: Final = 4096
 
 
 def run_emulated(
@@ -71,11 +57,19 @@ def run_emulated(
             answered in time.
     """
     command = _command(target, workspace, library)
-    _write_samples(workspace / "inputs.bin", inputs, input_specs)
+    source, sink = workspace / "inputs.bin", workspace / "outputs.bin"
+    _write_samples(source, inputs, input_specs)
     for specs in (input_specs, output_specs):
         command += [str(len(specs)), *(str(_size_bytes(spec)) for spec in specs)]
-    ended = _run(command, target, workspace, timeout_s)
-    return _answers(workspace / "outputs.bin", output_specs, timeout_s=None if ended else timeout_s)
+    ended = run_limited(
+        command,
+        target,
+        log=workspace / "log.txt",
+        timeout_s=timeout_s,
+        source=source,
+        sink=sink,
+    )
+    return _answers(sink, output_specs, timeout_s=None if ended else timeout_s)
 
 
 def _command(target: Target, workspace: Path, library: Path) -> list[str]:
@@ -84,8 +78,7 @@ def _command(target: Target, workspace: Path, library: Path) -> list[str]:
     Raises:
         StepError: A tool is missing or failed.
     """
-    if package := toolchains.missing_to_try(target):
-        raise StepError(f"{target.name} cannot be emulated here", remedy=f"install {package}")
+    prefix = [] if toolchains.natively_runnable(target) else emulation(target)
     compiler = toolchains.compiler(target)
     if compiler is None:
         raise StepError(
@@ -93,11 +86,7 @@ def _command(target: Target, workspace: Path, library: Path) -> list[str]:
         )
     shutil.copyfile(SOURCE, workspace / "runner.c")
     compile_c(compiler, ["-O2", "-std=gnu11", "runner.c", "-o", "runner", "-ldl"], workspace)
-    run = [str(workspace / "runner"), str(library.resolve())]
-    emulator = None if toolchains.natively_runnable(target) else toolchains.emulator(target)
-    if emulator is None:
-        return run
-    return [emulator, "-L", str(toolchains.sysroot(target)), *run]
+    return [*prefix, str(workspace / "runner"), str(library.resolve())]
 
 
 def _write_samples(path: Path, inputs: Tensors, specs: Sequence[TensorSpec]) -> None:
@@ -119,45 +108,6 @@ def _write_samples(path: Path, inputs: Tensors, specs: Sequence[TensorSpec]) -> 
         for index in range(min((len(inputs[spec.name]) for spec in specs), default=1)):
             for spec in specs:
                 stream.write(np.ascontiguousarray(inputs[spec.name][index]).tobytes())
-
-
-def _run(command: list[str], target: Target, workspace: Path, timeout_s: float) -> bool:
-    """Run the command and say whether it ended by itself.
-
-    Raises:
-        StepError: It failed.
-    """
-    log = workspace / "log.txt"
-    environment = {**os.environ, "QEMU_CPU": target.emulated_cpu}
-    if not target.emulated_cpu:
-        del environment["QEMU_CPU"]
-    with (
-        (workspace / "inputs.bin").open("rb") as source,
-        (workspace / "outputs.bin").open("wb") as sink,
-        log.open("wb") as errors,
-        subprocess.Popen(
-            command,
-            stdin=source,
-            stdout=sink,
-            stderr=errors,
-            env=environment,
-            start_new_session=True,
-        ) as process,
-    ):
-        with contextlib.suppress(ProcessLookupError):
-            # From outside: an emulator takes limits that its program sets for itself as said.
-            resource.prlimit(process.pid, resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-            resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
-        try:
-            code = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    if code != 0:
-        raise StepError(f"{target.name} code failed under emulation: {_reason(code, log)}")
-    return True
 
 
 def _answers(path: Path, specs: Sequence[TensorSpec], *, timeout_s: float | None) -> Tensors:
@@ -185,12 +135,3 @@ def _answers(path: Path, specs: Sequence[TensorSpec], *, timeout_s: float | None
 
 def _size_bytes(spec: TensorSpec) -> int:
     return math.prod(spec.shape[1:]) * DTYPES[spec.datatype].itemsize
-
-
-def _reason(code: int, log: Path) -> str:
-    with log.open("rb") as stream:
-        lines = stream.read(MAX_REASON_BYTES).decode("utf-8", errors="replace").split("\n")
-    told = [line.strip() for line in lines if line.strip() and "warning" not in line]
-    if told:
-        return told[0][:200]
-    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"status {code}"

@@ -1,0 +1,30 @@
+"""What an exception of somebody else's code says, as a fault shows it: in one line, not too long.
+
+Rules:
+- Line breaks and runs of spaces become one space: a fault is one line.
+- Where a tool's message is long, its beginning names the fault; the rest is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_LENGTH: Final = 200
+
+
+def one_line(exc: BaseException) -> str:
+    """Return what an exception says; its type's name where it says nothing."""
+    return " ".join(str(exc).split())[:MAX_LENGTH].rstrip(".") or type(exc).__name__
+
+
+def typed_line(exc: BaseException) -> str:
+    """Return an exception's type and what it says, as the last line of a traceback has it."""
+    text = " ".join(str(exc).split())[:MAX_LENGTH]
+    return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
+
+
+def root_of(exc: BaseException) -> BaseException:
+    """Return the first error of a chain: exporters wrap it in advice."""
+    while exc.__cause__ is not None:
+        exc = exc.__cause__
+    return exc
