@@ -39,10 +39,14 @@ def batch_rows(inputs: Tensors, batched: Collection[str]) -> int:
     Raises:
         InferenceError: The batches differ in size.
     """
-    counts = {len(inputs[name]) for name in batched} or {1}
-    if len(counts) > 1:
-        raise InferenceError(f"the inputs are batches of {sorted(counts)} samples")
-    return counts.pop()
+    rows = None
+    for name in batched:
+        size = len(inputs[name])
+        if rows is not None and size != rows:
+            counts = sorted({len(inputs[name]) for name in batched})
+            raise InferenceError(f"the inputs are batches of {counts} samples")
+        rows = size
+    return 1 if rows is None else rows
 
 
 def sample_by_sample(
@@ -66,8 +70,6 @@ def sample_by_sample(
         InferenceError: The batches differ in size.
     """
     rows = batch_rows(inputs, batched)
-    if rows == 1:
-        return run(inputs)
     answers = [
         run(inputs | {name: inputs[name][row : row + 1] for name in batched}) for row in range(rows)
     ]

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from runtime_adapters.batches import is_batch, no_answer, sample_by_sample
+from runtime_adapters.batches import batch_rows, is_batch, no_answer, sample_by_sample
 from runtime_adapters.checks import (
     CLOSED,
     REBUILD,
@@ -61,8 +61,8 @@ class IreeSession:
         self._device = module.device_name
         self._module: Module | None = module
         self._lock = threading.Lock()
-        self._check = InputCheck(info.inputs)
-        self._inputs = [spec.name for spec in model.inputs]
+        declared = {spec.name: spec for spec in info.inputs}
+        self._check = InputCheck(declared[spec.name] for spec in model.inputs)
         self._batched = [spec.name for spec in model.inputs if is_batch(spec)]
         self._ranges = model.ranges
         positions = {spec.name: index for index, spec in enumerate(model.outputs)}
@@ -84,12 +84,15 @@ class IreeSession:
         if self._module is None:
             raise InferenceError(CLOSED)
         checked = self._check(inputs)
-        check_ranges(checked, self._ranges)
+        if self._ranges:
+            check_ranges(checked, self._ranges)
         with self._lock:
             module = self._module
             if module is None:  # closed since
                 raise InferenceError(CLOSED)
             try:
+                if batch_rows(checked, self._batched) == 1:
+                    return self._run(module, checked)
                 return sample_by_sample(
                     partial(self._run, module), checked, self._batched, self._nothing
                 )
@@ -114,7 +117,7 @@ class IreeSession:
             self._module = None
 
     def _run(self, module: Module, inputs: Tensors) -> Tensors:
-        answers = module.run([inputs[name] for name in self._inputs])
+        answers = module.run(inputs.values())
         return {name: answers[index].copy() for name, index in self._outputs}
 
 

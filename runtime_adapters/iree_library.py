@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import mmap
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,7 +102,7 @@ class Module:
             self._arguments.push_ref(view)
         self._outputs = [(DTYPES[spec.datatype], len(spec.shape)) for spec in outputs]
 
-    def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    def run(self, inputs: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
         """Run one sample.
 
         Args:
@@ -115,23 +115,20 @@ class Module:
             ValueError: The module gives something else than it was said to.
         """
         for place, tensor in zip(self._places, inputs, strict=True):
-            np.copyto(place, tensor, casting="no")
+            place[...] = tensor
         results = runtime.VmVariantList(len(self._outputs))
         self._context.invoke(self._function, self._arguments, results)
         if len(results) != len(self._outputs):
             raise ValueError(f"it gives {len(results)} outputs, not {len(self._outputs)}")
-        return [
-            _array(results.get_as_object(index, runtime.HalBufferView), dtype, rank)
-            for index, (dtype, rank) in enumerate(self._outputs)
-        ]
-
-
-def _array(view: Any, dtype: np.dtype[Any], rank: int) -> NDArray[Any]:  # noqa: ANN401 - untyped
-    shape = view.shape
-    if len(shape) != rank or view.byte_length != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"it gives {view.byte_length} bytes of shape {shape}")
-    array: NDArray[Any] = view.map().asarray(shape, dtype)
-    return array
+        arrays = []
+        for index, (dtype, rank) in enumerate(self._outputs):
+            view = results.get_as_object(index, runtime.HalBufferView)
+            shape = view.shape
+            if len(shape) != rank or view.byte_length != math.prod(shape) * dtype.itemsize:
+                raise ValueError(f"it gives {view.byte_length} bytes of shape {shape}")
+            # Its own `asarray` takes fifteen times as long.
+            arrays.append(np.ndarray(shape, dtype, view.map()))
+        return arrays
 
 
 def _device(threads: int) -> tuple[Any, str]:

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from runtime_adapters.batches import is_batch, sample_by_sample
+from runtime_adapters.batches import batch_rows, is_batch, sample_by_sample
 from runtime_adapters.checks import (
     CLOSED,
     REBUILD,
@@ -108,10 +108,11 @@ class LiteRtSession:
             try:
                 if self._interpreter is None:
                     self._interpreter = self._open()
-                if self._one_by_one:
+                if not self._one_by_one:
+                    self._resize(self._interpreter, checked)
+                elif batch_rows(checked, self._batched) != 1:
                     run = partial(self._once, self._interpreter)
                     return sample_by_sample(run, checked, self._batched, self._nothing)
-                self._resize(self._interpreter, checked)
                 return self._once(self._interpreter, checked)
             except InferenceError:
                 raise

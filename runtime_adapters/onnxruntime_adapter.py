@@ -1,9 +1,12 @@
-"""ONNX Runtime on the processor.
+"""ONNX Runtime, on the processor unless a variant asks for another execution provider.
 
-Options: `graph_optimization_level` (`disabled`, `basic`, `extended`, `all`; `all` unless given).
+Options: `graph_optimization_level` (`disabled`, `basic`, `extended`, `all`; `all` unless given) and
+`provider` (as ONNX Runtime names them, such as `XnnpackExecutionProvider`; the CPU's unless given).
 
 Rules:
-- Nothing but the CPU provider is asked for, and a provider that fails is not replaced by another.
+- The CPU provider takes what another one leaves, and everything where the other one is absent: the
+  description says who took nodes of the graph, not who was asked.
+- A provider that fails while it runs is not replaced by another.
 - `Limits.threads` are all threads of a session, the calling one included; none of them spins while
   it waits, which would cost a device its battery and its neighbours their time.
 - `Limits.memory_bytes` has no effect here: the worker process limits itself.
@@ -13,7 +16,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +46,8 @@ from runtime_adapters.protocol import (
 from runtime_adapters.tensors import ANY, InputCheck
 from wire.manifest import Datatype, VariantInfo
 
-PROVIDER: Final = "CPUExecutionProvider"
+CPU: Final = "CPUExecutionProvider"
+PROVIDER_OPTION: Final = "provider"
 _SILENT: Final = 4
 """Log severity: fatal only. Errors are raised, so that a log line would say them twice."""
 
@@ -88,12 +92,13 @@ class OnnxRuntimeSession:
 
     def __init__(self, info: VariantInfo, session: onnxruntime.InferenceSession) -> None:
         self._info = info
-        self._session: onnxruntime.InferenceSession | None = session
+        # What `session.run` calls when it has checked the names, which are checked here already.
+        self._run: Callable[..., list[Any]] | None = session._sess.run  # noqa: SLF001
         self._check = InputCheck(info.inputs)
         self._outputs = [spec.name for spec in info.outputs]
         self._texts_in = [spec.name for spec in info.inputs if spec.datatype == "BYTES"]
         self._texts_out = [spec.name for spec in info.outputs if spec.datatype == "BYTES"]
-        self._devices = tuple(session.get_providers())
+        self._devices = _devices(session)
 
     def infer(self, inputs: Tensors) -> Tensors:
         """Run the model once.
@@ -107,14 +112,14 @@ class OnnxRuntimeSession:
         Raises:
             InferenceError: The session is closed, or the runtime failed.
         """
-        session = self._session
-        if session is None:
+        run = self._run
+        if run is None:
             raise InferenceError(CLOSED)
         feeds = self._check(inputs)
         for name in self._texts_in:
             feeds[name] = _decoded(name, feeds[name])
         try:
-            answers = session.run(self._outputs, feeds)
+            answers = run(self._outputs, feeds, None)
         except Exception as exc:
             raise InferenceError(f"onnxruntime failed: {shortened(_reason(exc))}") from exc
         outputs: Tensors = dict(zip(self._outputs, answers, strict=True))
@@ -124,18 +129,20 @@ class OnnxRuntimeSession:
 
     def describe(self) -> SessionDescription:
         """Say what the session is and which providers run it."""
+        promised = self._info.options.get(PROVIDER_OPTION, CPU)
+        ran = promised if promised in self._devices else "+".join(self._devices)
         return SessionDescription(
             runtime="onnxruntime",
             version=onnxruntime.__version__,
             devices=self._devices,
-            fallback=fallback_reason({"provider": PROVIDER}, {"provider": "+".join(self._devices)}),
+            fallback=fallback_reason({PROVIDER_OPTION: promised}, {PROVIDER_OPTION: ran}),
             inputs=self._info.inputs,
             outputs=self._info.outputs,
         )
 
     def close(self) -> None:
         """Drop the session; it goes when the last call in another thread has ended."""
-        self._session = None
+        self._run = None
 
 
 class OnnxRuntimeAdapter:
@@ -162,10 +169,11 @@ class OnnxRuntimeAdapter:
             LoadError: ONNX Runtime does not take the model, or it is not what is declared.
         """
         path = model_path(directory, info, limits)
-        check_options(info, {_LEVEL_OPTION: _LEVELS})
+        known = onnxruntime.get_all_providers()
+        check_options(info, {_LEVEL_OPTION: _LEVELS, PROVIDER_OPTION: known})
         try:
             session = onnxruntime.InferenceSession(
-                str(path), _session_options(info, limits), providers=[PROVIDER]
+                str(path), _session_options(info, limits), providers=_providers(info)
             )
             session.disable_fallback()
         except Exception as exc:
@@ -173,6 +181,23 @@ class OnnxRuntimeAdapter:
             raise LoadError(load_fault(info, reason), remedy=REBUILD) from exc
         check_declaration(info, _tensors(session.get_inputs()), _tensors(session.get_outputs()))
         return OnnxRuntimeSession(info, session)
+
+
+def _providers(info: VariantInfo) -> list[str]:
+    """Return those to ask for, the wanted one first where it is built in."""
+    wanted = info.options.get(PROVIDER_OPTION, CPU)
+    present = wanted in onnxruntime.get_available_providers()
+    return [wanted, CPU] if present and wanted != CPU else [CPU]
+
+
+def _devices(session: onnxruntime.InferenceSession) -> tuple[str, ...]:
+    """Return the providers that took nodes of the graph, in the order of their preference."""
+    registered = tuple(session.get_providers())
+    assigned = getattr(session, "get_provider_graph_assignment_info", None)
+    if registered == (CPU,) or assigned is None:  # older versions do not tell
+        return registered
+    took = {subgraph.ep_name for subgraph in assigned()}
+    return tuple(name for name in registered if name in took) or (CPU,)
 
 
 def _session_options(info: VariantInfo, limits: Limits) -> onnxruntime.SessionOptions:
@@ -184,6 +209,8 @@ def _session_options(info: VariantInfo, limits: Limits) -> onnxruntime.SessionOp
     options.log_severity_level = _SILENT
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    if info.options.get(PROVIDER_OPTION, CPU) != CPU:
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     return options
 
 

@@ -1,9 +1,13 @@
-"""OpenVINO on the processor: its own format (`.xml` with `.bin`), ONNX, and TFLite files.
+"""OpenVINO, on the processor unless a variant asks for another device.
+
+It reads its own format (`.xml` with `.bin`), ONNX, and TFLite files.
 
 Options: `INFERENCE_PRECISION_HINT` (`f32`, `bf16`, `f16`; `f32` unless given). It is always set:
-left alone, OpenVINO computes in whatever the processor is fastest at.
+left alone, OpenVINO computes in whatever the processor is fastest at. `device` (`CPU`, `GPU`,
+`NPU`; `CPU` unless given).
 
 Rules:
+- The processor takes a model whose device is absent, and the description says so.
 - One stream, `Limits.threads` threads, none of them bound to a core: the workers of a device do not
   know of each other and would all be bound to the same one.
 - `Limits.memory_bytes` has no effect here: the worker process limits itself.
@@ -34,7 +38,9 @@ from runtime_adapters.protocol import Adapter, Limits, Session, SessionDescripti
 from runtime_adapters.tensors import ANY
 from wire.manifest import Datatype, TensorSpec, VariantInfo
 
-DEVICE: Final = "CPU"
+CPU: Final = "CPU"
+DEVICE_OPTION: Final = "device"
+_DEVICES: Final = (CPU, "GPU", "NPU")
 PRECISION_OPTION: Final = "INFERENCE_PRECISION_HINT"
 _PRECISIONS: Final = ("f32", "bf16", "f16")
 
@@ -82,7 +88,7 @@ class OpenVinoAdapter:
             LoadError: OpenVINO does not take the model, or it is not what is declared.
         """
         path = model_path(directory, info, limits)
-        check_options(info, {PRECISION_OPTION: _PRECISIONS})
+        check_options(info, {PRECISION_OPTION: _PRECISIONS, DEVICE_OPTION: _DEVICES})
         if path.suffix not in _FRONT_ENDS:
             raise LoadError(
                 load_fault(info, f"its name must end with {' or '.join(_FRONT_ENDS)}"),
@@ -91,7 +97,8 @@ class OpenVinoAdapter:
         precision = info.options.get(PRECISION_OPTION, "f32")
         try:
             model, idle = _read(path)
-            compiled = _core().compile_model(model, DEVICE, _properties(precision, limits))
+            device = _device(info)
+            compiled = _core().compile_model(model, device, _properties(device, precision, limits))
             description = self._describe(info, precision, compiled)
             follow = shapes_follow(model)
         except Exception as exc:
@@ -113,9 +120,9 @@ class OpenVinoAdapter:
         devices = tuple(str(name) for name in compiled.get_property("EXECUTION_DEVICES"))
         reasons = [
             fallback_reason(
-                {"device": DEVICE, PRECISION_OPTION: precision},
+                {DEVICE_OPTION: info.options.get(DEVICE_OPTION, CPU), PRECISION_OPTION: precision},
                 {
-                    "device": "+".join(devices),
+                    DEVICE_OPTION: "+".join(name.partition(".")[0] for name in devices),
                     PRECISION_OPTION: compiled.get_property(PRECISION_OPTION).get_type_name(),
                 },
             )
@@ -161,11 +168,20 @@ def _read(path: Path) -> tuple[openvino.Model, dict[str, ModelTensor]]:
     return model, {name: tensor for name, tensor in declared.items() if name not in kept}
 
 
-def _properties(precision: str, limits: Limits) -> dict[str, Any]:
-    return {
-        PRECISION_OPTION: precision,
-        "PERFORMANCE_HINT": "LATENCY",
-        "NUM_STREAMS": 1,
+def _device(info: VariantInfo) -> str:
+    """Return the device that a variant asks for, or the processor where that is absent."""
+    wanted = info.options.get(DEVICE_OPTION, CPU)
+    if wanted == CPU:  # others are looked for in libraries that take long to load
+        return CPU
+    present = {str(name).partition(".")[0] for name in _core().available_devices}
+    return wanted if wanted in present else CPU
+
+
+def _properties(device: str, precision: str, limits: Limits) -> dict[str, Any]:
+    common = {PRECISION_OPTION: precision, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
+    if device != CPU:
+        return common
+    return common | {
         "INFERENCE_NUM_THREADS": limits.threads,
         "ENABLE_CPU_PINNING": False,
         "LOG_LEVEL": "LOG_NONE",

@@ -66,8 +66,15 @@ class OpenVinoSession:
         ports = named_ports(compiled.outputs, description.outputs)
         self._outputs = [(spec.name, ports[spec.name][0]) for spec in description.outputs]
         self._lock = threading.Lock()
-        self._bound: Tensors = {}
-        self._proven: list[tuple[int, ...]] | None = None
+        self._bound: list[tuple[str, Tensor]] = []
+        """Where the request reads each input."""
+
+        self._placed: object = None
+        """The form of the inputs for which that memory was made."""
+
+        self._proven: object = None
+        """The form of the inputs with which a call has gone well."""
+
         self._request: openvino.InferRequest | None = compiled.create_infer_request()
 
     def infer(self, inputs: Tensors) -> Tensors:
@@ -82,17 +89,15 @@ class OpenVinoSession:
         Raises:
             InferenceError: The session is closed, or the runtime failed.
         """
-        if self._request is None:
-            raise InferenceError(CLOSED)
-        checked = self._check(inputs)
-        for name in self._narrowed:
-            _check_range(name, checked[name])
         with self._lock:
             request = self._request
-            if request is None:  # closed since
+            if request is None:
                 raise InferenceError(CLOSED)
+            checked = self._check(inputs)
+            for name in self._narrowed:
+                _check_range(name, checked[name])
             try:
-                self._run(request, checked)
+                self._run(request, checked, self._check.form)
                 return {
                     name: request.get_output_tensor(position).data.copy()
                     for name, position in self._outputs
@@ -109,29 +114,30 @@ class OpenVinoSession:
         """Drop the request and the compiled model, after a call that is under way."""
         with self._lock:
             self._request = None
-            self._bound = {}
+            self._bound = []
 
-    def _run(self, request: openvino.InferRequest, inputs: Tensors) -> None:
-        for name in self._inputs:
-            self._bind(request, name, inputs[name])
-        shapes = [tensor.shape for tensor in inputs.values()]
-        if shapes == self._proven:
+    def _run(self, request: openvino.InferRequest, inputs: Tensors, form: object) -> None:
+        if form != self._placed:
+            self._place(request, inputs)
+            self._placed = form
+        for name, place in self._bound:
+            place[...] = inputs[name]
+        if form == self._proven:
             request.infer(share_outputs=True)
             return
         self._proven = None
         request.start_async()
         request.wait()
         if self._shapes_follow:
-            self._proven = shapes
+            self._proven = form
 
-    def _bind(self, request: openvino.InferRequest, name: str, tensor: Tensor) -> None:
-        bound = self._bound.get(name)
-        if bound is None or bound.shape != tensor.shape:
-            position, kind = self._inputs[name]
-            place = openvino.Tensor(kind, openvino.Shape(list(tensor.shape)))
+    def _place(self, request: openvino.InferRequest, inputs: Tensors) -> None:
+        """Give the request memory for inputs of these shapes."""
+        self._placed, self._bound = None, []
+        for name, (position, kind) in self._inputs.items():
+            place = openvino.Tensor(kind, openvino.Shape(list(inputs[name].shape)))
             request.set_input_tensor(position, place)
-            bound = self._bound[name] = place.data
-        np.copyto(bound, tensor)
+            self._bound.append((name, place.data))
 
 
 def shapes_follow(model: openvino.Model) -> bool:

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +30,7 @@ from runtime_adapters.checks import (
     model_path,
     shortened,
 )
-from runtime_adapters.compiled import check_ranges, model_tensors
+from runtime_adapters.compiled import check_ranges, model_tensors, sample_bytes
 from runtime_adapters.errors import InferenceError, LoadError
 from runtime_adapters.protocol import (
     Adapter,
@@ -41,10 +42,11 @@ from runtime_adapters.protocol import (
 )
 from runtime_adapters.tensors import DTYPES, InputCheck
 from runtime_adapters.tvm_abi import VERSION
-from runtime_adapters.tvm_library import Library
+from runtime_adapters.tvm_library import Addresses, Library
 from wire.manifest import TensorSpec, VariantInfo
 
 DEVICE: Final = "CPU"
+_BYTE: Final = ctypes.c_char
 
 
 class TvmSession:
@@ -59,14 +61,17 @@ class TvmSession:
         self._info = info
         self._library: Library | None = library
         self._lock = library.lock
-        self._check = InputCheck(info.inputs)
-        self._inputs = library.model.inputs
-        self._outputs = library.model.outputs
-        self._wanted = [spec.name for spec in info.outputs]
-        self._ranges = library.model.ranges
-        self._batched = [spec.name for spec in self._inputs if is_batch(spec)]
-        self._sources = (ctypes.c_void_p * len(self._inputs))()
-        self._sinks = (ctypes.c_void_p * len(self._outputs))()
+        model = library.model
+        declared = {spec.name: spec for spec in info.inputs}
+        self._check = InputCheck(declared[spec.name] for spec in model.inputs)
+        self._ranges = model.ranges
+        self._batched = [spec.name for spec in model.inputs if is_batch(spec)]
+        self._sources = (ctypes.c_void_p * len(model.inputs))()
+        self._sinks = (ctypes.c_void_p * len(model.outputs))()
+        self._steps = [*_steps(self._sources, model.inputs), *_steps(self._sinks, model.outputs)]
+        positions = {spec.name: position for position, spec in enumerate(model.outputs)}
+        self._outputs = [(positions[spec.name], spec.name) for spec in info.outputs]
+        self._forms = [(DTYPES[s.datatype], s.shape, is_batch(s)) for s in model.outputs]
 
     def infer(self, inputs: Tensors) -> Tensors:
         """Run the model, once for each sample.
@@ -83,16 +88,22 @@ class TvmSession:
         if self._library is None:
             raise InferenceError(CLOSED)
         checked = self._check(inputs)
-        check_ranges(checked, self._ranges)
+        if self._ranges:
+            check_ranges(checked, self._ranges)
         rows = batch_rows(checked, self._batched)
-        sources = [checked[spec.name] for spec in self._inputs]
-        sinks = [_empty(spec, rows) for spec in self._outputs]
+        answers = [
+            np.empty((rows, *shape[1:]) if batched else shape, dtype)
+            for dtype, shape, batched in self._forms
+        ]
         with self._lock:
             if self._library is None:  # closed since
                 raise InferenceError(CLOSED)
-            self._run(self._library, sources, sinks, rows)
-        answers = {spec.name: sink for spec, sink in zip(self._outputs, sinks, strict=True)}
-        return {name: answers[name] for name in self._wanted}
+            for position, tensor in enumerate(checked.values()):
+                self._sources[position] = _address(tensor)
+            for position, tensor in enumerate(answers):
+                self._sinks[position] = _address(tensor)
+            self._run(self._library, rows)
+        return {name: answers[position] for position, name in self._outputs}
 
     def describe(self) -> SessionDescription:
         """Say what the session is."""
@@ -111,25 +122,16 @@ class TvmSession:
             if library is not None:
                 library.close()
 
-    def _run(self, library: Library, sources: list[Tensor], sinks: list[Tensor], rows: int) -> None:
+    def _run(self, library: Library, rows: int) -> None:
         """Run all samples; a tensor that is no batch is the same for each of them.
 
         Raises:
             InferenceError: The code failed.
         """
-        starts = [
-            _place(tensor, batched=is_batch(spec))
-            for spec, tensor in zip(
-                (*self._inputs, *self._outputs), (*sources, *sinks), strict=True
-            )
-        ]
-        count = len(sources)
         for row in range(rows):
-            for position, (address, stride) in enumerate(starts):
-                if position < count:
-                    self._sources[position] = address + row * stride
-                else:
-                    self._sinks[position - count] = address + row * stride
+            if row:
+                for addresses, position, step_bytes in self._steps:
+                    addresses[position] = (addresses[position] or 0) + step_bytes
             if reason := library.run(self._sources, self._sinks):
                 raise InferenceError(f"tvm failed: {shortened(reason)}")
 
@@ -174,15 +176,22 @@ class TvmAdapter:
         return TvmSession(info, library)
 
 
-def _empty(spec: TensorSpec, rows: int) -> Tensor:
-    shape = (rows, *spec.shape[1:]) if is_batch(spec) else spec.shape
-    return np.empty(shape, DTYPES[spec.datatype])
+def _steps(
+    addresses: Addresses, specs: Iterable[TensorSpec]
+) -> Iterator[tuple[Addresses, int, int]]:
+    """Yield the places of addresses that a next sample changes, and by how many bytes."""
+    for position, spec in enumerate(specs):
+        if is_batch(spec):
+            yield addresses, position, sample_bytes(spec) or 0
 
 
-def _place(tensor: Tensor, *, batched: bool) -> tuple[int, int]:
-    """Return the address of an array, and how far the next sample lies from it."""
-    address: int = tensor.__array_interface__["data"][0]
-    return address, tensor.strides[0] if batched else 0
+def _address(tensor: Tensor) -> int:
+    """Return where a C-contiguous array begins."""
+    try:
+        return ctypes.addressof(_BYTE.from_buffer(tensor))  # type: ignore[arg-type] # it is one
+    except (TypeError, ValueError):  # read-only or empty; asking the array takes five times as long
+        address: int = tensor.__array_interface__["data"][0]
+        return address
 
 
 ADAPTER: Final[Adapter] = TvmAdapter()

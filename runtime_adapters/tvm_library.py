@@ -87,9 +87,7 @@ class Library:
         self._run.restype = ctypes.c_int
         self._error.restype = ctypes.c_char_p
 
-    def run(
-        self, inputs: ctypes.Array[ctypes.c_void_p], outputs: ctypes.Array[ctypes.c_void_p]
-    ) -> str:
+    def run(self, inputs: Addresses, outputs: Addresses) -> str:
         """Run one sample; the caller holds the lock.
 
         Args:

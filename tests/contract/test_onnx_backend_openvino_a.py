@@ -5,25 +5,6 @@ Here is one half of them: the halves run beside each other.
 
 from __future__ import annotations
 
-import pytest
+from tests.contract.onnx_backend.suite import suite
 
-from tests.contract.onnx_backend.cases import (
-    Cases,
-    check_none_is_lost,
-    recorded,
-    through_adapter,
-)
-
-RUNTIME = "openvino"
-RECORDED = recorded(RUNTIME, part=0, parts=2)
-
-
-@pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
-    directory = tmp_path_factory.mktemp(RUNTIME)
-    return Cases(through_adapter(RUNTIME, directory), directory)
-
-
-@pytest.mark.parametrize("operator", RECORDED)
-def test_no_case_is_lost(cases: Cases, operator: str) -> None:
-    check_none_is_lost(cases, RUNTIME, RECORDED[operator])
+cases, test_no_case_is_lost = suite("openvino", part=0, parts=2)

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import re
 import sys
 import tempfile
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
 from runtime_adapters import registry
-from tests.contract.onnx_backend.bare import BARE
-from tests.contract.onnx_backend.cases import LISTS, Cases, Outcome, Prepare, through_adapter
-from tests.contract.onnx_backend.compiled import MOST_EACH, through_compiler
+from tests.contract.onnx_backend.cases import LISTS, Cases, Outcome, Prepare
+from tests.contract.onnx_backend.ways import WAYS
 
 _EXPANDED = re.compile(r"_expanded(_ver\d+)?_cpu$")
 """Ends the name of a case whose operator is replaced by the function that defines it."""
@@ -28,25 +29,24 @@ _EXPANDED = re.compile(r"_expanded(_ver\d+)?_cpu$")
 def main() -> int:
     """Record the lists, and say what the adapters lose."""
     parser = argparse.ArgumentParser(prog="python -m tests.contract.onnx_backend")
-    runtimes = [*BARE, *MOST_EACH]
-    parser.add_argument("--record", nargs="*", choices=runtimes, required=True)
-    lost = sum(_record(runtime) for runtime in parser.parse_args().record or runtimes)
+    parser.add_argument("--record", nargs="*", choices=WAYS, required=True)
+    lost = sum(_record(runtime) for runtime in parser.parse_args().record or WAYS)
     return 1 if lost else 0
 
 
 def _record(runtime: str) -> int:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         place = Path(name)
-        if runtime in BARE:
-            ours, operators = _run(through_adapter(runtime, place), place)
-            alone, _ = _run(BARE[runtime], place)
+        prepared = WAYS[runtime].prepared(place, stack, WAYS[runtime].most_each)
+        ours, operators = _run(prepared.adapter, place)
+        if prepared.alone is not None:
+            tried = [name for name, outcome in ours.items() if not outcome.left_out]
+            alone, _ = _run(prepared.alone, place, tried if runtime == "litert" else None)
             bare = {name for name, outcome in alone.items() if outcome.passed}
         else:
-            prepare = through_compiler(runtime, place, most_each=MOST_EACH[runtime])
-            ours, operators = _run(prepare, place)
             # What compiles and loads must answer rightly: there is no other way to run it.
             bare = {name for name, outcome in ours.items() if not outcome.left_out}
-    lines = _lines(runtime, ours, bare, operators)
+    lines = _lines(runtime, ours, bare, operators, alone=prepared.alone is not None)
     (LISTS / f"{runtime}.txt").write_text("\n".join(lines) + "\n", encoding="ascii")
     lost = _lost(ours, bare)
     for name in lost:
@@ -56,7 +56,12 @@ def _record(runtime: str) -> int:
 
 
 def _lines(
-    runtime: str, ours: dict[str, Outcome], bare: set[str], operators: dict[str, str]
+    runtime: str,
+    ours: dict[str, Outcome],
+    bare: set[str],
+    operators: dict[str, str],
+    *,
+    alone: bool,
 ) -> list[str]:
     left_out = {name: outcome.reason for name, outcome in ours.items() if outcome.left_out}
     passed = [name for name, outcome in ours.items() if outcome.passed]
@@ -65,7 +70,7 @@ def _lines(
         f"# ONNX's backend tests that pass through the adapter for {runtime}: operator, case.",
         f"# {runtime} {registry.get(runtime).version()}, onnx {version('onnx')}, {len(ours)} cases",
         f"# pass: {len(passed)}",
-        f"# {'pass without the adapter' if runtime in BARE else 'compile'}: {len(bare)}",
+        f"# {'pass without the adapter' if alone else 'compile'}: {len(bare)}",
         f"# of those, left out here: {len(bare & left_out.keys())}",
         f"# of those, lost by the adapter: {len(_lost(ours, bare))}",
         *(f"# left out, {reason}: {count}" for reason, count in sorted(reasons.items())),
@@ -77,11 +82,13 @@ def _lost(ours: dict[str, Outcome], bare: set[str]) -> list[str]:
     return sorted(name for name in bare if not ours[name].passed and not ours[name].left_out)
 
 
-def _run(prepare: Prepare, scratch: Path) -> tuple[dict[str, Outcome], dict[str, str]]:
+def _run(
+    prepare: Prepare, scratch: Path, names: Iterable[str] | None = None
+) -> tuple[dict[str, Outcome], dict[str, str]]:
     cases = Cases(prepare, scratch)
     outcomes: dict[str, Outcome] = {}
     operators: dict[str, str] = {}
-    for name in cases.names:
+    for name in cases.names if names is None else names:
         outcomes[name] = cases.run(name)
         operators[name] = cases.operator()
     return outcomes, operators

@@ -6,14 +6,14 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import onnx
 
 from runtime_adapters.onnxruntime_library import onnxruntime
 from runtime_adapters.openvino_library import openvino
-from tests.contract.onnx_backend.cases import Prepare, Run, fed
+from tests.contract.onnx_backend.cases import Run, fed
 
 
 def onnxruntime_alone(model: onnx.ModelProto) -> Run:
@@ -51,7 +51,3 @@ def openvino_alone(model: onnx.ModelProto) -> Run:
         return [np.array(answers[ports[value.name]]) for value in model.graph.output]
 
     return run
-
-
-BARE: Final[dict[str, Prepare]] = {"onnxruntime": onnxruntime_alone, "openvino": openvino_alone}
-"""Runtime to how it is used without an adapter."""

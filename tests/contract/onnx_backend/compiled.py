@@ -9,10 +9,9 @@ Rules:
 from __future__ import annotations
 
 import collections
-import math
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import onnx
@@ -24,16 +23,13 @@ from runtime_adapters.protocol import Limits
 from tests.contract.adapter_models import KITS, Kit
 from tests.contract.onnx_backend.cases import LeftOutError, Prepare, Run, declaration
 
-MOST_EACH: Final = {"iree": 2, "tvm": 20}
-"""Cases of one operator that are recorded: IREE's compiler takes most of a second for each."""
-
 
 def kit_of(runtime: str) -> Kit:
     """Return the kit of a runtime."""
     return next(kit for kit in KITS if kit.runtime == runtime)
 
 
-def through_compiler(runtime: str, directory: Path, *, most_each: float = math.inf) -> Prepare:
+def through_compiler(runtime: str, directory: Path, *, most_each: float) -> Prepare:
     """Return the way of running a model that compiles it and loads it with an adapter.
 
     Args:

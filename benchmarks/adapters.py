@@ -1,0 +1,139 @@
+"""What an adapter costs over the bare runtime, per call, with one thread.
+
+The peer is the fastest documented way of calling the runtime's own Python API, with inputs and
+outputs bound beforehand: it checks nothing, copies nothing, and gives nobody an answer to keep.
+Ours and the peer's calls take turns in random order in one process. In each round both are loaded
+anew, for where a model happens to lie in memory changes its time by more than an adapter does.
+
+The ResNet-20 needs the folder of models that EDGEFLEET_MODELS names; LiteRT needs the environment
+of onnx2tf (`fleet tool install onnx2tf`). What is not there is not run, and standard error says so.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+if __name__ == "__main__":
+    # Python looks into this folder first, and would take a script there for the package it names.
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
+
+import numpy as np
+
+from benchmarks.harness import Row, against, alone, main
+from benchmarks.runtimes.bare import LOADS
+from benchmarks.runtimes.models import FILES, Forms, build, convolutions
+from runtime_adapters.protocol import Limits
+from runtime_adapters.registry import open_session
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+MODELS: Final = Path(os.environ.get("EDGEFLEET_MODELS", str(ROOT.parent / "shared" / "models")))
+AIM_RATIO: Final = 1.02
+"""Where the bare call takes `LONG_MS` or more."""
+
+AIM_US: Final = 10.0
+"""Where it takes less."""
+
+LONG_MS: Final = 1.0
+NS_PER_MS: Final = 1e6
+US_PER_MS: Final = 1e3
+WARM_CALLS: Final = 20
+
+
+def measure(quick: bool) -> list[Row]:
+    """Build each model for each runtime and measure it.
+
+    Args:
+        quick: Fewer and shorter rounds, and no ResNet-20.
+
+    Returns:
+        Two rows for each model and runtime.
+    """
+    rounds, round_s = (5, 0.2) if quick else (9, 0.3)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        models = {"digits": ROOT / "examples" / "digits" / "digits.onnx"}
+        residual = MODELS / "cifar10" / "cifar_resnet20.onnx"
+        if residual.is_file() and not quick:
+            models["ResNet-20"] = residual
+        models["8 convolutions"] = convolutions(folder / "convolutions.onnx")
+        built = {name: build(path, folder / path.stem) for name, path in models.items()}
+        for name, forms in built.items():
+            for runtime in forms.runtimes:
+                rows += _rows(f"{name}, {runtime}", forms, runtime, rounds, round_s)
+    return rows
+
+
+def _rows(name: str, forms: Forms, runtime: str, rounds: int, round_s: float) -> list[Row]:
+    ours: list[float] = []
+    theirs: list[float] = []
+    how = ""
+    for _ in range(rounds):
+        our_ms, bare_ms, how = _round(forms, runtime, round_s)
+        ours.append(our_ms)
+        theirs.append(bare_ms)
+    over_us = [(a - b) * US_PER_MS for a, b in zip(ours, theirs, strict=True)]
+    is_long = statistics.median(theirs) >= LONG_MS
+    return [
+        against(
+            name, ours, theirs, unit="ms", peer=how, at_most=AIM_RATIO if is_long else None
+        ),
+        alone(
+            f"{name}: over the bare call", over_us, unit="us",
+            at_most=None if is_long else AIM_US,
+        ),
+    ]  # fmt: skip
+
+
+def _round(forms: Forms, runtime: str, round_s: float) -> tuple[float, float, str]:
+    """Load both and let their calls take turns.
+
+    Returns:
+        The median times of ours and the bare call in milliseconds, and how the latter is called.
+
+    Raises:
+        RuntimeError: They do not give the same answer.
+    """
+    sample = forms.sample()
+    session = open_session(forms.folder, forms.info(runtime), Limits(threads=1))
+    bare = LOADS[runtime](forms.folder / FILES[runtime], sample, forms.outputs)
+    infer, call, now = session.infer, bare.call, time.perf_counter_ns
+    for _ in range(WARM_CALLS):
+        infer(sample)
+        call()
+    for ours, theirs in zip(infer(sample).values(), bare.answers(), strict=True):
+        if not np.array_equal(ours, theirs):
+            raise RuntimeError(f"{runtime} answers otherwise without its adapter")
+    our_ns: list[int] = []
+    bare_ns: list[int] = []
+    gc.collect()
+    end_s = time.perf_counter() + round_s
+    while time.perf_counter() < end_s:
+        for is_ours in random.sample((True, False), 2):
+            if is_ours:
+                began = now()
+                infer(sample)
+                our_ns.append(now() - began)
+            else:
+                began = now()
+                call()
+                bare_ns.append(now() - began)
+    session.close()
+    return (
+        statistics.median(our_ns) / NS_PER_MS,
+        statistics.median(bare_ns) / NS_PER_MS,
+        bare.how,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main("Adapters over bare runtimes, one thread", measure))

@@ -1,0 +1,1 @@
+"""Models in every runtime's form, and how each runtime is called without an adapter."""
