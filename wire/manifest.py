@@ -9,6 +9,8 @@ Rules:
 - Paths are relative POSIX paths without `..`; anything else is refused.
 - Tensor types are spelled as in the Open Inference Protocol (`FP32`, `INT64`, `BYTES`).
 - A figure that was not measured is None.
+- A field that came after version 1 is unset where it is not used: manifests that do without it
+  keep their bytes.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import msgspec
 
 from wire.codec import convert, from_json, to_builtins, to_pretty_json
 from wire.errors import WireFormatError
+from wire.processing import Postprocessing, Quantization
 from wire.profile import NAME_PATTERN, DeviceProfile
 
 MANIFEST_FILE = "manifest.json"
@@ -47,8 +50,9 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What turns a raw sample into what an input takes.
 
-    Value for value, with the channel's `mean` and `std`: `(raw * scale - mean) / std`, computed in
-    float32; then the axes are put from `source_layout` into `layout`.
+    Images are resized first. Then value for value, with the channel's `mean` and `std`:
+    `(raw * scale - mean) / std`, computed in float32; the axes are put from `source_layout` into
+    `layout`, and the result is quantised.
     """
 
     source_datatype: Datatype
@@ -67,6 +71,13 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     std: tuple[float, ...] = ()
     """One value per channel, or one for all; empty for 1."""
+
+    resize: Literal["bilinear", "nearest"] | msgspec.UnsetType = msgspec.UNSET
+    """How raw images of any height and width (`H` and `W`) get those of the input: between pixel
+    centres at (index + 0.5), without smoothing. Unset where they come in that size."""
+
+    quantization: Quantization | msgspec.UnsetType = msgspec.UNSET
+    """For an input of integers that stand for real numbers."""
 
 
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +182,9 @@ class VariantInfo(msgspec.Struct, frozen=True, kw_only=True):
     golden: Golden | None = None
     preprocessing: dict[str, Preprocessing] = {}
     """Per input, how raw samples become what it takes; empty where samples come prepared."""
+
+    postprocessing: dict[str, Postprocessing] | msgspec.UnsetType = msgspec.UNSET
+    """Per output, how it becomes an answer."""
 
     provenance: dict[str, str] = {}
     """Steps and tool versions that made it."""

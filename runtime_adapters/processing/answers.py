@@ -1,0 +1,137 @@
+"""From outputs to answers, as their `Postprocessing` declares.
+
+Rules:
+- Real numbers, then probabilities, then the greatest, or the boxes that are kept.
+- An answer of several tensors has them as `<output>`, `<output>.index` and `<output>.score`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from runtime_adapters.errors import InferenceError
+from runtime_adapters.processing import kernels
+from runtime_adapters.processing.declarations import check_postprocessing
+from runtime_adapters.processing.declared import constants
+from runtime_adapters.protocol import Tensor, Tensors
+from runtime_adapters.tensors import dtype_of
+from wire.manifest import TensorSpec
+from wire.processing import Postprocessing, Suppression
+
+_NOTHING = Postprocessing()
+
+
+class Answers:
+    """What a model's outputs go through.
+
+    Args:
+        specs: The outputs.
+        declared: Their postprocessing, by output.
+
+    Raises:
+        DeclarationError: They do not fit each other.
+    """
+
+    def __init__(self, specs: Iterable[TensorSpec], declared: Mapping[str, Postprocessing]) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        check_postprocessing(self._specs, declared)
+        self._declared = dict(declared)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._declared
+
+    def labels(self, name: str) -> tuple[str, ...]:
+        """Return the names of an output's classes; empty where none are declared."""
+        return self._declared.get(name, _NOTHING).labels
+
+    def scores(self, name: str, outputs: Tensors) -> Tensor:
+        """Return an output as real numbers, or as probabilities where that is declared.
+
+        Args:
+            name: The output.
+            outputs: Of one call.
+
+        Returns:
+            The same shape; the output itself where nothing is declared.
+        """
+        how, values = self._declared.get(name, _NOTHING), outputs[name]
+        if how.quantization:
+            scale, zero_point = constants(how.quantization, values.ndim)
+            values = self._forms.dequantize(values, scale, zero_point)
+        return kernels.softmax(values, how.axis) if how.softmax else values
+
+    def answer(self, name: str, outputs: Tensors) -> Tensors:
+        """Return the declared answer of an output.
+
+        Args:
+            name: The output.
+            outputs: Of one call.
+
+        Returns:
+            Tensors by name; the one that has the output's name comes first.
+
+        Raises:
+            InferenceError: The model's boxes and scores are not for each other.
+        """
+        how, values = self._declared.get(name, _NOTHING), self.scores(name, outputs)
+        if how.suppression:
+            return self._boxes(name, how.suppression, values, outputs)
+        if not how.top_k:
+            return {name: values}
+        last = np.moveaxis(values, how.axis, -1)
+        rows = last.reshape(-1, last.shape[-1])
+        found = self._forms.top_k(rows, min(how.top_k, last.shape[-1]))
+        best, index = (
+            np.ascontiguousarray(np.moveaxis(part.reshape(*last.shape[:-1], -1), -1, how.axis))
+            for part in found
+        )
+        return {name: best, f"{name}.index": index}
+
+    def warm(self) -> None:
+        """Run once on zeros, so that no request compiles anything."""
+        outputs = {
+            name: np.zeros([max(size, 1) for size in spec.shape], dtype_of(spec.datatype))
+            for name, spec in self._specs.items()
+            if spec.datatype != "BYTES"
+        }
+        for name, how in self._declared.items():
+            if how.suppression:
+                kernels.warm(self._suppress_one)
+            else:
+                kernels.warm(functools.partial(self.answer, name, outputs))
+
+    def _boxes(self, name: str, how: Suppression, boxes: Tensor, outputs: Tensors) -> Tensors:
+        scores = self.scores(how.scores, outputs)
+        if boxes.shape != (scores.shape[0], scores.shape[-1], 4):
+            raise InferenceError(
+                f"outputs {name!r} of {list(boxes.shape)} and {how.scores!r} of "
+                f"{list(scores.shape)} are not boxes and their scores"
+            )
+        index = self._forms.nms(
+            boxes,
+            scores,
+            iou_threshold=how.iou_threshold,
+            score_threshold=how.score_threshold,
+            max_per_class=how.max_boxes_per_class,
+            centre=how.boxes == "centre",
+        )
+        batch, kind, box = index.T
+        return {
+            name: boxes[batch, box],
+            f"{name}.index": index,
+            f"{name}.score": scores[batch, kind, box],
+        }
+
+    @property
+    def _forms(self) -> kernels.Forms:
+        pays = any(how.suppression for how in self._declared.values())
+        return kernels.forms(pays=pays)
+
+    def _suppress_one(self) -> None:
+        one = np.ones((1, 1, 1), np.float32)
+        self._forms.nms(
+            one.repeat(4, axis=2), one, iou_threshold=0.5, score_threshold=0.0, max_per_class=1
+        )

@@ -1,0 +1,67 @@
+"""What a variant declares about the numbers around its model: quantised tensors, answers.
+
+Rules:
+- A declaration holds numbers and names only, never code.
+- What a device does not know it refuses: half a declaration would be another computation.
+
+Source:
+    ONNX operators QuantizeLinear, DequantizeLinear, Softmax, TopK and NonMaxSuppression.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Quantization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the integers of a tensor stand for real numbers: `(integer - zero_point) * scale`."""
+
+    scale: tuple[float, ...]
+    """One for all, or one per index along `axis`."""
+
+    zero_point: tuple[int, ...] = (0,)
+    """One for all, or one per index along `axis`."""
+
+    axis: int = 1
+
+
+class Suppression(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which of the boxes of an output are kept: the best, and none that overlaps a better one."""
+
+    scores: str
+    """The output with the scores of the boxes: batch, class, box."""
+
+    boxes: Literal["corners", "centre"] = "corners"
+    """`y1, x1, y2, x2` (either diagonal), or `x, y, width, height` with the centre first."""
+
+    iou_threshold: float = 0.5
+    """A box whose intersection over union with a better one is above this is dropped."""
+
+    score_threshold: float = 0.0
+    """Only boxes above this are looked at."""
+
+    max_boxes_per_class: int = 100
+
+
+class Postprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What turns an output into an answer, in the order of these fields."""
+
+    quantization: Quantization | None = None
+    """Of an output of integers, which become real numbers."""
+
+    softmax: bool = False
+    """Whether scores become probabilities along `axis`."""
+
+    top_k: int = 0
+    """How many of the greatest along `axis` are kept, greatest first; 0 for all as they are."""
+
+    axis: int = -1
+    """The axis of the classes."""
+
+    suppression: Suppression | None = None
+    """For an output of boxes: batch, box, 4."""
+
+    labels: tuple[str, ...] = ()
+    """Names of the classes, for the classification extension; empty for numbers alone."""
