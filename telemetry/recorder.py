@@ -120,6 +120,11 @@ class Recorder:
             else:
                 self._dropped += 1
 
+    @property
+    def holds_events(self) -> bool:
+        """Whether anything happened since the last drain."""
+        return bool(self._events)
+
     def drain(self) -> tuple[tuple[Point, ...], tuple[Event, ...]]:
         """Take everything that was recorded since the last time.
 

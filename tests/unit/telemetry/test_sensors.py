@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,73 +9,17 @@ import pytest
 
 from telemetry.sensors import Sensors
 from tests.unit.telemetry.manual_clock import ManualClock
+from tests.unit.telemetry.sensor_board import Board
 from wire.health import HealthSnapshot
-from wire.profile import DeviceProfile, ThermalLimits
+from wire.profile import DeviceProfile
 
-RECORDED = Path(__file__).parents[2] / "data" / "sysfs"
 ZONE = "sys/class/thermal/thermal_zone0/temp"
 BATTERY = "sys/class/power_supply/BAT0"
-
-
-class Board:
-    """A copy of a recorded device whose files a test may change."""
-
-    def __init__(self, root: Path, name: str) -> None:
-        self.root = root / name
-        shutil.copytree(RECORDED / name, self.root)
-        self.clock = ManualClock()
-        profile = DeviceProfile(
-            name="board",
-            architecture="aarch64",
-            memory_bytes=1,
-            storage_bytes=1,
-            thermal=ThermalLimits(nominal_c=45.0, severe_c=85.0),
-        )
-        self.sensors = Sensors(
-            profile, self.clock, sysfs_root=self.root / "sys", procfs_root=self.root / "proc"
-        )
-
-    def write(self, name: str, text: str) -> None:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
-
-    def remove(self, name: str) -> None:
-        path = self.root / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-    def read(self, after_s: float = 1.0) -> HealthSnapshot:
-        self.clock.sleep(after_s)
-        return self.sensors.read()
 
 
 @pytest.fixture
 def board(tmp_path: Path) -> Callable[[str], Board]:
     return lambda name: Board(tmp_path, name)
-
-
-def test_a_raspberry_pi(board: Callable[[str], Board]) -> None:
-    pi = board("rpi4")
-    health = pi.read()
-    assert health == HealthSnapshot(
-        at_s=pi.clock.now_s(),
-        temperature_c=61.342,
-        headroom=(61.342 - 45.0) / (85.0 - 45.0),
-        cpu_frequency_ratio=1_500_000 / 1_800_000,
-        memory_available_bytes=3401216 * 1024,
-        memory_total_bytes=3884360 * 1024,
-        load_ratio=0.25,
-    )
-
-
-def test_a_laptop(board: Callable[[str], Board]) -> None:
-    health = board("x86-laptop").read()
-    assert health.temperature_c == 65.0, "not the chipset, not the radio, not the case"
-    assert health.headroom == 0.5
-    assert (health.battery_ratio, health.battery_discharging) == (0.43, True), "not the mouse"
-    assert health.power_mw == 8770.0
-    assert health.cpu_frequency_ratio == pytest.approx(0.4)
-    assert health.load_ratio == 0.5
 
 
 def test_a_device_without_sensors_knows_nothing(board: Callable[[str], Board]) -> None:

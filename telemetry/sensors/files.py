@@ -1,0 +1,125 @@
+"""The kernel's attributes: small files that are read again and again.
+
+Rules:
+- Nothing here raises because of what a file holds or because it is gone.
+- Each reading is bounded, and none waits: a pipe in place of a file is an unreadable file.
+- A number is decimal digits with at most a sign, and fits 64 bits.
+
+Source:
+    A file of sysfs or procfs is made anew for each read at its beginning, so a descriptor may stay
+    open: Linux, Documentation/filesystems/sysfs.rst, "Reading/Writing Attribute Data".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import islice
+from typing import Final
+
+MAX_BYTES: Final = 4096
+"""A page: no attribute of sysfs is longer."""
+
+MAX_DIGITS: Final = 20
+MAX_OPEN: Final = 256
+MAX_CHILDREN: Final = 256
+MAX_ENTRIES: Final = 4096
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class KernelFiles:
+    """Reads files by path and keeps them open, which costs a quarter of opening them each time."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close them all; the next reading opens what it needs."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def read(self, path: str, limit_bytes: int = MAX_BYTES) -> bytes | None:
+        """Return the beginning of a file as it is now, or None if it cannot be read."""
+        descriptor = self._open.get(path)
+        if descriptor is not None:
+            try:
+                # Only a file that was replaced or removed has no name left.
+                if os.fstat(descriptor).st_nlink:
+                    return os.pread(descriptor, limit_bytes, 0)
+            except OSError:
+                pass
+            os.close(self._open.pop(path))
+        opened = _open(path, limit_bytes)
+        if opened is None:
+            return None
+        descriptor, data = opened
+        if len(self._open) < MAX_OPEN:
+            self._open[path] = descriptor
+        else:
+            os.close(descriptor)
+        return data
+
+    def number(self, path: str) -> int | None:
+        """Return the number that a file holds, or None."""
+        return whole_number(self.read(path))
+
+
+def read_once(path: str, limit_bytes: int = MAX_BYTES) -> bytes | None:
+    """Return the beginning of a file that is seldom looked at, or None."""
+    opened = _open(path, limit_bytes)
+    if opened is None:
+        return None
+    os.close(opened[0])
+    return opened[1]
+
+
+def text_once(path: str) -> str:
+    """Return the text of a file that is seldom looked at, empty if there is none."""
+    return (read_once(path) or b"").decode("ascii", errors="replace").strip()
+
+
+def number_once(path: str) -> int | None:
+    """Return the number in a file that is seldom looked at, or None."""
+    return whole_number(read_once(path))
+
+
+def whole_number(data: bytes | None) -> int | None:
+    """Return what a file's bytes say if that is one whole number, else None."""
+    word = (data or b"").strip()
+    if len(word) > MAX_DIGITS or not word.removeprefix(b"-").isdigit():
+        return None
+    return int(word)
+
+
+def children(directory: str, pattern: re.Pattern[str]) -> list[str]:
+    """Return what in a directory has such a name, in order.
+
+    Args:
+        directory: Of the kernel's.
+        pattern: For the whole name.
+
+    Returns:
+        Paths. None of them if there are more than `MAX_CHILDREN`: those left out might be the
+        hottest.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            names = [e.name for e in islice(entries, MAX_ENTRIES) if pattern.fullmatch(e.name)]
+    except OSError:
+        return []
+    return [f"{directory}/{name}" for name in sorted(names)] if len(names) <= MAX_CHILDREN else []
+
+
+def _open(path: str, limit_bytes: int) -> tuple[int, bytes] | None:
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except OSError:
+        return None
+    try:
+        return descriptor, os.pread(descriptor, limit_bytes, 0)
+    except OSError:
+        os.close(descriptor)
+        return None

@@ -1,0 +1,98 @@
+"""What to believe of one thermometer.
+
+Rules:
+- Pure: readings, times and loads in, a temperature or None out.
+- A reading outside `COLDEST_C` to `HOTTEST_C` is none. Nor is exactly 0: that is what drivers say
+  before their first measurement.
+- A jump is none until it lasts: silicon and its heat sink do not change so fast, a loose wire does.
+  A fall must last longer than a rise, for it is the fall that would be taken for cool.
+- A value that is the very same for `FROZEN_S`, while the load of a minute's mean moved by
+  `FROZEN_LOAD`, hangs. Where the load is not known, none can be told to hang.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+COLDEST_C: Final = -30.0
+HOTTEST_C: Final = 150.0
+JUMP_C: Final = 60.0
+RISE_S: Final = 5.0
+FALL_S: Final = 60.0
+FROZEN_S: Final = 600.0
+FROZEN_LOAD: Final = 0.2
+"""Such a change of the load moves any board by more than a degree, the coarsest step there is."""
+
+
+@dataclass(slots=True)
+class Thermometer:
+    """A thermometer's past."""
+
+    celsius: float | None = None
+    """What it said last; None while it never said anything possible."""
+
+    at_s: float = 0.0
+    """When that was, monotonic."""
+
+    moved: bool = False
+    """Whether it ever changed."""
+
+    same_s: float = 0.0
+    """For how long it has not."""
+
+    least_load: float = math.inf
+    greatest_load: float = -math.inf
+    """Of that time."""
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it hangs."""
+        varied = self.greatest_load - self.least_load >= FROZEN_LOAD
+        return varied and self.same_s >= FROZEN_S
+
+    @property
+    def counts(self) -> bool:
+        """Whether nothing is known of the whole while nothing is known of this one.
+
+        One that was never believed, or that hung from the first reading on, never worked: a unit
+        without power, or a firmware's constant.
+        """
+        return self.celsius is not None and (self.moved or not self.frozen)
+
+    def judge(self, celsius: float | None, now_s: float, load: float | None) -> float | None:
+        """Take a reading down.
+
+        Args:
+            celsius: What it says now; None if it cannot be read.
+            now_s: Monotonic.
+            load: Share of the processor that was busy over the last minute or so, if known.
+
+        Returns:
+            The reading if it is to be believed.
+        """
+        if celsius is None or not COLDEST_C <= celsius <= HOTTEST_C or celsius == 0.0:
+            return None
+        # Should the clock have gone back, the last reading is at least not later than this one.
+        self.at_s = min(self.at_s, now_s)
+        if self.celsius is not None and self._contradicts(celsius - self.celsius, now_s):
+            return None
+        self._note(celsius, now_s, load)
+        return None if self.frozen else celsius
+
+    def _contradicts(self, change_c: float, now_s: float) -> bool:
+        needed_s = RISE_S if change_c > 0.0 else FALL_S
+        return abs(change_c) > JUMP_C and now_s - self.at_s < needed_s
+
+    def _note(self, celsius: float, now_s: float, load: float | None) -> None:
+        if celsius == self.celsius:
+            self.same_s += now_s - self.at_s
+        else:
+            self.moved = self.celsius is not None
+            self.same_s = 0.0
+            self.least_load, self.greatest_load = math.inf, -math.inf
+        if load is not None:
+            self.least_load = min(self.least_load, load)
+            self.greatest_load = max(self.greatest_load, load)
+        self.celsius, self.at_s = celsius, now_s
