@@ -2,12 +2,16 @@
 
 Rules:
 - It listens until it is stopped, whatever serves behind it.
+- Other machines can reach it only where clients have to show who they are: by a token, or by a
+  certificate.
 - Nothing here imports NumPy or a runtime.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import socket
+import ssl
 import threading
 from pathlib import Path
 from typing import Final
@@ -31,12 +35,13 @@ class Endpoint:
         port: 0 takes a free one.
         unix_path: A Unix socket instead of host and port.
         token: Secret that clients must show; None when none is asked for.
+        tls: Encrypts, and asks for certificates where it says so; None for plain HTTP.
         limits: Bounds.
         version: Of this software, told to clients.
-        clock: For deadlines.
+        clock: For deadlines and durations.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter per option
         self,
         serving: Switchboard,
         *,
@@ -44,13 +49,18 @@ class Endpoint:
         port: int = 0,
         unix_path: Path | None = None,
         token: str | None = None,
+        tls: ssl.SSLContext | None = None,
         limits: EndpointLimits | None = None,
         version: str = "",
         clock: Clock | None = None,
     ) -> None:
         self._where: Path | tuple[str, int] = unix_path or (host, port)
-        self._room = Room(limits or EndpointLimits(), clock or SystemClock())
-        self._api = InferenceApi(serving, token=token, version=version)
+        self._tls = tls
+        asks_for_certificates = tls is not None and tls.verify_mode is ssl.CERT_REQUIRED
+        self._knows_clients = token is not None or asks_for_certificates
+        clock = clock or SystemClock()
+        self._room = Room(limits or EndpointLimits(), clock)
+        self._api = InferenceApi(serving, token=token, version=version, clock=clock)
         self._server: HttpServer | None = None
         self._thread: threading.Thread | None = None
 
@@ -68,10 +78,10 @@ class Endpoint:
         """Listen and answer.
 
         Raises:
-            EndpointError: The address cannot be used.
+            EndpointError: The address cannot be used, or is open to strangers.
         """
         try:
-            self._server = _listen(self._where, self._api, self._room)
+            self._server = self._listen()
         except OSError as exc:
             where = self._where if isinstance(self._where, Path) else "{}:{}".format(*self._where)
             reason = (exc.strerror or str(exc)).lower()
@@ -95,15 +105,45 @@ class Endpoint:
             self._where.unlink(missing_ok=True)
         self._room.empty(grace_s)
 
+    def _listen(self) -> HttpServer:
+        """Open the listening socket.
 
-def _listen(where: Path | tuple[str, int], api: InferenceApi, room: Room) -> HttpServer:
-    """Open the listening socket; raises OSError."""
-    if not isinstance(where, Path):
-        return HttpServer(where, api.answer, room)
-    _remove_stale(where)
-    server = HttpServer(str(where), api.answer, room)
-    where.chmod(SOCKET_MODE)
-    return server
+        Raises:
+            EndpointError: The address is open to strangers.
+            OSError: It cannot be used.
+        """
+        if not isinstance(self._where, Path):
+            server = HttpServer(self._where, self._api.answer, self._room, self._tls)
+        else:
+            _remove_stale(self._where)
+            server = HttpServer(str(self._where), self._api.answer, self._room, self._tls)
+            self._where.chmod(SOCKET_MODE)
+        try:
+            self._check(server)
+            server.server_activate()
+        except BaseException:
+            server.server_close()
+            raise
+        return server
+
+    def _check(self, server: HttpServer) -> None:
+        """See to it that strangers are kept out, before anybody can connect.
+
+        Raises:
+            EndpointError: They are not.
+        """
+        if not self._knows_clients and not _is_private(server):
+            raise EndpointError(
+                f"the endpoint would be open to whoever reaches {server.server_address[0]!s}",
+                remedy="listen on 127.0.0.1, or configure a token or client certificates",
+            )
+
+
+def _is_private(server: HttpServer) -> bool:
+    """Tell whether only this machine can reach an address, as it was bound: names say nothing."""
+    if server.address_family == socket.AF_UNIX:
+        return True
+    return ipaddress.ip_address(str(server.server_address[0])).is_loopback
 
 
 def _remove_stale(path: Path) -> None:

@@ -42,17 +42,41 @@ class WorkerTimeoutError(WorkerError):
 
 
 class WorkerBusyError(WorkerError):
-    """As many requests as may wait for a worker are waiting."""
+    """A request cannot wait for a worker: too many do, or it has not the time.
+
+    Args:
+        message: What happened.
+        retry_after_s: When it may be worth asking again.
+    """
 
     code = "agent.worker.busy"
     retryable = True
 
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class DeadlineError(AgentError):
+    """The time that a client gave its request passed before it was begun."""
+
+    code = "agent.serving.deadline"
+
 
 class NotServingError(AgentError):
-    """No variant serves now."""
+    """No variant serves now.
+
+    Args:
+        message: What happened.
+        retry_after_s: When it may be worth asking again.
+    """
 
     code = "agent.serving"
     retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class UnknownModelError(AgentError):

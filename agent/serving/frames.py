@@ -1,7 +1,8 @@
 """What the supervisor and a worker process say to each other over a socket pair.
 
 A frame is its length in four bytes, big endian, and one of the structs below as MessagePack. The
-supervisor asks, the worker answers, one at a time.
+supervisor asks, the worker answers; requests for inference may come several at once, and each is
+answered as soon as it can be.
 
 Rules:
 - No frame is longer than `MAX_FRAME_BYTES`; a longer one is neither sent nor read.
@@ -23,6 +24,9 @@ from wire.errors import WireFormatError
 from wire.manifest import VariantInfo
 
 MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
+NO_MEMORY: Final = "agent.worker.memory"
+"""Code of a failure: there is no room for what was asked."""
+
 RETRY_AFTER: Final = {"Retry-After": "1"}
 """Header of an answer that says: not now."""
 
@@ -73,8 +77,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     remedy: str = ""
 
 
-class Infer(msgspec.Struct, frozen=True, kw_only=True, tag="infer"):
-    """Answer an inference request of the Open Inference Protocol."""
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """An inference request of the Open Inference Protocol."""
 
     header_length: int | None
     """Length of the JSON at the start of the body; None when all of it is JSON."""
@@ -82,14 +86,33 @@ class Infer(msgspec.Struct, frozen=True, kw_only=True, tag="infer"):
     body: memoryview
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
+class Infer(msgspec.Struct, frozen=True, kw_only=True, tag="infer"):
+    """Answer inference requests, with one or several `Replies`."""
+
+    requests: tuple[Asked, ...]
+    """Never empty."""
+
+    most_rows: int = 1
+    """Samples that may be joined into one run of the model."""
+
+    stream: bool = False
+    """Whether to run the samples of a request one at a time, which bounds its memory."""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """An HTTP answer, less the protocol's own headers."""
 
     status: int
     headers: dict[str, str]
     body: memoryview
     compute_ms: float = 0.0
-    """Time in the runtime."""
+    """Time in the runtime; a request that was joined with others has its share of theirs."""
+
+    place: int = 0
+    """Of the request in `Infer`."""
+
+    joined: int = 1
+    """Requests that were answered by the same run of the model."""
 
     @classmethod
     def refusal(cls, status: int, message: str, headers: dict[str, str] | None = None) -> Reply:
@@ -106,6 +129,12 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
             headers={"Content-Type": "application/json"} | (headers or {}),
             body=memoryview(to_json({"error": text.encode(errors="replace").decode()})),
         )
+
+
+class Replies(msgspec.Struct, frozen=True, kw_only=True, tag="replies"):
+    """Answers to some of the requests of an `Infer`."""
+
+    replies: tuple[Reply, ...]
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
@@ -128,7 +157,7 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
 
 
 Request: TypeAlias = Load | Infer | Probe
-Answer: TypeAlias = Ready | Failed | Reply | ProbeResult
+Answer: TypeAlias = Ready | Failed | Replies | ProbeResult
 REQUESTS: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
 ANSWERS: Final[msgspec.msgpack.Decoder[Answer]] = msgspec.msgpack.Decoder(Answer)
 

@@ -1,42 +1,44 @@
-"""HTTP/1.1 for the inference endpoint: connections, framing, bounds.
+"""HTTP/1.1 for the inference endpoint: connections, bodies, bounds.
 
 Rules:
 - Every size and every wait has a bound: connections, header, body, bodies at once, idle time.
-- What is malformed is answered with a 4xx and `{"error": ...}`. When the end of the request cannot
-  be known, the connection is closed after the answer.
-- A body's length is announced; chunked bodies are refused (411).
+- What is malformed is answered with a 4xx and `{"error": ...}`, and the connection is closed: where
+  the next request would begin cannot be trusted any more.
+- Over TLS, nothing is ever sent in the clear.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from agent.serving.encodings import coding_asked, compressed, expanded
 from agent.serving.frames import MAX_FRAME_BYTES, RETRY_AFTER, Reply
+from agent.serving.http_head import Head, RefusedRequestError, head_of_request
+from agent.serving.incoming import Incoming
 from wire.clock import Clock
 
 MAX_BODY_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
 """What a frame to a worker has room for."""
 
-MAX_LINE_BYTES: Final = 8 * 1024
-READ_BYTES: Final = 1024 * 1024
 LINGER_S: Final = 1.0
 """How long to read on after an early answer, so that a client which still sends can hear it."""
 
 JOINED_BYTES: Final = 64 * 1024
 """Up to here head and body are joined: a copy is cheaper than a second packet."""
 
-_DIGITS: Final = re.compile(r"[0-9]{1,15}")
-_WITH_BODY: Final = ("POST", "PUT", "PATCH")
-_AS_4XX: Final = {HTTPStatus.NOT_IMPLEMENTED: 405, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED: 400}
+SMALL_BYTES: Final = 64 * 1024
+"""Up to here a body needs no room: so many connections bound such ones, and large ones never keep
+them out."""
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 Answer: TypeAlias = Callable[[str, str, Mapping[str, str], memoryview], Reply]
 """From method, target, headers (names in lower case) and body."""
@@ -51,10 +53,13 @@ class EndpointLimits:
 
     body_bytes: int = 64 * 1024**2
     bodies_bytes: int = 128 * 1024**2
-    """All bodies that are being read or answered, together."""
+    """All large bodies that are being read or answered, together."""
+
+    head_timeout_s: float = 10.0
+    """How long a client may take to send a header, and for TLS to agree on keys."""
 
     body_timeout_s: float = 30.0
-    """How long a client may take to send a body."""
+    """How long a client may take to send a body, and to read an answer."""
 
     idle_s: float = 75.0
     """How long a connection may be silent."""
@@ -66,24 +71,15 @@ class EndpointLimits:
             raise ValueError(f"body_bytes is over {MAX_BODY_BYTES}")
 
 
-class RefusedRequestError(Exception):
-    """A request ends here. Never leaves this module.
-
-    Args:
-        reply: What the client hears before the connection is closed.
-    """
-
-    def __init__(self, reply: Reply) -> None:
-        super().__init__()
-        self.reply = reply
-
-
 class Room:
     """What clients have taken of the limits."""
 
     def __init__(self, limits: EndpointLimits, clock: Clock) -> None:
         self.limits = limits
         self.clock = clock
+        self.is_closing = False
+        """Whether all connections are about to end."""
+
         self._changed = threading.Condition()
         self._connections: set[socket.socket] = set()
         self._bodies_bytes = 0
@@ -104,40 +100,49 @@ class Room:
 
     def empty(self, grace_s: float) -> None:
         """End all connections: idle ones now, busy ones when they have been answered."""
+        self.is_closing = True
         for how, wait_s in ((socket.SHUT_RD, grace_s), (socket.SHUT_RDWR, 1.0)):
             with self._changed:
                 for connection in self._connections:
                     with contextlib.suppress(OSError):
-                        connection.shutdown(how)
+                        _shut_down(connection, how)
                 self._changed.wait_for(lambda: not self._connections, timeout=wait_s)
 
     @contextlib.contextmanager
-    def body(self, length: int) -> Iterator[None]:
-        """Hold room for a body.
+    def body(self) -> Iterator[Callable[[int], None]]:
+        """Hold room for a body while it is needed.
 
-        Raises:
-            RefusedRequestError: There is none.
+        Yields:
+            What takes room for some more bytes; it raises RefusedRequestError when there is none.
         """
-        with self._changed:
-            if self._bodies_bytes + length > self.limits.bodies_bytes:
-                raise RefusedRequestError(
-                    Reply.refusal(503, "too many large requests at once", RETRY_AFTER)
-                )
-            self._bodies_bytes += length
+        asked = held = 0
+
+        def take(count: int) -> None:
+            nonlocal asked, held
+            asked += count
+            if asked <= SMALL_BYTES:
+                return
+            with self._changed:
+                if self._bodies_bytes + asked - held > self.limits.bodies_bytes:
+                    raise RefusedRequestError(503, "too many large requests at once", RETRY_AFTER)
+                self._bodies_bytes += asked - held
+                held = asked
+
         try:
-            yield
+            yield take
         finally:
             with self._changed:
-                self._bodies_bytes -= length
+                self._bodies_bytes -= held
 
 
 class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """A thread per connection, up to a number.
+    """A thread per connection, up to a number. It listens when `server_activate` is called.
 
     Args:
         where: Host and port, or the path of a Unix socket.
         answer: Answers requests.
         room: What clients may take.
+        tls: Encrypts, and asks for certificates where it says so; None for plain HTTP.
 
     Raises:
         OSError: The address cannot be used.
@@ -147,14 +152,35 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, where: tuple[str, int] | str, answer: Answer, room: Room) -> None:
+    def __init__(
+        self,
+        where: tuple[str, int] | str,
+        answer: Answer,
+        room: Room,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         if isinstance(where, str):
             self.address_family = socket.AF_UNIX
         elif ":" in where[0]:
             self.address_family = socket.AF_INET6
         self.answer = answer
         self.room = room
-        super().__init__(where, _Handler)  # type: ignore[arg-type]  # paths are addresses too
+        self._tls = tls
+        super().__init__(where, _Handler, bind_and_activate=False)  # type: ignore[arg-type]  # paths are addresses too
+        try:
+            self.server_bind()
+        except BaseException:
+            self.server_close()
+            raise
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; TLS begins in the connection's own thread."""
+        connection, address = super().get_request()
+        if self._tls is not None:
+            connection = self._tls.wrap_socket(
+                connection, server_side=True, do_handshake_on_connect=False
+            )
+        return connection, address
 
     def verify_request(
         self,
@@ -164,10 +190,11 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         """Take a connection, or say that there are too many."""
         if not isinstance(request, socket.socket) or self.room.admit(request):
             return True
-        reply = Reply.refusal(503, "too many connections", RETRY_AFTER)
-        with contextlib.suppress(OSError):
-            request.settimeout(LINGER_S)
-            request.sendall(head_of(reply, closing=True) + reply.body)
+        if self._tls is None:
+            reply = Reply.refusal(503, "too many connections", RETRY_AFTER)
+            with contextlib.suppress(OSError):
+                request.settimeout(LINGER_S)
+                request.sendall(head_of(reply, closing=True) + reply.body)
         return False
 
     def shutdown_request(self, request: Connection) -> None:
@@ -180,143 +207,71 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         """Say nothing of clients that went away; whatever else fails was answered with a 500."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(socketserver.BaseRequestHandler):
     """One connection."""
 
-    protocol_version = "HTTP/1.1"
+    request: socket.socket
     server: HttpServer
 
-    def setup(self) -> None:
-        super().setup()
-        self.connection.settimeout(self.server.room.limits.idle_s)
-        if self.connection.family != socket.AF_UNIX:
-            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def handle_one_request(self) -> None:
-        """Read one request and answer it, whatever its method."""
-        try:
-            self.raw_requestline = self.rfile.readline(MAX_LINE_BYTES + 1)
-            if not self.raw_requestline:
-                self.close_connection = True
-            elif self.parse_request():
-                self._answer()
-        except OSError:  # the client went away or was silent for too long
-            self.close_connection = True
-
-    def parse_request(self) -> bool:
-        """Read the request line and the header, also refusing what `http.server` lets pass."""
-        self.command, self.requestline, self.close_connection = "", "", True
-        if len(self.raw_requestline) > MAX_LINE_BYTES:
-            self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
-            return False
-        if not self.raw_requestline.strip():
-            self.send_error(HTTPStatus.BAD_REQUEST, "an empty request line")
-            return False
-        if not super().parse_request():
-            return False
-        if self.request_version == "HTTP/0.9" or self.headers.defects:
-            self.send_error(HTTPStatus.BAD_REQUEST, "a malformed request line or header")
-            return False
-        return True
-
-    def send_error(self, code: int, message: str | None = None, *_: object) -> None:
-        """Answer what `http.server` found malformed."""
-        status = HTTPStatus(code)
-        self._refuse(Reply.refusal(_AS_4XX.get(status, status), message or status.phrase))
-
-    def handle_expect_100(self) -> bool:
-        """Let a client send its body, or tell it before it does that it need not."""
-        try:
-            self._body_length()
-        except RefusedRequestError as exc:
-            self._refuse(exc.reply)
-            return False
-        return super().handle_expect_100()
-
-    def _answer(self) -> None:
+    def handle(self) -> None:
+        """Answer one request after another, until one of the two wants no more."""
         room = self.server.room
-        try:
-            length = self._body_length()
-            with room.body(length):
-                body = self._read_body(length)
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                self._send(self._ask(headers, body))
-        except RefusedRequestError as exc:
-            self._refuse(exc.reply)
+        if self.request.family != socket.AF_UNIX:
+            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # the client went away or was silent for too long
+            if isinstance(self.request, ssl.SSLSocket):
+                self.request.settimeout(room.limits.head_timeout_s)
+                self.request.do_handshake()
+            incoming = Incoming(self.request, room.clock)
+            try:
+                while incoming.waits_for_request(room.limits.idle_s) and self._answer(incoming):
+                    pass
+            except RefusedRequestError as exc:
+                reply = Reply.refusal(exc.status, exc.message, exc.headers)
+                if room.is_closing:  # it is no client's fault that its request breaks off
+                    reply = Reply.refusal(503, "the endpoint is stopping", RETRY_AFTER)
+                self._send(reply, closing=True)
+                _shut_down(self.request, socket.SHUT_WR)
+                incoming.ignore(LINGER_S)
 
-    def _ask(self, headers: Mapping[str, str], body: memoryview) -> Reply:
+    def _answer(self, incoming: Incoming) -> bool:
+        """Answer the next request; tell whether another one may follow.
+
+        Raises:
+            RefusedRequestError: It ends here.
+            OSError: The client went away.
+        """
+        room = self.server.room
+        limits = room.limits
+        head = head_of_request(incoming.head(limits.head_timeout_s), limits.body_bytes)
+        if head.waits:
+            self.request.sendall(CONTINUE)
+        with room.body() as take:
+            body = incoming.body(head.length, limits.body_timeout_s, take)
+            coding = head.headers.pop("content-encoding", "identity")
+            body = expanded(body, coding, limit_bytes=limits.body_bytes, take=take)
+            reply = self._ask(head, body)
+            if head.method == "POST" and reply.status == HTTPStatus.OK:
+                reply = compressed(reply, coding_asked(head.headers.get("accept-encoding", "")))
+            closing = room.is_closing or not head.keeps_alive
+            self._send(reply, closing=closing, bodiless=head.method == "HEAD")
+        return not closing
+
+    def _ask(self, head: Head, body: memoryview) -> Reply:
         try:
-            return self.server.answer(self.command, self.path, headers, body)
+            return self.server.answer(head.method, head.target, head.headers, body)
         except Exception as exc:  # noqa: BLE001 - a client must hear of a fault of ours
             return Reply.refusal(500, f"the endpoint failed: {type(exc).__name__}")
 
-    def _body_length(self) -> int:
-        """Return the length of the body as announced.
-
-        Raises:
-            RefusedRequestError: It is not announced as it must be, or is too long.
-        """
-        if "Transfer-Encoding" in self.headers:
-            raise RefusedRequestError(
-                Reply.refusal(411, "chunked bodies are not taken: announce the length")
-            )
-        lengths = self.headers.get_all("Content-Length", [])
-        if not lengths and self.command in _WITH_BODY:
-            raise RefusedRequestError(Reply.refusal(411, "Content-Length is missing"))
-        if not lengths:
-            return 0
-        if len(lengths) > 1 or _DIGITS.fullmatch(lengths[0]) is None:
-            raise RefusedRequestError(Reply.refusal(400, "Content-Length is not one number"))
-        limit = self.server.room.limits.body_bytes
-        if int(lengths[0]) > limit:
-            raise RefusedRequestError(Reply.refusal(413, f"the body is over {limit} bytes"))
-        return int(lengths[0])
-
-    def _read_body(self, length: int) -> memoryview:
-        """Read the body.
-
-        Raises:
-            RefusedRequestError: It did not come in time.
-            ConnectionResetError: The client went away.
-        """
-        limits, clock = self.server.room.limits, self.server.room.clock
-        deadline_s = clock.monotonic_s() + limits.body_timeout_s
-        body = bytearray()
-        try:
-            while len(body) < length:
-                self.connection.settimeout(max(deadline_s - clock.monotonic_s(), 0.001))
-                block = self.rfile.read1(min(length - len(body), READ_BYTES))
-                if not block:
-                    raise ConnectionResetError
-                body += block
-        except TimeoutError:
-            raise RefusedRequestError(
-                Reply.refusal(408, f"the body did not come within {limits.body_timeout_s:g} s")
-            ) from None
-        self.connection.settimeout(limits.idle_s)
-        return memoryview(body)
-
-    def _send(self, reply: Reply) -> None:
-        head = head_of(reply, closing=self.close_connection)
-        body = b"" if self.command == "HEAD" else reply.body
+    def _send(self, reply: Reply, *, closing: bool, bodiless: bool = False) -> None:
+        self.request.settimeout(self.server.room.limits.body_timeout_s)
+        head = head_of(reply, closing=closing)
+        body = b"" if bodiless else reply.body
         if len(body) <= JOINED_BYTES:
-            self.wfile.write(head + body)
+            self.request.sendall(head + body)
         else:
-            self.wfile.write(head)
-            self.wfile.write(body)
-
-    def _refuse(self, reply: Reply) -> None:
-        """Answer before the request was read to its end, and close."""
-        self.close_connection = True
-        self._send(reply)
-        clock = self.server.room.clock
-        deadline_s = clock.monotonic_s() + LINGER_S
-        with contextlib.suppress(OSError, ValueError):
-            self.connection.shutdown(socket.SHUT_WR)
-            while (left_s := deadline_s - clock.monotonic_s()) > 0:
-                self.connection.settimeout(left_s)
-                if not self.connection.recv(READ_BYTES):
-                    return
+            self.request.sendall(head)
+            self.request.sendall(body)
 
 
 def head_of(reply: Reply, *, closing: bool) -> bytes:
@@ -328,3 +283,11 @@ def head_of(reply: Reply, *, closing: bool) -> bytes:
         *(f"{name}: {value}" for name, value in reply.headers.items()),
     ]
     return "\r\n".join([*lines, "", ""]).encode("latin-1", errors="replace")
+
+
+def _shut_down(connection: socket.socket, how: int) -> None:
+    """Shut a connection down, below TLS.
+
+    `SSLSocket.shutdown` forgets the keys: a thread that is answering would go on in the clear.
+    """
+    socket.socket.shutdown(connection, how)

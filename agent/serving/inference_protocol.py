@@ -11,7 +11,8 @@ Rules:
 - Bytes that were sent raw are not copied.
 
 Source:
-    Open Inference Protocol (KServe v2), REST; Triton's binary tensor data extension.
+    Open Inference Protocol (KServe v2), REST; Triton's extensions for binary tensor data and
+    classification.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from agent.serving.processing import Processing, Wanted
 from runtime_adapters.errors import InputError
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import datatype_of, dtype_of
@@ -94,8 +96,8 @@ class InferenceRequest(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, Any]
     """Arrays by name."""
 
-    outputs: tuple[tuple[str, bool], ...]
-    """Names of the outputs to answer with, and whether each goes raw."""
+    outputs: tuple[Wanted, ...]
+    """What to answer with."""
 
 
 class InferenceProtocol:
@@ -107,6 +109,7 @@ class InferenceProtocol:
         model_name: As clients ask for it.
         model_version: Of the package.
         parameters: Put into every response.
+        processing: What the variant declares; nothing by default.
     """
 
     def __init__(
@@ -117,9 +120,12 @@ class InferenceProtocol:
         model_name: str,
         model_version: str,
         parameters: Mapping[str, str],
+        processing: Processing | None = None,
     ) -> None:
         self._inputs = {spec.name: spec for spec in inputs}
+        outputs = tuple(outputs)
         self._outputs = tuple(spec.name for spec in outputs)
+        self._processing = processing or Processing(self._inputs.values(), outputs)
         self._model_name = model_name
         self._model_version = model_version
         self._parameters = dict(parameters)
@@ -157,22 +163,27 @@ class InferenceProtocol:
 
         Returns:
             HTTP headers and the body.
+
+        Raises:
+            InputError: It asks for more than an answer may hold.
+            InferenceError: The outputs do not fit what the variant declares of them.
         """
         described: list[OutputTensor] = []
         raw: list[bytes] = []
-        for name, binary in request.outputs:
-            tensor = outputs[name]
-            content = _little_endian(tensor).tobytes() if binary else b""
-            described.append(
-                OutputTensor(
-                    name=name,
-                    datatype=datatype_of(tensor.dtype),
-                    shape=tensor.shape,
-                    parameters={"binary_data_size": len(content)} if binary else {},
-                    data=msgspec.UNSET if binary else tensor.ravel().tolist(),
+        for wanted in request.outputs:
+            binary = wanted.binary
+            for name, tensor in self._processing.answer(wanted, outputs).items():
+                content = _raw_bytes(tensor) if binary else b""
+                described.append(
+                    OutputTensor(
+                        name=name,
+                        datatype=datatype_of(tensor.dtype),
+                        shape=tensor.shape,
+                        parameters={"binary_data_size": len(content)} if binary else {},
+                        data=msgspec.UNSET if binary else tensor.ravel().tolist(),
+                    )
                 )
-            )
-            raw += [content] if binary else []
+                raw += [content] if binary else []
         header = msgspec.json.encode(
             InferenceResponse(
                 model_name=self._model_name,
@@ -211,6 +222,9 @@ class InferenceProtocol:
                     if spec
                     else f"there is no input {tensor.name[:80]!r}"
                 )
+            is_raw_sample = _flag(tensor.parameters, "raw", default=False)
+            if is_raw_sample:
+                spec = self._processing.raw(spec.name)
             _check_declared(tensor, spec)
             size = tensor.parameters.get("binary_data_size")
             if size is None:
@@ -218,24 +232,31 @@ class InferenceProtocol:
             else:
                 tensors[tensor.name] = _from_raw(tensor, spec, size, raw)
                 raw = raw[size:]
+            if is_raw_sample:
+                tensors[spec.name] = self._processing.prepared(spec.name, tensors[spec.name])
         if len(raw) > 0:
             raise InputError(f"{len(raw)} bytes after the last tensor belong to none")
         if missing := [name for name in self._inputs if name not in tensors]:
             raise InputError(f"input {missing[0]!r} is missing")
         return tensors
 
-    def _choose_outputs(self, header: InferenceHeader) -> tuple[tuple[str, bool], ...]:
+    def _choose_outputs(self, header: InferenceHeader) -> tuple[Wanted, ...]:
         default = _flag(header.parameters, "binary_data_output", default=False)
         if not header.outputs:
-            return tuple((name, default) for name in self._outputs)
-        chosen: dict[str, bool] = {}
+            return tuple(Wanted(name=name, binary=default) for name in self._outputs)
+        chosen: dict[str, Wanted] = {}
         for choice in header.outputs:
             if choice.name not in self._outputs or choice.name in chosen:
                 raise InputError(f"output {choice.name[:80]!r} is unknown or occurs twice")
-            if "classification" in choice.parameters:
-                raise InputError("the classification extension is not offered")
-            chosen[choice.name] = _flag(choice.parameters, "binary_data", default=default)
-        return tuple(chosen.items())
+            wanted = Wanted(
+                name=choice.name,
+                binary=_flag(choice.parameters, "binary_data", default=default),
+                classes=_classes(choice.parameters),
+                processed=_flag(choice.parameters, "processed", default=False),
+            )
+            self._processing.check(wanted)
+            chosen[choice.name] = wanted
+        return tuple(chosen.values())
 
 
 def _check_declared(tensor: InputTensor, spec: TensorSpec) -> None:
@@ -312,10 +333,27 @@ def _value_type(dtype: np.dtype[Any]) -> object:
     return Annotated[int, msgspec.Meta(ge=int(bounds.min), le=int(bounds.max))]
 
 
-def _little_endian(tensor: Tensor) -> Tensor:
+def _raw_bytes(tensor: Tensor) -> bytes:
+    if tensor.dtype.hasobject:  # text: each with its length before it
+        texts = (text.encode() for text in tensor.ravel().tolist())
+        return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
     if sys.byteorder == "little":
-        return tensor
-    return tensor.astype(tensor.dtype.newbyteorder("<"))
+        return tensor.tobytes()
+    return tensor.astype(tensor.dtype.newbyteorder("<")).tobytes()
+
+
+def _classes(parameters: Mapping[str, object]) -> int:
+    """Return how many classes are asked for; 0 where none are.
+
+    Raises:
+        InputError: Not a number of classes.
+    """
+    if "classification" not in parameters:
+        return 0
+    count = parameters["classification"]
+    if type(count) is not int or not 1 <= count <= MAX_DIMENSION:
+        raise InputError("parameter classification is not a number of classes")
+    return count
 
 
 def _flag(parameters: Mapping[str, object], name: str, *, default: bool) -> bool:

@@ -30,6 +30,11 @@ class Prepared:
     worker: WorkerProcess
 
     @property
+    def memory_bytes(self) -> int:
+        """Resident size of the worker."""
+        return self.worker.rss_bytes()
+
+    @property
     def release(self) -> str:
         """Name and version of the package."""
         return f"{self.model.name}:{self.model.version}"

@@ -1,95 +1,38 @@
-"""The switchboard: which worker answers, and what happens when it does not.
+"""The switchboard: workers are prepared, switched, looked after and ended.
 
 Rules:
-- A request is answered by one worker alone, with one variant, and says which.
 - A switch loses nothing: new requests go to the new worker, the old one ends when it has answered
   those that it has, or when its time is over.
-- A worker that crashes or hangs is replaced and the request that met it is tried once more:
-  inference has no effects, so doing it twice is safe.
+- Where there is no room for both, the old worker ends first, requests wait, and the gap is told.
+- A worker that crashes or hangs is replaced.
 - Nothing here imports NumPy or a runtime.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
-from agent.serving.benches import CRASHES_TO_BENCH, Benches
-from agent.serving.errors import (
-    NotServingError,
-    UnknownModelError,
-    WorkerCrashedError,
-    WorkerError,
-    WorkerGoneError,
-    WorkerTimeoutError,
-)
-from agent.serving.frames import RETRY_AFTER, Infer, ProbeResult, Reply
+from agent.serving.active_lane import ActiveLane, Gap
+from agent.serving.answering import Answering, InferenceCall
+from agent.serving.errors import NotServingError, WorkerCrashedError
+from agent.serving.frames import ProbeResult, Reply
 from agent.serving.lanes import Lane, Prepared, identify
-from agent.serving.workers import ModelIdentity, WorkerLimits, WorkerProcess
+from agent.serving.modes import Mode
+from agent.serving.replacements import Measures, Replacements
+from agent.serving.settings import ServingSettings
+from agent.serving.workers import WorkerProcess
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.manifest import Variant
 
-__all__ = ["Active", "InferenceCall", "Measures", "Prepared", "Serving", "ServingSettings"]
+__all__ = ["Active", "InferenceCall", "Measures", "Mode", "Prepared", "Serving", "ServingSettings"]
 
 STOP_DRAIN_S: Final = 1.0
 """The endpoint has waited for its requests when serving is stopped."""
-
-MAX_TRIES: Final = CRASHES_TO_BENCH + 2
-"""A bench or a switch ends the crashes sooner."""
-
-OK: Final = 200
-INTERNAL_ERROR: Final = 500
-_NOTHING: Final = {"variant": "none", "release": "none"}
-
-
-class Measures(Protocol):
-    """Where figures and events go."""
-
-    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
-        """Add a value to a histogram."""
-        ...
-
-    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
-        """Let a counter grow."""
-        ...
-
-    def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
-        """Keep something that happened once."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingSettings:
-    """Bounds on the workers and on waiting for them."""
-
-    limits: WorkerLimits = field(default_factory=WorkerLimits)
-    start_timeout_s: float = 20.0
-    """Less than systemd's watchdog allows, because the daemon may be waiting for it."""
-
-    probe_timeout_s: float = 20.0
-    infer_timeout_s: float = 30.0
-    """A worker that does not answer for so long is taken to hang."""
-
-    drain_s: float = 5.0
-    """How long a worker may go on answering after a switch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceCall:
-    """What a client asks."""
-
-    model: str
-    version: str | None
-    """None for whichever version serves."""
-
-    header_length: int | None
-    body: memoryview
-
 
 Active: TypeAlias = Prepared
 """A prepared variant becomes the active one as it is."""
@@ -121,38 +64,74 @@ class Serving:
         self._clock = clock
         self._device = device
         self._settings = settings or ServingSettings()
-        self._verify = verify
         self._lock = threading.Lock()
-        self._lane: Lane | None = None
+        self._active = ActiveLane(clock, self._settings.limits.waiting, self._settings.gap_wait_s)
+        self._replacements = Replacements(recorder, clock, self._settings, verify)
+        self._answering = Answering(
+            self._active,
+            self._replacements,
+            recorder,
+            clock,
+            infer_timeout_s=self._settings.infer_timeout_s,
+            mode=self._settings.mode,
+        )
         self._idle: set[WorkerProcess] = set()
-        self._benches = Benches(clock)
         self._stopped = False
 
     @property
     def active(self) -> Active | None:
         """What answers requests now; None when nothing does."""
-        lane = self._lane
+        lane = self._active.lane
         return lane.target if lane is not None else None
 
     @property
     def is_ready(self) -> bool:
         """Whether a request would be answered now."""
-        lane = self._lane
+        lane = self._active.lane
         return lane is not None and lane.target.worker.is_alive
 
     @property
     def benched(self) -> dict[str, str]:
         """Variants of the active package that crashed too often, and why."""
-        lane = self._lane
-        return self._benches.of(lane.target.digest) if lane is not None else {}
+        lane = self._active.lane
+        return self._replacements.benches.of(lane.target.digest) if lane is not None else {}
 
-    def prepare(self, package: Path, digest: str, variant: Variant) -> Prepared:
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for the active worker now."""
+        lane = self._active.lane
+        return lane.target.worker.waiting if lane is not None else 0
+
+    @property
+    def mode(self) -> Mode:
+        """How requests are run; a change holds from the next run of the model on."""
+        return self._answering.mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        self._answering.mode = mode
+
+    def stream(self, *, on: bool) -> None:
+        """Run one sample at a time from now on, to save memory, or no longer.
+
+        Args:
+            on: Which of the two.
+        """
+        if self.mode.stream is not on:
+            self.mode = replace(self.mode, stream=on)
+
+    def prepare(
+        self, package: Path, digest: str, variant: Variant, *, alone: bool = False
+    ) -> Prepared:
         """Start a worker for a variant and warm it up; requests do not reach it yet.
 
         Args:
             package: The package's directory; its files have been verified.
             digest: Of the package.
             variant: One of its variants.
+            alone: Whether the active worker has to end first, because there is no memory for both.
+                From then until `activate` or `discard`, requests wait or are told to come later.
+                `discard` brings back what served before, and so does a failure.
 
         Returns:
             What `activate` or `discard` takes.
@@ -164,7 +143,17 @@ class Serving:
             NotServingError: Serving has been stopped.
         """
         model = identify(package, variant, self._device)
-        worker = self._start(package, variant, model)
+        if alone:
+            self._clear()
+        try:
+            worker = self._replacements.start(package, variant, model)
+        except BaseException:
+            if alone:
+                self._restore()
+            raise
+        gap = self._active.gap
+        if alone and gap is not None:
+            gap.follower = worker
         with self._lock:
             self._idle.add(worker)
             stopped = self._stopped
@@ -200,7 +189,9 @@ class Serving:
             NotServingError: Nothing serves.
             WorkerError: The worker crashed or hung; `supervise` replaces it.
         """
-        with self._entered() as lane:
+        if self._active.lane is None:  # who probes does not wait through a gap
+            raise NotServingError("no model is loaded")
+        with self._active.entered() as lane:
             return lane.target.worker.probe(timeout_s=self._settings.probe_timeout_s)
 
     def activate(self, prepared: Prepared) -> None:
@@ -220,8 +211,10 @@ class Serving:
             if not prepared.worker.is_alive:
                 raise WorkerCrashedError("the worker ended before it was activated")
             self._idle.discard(prepared.worker)
-            self._benches.forgive(prepared.digest, prepared.variant.name)
-            old, self._lane = self._lane, lane
+            self._replacements.benches.forgive(prepared.digest, prepared.variant.name)
+            old, gap = self._active.put(lane)
+        if gap is not None:
+            self._tell_of(gap, prepared)
         self._retire(old)
 
     def discard(self, prepared: Prepared) -> None:
@@ -231,26 +224,29 @@ class Serving:
             prepared: As `prepare` gave it; nothing is done when it is the active one.
         """
         with self._lock:
-            if self._lane is not None and self._lane.target.worker is prepared.worker:
+            active = self.active
+            if active is not None and active.worker is prepared.worker:
                 return
             self._idle.discard(prepared.worker)
         prepared.worker.stop()
+        gap = self._active.gap
+        if gap is not None and gap.follower is prepared.worker:
+            self._restore()
 
     def withdraw(self) -> None:
         """Let nothing answer any more: finish what was begun and end the worker."""
-        with self._lock:
-            old, self._lane = self._lane, None
+        old, _ = self._active.put(None)
         self._retire(old)
 
     def supervise(self) -> None:
         """Replace a worker that has died while nobody asked it; called about once a second."""
-        lane = self._lane
-        if lane is None or self._is_benched(lane.target):
+        lane = self._active.lane
+        if lane is None or self._replacements.is_benched(lane.target):
             return
         target = lane.target
         if not target.worker.is_alive:
             reason = "the worker died while it was idle"
-            lane.replace(target.worker, lambda: self._restart(target, reason))
+            lane.replace(target.worker, lambda: self._replacements.after_crash(target, reason))
 
     def stop(self) -> None:
         """Finish what was begun and end all workers; nothing can be prepared any more."""
@@ -258,7 +254,7 @@ class Serving:
             self._stopped = True
             idle = tuple(self._idle)
             self._idle.clear()
-            old, self._lane = self._lane, None
+            old, _ = self._active.put(None)
         if old is not None:
             old.retire(min(self._settings.drain_s, STOP_DRAIN_S))
         for worker in idle:
@@ -274,125 +270,52 @@ class Serving:
             The answer; 404 for another model than the one that serves, 503 with Retry-After when
             none can answer now.
         """
-        start_s = self._clock.monotonic_s()
-        lane = self._lane
-        attributes: Mapping[str, str] = lane.attributes if lane is not None else _NOTHING
-        try:
-            reply, attributes = self._answer(call)
-        except UnknownModelError as exc:
-            return Reply.refusal(404, str(exc))
-        except (NotServingError, WorkerError) as exc:
-            reply = Reply.refusal(503, str(exc), RETRY_AFTER)
-        record = self._recorder
-        record.add("inference_requests_total", 1.0, attributes)
-        if reply.status >= INTERNAL_ERROR:
-            record.add("inference_failures_total", 1.0, attributes)
-        elif reply.status == OK:
-            latency_ms = (self._clock.monotonic_s() - start_s) * 1000
-            record.observe("inference_latency_ms", latency_ms, attributes)
-            record.add("worker_compute_seconds_total", reply.compute_ms / 1000, attributes)
-        return reply
-
-    def _answer(self, call: InferenceCall) -> tuple[Reply, Mapping[str, str]]:
-        """Ask the active worker, and the one that replaces it when it crashes or hangs.
-
-        A request that a worker died of is tried once more. One that was only waiting is innocent
-        of the crash and goes on waiting for the next worker.
-
-        Raises:
-            UnknownModelError: Another model serves.
-            NotServingError: Nothing serves.
-            WorkerBusyError: Too many requests wait.
-            WorkerCrashedError: A second worker crashed on this request.
-            WorkerTimeoutError: A second worker hung on this request.
-        """
-        second = False
-        for _ in range(MAX_TRIES):
-            try:
-                return self._ask(call)
-            except WorkerGoneError:
-                continue
-            except (WorkerCrashedError, WorkerTimeoutError):
-                if second:
-                    raise
-                second = True
-        raise NotServingError("the model crashed again and again")
-
-    def _ask(self, call: InferenceCall) -> tuple[Reply, Mapping[str, str]]:
-        request = Infer(header_length=call.header_length, body=call.body)
-        with self._entered() as lane:
-            worker, model = lane.target.worker, lane.target.model
-            if call.model != model.name or call.version not in {None, model.version}:
-                asked = f"{call.model}:{call.version}" if call.version else call.model
-                raise UnknownModelError(f"no model {asked[:140]!r} is served here")
-            try:
-                reply = worker.infer(request, timeout_s=self._settings.infer_timeout_s)
-            except (WorkerCrashedError, WorkerTimeoutError) as exc:
-                reason = exc.message
-                lane.replace(worker, lambda: self._restart(lane.target, reason))
-                raise
-            return reply, lane.attributes
-
-    @contextlib.contextmanager
-    def _entered(self) -> Iterator[Lane]:
-        """Be in the active lane: its worker is not retired meanwhile.
-
-        Raises:
-            NotServingError: There is none, or its variant is benched.
-        """
-        lane = self._lane
-        while lane is not None and not lane.enter():
-            lane = self._lane  # a switch came between
-        if lane is None:
-            raise NotServingError("no model is loaded")
-        try:
-            if self._is_benched(lane.target):
-                raise NotServingError("the model crashed too often and is given a rest")
-            yield lane
-        finally:
-            lane.leave()
+        return self._answering.handle(call)
 
     def _retire(self, lane: Lane | None) -> None:
         if lane is not None:
             lane.retire(self._settings.drain_s)
 
-    def _restart(self, target: Prepared, reason: str) -> WorkerProcess | None:
-        """Start a worker in the place of one that crashed; None when it must not or cannot."""
-        self._count_crash(target, reason)
-        if self._is_benched(target):
-            return None
+    def _clear(self) -> None:
+        """Let requests wait, and end the active worker when it has answered what it has."""
+        lane = self._active.lane
+        self._retire(self._active.open_gap(lane.target.worker.start_s if lane else 0.0))
+
+    def _restore(self) -> None:
+        """End a gap with what served before it."""
+        gap = self._active.gap
+        if gap is None:
+            return
+        previous = gap.previous
+        if previous is None:
+            self._active.put(None)
+            return
         try:
-            if self._verify is not None:
-                self._verify(target.digest, target.variant)
-            return self._start(target.package_dir, target.variant, target.model)
+            worker = self._replacements.again(previous)
         except FleetError as exc:
-            self._count_crash(target, exc.message)
-            return None
+            self._active.put(None)
+            self._replacements.tell("worker", exc.message, previous.variant, previous.model)
+            return
+        restored = replace(previous, worker=worker)
+        with self._lock:
+            wanted = not self._stopped and self._active.gap is gap
+            if wanted:
+                self._active.put(Lane(restored))
+        if wanted:
+            self._tell_of(gap, restored)
+        else:
+            worker.stop()
 
-    def _start(self, package: Path, variant: Variant, model: ModelIdentity) -> WorkerProcess:
-        worker = WorkerProcess.start(
-            package,
-            variant,
-            model=model,
-            limits=self._settings.limits,
-            timeout_s=self._settings.start_timeout_s,
-            clock=self._clock,
+    def _tell_of(self, gap: Gap, follower: Prepared) -> None:
+        """Say how long nothing answered, and how many requests waited for it."""
+        gap_ms = (self._clock.monotonic_s() - gap.began_s) * 1000
+        attributes = {"variant": follower.variant.name, "release": follower.release}
+        self._recorder.observe("switch_gap_ms", gap_ms, attributes)
+        self._replacements.tell(
+            "gap",
+            f"the old worker ended before {follower.variant.name} started: no room for both",
+            follower.variant,
+            follower.model,
+            gap_ms=round(gap_ms, 1),
+            waited=gap.waited,
         )
-        if fallback := worker.description.get("fallback"):
-            self._tell("fallback", str(fallback), variant.name, model)
-        return worker
-
-    def _count_crash(self, target: Prepared, reason: str) -> None:
-        """Remember a crash, tell of it, and bench the variant when it was one too many."""
-        name = target.variant.name
-        benched = self._benches.crashed(target.digest, name, reason)
-        self._tell("worker", reason, name, target.model)
-        if benched:
-            self._tell("worker", f"variant {name} is benched: {reason}", name, target.model)
-
-    def _is_benched(self, target: Prepared) -> bool:
-        return self._benches.reason(target.digest, target.variant.name) is not None
-
-    def _tell(self, kind: str, reason: str, variant: str, model: ModelIdentity) -> None:
-        release = model.parameters["release"]
-        self._recorder.event(kind, reason, {"variant": variant, "release": release})

@@ -1,4 +1,4 @@
-"""A worker process: one loaded variant, answering one request at a time.
+"""A worker process: one loaded variant, answering what the supervisor asks.
 
 Started by `agent.serving.workers` as `python -P -m agent.serving.worker --fd N --lifeline M`. N is
 one end of a socket pair (`agent.serving.frames`), M the reading end of a pipe that nobody writes
@@ -19,25 +19,31 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from agent.serving.frames import (
+    NO_MEMORY,
     REQUESTS,
     Answer,
+    Asked,
     Channel,
     Failed,
     Infer,
     Load,
     ProbeResult,
     Ready,
+    Replies,
     Reply,
     Request,
 )
-from agent.serving.inference_protocol import InferenceProtocol
+from agent.serving.inference_protocol import InferenceProtocol, InferenceRequest
+from agent.serving.joining import Done, Joiner
+from agent.serving.processing import Processing
 from runtime_adapters.errors import InputError
 from runtime_adapters.golden import check_golden
 from runtime_adapters.protocol import Limits, Session
@@ -50,7 +56,7 @@ from wire.manifest import TensorSpec
 
 OOM_SCORE_ADJUSTMENT: Final = "500"
 """When memory runs out the kernel should take a worker, which is replaced, not the supervisor."""
-NO_MEMORY: Final = "the request needs more memory than this model may use"
+TOO_LARGE: Final = "the request needs more memory than this model may use"
 
 
 class VariantWorker:
@@ -67,6 +73,7 @@ class VariantWorker:
     def __init__(self, load: Load, clock: Clock) -> None:
         self._load = load
         self._clock = clock
+        processing = Processing.ready(load.info)  # a compiler is not what the limit is for
         if load.memory_bytes is not None:
             _limit_memory(load.memory_bytes)
         start_s = clock.monotonic_s()
@@ -83,39 +90,59 @@ class VariantWorker:
             model_name=load.model_name,
             model_version=load.model_version,
             parameters=load.parameters,
+            processing=processing,
         )
+        self._joiner = Joiner(self._session, description.inputs, description.outputs, clock)
         _warm_up(self._session, description.inputs)
         self.ready = Ready(
-            description=to_builtins(description),
+            description=to_builtins(description) | {"processing": processing.describe()},
             load_ms=(loaded_s - start_s) * 1000,
             warm_up_ms=(clock.monotonic_s() - loaded_s) * 1000,
             rss_bytes=_status_bytes("VmRSS"),
         )
 
-    def answer(self, request: Request) -> Answer:
-        """Do what the supervisor asks."""
+    def answers(self, request: Request) -> Iterator[Answer]:
+        """Do what the supervisor asks; the answers come as soon as they are there."""
         if isinstance(request, Infer):
-            return self._infer(request)
-        if isinstance(request, Load):
-            return Failed(code="agent.worker", message="a worker loads one variant in its life")
-        return self._probe()
+            yield from self._infer(request)
+        elif isinstance(request, Load):
+            yield Failed(code="agent.worker", message="a worker loads one variant in its life")
+        else:
+            yield self._probe()
 
-    def _infer(self, request: Infer) -> Reply:
+    def _infer(self, asked: Infer) -> Iterator[Replies]:
+        understood: dict[int, InferenceRequest] = {}
+        for place, request in enumerate(asked.requests):
+            outcome = self._understand(request)
+            if isinstance(outcome, InferenceRequest):
+                understood[place] = outcome
+            else:
+                yield Replies(replies=(_refusal(place, outcome),))
+        requests = [(place, request.inputs) for place, request in understood.items()]
+        for run in self._joiner.run(requests, most_rows=asked.most_rows, stream=asked.stream):
+            yield Replies(replies=tuple(self._reply(understood[d.place], d) for d in run))
+
+    def _understand(self, request: Asked) -> InferenceRequest | Exception:
         try:
-            understood = self._protocol.decode(request.body, request.header_length)
-            start_s = self._clock.monotonic_s()
-            outputs = self._session.infer(understood.inputs)
-            compute_ms = (self._clock.monotonic_s() - start_s) * 1000
-            headers, body = self._protocol.encode(understood, outputs)
-        except InputError as exc:
-            return Reply.refusal(400, str(exc))
-        except FleetError as exc:
-            return Reply.refusal(500, str(exc))
-        except MemoryError:
-            return Reply.refusal(413, NO_MEMORY)
+            return self._protocol.decode(request.body, request.header_length)
         except Exception as exc:  # noqa: BLE001 - a request must never end the worker
-            return Reply.refusal(500, f"the worker failed on this request: {type(exc).__name__}")
-        return Reply(status=200, headers=headers, body=memoryview(body), compute_ms=compute_ms)
+            return exc
+
+    def _reply(self, request: InferenceRequest, done: Done) -> Reply:
+        if isinstance(done.result, Exception):
+            return _refusal(done.place, done.result)
+        try:
+            headers, body = self._protocol.encode(request, done.result)
+        except Exception as exc:  # noqa: BLE001 - a request must never end the worker
+            return _refusal(done.place, exc)
+        return Reply(
+            status=200,
+            headers=headers,
+            body=memoryview(body),
+            compute_ms=done.compute_s * 1000,
+            place=done.place,
+            joined=done.joined,
+        )
 
     def _probe(self) -> ProbeResult:
         if self._load.asset_directory is None:
@@ -147,11 +174,12 @@ def serve(channel: Channel[Request], clock: Clock) -> None:
         worker = _load_first(channel, clock)
         while worker is not None:
             try:
-                channel.send(worker.answer(channel.receive()))
+                request = channel.receive()
             except MemoryError:
-                channel.send(Reply.refusal(413, NO_MEMORY))
-            except WireFormatError as exc:
-                channel.send(Reply.refusal(500, f"the answer is too large: {exc}"))
+                channel.send(Failed(code=NO_MEMORY, message=TOO_LARGE))
+                continue
+            for answer in worker.answers(request):
+                _send(channel, answer)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -190,6 +218,38 @@ def _load_first(channel: Channel[Request], clock: Clock) -> VariantWorker | None
         return None
     channel.send(worker.ready)
     return worker
+
+
+def _send(channel: Channel[Request], answer: Answer) -> None:
+    """Send an answer, each reply by itself where there is no room for all.
+
+    Raises:
+        MemoryError: There is no room for an answer that is no reply.
+        WireFormatError: Such an answer is longer than a frame may be.
+    """
+    try:
+        channel.send(answer)
+    except (MemoryError, WireFormatError) as exc:
+        if not isinstance(answer, Replies):
+            raise
+        for reply in answer.replies:
+            alone = reply if len(answer.replies) > 1 else _refusal(reply.place, exc)
+            _send(channel, Replies(replies=(alone,)))
+
+
+def _refusal(place: int, exc: Exception) -> Reply:
+    """Return what a client hears of an exception."""
+    if isinstance(exc, InputError):
+        reply = Reply.refusal(400, str(exc))
+    elif isinstance(exc, MemoryError):
+        reply = Reply.refusal(413, TOO_LARGE)
+    elif isinstance(exc, WireFormatError):
+        reply = Reply.refusal(500, f"the answer is too large: {exc}")
+    elif isinstance(exc, FleetError):
+        reply = Reply.refusal(500, str(exc))
+    else:
+        reply = Reply.refusal(500, f"the worker failed on this request: {type(exc).__name__}")
+    return msgspec.structs.replace(reply, place=place)
 
 
 def _warm_up(session: Session, specs: Iterable[TensorSpec]) -> None:

@@ -1,7 +1,7 @@
 """Worker processes as the supervisor sees them: start, ask, end.
 
 Rules:
-- A worker answers one request at a time; only so many may wait for it.
+- A worker talks with one thread at a time; only so many requests may wait for it.
 - A worker that fails in any way is ended at once, so that it never answers the wrong request.
 - Ending a process is how its memory surely comes back.
 - Nothing here imports NumPy or a runtime.
@@ -9,19 +9,19 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import socket
 import subprocess
-import sys
 import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from agent.serving.desk import Desk, Waiter
 from agent.serving.errors import (
-    WorkerBusyError,
     WorkerCrashedError,
     WorkerGoneError,
     WorkerLoadError,
@@ -29,6 +29,8 @@ from agent.serving.errors import (
 )
 from agent.serving.frames import (
     ANSWERS,
+    NO_MEMORY,
+    Answer,
     Channel,
     Failed,
     Infer,
@@ -36,15 +38,17 @@ from agent.serving.frames import (
     Probe,
     ProbeResult,
     Ready,
+    Replies,
     Reply,
     Request,
 )
+from agent.serving.modes import Turn
+from agent.serving.spawning import spawn
 from wire.clock import Clock, SystemClock
 from wire.errors import WireFormatError
 from wire.manifest import Variant
 from wire.package import asset_directory
 
-KEPT_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
 END_GRACE_S: Final = 1.0
 """How long a worker may take to end by itself before it is killed."""
 
@@ -88,14 +92,18 @@ class WorkerProcess:
 
     def __init__(self, limits: WorkerLimits, clock: Clock) -> None:
         self._limits = limits
-        self._process, sock, self._lifeline = _spawn(limits.threads)
+        self._process, sock, self._lifeline = spawn(limits.threads)
         self._channel = Channel(sock, ANSWERS, clock)
         self._turn = threading.Lock()
-        self._places = threading.BoundedSemaphore(limits.waiting + 1)
+        self._desk = Desk(self._converse, limits.waiting, clock)
         self._end_lock = threading.Lock()
         self._ended = False
+        self._why_ended = "the worker has ended"
         self._ready = Ready(description={}, load_ms=0.0, warm_up_ms=0.0, rss_bytes=0)
         self._compute_s = 0.0
+        self._clock = clock
+        self._began_s = clock.monotonic_s()
+        self._start_s = 0.0
 
     @classmethod
     def start(
@@ -162,6 +170,7 @@ class WorkerProcess:
             parameters=dict(model.parameters),
         )
         self._ready = self._ask(request, Ready, timeout_s)
+        self._start_s = self._clock.monotonic_s() - self._began_s
 
     @property
     def pid(self) -> int:
@@ -184,9 +193,19 @@ class WorkerProcess:
         return self._ready.load_ms
 
     @property
+    def start_s(self) -> float:
+        """How long the process took from its start until it was ready."""
+        return self._start_s
+
+    @property
     def compute_s(self) -> float:
         """Time spent in the runtime by all inferences so far."""
         return self._compute_s
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn now."""
+        return self._desk.waiting
 
     def rss_bytes(self) -> int:
         """Return the resident size of the process, in bytes; 0 when it has ended."""
@@ -196,30 +215,24 @@ class WorkerProcess:
             return 0
         return int(pages) * PAGE_BYTES
 
-    def infer(self, request: Infer, *, timeout_s: float) -> Reply:
-        """Answer an inference request, after those that came before.
+    def infer(self, waiter: Waiter, turn: Turn) -> Reply:
+        """Answer an inference request, after those that go before it.
 
         Args:
-            request: What the client sent.
-            timeout_s: How long the worker may take once it is this request's turn.
+            waiter: What the client sent, how urgent it is and how long it may take.
+            turn: How requests are run and how long the worker may take for an answer.
 
         Returns:
             The answer, which may say that the request is malformed.
 
         Raises:
+            DeadlineError: Its time passed before its turn.
             WorkerBusyError: Too many wait already.
             WorkerGoneError: The process ended before this request's turn.
             WorkerCrashedError: The process ended during this request.
             WorkerTimeoutError: It did not answer in time and was ended.
         """
-        if not self._places.acquire(blocking=False):
-            raise WorkerBusyError("too many requests wait for the model")
-        try:
-            reply = self._ask(request, Reply, timeout_s)
-        finally:
-            self._places.release()
-        self._compute_s += reply.compute_ms / 1000
-        return reply
+        return self._desk.ask(waiter, turn)
 
     def probe(self, *, timeout_s: float) -> ProbeResult:
         """Run the golden samples.
@@ -242,6 +255,7 @@ class WorkerProcess:
         Args:
             grace_s: How long it may take to end by itself.
         """
+        self._desk.close(self._why_ended)
         self._end(grace_s=grace_s)
         with self._turn:
             self._channel.close()
@@ -255,24 +269,73 @@ class WorkerProcess:
             WorkerCrashedError: The process ended.
             WorkerTimeoutError: It did not answer in time and was ended.
         """
+        with self._talking(timeout_s):
+            self._channel.send(request, timeout_s=timeout_s)
+            return _expected(self._channel.receive(timeout_s=timeout_s), kind)
+
+    def _converse(self, waiters: Sequence[Waiter], turn: Turn) -> None:
+        """Have some requests answered, and finish each as its answer comes.
+
+        Where the worker has no room for all together, they are asked one by one.
+
+        Raises:
+            WorkerGoneError: The process had ended before.
+            WorkerCrashedError: The process ended.
+            WorkerTimeoutError: It did not answer in time and was ended.
+        """
+        request = Infer(
+            requests=tuple(waiter.asked for waiter in waiters),
+            most_rows=turn.most,
+            stream=turn.stream,
+        )
+        left = dict(enumerate(waiters))
+        with self._talking(turn.timeout_s):
+            self._channel.send(request, timeout_s=turn.timeout_s)
+            while left:
+                answer = self._channel.receive(timeout_s=turn.timeout_s)
+                if isinstance(answer, Failed) and answer.code == NO_MEMORY:
+                    break
+                for reply in _expected(answer, Replies).replies:
+                    self._compute_s += reply.compute_ms / 1000
+                    _taken(left, reply).finish(reply)
+        if len(waiters) == 1 and left:
+            waiters[0].finish(Reply.refusal(413, "there is no memory for so large a request"))
+        elif left:
+            for waiter in left.values():
+                self._converse([waiter], turn)
+
+    @contextlib.contextmanager
+    def _talking(self, timeout_s: float) -> Iterator[None]:
+        """Have the channel to oneself, and end the worker whatever breaks the conversation.
+
+        Raises:
+            WorkerLoadError: It could not do what it was asked, and goes on.
+            WorkerGoneError: The process had ended before.
+            WorkerCrashedError: The process ended, or said what nobody expected.
+            WorkerTimeoutError: It did not answer in time and was ended.
+        """
         with self._turn:
             if self._ended:
-                raise WorkerGoneError("the worker has ended")
+                raise WorkerGoneError(self._why_ended)
             try:
-                self._channel.send(request, timeout_s=timeout_s)
-                answer = self._channel.receive(timeout_s=timeout_s)
+                yield
+            except WorkerLoadError:
+                raise
             except TimeoutError:
                 self._end(grace_s=0)
-                raise WorkerTimeoutError(f"no answer from the worker in {timeout_s:g} s") from None
-            except (EOFError, OSError, WireFormatError) as exc:
+                self._why_ended = f"no answer from the worker in {timeout_s:g} s"
+                raise WorkerTimeoutError(self._why_ended) from None
+            except WireFormatError as exc:
+                self._end(grace_s=0)
+                self._why_ended = f"the worker is not understood: {exc.message}"
+                raise WorkerCrashedError(self._why_ended) from exc
+            except (EOFError, OSError) as exc:
                 self._end(grace_s=END_GRACE_S)
-                raise WorkerCrashedError(self._obituary()) from exc
-        if isinstance(answer, Failed):
-            raise WorkerLoadError(answer.message, remedy=answer.remedy)
-        if not isinstance(answer, kind):
-            self._end(grace_s=0)
-            raise WorkerCrashedError(f"the worker answered with a {type(answer).__name__}")
-        return answer
+                self._why_ended = self._obituary()
+                raise WorkerCrashedError(self._why_ended) from exc
+            except BaseException:
+                self._end(grace_s=0)
+                raise
 
     def _end(self, *, grace_s: float) -> None:
         """Wake who waits for the process and end it."""
@@ -293,37 +356,27 @@ class WorkerProcess:
         return f"the worker ended with exit code {code}"
 
 
-def _spawn(threads: int) -> tuple[subprocess.Popen[bytes], socket.socket, BinaryIO]:
-    """Start a worker process.
-
-    Returns:
-        The process, our end of its socket pair, the writing end of its lifeline.
+def _expected(answer: Answer, kind: type[A]) -> A:
+    """Return an answer of the kind that was asked for.
 
     Raises:
-        WorkerLoadError: The system has no room for it.
+        WorkerLoadError: The worker could not do what it was asked.
+        WireFormatError: It is of another kind.
     """
-    ours, theirs = socket.socketpair()
-    reading, writing = os.pipe()
-    lifeline = os.fdopen(writing, "wb", buffering=0)
-    command = [sys.executable, "-P", "-m", "agent.serving.worker"]
-    try:
-        process = subprocess.Popen(
-            [*command, "--fd", str(theirs.fileno()), "--lifeline", str(reading)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            env=_environment(threads),
-            pass_fds=(theirs.fileno(), reading),
-        )
-    except OSError as exc:
-        ours.close()
-        lifeline.close()
-        raise WorkerLoadError(f"cannot start a worker process: {exc.strerror}") from exc
-    finally:
-        theirs.close()
-        os.close(reading)
-    return process, ours, lifeline
+    if isinstance(answer, Failed):
+        raise WorkerLoadError(answer.message, remedy=answer.remedy)
+    if not isinstance(answer, kind):
+        raise WireFormatError(f"it answered with a {type(answer).__name__}")
+    return answer
 
 
-def _environment(threads: int) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
-    return kept | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+def _taken(left: dict[int, Waiter], reply: Reply) -> Waiter:
+    """Take out the request that a reply is for.
+
+    Raises:
+        WireFormatError: There is none.
+    """
+    waiter = left.pop(reply.place, None)
+    if waiter is None:
+        raise WireFormatError(f"it answered a request that does not wait, {reply.place}")
+    return waiter

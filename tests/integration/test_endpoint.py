@@ -150,6 +150,34 @@ def test_a_variant_that_keeps_crashing_is_benched(rig: Rig) -> None:
     assert any("benched" in event.reason for event in events)
 
 
+def test_a_variant_that_is_slower_than_its_bound_is_benched(rig: Rig) -> None:
+    rig.use(variant("first", options={"fail": "hang", "fail_after": "1"}))
+    client = rig.client()
+    assert infer(client)[0] == 503
+    pid = rig.pid
+    assert infer(client)[0] == 503
+    assert rig.serving.benched == {"first": "no answer from the worker in 1 s"}
+    assert not Path(f"/proc/{pid}").exists()
+    client.close()
+    _, events = drained(rig)
+    reasons = [event.reason for event in events]
+    assert reasons.count("no answer from the worker in 1 s") == 3
+    assert reasons[-1] == "variant first is benched: no answer from the worker in 1 s"
+
+
+def test_requests_that_were_together_when_a_worker_died_are_all_answered(rig: Rig) -> None:
+    clients = crowd(rig)
+    rig.use(variant("first", options={"delay_ms": "30"}))
+    with clients:
+        for how in (signal.SIGKILL, signal.SIGSTOP):
+            clients.wait_for(20)
+            os.kill(rig.pid, how)
+            clients.wait_for(20)
+    assert clients.faults == []
+    _, events = drained(rig)
+    assert len(events) == 2  # one for each worker, however many requests met its end
+
+
 def test_a_worker_that_died_while_idle_is_replaced(rig: Rig) -> None:
     rig.use(variant("first"))
     dead = rig.pid

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from agent.serving.switchboard import ServingSettings
 from agent.serving.workers import WorkerLimits
 from tests.simulators.packages import variant
-from tests.simulators.rig import CLOCK, INPUT, Rig, body_of, infer
+from tests.simulators.rig import CLOCK, Rig, body_of, infer
 
 
 @pytest.fixture
@@ -54,42 +53,6 @@ def test_too_many_waiting_requests_are_put_off(tmp_path: Path) -> None:
     rig.stop()
 
 
-def test_an_unmodified_triton_client(rig: Rig) -> None:
-    from tritonclient import http as triton
-    from tritonclient.utils import InferenceServerException
-
-    client = triton.InferenceServerClient(rig.endpoint.address, concurrency=4)
-    assert client.is_server_live()
-    assert not client.is_server_ready()
-    rig.use(variant("first"))
-    assert client.is_server_ready()
-    assert client.is_model_ready("digits")
-    assert client.is_model_ready("digits", "1.0")
-    assert not client.is_model_ready("digits", "2.0")
-    assert client.get_server_metadata()["name"] == "edgefleet"
-    assert client.get_model_metadata("digits")["platform"] == "null"
-    expected = rig.expected("first")
-    tensor = triton.InferInput("x", INPUT.shape, "FP32")
-    for raw_in in (True, False):
-        tensor.set_data_from_numpy(INPUT, binary_data=raw_in)
-        for raw_out in (True, False):
-            wanted = [triton.InferRequestedOutput("y", binary_data=raw_out)]
-            result = client.infer("digits", [tensor], outputs=wanted, request_id="r7")
-            assert np.allclose(result.as_numpy("y"), expected)
-            assert result.get_response()["id"] == "r7"
-            assert result.get_response()["parameters"]["variant"] == "first"
-        assert np.array_equal(client.infer("digits", [tensor]).as_numpy("y"), expected)
-        later = client.async_infer("digits", [tensor])
-        assert np.array_equal(later.get_result().as_numpy("y"), expected)
-    wrong = triton.InferInput("x", [1, 5], "FP32")
-    wrong.set_data_from_numpy(np.zeros((1, 5), np.float32))
-    with pytest.raises(InferenceServerException, match="shape"):
-        client.infer("digits", [wrong])
-    with pytest.raises(InferenceServerException, match="nope"):
-        client.infer("nope", [tensor])
-    client.close()
-
-
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     rig = Rig(tmp_path_factory.mktemp("fuzzed"))
@@ -119,9 +82,7 @@ json_bodies = st.fixed_dictionaries(
 )
 
 
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     json_bodies.map(lambda document: json.dumps(document).encode()) | st.binary(max_size=60),
     st.binary(max_size=20),

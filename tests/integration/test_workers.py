@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agent.serving.desk import Waiter
 from agent.serving.errors import (
     WorkerBusyError,
     WorkerCrashedError,
@@ -23,7 +24,8 @@ from agent.serving.errors import (
     WorkerLoadError,
     WorkerTimeoutError,
 )
-from agent.serving.frames import Infer, Reply
+from agent.serving.frames import Asked, Reply
+from agent.serving.modes import Turn
 from agent.serving.workers import ModelIdentity, WorkerLimits, WorkerProcess
 from runtime_adapters.golden import save_golden
 from runtime_adapters.protocol import Limits
@@ -66,7 +68,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         worker.stop()
 
 
-def request(rows: int = 1) -> Infer:
+def request(rows: int = 1) -> Asked:
     header = {
         "inputs": [
             {
@@ -78,11 +80,16 @@ def request(rows: int = 1) -> Infer:
         ]
     }
     content = json.dumps(header).encode()
-    return Infer(header_length=len(content), body=memoryview(content + bytes(rows * 16)))
+    return Asked(header_length=len(content), body=memoryview(content + bytes(rows * 16)))
+
+
+def ask(worker: WorkerProcess, asked: Asked, *, timeout_s: float = 10.0) -> Reply:
+    waiter = Waiter(asked=asked, arrived_s=CLOCK.monotonic_s())
+    return worker.infer(waiter, Turn(timeout_s=timeout_s))
 
 
 def infer(worker: WorkerProcess, rows: int = 1, *, timeout_s: float = 10.0) -> Reply:
-    return worker.infer(request(rows), timeout_s=timeout_s)
+    return ask(worker, request(rows), timeout_s=timeout_s)
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
@@ -120,7 +127,7 @@ def test_a_worker_loads_and_answers(start: Start) -> None:
 
 def test_a_request_that_is_malformed_costs_nothing(start: Start) -> None:
     worker = start()
-    reply = worker.infer(Infer(header_length=None, body=memoryview(b"{")), timeout_s=5)
+    reply = ask(worker, Asked(header_length=None, body=memoryview(b"{")))
     assert reply.status == 400
     assert worker.is_alive
 
@@ -182,13 +189,13 @@ def test_who_waits_for_a_dead_worker_hears_at_once(start: Start) -> None:
     worker = start(delay_ms="500")
     faults: list[type[BaseException]] = []
 
-    def ask() -> None:
+    def wait() -> None:
         try:
             infer(worker)
         except WorkerError as exc:
             faults.append(type(exc))
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=wait) for _ in range(4)]
     for thread in threads:
         thread.start()
     CLOCK.sleep(0.2)
@@ -276,7 +283,7 @@ SUPERVISOR = """
 import sys, threading
 from pathlib import Path
 from agent.serving.workers import ModelIdentity, WorkerLimits, WorkerProcess
-from tests.integration.test_workers import MODEL, request
+from tests.integration.test_workers import MODEL, infer
 from tests.simulators.packages import variant
 
 def start(**options):
@@ -286,7 +293,7 @@ def start(**options):
     )
 
 idle, hanging = start(), start(fail="hang", fail_after="1")
-threading.Thread(target=lambda: hanging.infer(request(), timeout_s=60), daemon=True).start()
+threading.Thread(target=lambda: infer(hanging, timeout_s=60), daemon=True).start()
 print(idle.pid, hanging.pid, flush=True)
 threading.Event().wait()
 """

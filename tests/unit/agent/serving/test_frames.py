@@ -16,6 +16,7 @@ from agent.serving.frames import (
     MAX_FRAME_BYTES,
     REQUESTS,
     Answer,
+    Asked,
     Channel,
     Infer,
     Probe,
@@ -35,20 +36,24 @@ def ends() -> Iterator[tuple[Channel[Answer], socket.socket]]:
         yield Channel(ours, ANSWERS, CLOCK), theirs
 
 
-@given(st.binary(max_size=200_000), st.none() | st.integers(0, 1000))
-def test_a_request_comes_out_as_it_went_in(body: bytes, header_length: int | None) -> None:
+bodies = st.tuples(st.none() | st.integers(0, 1000), st.binary(max_size=200_000))
+
+
+@given(st.lists(bodies, min_size=1, max_size=4))
+def test_requests_come_out_as_they_went_in(asked: list[tuple[int | None, bytes]]) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         sender: Channel[Answer] = Channel(ours, ANSWERS, CLOCK)
         receiver: Channel[Request] = Channel(theirs, REQUESTS, CLOCK)
-        frame = Infer(header_length=header_length, body=memoryview(body))
+        frame = Infer(
+            requests=tuple(Asked(header_length=n, body=memoryview(body)) for n, body in asked)
+        )
         thread = threading.Thread(target=sender.send, args=(frame,))
         thread.start()
         received = receiver.receive(timeout_s=5)
         thread.join()
     assert isinstance(received, Infer)
-    assert received.header_length == header_length
-    assert bytes(received.body) == body
+    assert [(a.header_length, bytes(a.body)) for a in received.requests] == asked
 
 
 def test_a_closed_end_is_the_end(ends: tuple[Channel[Answer], socket.socket]) -> None:
@@ -71,7 +76,8 @@ def test_an_end_that_does_not_read_has_a_bound(
 ) -> None:
     channel, _ = ends
     with pytest.raises(TimeoutError):
-        channel.send(Infer(header_length=None, body=memoryview(bytes(10**7))), timeout_s=0.05)
+        asked = Asked(header_length=None, body=memoryview(bytes(10**7)))
+        channel.send(Infer(requests=(asked,)), timeout_s=0.05)
 
 
 def test_a_giant_frame_is_not_read(ends: tuple[Channel[Answer], socket.socket]) -> None:

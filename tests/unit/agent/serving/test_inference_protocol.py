@@ -202,12 +202,17 @@ def request(**fields: Any) -> bytes:
     return json.dumps(json.loads(body()) | fields).encode()
 
 
+WRONG_COUNTS = (0, -1, True, "2", 1.5, None, 2**31)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         {"outputs": [{"name": "nope"}]},
         {"outputs": [{"name": "y"}, {"name": "y"}]},
-        {"outputs": [{"name": "y", "parameters": {"classification": 2}}]},
+        *({"outputs": [{"name": "y", "parameters": {"classification": k}}]} for k in WRONG_COUNTS),
+        {"outputs": [{"name": "y", "parameters": {"processed": True}}]},
+        {"outputs": [{"name": "y", "parameters": {"processed": 1}}]},
         {"outputs": [{"name": "y", "parameters": {"binary_data": 1}}]},
         {"parameters": {"binary_data_output": "yes"}},
         {"id": "x" * 2000},

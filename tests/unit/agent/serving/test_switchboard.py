@@ -20,7 +20,10 @@ from tests.simulators.clock import FakeClock
 from tests.simulators.packages import variant
 from wire.errors import WireFormatError
 
-SUPERVISOR_MODULES = ("frames", "workers", "errors", "lanes", "switchboard", "endpoint")
+SUPERVISOR_MODULES = (
+    *("frames", "workers", "spawning", "errors", "lanes", "active_lane", "desk", "modes"),
+    *("request_queue", "wishes", "replacements", "answering", "switchboard", "endpoint"),
+)
 
 
 class Measured:
@@ -98,6 +101,7 @@ def test_nothing_loaded_is_not_now() -> None:
     assert not serving.is_ready
     assert serving.benched == {}
     assert [name for name, _, _ in measured.figures] == [
+        "inference_refusals_total",
         "inference_requests_total",
         "inference_failures_total",
     ]

@@ -1,0 +1,1 @@
+"""What serving is measured with: models, servers, clients."""

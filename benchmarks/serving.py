@@ -1,0 +1,235 @@
+"""What the endpoint costs: requests per second and latency beside the bare runtime in a loop.
+
+ONNX Runtime with one thread on both sides, the same model, raw tensors, clients that are processes
+of their own and keep their connection. The bare loop has no clients, no HTTP and no second process:
+nothing can be faster. The second peer is what one would write instead: ONNX Runtime in a FastAPI
+handler under uvicorn, which takes and gives raw bytes, checks nothing and survives nothing.
+
+The "5 ms model" is a chain of convolutions, as many as take 5 ms on this machine. The "wide model"
+is two layers of 2,048: it is bound by memory, so that joining requests pays. A run of the digits
+model takes so little that nearly all one sees is the protocol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+if __name__ == "__main__":
+    # Python looks into this folder first, and would take a script there for the package it names.
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
+
+import numpy as np
+
+from benchmarks.harness import Row, against, alone, main
+from benchmarks.servers.models import deep_model, session_of, wide_model
+from benchmarks.servers.processes import FASTAPI, SERVER, Crowd, server
+from wire.manifest import Manifest, TensorSpec, Variant, VariantInfo, manifest_to_bytes
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+AIM: Final = 0.9
+CLIENTS: Final = 4
+MS_PER_S: Final = 1000.0
+
+
+def measure(quick: bool) -> list[Row]:
+    """Measure all models.
+
+    Args:
+        quick: Fewer and shorter rounds.
+
+    Returns:
+        The rows.
+    """
+    rounds, round_s = (4, 0.8) if quick else (9, 3.0)
+    digits = (ROOT / "examples" / "digits" / "digits.onnx").read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        return [
+            *_of_five_ms(Bench(place / "deep", deep_model()), rounds, round_s),
+            *_of_wide(Bench(place / "wide", wide_model()), rounds, round_s),
+            *_of_digits(Bench(place / "digits", digits), rounds, round_s),
+        ]
+
+
+class Bench:
+    """A model in a package, and how it is asked.
+
+    Args:
+        folder: For its files.
+        model: The ONNX file's content; one float input and one float output with a batch.
+    """
+
+    def __init__(self, folder: Path, model: bytes) -> None:
+        self._folder = folder
+        directory = folder / "variants" / "fp32"
+        directory.mkdir(parents=True)
+        self._file = directory / "model.onnx"
+        self._file.write_bytes(model)
+        self._session = session_of(model)
+        specs = [
+            (TensorSpec(name=t.name, datatype="FP32", shape=(-1, *t.shape[1:])),)
+            for t in (*self._session.get_inputs(), *self._session.get_outputs())
+        ]
+        info = VariantInfo(
+            runtime="onnxruntime",
+            precision="fp32",
+            model_file="model.onnx",
+            inputs=specs[0],
+            outputs=specs[1],
+            size_bytes=len(model),
+        )
+        variant = Variant(name="fp32", directory="variants/fp32", info=info)
+        manifest = Manifest(name="bench", version="1", variants=(variant,))
+        (folder / "manifest.json").write_bytes(manifest_to_bytes(manifest))
+        self._input = specs[0][0]
+        self._shape = (1, *self._input.shape[1:])
+
+    def bare(self, duration_s: float) -> list[float]:
+        """Run the model in a loop in this process; return the seconds that each run took."""
+        feeds = {self._input.name: self._sample(0)}
+        end_s, taken = time.perf_counter() + duration_s, []
+        while (start_s := time.perf_counter()) < end_s:
+            self._session.run(None, feeds)
+            taken.append(time.perf_counter() - start_s)
+        return taken
+
+    @contextlib.contextmanager
+    def ours(self, clients: int, *, kind: str = "raw", most: int = 8) -> Iterator[Crowd]:
+        """Serve the model at our endpoint."""
+        command = [sys.executable, "-P", "-c", SERVER, str(self._folder), str(most)]
+        with server(command) as port, Crowd(port, self._requests(kind, clients)) as crowd:
+            yield crowd
+
+    @contextlib.contextmanager
+    def fastapi(self, clients: int) -> Iterator[Crowd]:
+        """Serve the model in a FastAPI handler."""
+        command = [sys.executable, "-P", "-c", FASTAPI, str(self._file)]
+        with server(command) as port, Crowd(port, self._requests("bytes", clients)) as crowd:
+            yield crowd
+
+    def _sample(self, seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        return np.random.default_rng(seed).random(self._shape, np.float32)
+
+    def _requests(self, kind: str, clients: int) -> list[Path]:
+        """Write what each of the clients sends; no two send the same."""
+        files = []
+        for number in range(clients):
+            file = self._folder / f"{kind}-{number}"
+            file.write_bytes(_request(self._input.name, self._sample(number), kind))
+            files.append(file)
+        return files
+
+
+def _of_five_ms(bench: Bench, rounds: int, round_s: float) -> list[Row]:
+    rates: dict[str, list[float]] = {"ours": [], "bare": [], "fastapi": []}
+    times: dict[str, list[list[float]]] = {"ours": [], "bare": [], "fastapi": []}
+    with bench.ours(CLIENTS) as ours, bench.fastapi(CLIENTS) as theirs:
+        for _ in range(rounds):
+            for name, ask in (("ours", ours.ask), ("bare", bench.bare), ("fastapi", theirs.ask)):
+                taken = ask(round_s)
+                rates[name].append(len(taken) / round_s)
+                times[name].append(taken)
+    with bench.ours(1) as one:
+        single = [(_ms(one.ask(round_s)), _ms(bench.bare(round_s))) for _ in range(rounds)]
+    name = f"5 ms model, {CLIENTS} clients"
+    return [
+        against(
+            f"{name}: throughput", rates["ours"], rates["bare"],
+            unit="requests/s", peer="bare runtime in a loop", at_least=AIM,
+        ),
+        against(
+            f"{name}: throughput", rates["ours"], rates["fastapi"],
+            unit="requests/s", peer="FastAPI and uvicorn",
+        ),
+        against(
+            f"{name}: p50", [_ms(t) for t in times["ours"]], [_ms(t) for t in times["fastapi"]],
+            unit="ms", peer="FastAPI and uvicorn",
+        ),
+        against(
+            f"{name}: p99", [_ms(t, 99) for t in times["ours"]],
+            [_ms(t, 99) for t in times["fastapi"]],
+            unit="ms", peer="FastAPI and uvicorn",
+        ),
+        against(
+            "5 ms model, 1 client: p50", [ours for ours, _ in single],
+            [bare for _, bare in single],
+            unit="ms", peer="bare runtime in a loop",
+        ),
+    ]  # fmt: skip
+
+
+def _of_wide(bench: Bench, rounds: int, round_s: float) -> list[Row]:
+    """Measure what joining requests buys where it pays."""
+    joined: list[float] = []
+    apart: list[float] = []
+    with bench.ours(CLIENTS) as ours, bench.ours(CLIENTS, most=1) as single:
+        for _ in range(rounds):
+            joined.append(len(ours.ask(round_s)) / round_s)
+            apart.append(len(single.ask(round_s)) / round_s)
+    name = f"wide model, {CLIENTS} clients: throughput, joined"
+    return [against(name, joined, apart, unit="requests/s", peer="one by one")]
+
+
+def _of_digits(bench: Bench, rounds: int, round_s: float) -> list[Row]:
+    ours: list[float] = []
+    bare: list[float] = []
+    values: list[float] = []
+    fastapi: list[float] = []
+    with (
+        bench.ours(1) as raw,
+        bench.ours(1, kind="json") as in_json,
+        bench.fastapi(1) as theirs,
+    ):
+        for _ in range(rounds):
+            ours.append(_ms(raw.ask(round_s)) * MS_PER_S)
+            bare.append(_ms(bench.bare(round_s / 3)) * MS_PER_S)
+            values.append(_ms(in_json.ask(round_s)) * MS_PER_S)
+            fastapi.append(_ms(theirs.ask(round_s)) * MS_PER_S)
+    cost = [a - b for a, b in zip(ours, bare, strict=True)]
+    theirs_cost = [a - b for a, b in zip(fastapi, bare, strict=True)]
+    name = "digits model, 1 client"
+    return [
+        against(
+            f"{name}: p50 above the bare runtime", cost, theirs_cost,
+            unit="us", peer="FastAPI and uvicorn",
+        ),
+        against(f"{name}: p50, values as JSON", values, ours, unit="us", peer="raw"),
+        alone(f"{name}: bare runtime", bare, unit="us"),
+    ]  # fmt: skip
+
+
+def _ms(taken: list[float], percent: int = 50) -> float:
+    return statistics.quantiles(taken, n=100)[percent - 1] * MS_PER_S
+
+
+def _request(name: str, sample: np.ndarray[Any, np.dtype[np.float32]], kind: str) -> bytes:
+    """Return a whole HTTP request: our protocol `raw` or in `json`, or the tensor's `bytes`."""
+    tensor: dict[str, Any] = {"name": name, "datatype": "FP32", "shape": list(sample.shape)}
+    document: dict[str, Any] = {"inputs": [tensor]}
+    path, further, raw = "/v2/models/bench/infer", "", b""
+    if kind == "json":
+        tensor["data"] = [round(float(value), 6) for value in sample.ravel()]
+        body = json.dumps(document).encode()
+    elif kind == "raw":
+        raw = sample.tobytes()
+        tensor["parameters"] = {"binary_data_size": len(raw)}
+        document["parameters"] = {"binary_data_output": True}
+        body = json.dumps(document).encode()
+        further = f"Inference-Header-Content-Length: {len(body)}\r\n"
+    else:
+        path, body = "/infer", sample.tobytes()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{further}"
+    return f"{head}Content-Length: {len(body) + len(raw)}\r\n\r\n".encode() + body + raw
+
+
+if __name__ == "__main__":
+    sys.exit(main("Serving: the endpoint beside the bare runtime, one thread", measure))

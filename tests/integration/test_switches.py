@@ -1,0 +1,311 @@
+"""Switches under a load that never pauses, and switches where there is no memory for both."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from agent.serving.errors import NotServingError, WorkerLoadError
+from agent.serving.switchboard import ServingSettings
+from runtime_adapters.protocol import Limits, Tensor
+from runtime_adapters.registry import open_session
+from tests.simulators.packages import package, variant
+from tests.simulators.rig import CLOCK, DIGEST, NAMES, SEEDS, Rig, body_of, infer
+from wire.manifest import Variant
+from wire.messages import Event, HistogramPoint
+
+SWITCHES = 200
+MEMORY = 1.05
+"""Share of the memory before that may be in use after all switches."""
+
+ROOT = Path(__file__).parents[2]
+INPUT = np.arange(4, dtype=np.float32).reshape(1, 4)
+
+SUPERVISOR = """
+import sys
+from pathlib import Path
+from agent.serving.endpoint import Endpoint
+from agent.serving.switchboard import Serving
+from telemetry.recorder import Recorder
+from wire.clock import SystemClock
+from wire.manifest import manifest_from_bytes
+
+clock, package = SystemClock(), Path(sys.argv[1])
+serving = Serving(Recorder(clock), clock, device="dev-1")
+manifest = manifest_from_bytes((package / "manifest.json").read_bytes())
+variants = {v.name: v for v in manifest.variants}
+endpoint = Endpoint(serving)
+endpoint.start()
+print(endpoint.address.rpartition(":")[2], flush=True)
+for line in sys.stdin:
+    serving.activate(serving.prepare(package, "d" * 64, variants[line.strip()]))
+    print(serving.active.worker.pid, flush=True)
+endpoint.stop()
+serving.stop()
+"""
+
+
+def onnx_variant(name: str, seed: int) -> tuple[Variant, bytes]:
+    """Return a variant of the same interface as the null ones, for ONNX Runtime."""
+    weights = np.random.default_rng(seed).random((4, 4), np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "tiny",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 4])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    opset = helper.make_opsetid("", 17)
+    content = helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString()
+    plain = variant(name)
+    info = msgspec.structs.replace(plain.info, runtime="onnxruntime", model_file="model.onnx")
+    return msgspec.structs.replace(plain, info=info), content
+
+
+@dataclass
+class Crowd:
+    """Clients that ask without a pause, each on one connection that it keeps."""
+
+    port: int
+    expected: dict[str, Tensor]
+    answers: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def ask(self) -> None:
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        body, headers = body_of(INPUT)
+        try:
+            client.connect()
+            connection = client.sock
+            while not self.stopping.is_set():
+                client.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
+                response = client.getresponse()
+                self.judge(response, response.read())
+            if client.sock is not connection:
+                self.faults.append("the connection was not kept")
+        except (OSError, http.client.HTTPException) as exc:
+            self.faults.append(repr(exc))
+        client.close()
+
+    def judge(self, response: http.client.HTTPResponse, content: bytes) -> None:
+        if response.status != 200:
+            self.faults.append(f"{response.status} {content[:100]!r}")
+            return
+        length = int(response.headers["Inference-Header-Content-Length"])
+        name = json.loads(content[:length])["parameters"]["variant"]
+        self.answers[name] += 1
+        values = np.frombuffer(content[length:], "<f4")
+        if not np.allclose(values, self.expected[name].ravel(), rtol=1e-6):
+            self.faults.append(f"not the answer of {name}")
+
+    def __enter__(self) -> Self:
+        self._threads = [threading.Thread(target=self.ask, daemon=True) for _ in range(4)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def rss_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.timeout(600)  # two hundred processes are started, besides a load on all cores
+def test_two_hundred_switches_lose_nothing_mix_nothing_and_leave_nothing(tmp_path: Path) -> None:
+    # They take their time, so that the load leaves some of the processor for starting workers.
+    slow = [variant(name, options={"delay_ms": "10"}) for name in ("first", "second")]
+    pairs = [*((chosen, SEEDS[chosen.name]) for chosen in slow), onnx_variant("third", 3)]
+    package("1.0", pairs).write_to(tmp_path)
+    expected = {
+        chosen.name: open_session(tmp_path / chosen.directory, chosen.info, Limits()).infer(
+            {"x": INPUT}
+        )["y"]
+        for chosen, _ in pairs
+    }
+    environment: dict[str, Any] = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    ) as supervisor:
+        assert supervisor.stdin is not None
+        assert supervisor.stdout is not None
+        port = int(supervisor.stdout.readline())
+
+        def switch(name: str) -> int:
+            print(name, file=supervisor.stdin, flush=True)
+            return int(supervisor.stdout.readline()) if supervisor.stdout else 0
+
+        pids = {switch("first")}
+        sizes: list[int] = []
+        with Crowd(port, expected) as clients:
+            for turn in range(SWITCHES):
+                name = NAMES[(turn + 1) % 2] if turn % 20 else "third"
+                pid = switch(name)
+                pids.add(pid)
+                if turn % 20 == 11:
+                    sizes.append(rss_bytes(supervisor.pid) + rss_bytes(pid))
+        supervisor.stdin.close()
+        assert supervisor.wait(20) == 0
+    assert clients.faults == []
+    assert set(clients.answers) == set(NAMES)
+    assert clients.answers.total() > SWITCHES
+    assert len(pids) == SWITCHES + 1
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert sizes[-1] <= sizes[0] * MEMORY, sizes
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path, settings=ServingSettings(gap_wait_s=20.0))
+    for name in NAMES:
+        package("1.0", [(variant(name), SEEDS[name])]).write_to(rig.directory)
+    yield rig
+    rig.stop()
+
+
+def gaps(rig: Rig) -> tuple[list[Event], int]:
+    """Return the events that tell of gaps, and how many gaps were measured."""
+    points, events = rig.recorder.drain()
+    found = [p for p in points if isinstance(p, HistogramPoint) and p.metric == "switch_gap_ms"]
+    return [event for event in events if event.kind == "gap"], len(found)
+
+
+def test_where_there_is_no_room_for_both_the_old_worker_ends_first(rig: Rig) -> None:
+    rig.use(variant("first"))
+    old = rig.pid
+    clients = Crowd(rig.port, {name: rig.expected(name) for name in NAMES})
+    with clients:
+        CLOCK.sleep(0.2)
+        prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
+        assert not Path(f"/proc/{old}").exists()
+        assert rig.serving.active is None
+        assert not rig.serving.is_ready
+        rig.serving.probe(prepared)
+        rig.serving.activate(prepared)
+        CLOCK.sleep(0.2)
+    assert clients.faults == []
+    assert set(clients.answers) == {"first", "second"}
+    (event,), measured = gaps(rig)
+    assert measured == 1
+    assert event.data["variant"] == "second"
+    assert event.data["gap_ms"] > 1
+    assert event.data["waited"] == 4
+
+
+def test_the_first_worker_needs_no_other_to_end(rig: Rig) -> None:
+    rig.serving.activate(rig.serving.prepare(rig.directory, DIGEST, variant("first"), alone=True))
+    client = rig.client()
+    assert infer(client)[:2] == (200, "first")
+    client.close()
+
+
+@pytest.mark.parametrize("how", ["load", "discard"])
+def test_what_cannot_follow_gives_way_to_what_served_before(rig: Rig, how: str) -> None:
+    rig.use(variant("first"))
+    clients = Crowd(rig.port, {name: rig.expected(name) for name in NAMES})
+    with clients:
+        CLOCK.sleep(0.1)
+        if how == "load":
+            failing = variant("second", options={"fail": "load"})
+            with pytest.raises(WorkerLoadError):
+                rig.serving.prepare(rig.directory, DIGEST, failing, alone=True)
+        else:
+            prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
+            rig.serving.discard(prepared)
+            assert not prepared.worker.is_alive
+        CLOCK.sleep(0.1)
+    assert clients.faults == []
+    assert set(clients.answers) == {"first"}
+    (event,), _ = gaps(rig)
+    assert event.data["variant"] == "first"
+
+
+def test_a_gap_that_lasts_too_long_is_told_with_when_to_come_again(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, settings=ServingSettings(gap_wait_s=0.2))
+    rig.use(variant("first"))
+    prepared = rig.serving.prepare(rig.directory, DIGEST, variant("first"), alone=True)
+    client = rig.client()
+    body, headers = body_of(INPUT)
+    client.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
+    response = client.getresponse()
+    assert b"being changed" in response.read()
+    assert response.status == 503
+    assert int(response.headers["Retry-After"]) >= 1
+    hurried = headers | {"Inference-Timeout-Ms": "50"}
+    client.request("POST", "/v2/models/digits/infer", body=body, headers=hurried)
+    response = client.getresponse()
+    assert b"passed" in response.read()
+    assert response.status == 504
+    rig.serving.activate(prepared)
+    assert infer(client)[0] == 200
+    client.close()
+    rig.stop()
+
+
+def test_a_gap_ends_when_the_model_is_withdrawn(rig: Rig) -> None:
+    rig.use(variant("first"))
+    prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
+    clients = [rig.client() for _ in range(2)]
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda c=client: statuses.append(infer(c)[0]), daemon=True)
+        for client in clients
+    ]
+    for thread in threads:
+        thread.start()
+    CLOCK.sleep(0.2)
+    rig.serving.withdraw()
+    for thread in threads:
+        thread.join(5)
+    assert statuses == [503, 503]
+    rig.serving.discard(prepared)
+    assert rig.serving.active is None  # what was withdrawn is not brought back
+    for client in clients:
+        client.close()
+
+
+def test_stopping_ends_a_gap(rig: Rig) -> None:
+    rig.use(variant("first"))
+    prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
+    rig.serving.stop()
+    assert not prepared.worker.is_alive
+    with pytest.raises(NotServingError):
+        rig.serving.activate(prepared)
+    rig.serving.discard(prepared)
+    assert rig.serving.active is None
+
+
+def test_a_worker_that_died_in_a_gap_does_not_end_it_for_ever(rig: Rig) -> None:
+    rig.use(variant("first"))
+    prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
+    os.kill(prepared.worker.pid, signal.SIGKILL)
+    while prepared.worker.is_alive:
+        CLOCK.sleep(0.01)
+    rig.serving.discard(prepared)
+    client = rig.client()
+    assert infer(client)[:2] == (200, "first")
+    client.close()
