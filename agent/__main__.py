@@ -16,10 +16,12 @@ from typing import Any
 
 from agent.config import AgentConfig, load_config
 from agent.control import SOCKET_FILE, ask
-from agent.errors import ConfigError
+from agent.errors import ConfigError, ControlError
+from agent.reasons import reason_lines
+from wire.clock import SystemClock
 from wire.errors import FleetError
 
-UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 FAULT = 2
 
 
@@ -65,8 +67,22 @@ def _parser() -> argparse.ArgumentParser:
     which = pin.add_mutually_exclusive_group(required=True)
     which.add_argument("variant", nargs="?", help="its name")
     which.add_argument("--clear", action="store_true", help="choose by health again")
+    _add_record(add)
     _add_replay(commands)
     return parser
+
+
+def _add_record(add: Callable[..., argparse.ArgumentParser]) -> None:
+    sub = add("record", "Record what surrounds this device as a trace for replays.", _record)
+    sub.add_argument("trace", type=Path, metavar="FILE", help="is made; none is written over")
+    sub.add_argument(
+        "--for", dest="length", default="10m", metavar="TIME", help="such as 90s, 15m, 1h (10m)"
+    )
+    sub.add_argument("--every", default="1s", metavar="TIME", help="between two ticks (1s)")
+    sub.add_argument("--board", type=Path, metavar="FILE", help="figures for the model, as JSON")
+    sub.add_argument(
+        "--deadline-ms", type=float, default=100.0, help="what the application asks for (100)"
+    )
 
 
 def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -109,16 +125,44 @@ def _status(options: argparse.Namespace, config: AgentConfig) -> int:
 
 
 def _why(options: argparse.Namespace, config: AgentConfig) -> int:
-    events = _ask(config, "why", {"within_s": _duration_s(options.since)})
+    within_s = _duration_s(options.since)
+    events = _reasons(config, within_s)
     if options.json:
         return _print_json(events)
     for event in events:
-        data = event.get("data", {})
-        change = f" {data['from']} -> {data['to']}" if {"from", "to"} <= data.keys() else ""
-        _say(f"{event['at_s']:.3f} {event['kind']}{change}: {event['reason']}")
-        for name, verdict in sorted(data.get("verdicts", {}).items()):
-            _say(f"    not {name}: {verdict}")
+        for line in reason_lines(event):
+            _say(line)
+    if not events:
+        _remark(f"nothing happened within {options.since}")
     return 0
+
+
+def _reasons(config: AgentConfig, within_s: float) -> list[dict[str, Any]]:
+    """Return what the agent tells, or what it stored when there is none that tells.
+
+    Raises:
+        ControlError: Neither is to be had.
+    """
+    try:
+        return list(_ask(config, "why", {"within_s": within_s}))
+    except ControlError as exc:
+        # An agent that says no was there; a connection that failed has the system's error below it.
+        if not isinstance(exc.__cause__, OSError):
+            raise
+        silence = exc
+    from agent.assembly import SPOOL_FILE
+    from telemetry.errors import SpoolError
+    from telemetry.spool import EVENTS_KEPT
+    from telemetry.spool_reader import stored_events
+    from wire.codec import to_builtins
+
+    since_s = SystemClock().now_s() - within_s
+    try:
+        events = stored_events(config.state_dir / SPOOL_FILE, (), since_s, EVENTS_KEPT)
+    except SpoolError as exc:
+        raise ControlError(f"{silence.message}; {exc.message}", remedy=silence.remedy) from exc
+    _remark("no agent answers: this is what it stored")
+    return [to_builtins(event) for event in events]
 
 
 def _variants(options: argparse.Namespace, config: AgentConfig) -> int:
@@ -136,6 +180,21 @@ def _pin(options: argparse.Namespace, config: AgentConfig) -> int:
     if options.json:
         return _print_json(answer)
     _say(f"pinned to {answer['pinned']}" if answer["pinned"] else "not pinned")
+    return 0
+
+
+def _record(options: argparse.Namespace, config: AgentConfig) -> int:
+    # The supervisor never needs it.
+    from agent.replays.record_command import Order, record
+
+    order = Order(
+        path=options.trace,
+        length_s=_duration_s(options.length),
+        period_s=_duration_s(options.every),
+        deadline_ms=options.deadline_ms,
+        board=options.board,
+    )
+    _say(record(order, config, _remark))
     return 0
 
 
@@ -160,6 +219,11 @@ def _ask(config: AgentConfig, command: str, arguments: dict[str, Any] | None = N
     return ask(config.state_dir / SOCKET_FILE, command, arguments)
 
 
+def _remark(line: str) -> None:
+    sys.stderr.write(f"fleet-agent: {line}\n")
+    sys.stderr.flush()
+
+
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
@@ -169,10 +233,10 @@ def _print_json(value: Any) -> int:  # noqa: ANN401 - any JSON
     return 0
 
 
-def _duration_s(text: str) -> int:
-    match = re.fullmatch(r"(\d{1,9})([smhd])", text)
+def _duration_s(text: str) -> float:
+    match = re.fullmatch(r"([0-9]{1,9})(ms|[smhd])", text)
     if match is None:
-        raise ConfigError(f"not a duration: {text!r}", remedy="write it as 90s, 15m, 1h or 2d")
+        raise ConfigError(f"not a duration: {text[:40]!r}", remedy="write it as 90s, 15m, 1h or 2d")
     return int(match[1]) * UNIT_S[match[2]]
 
 

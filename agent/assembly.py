@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.metadata
+import os
 import random
 import secrets
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from agent.config import (
     load_endpoint_token,
     load_profile,
     load_trust,
+    serving_settings,
 )
 from agent.control import SOCKET_FILE, ControlServer
 from agent.enrolment import Applicant, Connect, Enrolment, Login
@@ -33,9 +35,10 @@ from agent.interrupts import Interrupts
 from agent.link import Link
 from agent.log import Log
 from agent.selection.adaptation import Adaptation
+from agent.selection.meter import Meter
 from agent.serving.endpoint import Endpoint
-from agent.serving.switchboard import Prepared, Serving, ServingSettings
-from agent.serving.workers import WorkerLimits
+from agent.serving.switchboard import Prepared, Serving
+from agent.serving.tls import server_tls
 from agent.store import FileStateStore, make_private_directory
 from agent.telemetry_pump import TelemetryPump
 from telemetry.recorder import Recorder
@@ -46,6 +49,7 @@ from wire.mqtt import MqttTransport
 from wire.profile import DeviceProfile
 from wire.transport import Transport
 from wire.trust import TrustRoot
+from wire.version import VERSION
 
 STATE_FILE: Final = "state.json"
 SPOOL_FILE: Final = "telemetry.db"
@@ -125,8 +129,20 @@ def _mqtt(config: AgentConfig) -> Connect:
     return connect
 
 
+def _endpoint_tls(config: AgentConfig) -> ssl.SSLContext | None:
+    """Return what the endpoint needs for TLS, or None where it is not asked for.
+
+    Raises:
+        EndpointError: A file cannot be read, or is not what it should be.
+    """
+    endpoint = config.endpoint
+    if endpoint.cert_file is None or endpoint.key_file is None:
+        return None
+    return server_tls(endpoint.cert_file, endpoint.key_file, endpoint.client_ca_file)
+
+
 LOGGED: Final = frozenset(
-    {"from", "to", "variant", "release", "code", "revision", "outcome", "phase"}
+    {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms"}
 )
 """Fields of events that are worth a place in the log; the rest is in the spool."""
 
@@ -180,7 +196,7 @@ def assemble(config: AgentConfig) -> Parts:
     profile, trust = load_profile(config), load_trust(config)
     make_private_directory(config.state_dir)
     lock = _locked(config.state_dir / LOCK_FILE)
-    boot_id, version = secrets.token_hex(8), importlib.metadata.version("edgefleet")
+    boot_id, version = secrets.token_hex(8), VERSION
     recorder = Recorder(clock)
     events = LoggedEvents(recorder, log)
     interrupts = Interrupts(clock)
@@ -195,16 +211,23 @@ def assemble(config: AgentConfig) -> Parts:
         limit_bytes=config.spool_bytes,
         clock=clock,
     )
+    meter = Meter(events)
     serving = Serving(
-        events,
+        meter,
         clock,
         device=config.device,
-        settings=ServingSettings(limits=WorkerLimits(threads=profile.threads)),
+        settings=serving_settings(config, threads=profile.threads),
         verify=lambda digest, variant: open_package(slots.directory(digest), digest, trust).verify(
             (variant,)
         ),
     )
-    adaptation: Adaptation[Prepared] = Adaptation(serving, profile, events, clock)
+    adaptation: Adaptation[Prepared] = Adaptation(
+        serving,
+        profile,
+        meter,
+        clock,
+        cpu_share=min(profile.threads / (os.cpu_count() or 1), 1.0),
+    )
     installer = Installer(
         InstallSettings(profile=profile, trust=trust, confirm_s=config.confirm_s),
         store=store,
@@ -232,6 +255,7 @@ def assemble(config: AgentConfig) -> Parts:
         unix_path=config.endpoint.unix_path,
         token=load_endpoint_token(config),
         version=version,
+        tls=_endpoint_tls(config),
     )
     commands = Commands(
         config.device,

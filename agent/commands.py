@@ -1,21 +1,30 @@
-"""What the agent answers to those who are on the device: status, variants, why, pin."""
+"""What the agent answers to those who are on the device.
+
+Rules:
+- An answer is bounded: one that would be too long is refused, never cut in silence.
+- Questions change nothing and write nothing.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
+from agent.control import MAX_LINE_BYTES
 from agent.errors import ControlError
 from agent.link import Link
 from agent.ports import P
 from agent.selection.adaptation import Adaptation
 from agent.store import StateStore
 from agent.telemetry_pump import TelemetryPump
+from telemetry.spool import EVENTS_KEPT
 from wire.clock import Clock
 from wire.codec import to_builtins
 
-MAX_EVENTS: Final = 1000
-WHY_KINDS: Final = ("switch", "install", "worker", "refused", "start")
+MAX_ANSWER_BYTES: Final = MAX_LINE_BYTES - 1024
+"""Of the events in one answer; the line has a little more."""
 
 
 class Commands:
@@ -53,6 +62,7 @@ class Commands:
             "status": self._status,
             "variants": self._variants,
             "why": self._why,
+            "figures": self._figures,
             "pin": self._pin,
         }
 
@@ -84,7 +94,7 @@ class Commands:
             "release": digest,
             "variant": variant,
             "reason": decision.reason if decision else "",
-            "pressures": sorted(decision.pressures) if decision else [],
+            "pressures": sorted(decision.memory.pressures) if decision else [],
             "pinned": self._adaptation.pinned,
             "revision": record.revision,
             "phase": record.state.value,
@@ -109,11 +119,28 @@ class Commands:
 
     def _why(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
         within_s = arguments.get("within_s", 3600)
-        if not isinstance(within_s, int | float) or within_s < 0:
+        if not isinstance(within_s, int | float) or not within_s >= 0:
             raise ControlError("within_s is not a number of seconds")
         since_s = self._clock.now_s() - within_s
-        events = self._pump.events(WHY_KINDS, since_s, MAX_EVENTS)
-        return [to_builtins(event) for event in events]
+        events = [to_builtins(e) for e in self._pump.events((), since_s, EVENTS_KEPT)]
+        size_bytes = sum(len(json.dumps(event)) + 2 for event in events)
+        if size_bytes > MAX_ANSWER_BYTES:
+            raise ControlError(
+                f"{len(events)} events are too much for one answer",
+                remedy="ask for a shorter time, such as --since 15m",
+            )
+        return events
+
+    def _figures(self, _arguments: dict[str, Any]) -> dict[str, Any]:
+        release, variant = self._adaptation.serving()
+        declared = {c.name: c.latency_p50_ms for c in self._adaptation.candidates()}
+        told: dict[str, Any] = to_builtins(self._pump.served(variant))
+        return told | {
+            "pid": os.getpid(),
+            "release": release,
+            "variant": variant,
+            "declared_ms": declared.get(variant or ""),
+        }
 
     def _pin(self, arguments: dict[str, Any]) -> dict[str, Any]:
         name = arguments.get("variant")

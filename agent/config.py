@@ -29,8 +29,12 @@ from pathlib import Path
 import msgspec
 
 from agent.errors import ConfigError
+from agent.serving.modes import Mode
+from agent.serving.settings import ServingSettings
+from agent.serving.workers import WorkerLimits
 from wire.codec import from_toml
 from wire.errors import FleetError, TopicError
+from wire.messages import Objective, PolicySpec
 from wire.mqtt import BrokerAddress
 from wire.profile import DeviceProfile, profile_from_toml
 from wire.topics import checked_device
@@ -63,7 +67,26 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A Unix socket instead of a port."""
 
     token_file: Path | None = None
-    """Bearer token that requests must carry; needed for any address but loopback."""
+    """Bearer token that requests must carry. For any address but loopback this is needed, or
+    `client_ca_file`."""
+
+    cert_file: Path | None = None
+    """The endpoint's certificate, PEM: it then speaks TLS alone."""
+
+    key_file: Path | None = None
+    client_ca_file: Path | None = None
+    """Authorities of the clients' certificates, which are then asked for."""
+
+
+class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How requests for inference are run; the defaults and their reasons are those of serving."""
+
+    max_batch: int = Mode().max_batch
+    company_ms: float = Mode().company_ms
+    waiting: int = WorkerLimits().waiting
+    infer_timeout_s: float = ServingSettings().infer_timeout_s
+    drain_s: float = ServingSettings().drain_s
+    gap_wait_s: float = ServingSettings().gap_wait_s
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,6 +101,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     broker: BrokerConfig = BrokerConfig()
     endpoint: EndpointConfig = EndpointConfig()
+    serving: ServingConfig = ServingConfig()
+    policy: PolicySpec | None = None
+    """How this device chooses among its variants, whatever the controller says; None to do as it
+    says."""
+
     sysfs_root: Path = Path("/sys")
     procfs_root: Path = Path("/proc")
     sense_interval_s: float = 1.0
@@ -111,8 +139,13 @@ def load_config(path: Path) -> AgentConfig:
     try:
         values = from_toml(data, dict, limit_bytes=MAX_CONFIG_BYTES)
         config = msgspec.convert(values, AgentConfig, dec_hook=_path)
+        _check_keys(values.get("policy", {}), PolicySpec, "policy")
+        _check_keys(values.get("policy", {}).get("objective", {}), Objective, "policy.objective")
+        serving_settings(config)
         checked_device(config.device)
     except TopicError as exc:
+        raise ConfigError(f"{path.name}: {exc.message}", remedy=exc.remedy) from exc
+    except ConfigError as exc:
         raise ConfigError(f"{path.name}: {exc.message}", remedy=exc.remedy) from exc
     except (FleetError, msgspec.ValidationError) as exc:
         raise ConfigError(f"{path.name}: {str(exc).lower()}") from exc
@@ -197,6 +230,32 @@ def load_endpoint_token(config: AgentConfig) -> str | None:
     return token
 
 
+def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSettings:
+    """Return the bounds on serving.
+
+    Args:
+        config: The configuration.
+        threads: That a worker may use.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ConfigError: A bound is impossible.
+    """
+    serving = config.serving
+    try:
+        return ServingSettings(
+            limits=WorkerLimits(threads=threads, waiting=serving.waiting),
+            infer_timeout_s=serving.infer_timeout_s,
+            drain_s=serving.drain_s,
+            gap_wait_s=serving.gap_wait_s,
+            mode=Mode(max_batch=serving.max_batch, company_ms=serving.company_ms),
+        )
+    except ValueError as exc:
+        raise ConfigError(f"serving: {exc}") from exc
+
+
 def broker_address(config: AgentConfig) -> BrokerAddress:
     """Return where the broker is, as the transport wants it."""
     files = (config.broker.ca_file, config.broker.cert_file, config.broker.key_file)
@@ -233,10 +292,10 @@ def _path(kind: type, value: object) -> Path:
 
 
 def _check(config: AgentConfig, name: str) -> None:
-    broker = config.broker
+    broker, endpoint = config.broker, config.endpoint
     faults = [
         (not 1 <= broker.port <= MAX_PORT, "broker.port is not within 1 to 65535"),
-        (not 0 <= config.endpoint.port <= MAX_PORT, "endpoint.port is not within 0 to 65535"),
+        (not 0 <= endpoint.port <= MAX_PORT, "endpoint.port is not within 0 to 65535"),
         (
             (broker.cert_file is None) != (broker.key_file is None),
             "broker.cert_file and broker.key_file need each other",
@@ -246,17 +305,38 @@ def _check(config: AgentConfig, name: str) -> None:
             "broker.cert_file needs broker.ca_file",
         ),
         (
-            config.endpoint.token_file is None and not _is_private(config.endpoint),
-            f"endpoint.host {config.endpoint.host} is open to others and needs endpoint.token_file",
+            (endpoint.cert_file is None) != (endpoint.key_file is None),
+            "endpoint.cert_file and endpoint.key_file need each other",
+        ),
+        (
+            endpoint.client_ca_file is not None and endpoint.cert_file is None,
+            "endpoint.client_ca_file needs endpoint.cert_file",
+        ),
+        (
+            not (endpoint.token_file or endpoint.client_ca_file or _is_private(endpoint)),
+            f"endpoint.host {endpoint.host} is open: it needs token_file or client_ca_file",
         ),
         (config.sense_interval_s <= 0, "sense_interval_s is not positive"),
         (config.telemetry_interval_s <= 0, "telemetry_interval_s is not positive"),
         (config.confirm_s < 0, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
     ]
+    if config.policy is not None:
+        faults += [(True, f"policy: {text}") for text in config.policy.faults()]
     for wrong, text in faults:
         if wrong:
             raise ConfigError(f"{name}: {text}")
+
+
+def _check_keys(values: dict[str, object], kind: type[msgspec.Struct], name: str) -> None:
+    """Refuse keys that a table does not have; what travels may know more, a file is misspelt.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    strangers = sorted(set(values) - set(kind.__struct_fields__))
+    if strangers:
+        raise ConfigError(f"{name} has no key {strangers[0]!r}")
 
 
 def _is_private(endpoint: EndpointConfig) -> bool:
@@ -293,5 +373,8 @@ def _absolute(config: AgentConfig, base: Path) -> AgentConfig:
             config.endpoint,
             unix_path=below(config.endpoint.unix_path),
             token_file=below(config.endpoint.token_file),
+            cert_file=below(config.endpoint.cert_file),
+            key_file=below(config.endpoint.key_file),
+            client_ca_file=below(config.endpoint.client_ca_file),
         ),
     )

@@ -35,6 +35,9 @@ HEAR_S: Final = 0.25
 """Longest wait for a message: a stop and the watchdog must not wait longer."""
 
 JOIN_S: Final = 2.0
+EVENTS_EVERY_S: Final = 1.0
+"""Reasons do not wait for the figures: they must survive a power cut just after a switch."""
+
 ENROL_RETRY_MIN_S: Final = 2.0
 ENROL_RETRY_MAX_S: Final = 60.0
 
@@ -55,7 +58,7 @@ class Daemon:
         self._parts: Parts = assemble(config)
         self._failed = False
         self._threads: list[threading.Thread] = []
-        self._telemetry_due_s = self._alive_due_s = float("-inf")
+        self._telemetry_due_s = self._alive_due_s = self._events_due_s = float("-inf")
         self._alive_every_s = watchdog_interval_s()
 
     def run(self) -> int:
@@ -104,7 +107,7 @@ class Daemon:
         try:
             if record.desired:
                 desired = read_desired(record.desired, parts.trust, self._config.device)
-                parts.adaptation.policy = desired.policy
+                parts.adaptation.policy = self._config.policy or desired.policy
         except FleetError as exc:
             # Keys may have changed with the device's software; what serves is checked by itself.
             self._tell("refused", f"the kept desired state: {exc.message}", {"code": exc.code})
@@ -164,7 +167,7 @@ class Daemon:
             self._tell("refused", exc.message, {"code": exc.code, "what": "desired state"})
             return
         parts.log.write("desired", revision=desired.revision, rollout=desired.rollout)
-        parts.adaptation.policy = desired.policy
+        parts.adaptation.policy = self._config.policy or desired.policy
         parts.installs.offer(desired, envelope)
 
     def _do_what_is_due(self) -> None:
@@ -176,6 +179,9 @@ class Daemon:
             self._telemetry_due_s = now_s + self._config.telemetry_interval_s
             self._parts.pump.collect()
             self._parts.pump.send()
+        elif self._parts.recorder.holds_events and now_s >= self._events_due_s:
+            self._events_due_s = now_s + EVENTS_EVERY_S
+            self._parts.pump.collect()
 
     def _adapt(self) -> None:
         parts = self._parts
@@ -199,7 +205,7 @@ class Daemon:
 
     def _connect(self) -> None:
         parts = self._parts
-        wait_s = ENROL_RETRY_MIN_S
+        wait_s, told = ENROL_RETRY_MIN_S, ""
         while True:
             try:
                 if not self._has_certificate:
@@ -208,7 +214,10 @@ class Daemon:
             except StoppedError:
                 raise
             except FleetError as exc:
-                self._tell("refused", f"not enrolled: {exc.message}", {"code": exc.code})
+                if exc.message != told:
+                    # Said once: a device that waits for days must not push its reasons out.
+                    self._tell("refused", f"not enrolled: {exc.message}", {"code": exc.code})
+                told = exc.message
                 jitter = random.SystemRandom().uniform(0.5, 1.0)
                 parts.interrupts.wait(wait_s * jitter, abandon=False)
                 wait_s = min(2 * wait_s, ENROL_RETRY_MAX_S)

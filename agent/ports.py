@@ -42,6 +42,11 @@ class Serves(Protocol):
         """Which variant of it."""
         ...
 
+    @property
+    def memory_bytes(self) -> int:
+        """That its worker holds; 0 where that is not known."""
+        ...
+
 
 class ServingPort(Protocol[P]):
     """Workers and the switch between them."""
@@ -56,8 +61,11 @@ class ServingPort(Protocol[P]):
         """Variants of the active package that crashed too often, and why."""
         ...
 
-    def prepare(self, package: Path, digest: str, variant: Variant) -> P:
-        """Start and warm up a worker; raises a FleetError when it cannot."""
+    def prepare(self, package: Path, digest: str, variant: Variant, *, alone: bool = False) -> P:
+        """Start and warm up a worker, after the active one has ended where it has to be alone.
+
+        Raises a FleetError when it cannot.
+        """
         ...
 
     def probe(self, prepared: P) -> Probed:
@@ -78,6 +86,10 @@ class ServingPort(Protocol[P]):
 
     def withdraw(self) -> None:
         """Let nothing answer any more and end the worker."""
+        ...
+
+    def stream(self, *, on: bool) -> None:
+        """Run one sample at a time from now on, or no longer."""
         ...
 
     def supervise(self) -> None:

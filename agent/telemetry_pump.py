@@ -3,26 +3,34 @@
 Rules:
 - What is on disk is sent until it is acknowledged; a batch that is on its way is not sent again
   before `RESEND_S`.
+- A question writes nothing: what it took from the recorder waits in memory for the next `collect`.
+- An event that the disk does not take is kept for the next time, figures are not: a reason cannot
+  be had again.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
 from agent.link import Link
-from telemetry.recorder import Recorder
+from agent.served import Served, Tally
+from telemetry.recorder import MAX_EVENTS, Recorder
 from telemetry.spool import Spool
 from wire.clock import Clock
-from wire.messages import Event, TelemetryAck
+from wire.messages import Event, Point, TelemetryAck
 from wire.topics import up
 
 RESEND_S: Final = 30.0
 BATCHES: Final = 8
 """On their way at one time: about a mebibyte."""
 
+HELD_POINTS: Final = 4096
+"""More figures than this do not wait in memory: 16 drains of a recorder that is full."""
+
 
 class TelemetryPump:
-    """Moves telemetry off the device.
+    """Moves telemetry off the device; usable from several threads.
 
     Args:
         device: Whose.
@@ -41,12 +49,16 @@ class TelemetryPump:
         self._link = link
         self._clock = clock
         self._sent_s: dict[tuple[str, int], float] = {}
+        self._lock = threading.Lock()
+        self._points: list[Point] = []
+        self._events: list[Event] = []
+        self._tally = Tally()
 
     def collect(self) -> None:
-        """Bring to disk what gathered in memory."""
-        points, events = self._recorder.drain()
-        if points or events:
-            self._spool.append(points, events)
+        """Bring to disk what gathered in memory; raises SpoolError when it does not take it."""
+        with self._lock:
+            self._gather()
+            self._write()
 
     def send(self) -> None:
         """Send what waits, oldest first."""
@@ -70,6 +82,49 @@ class TelemetryPump:
         self.send()
 
     def events(self, kinds: tuple[str, ...], since_s: float, limit: int) -> list[Event]:
-        """Return what happened on this device, oldest first, with or without a connection."""
-        self.collect()
-        return list(self._spool.events(kinds, since_s, limit))
+        """Return what happened on this device, delivered or not.
+
+        Args:
+            kinds: Only these; empty for all.
+            since_s: Only from this wall time on.
+            limit: Only the newest so many.
+
+        Returns:
+            Events, oldest first.
+
+        Raises:
+            SpoolError: The disk does not give them.
+        """
+        with self._lock:
+            self._gather()
+            stored = self._spool.events(kinds, since_s, limit)
+            held = [e for e in self._events if e.at_s >= since_s and (not kinds or e.kind in kinds)]
+        return (stored + held)[-limit:]
+
+    def served(self, variant: str | None) -> Served:
+        """Return what was served since the agent started.
+
+        Args:
+            variant: Whose answers are counted.
+
+        Returns:
+            Requests of all, answers of that variant.
+        """
+        with self._lock:
+            self._gather()
+            if len(self._points) > HELD_POINTS:
+                self._write()
+            return self._tally.served(variant)
+
+    def _gather(self) -> None:
+        points, events = self._recorder.drain()
+        self._tally.count(points)
+        self._points += points
+        self._events += events
+        del self._events[:-MAX_EVENTS]
+
+    def _write(self) -> None:
+        points, self._points = self._points, []
+        if points or self._events:
+            self._spool.append(points, self._events)
+            self._events = []

@@ -10,7 +10,8 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+import math
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -110,10 +111,33 @@ class ReleaseRef(msgspec.Struct, frozen=True, kw_only=True):
     envelope_size_bytes: int
 
 
-class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How a device chooses among its variants."""
+EVEN: Final = 0.5
+"""Least probability that a deadline may ask for: less would be to ask for lateness."""
 
-    kind: Literal["rules"] = "rules"
+
+class Objective(msgspec.Struct, frozen=True, kw_only=True):
+    """What `adaptive` is to keep; within it the most accurate variant serves."""
+
+    min_retention: float = 0.0
+    """Least share of the reference's quality."""
+
+    deadline_ms: float | None = None
+    """Within which an answer is worth something; None where only the rate counts."""
+
+    deadline_probability: float = 0.95
+    """With which an answer comes in time."""
+
+    battery_lasts_s: float = 4 * 3600.0
+    """For how long the battery has to last while it discharges."""
+
+
+class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """How a device chooses among its variants.
+
+    `rules` goes by thresholds, `adaptive` by the objective and what it learns of the device.
+    """
+
+    kind: Literal["rules", "adaptive"] = "rules"
     hot_headroom: float = 0.85
     """Above this heat the cheapest variant serves."""
 
@@ -125,10 +149,45 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
 
     ok_battery_ratio: float = 0.30
     low_memory_bytes: int = 64 * 1024 * 1024
-    """Below this much free memory the smallest variant serves."""
+    """Below this much free memory the smallest variant serves; `adaptive` keeps as much free."""
 
     dwell_s: float = 5.0
-    """Least time between two switches."""
+    """Least time between two switches, unless what serves may not go on."""
+
+    objective: Objective | msgspec.UnsetType = msgspec.UNSET
+    """What `adaptive` keeps; unset for the default, as those who know only `rules` write it."""
+
+    def faults(self) -> tuple[str, ...]:
+        """Say what cannot be; empty for a possible policy."""
+        aim = self.aim
+        rules = (
+            (self.cool_headroom <= self.hot_headroom, "cool_headroom is above hot_headroom"),
+            (
+                self.low_battery_ratio <= self.ok_battery_ratio,
+                "low_battery_ratio is above ok_battery_ratio",
+            ),
+            (self.low_memory_bytes >= 0, "low_memory_bytes is negative"),
+            (0.0 <= self.dwell_s < math.inf, "dwell_s is negative or not a number"),
+            (0.0 <= aim.min_retention <= 1.0, "objective.min_retention is not within 0 to 1"),
+            (
+                aim.deadline_ms is None or 0.0 < aim.deadline_ms < math.inf,
+                "objective.deadline_ms is not positive",
+            ),
+            (
+                EVEN <= aim.deadline_probability < 1.0,
+                f"objective.deadline_probability is not within {EVEN} to 1",
+            ),
+            (
+                0.0 <= aim.battery_lasts_s < math.inf,
+                "objective.battery_lasts_s is negative or not a number",
+            ),
+        )
+        return tuple(text for holds, text in rules if not holds)
+
+    @property
+    def aim(self) -> Objective:
+        """The objective, or the default one."""
+        return Objective() if isinstance(self.objective, msgspec.UnsetType) else self.objective
 
 
 class DesiredState(Message, frozen=True, kw_only=True):

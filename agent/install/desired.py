@@ -66,11 +66,5 @@ def _check_release(release: ReleaseRef) -> None:
 
 
 def _check_policy(policy: PolicySpec) -> None:
-    possible = (
-        policy.cool_headroom <= policy.hot_headroom
-        and policy.low_battery_ratio <= policy.ok_battery_ratio
-        and policy.low_memory_bytes >= 0
-        and policy.dwell_s >= 0
-    )
-    if not possible:
-        raise RefusedError("the policy has thresholds in the wrong order")
+    if faults := policy.faults():
+        raise RefusedError(f"the policy cannot be kept: {faults[0]}")

@@ -34,7 +34,7 @@ from agent.install.transfer import Blob
 from agent.interrupts import Interrupts
 from agent.ports import P
 from agent.selection.adaptation import Adaptation
-from agent.selection.rules import candidate, preference
+from agent.selection.decisions import candidate, preference
 from agent.store import StateStore, make_private_directory
 from wire.errors import FleetError
 from wire.manifest import MANIFEST_FILE, Variant

@@ -59,6 +59,9 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Capacity; None without a battery."""
 
     memory_bytes: int = 2**31
+    cpu_share: float = 1.0
+    """Share of the processor that one computing request takes: its threads over the cores."""
+
     start_c: float = 40.0
     start_charge_ratio: float = 1.0
 
@@ -104,6 +107,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             (self.battery_wh is None or self.battery_wh > 0.0, "battery_wh is not positive"),
             (0.0 <= self.start_charge_ratio <= 1.0, "start_charge_ratio is not within 0 to 1"),
             (self.memory_bytes > 0, "memory_bytes is not positive"),
+            (0.0 < self.cpu_share <= 1.0, "cpu_share is not within 0 to 1"),
         )
         return tuple(text for holds, text in rules if not holds)
 

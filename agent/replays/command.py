@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 
 from agent.errors import ReplayError
-from agent.replays.replay import POLICIES, Replay, replay
+from agent.replays.replay import Replay, replay
 from agent.replays.traces import SHIPPED, Trace, load_trace, read_file
-from agent.selection.rules import Candidate, candidate
+from agent.selection.decisions import Candidate, candidate
+from agent.selection.policies import POLICIES
 from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_pretty_json
 from wire.manifest import MANIFEST_FILE, manifest_from_bytes
 from wire.messages import PolicySpec

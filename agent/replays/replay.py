@@ -4,23 +4,25 @@ Rules:
 - Pure: trace, variants and policy in, result out; time comes from the trace alone.
 - The policy sees readings as the agent makes them, and nothing of the trace behind them.
 - A variant that does not declare a latency and a memory is refused: an unknown cost is not nothing.
-- A switch costs no request, as in the agent, where the old worker serves until the new one can.
+- A switch loses no request, as in the agent, but loading takes time of the processor.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from agent.errors import ReplayError
-from agent.replays.board import Board, is_off
-from agent.replays.simulation import Served, World, sense, serve
-from agent.replays.traces import Tick, Trace
-from agent.selection.rules import Candidate, Decision, Present, choose
+from agent.replays.board import is_off
+from agent.replays.simulation import Served, is_short, sense, serve, start, switch
+from agent.replays.traces import Trace
+from agent.selection.decisions import Candidate, Decision, Present
+from agent.selection.estimates import Observed, joined
+from agent.selection.policies import POLICIES
 from wire.health import HealthSnapshot
 from wire.messages import PolicySpec
 
@@ -30,11 +32,6 @@ FLAP_S: Final = 60.0
 SHORTEST_MS, LONGEST_MS = 1e-6, 1e9
 """A latency outside this is none."""
 
-Policy = Callable[[HealthSnapshot, Iterable[Candidate], PolicySpec, Present], Decision]
-
-POLICIES: Final[Mapping[str, Policy]] = {"rules": choose}
-"""By `PolicySpec.kind`."""
-
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One tick of a replay."""
@@ -42,9 +39,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     readings: HealthSnapshot
     decision: Decision | None
-    """None while the board is off."""
+    """None while the board is off, and while a variant is loaded."""
+
+    variant: str | None
+    """What served."""
+
+    off: bool
 
     served: Served
+    observed: Observed | None
+    """What the agent saw of it."""
+
     temperature_c: float
     """In truth, as all that follows, at the tick's beginning."""
 
@@ -78,6 +83,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     miss_ratio: float
     mean_retention: float | None
     """Over answered requests; None without any, or where one that served was not measured."""
+
+    worth: float | None
+    """Sum of that of all ticks; None where a variant that served was not measured."""
 
     energy_j: float
     switches: int
@@ -127,46 +135,62 @@ def replay(
         The totals, each switch and each tick.
 
     Raises:
-        ReplayError: No such policy, no such variant, or a variant without a latency or memory.
+        ReplayError: No such variant, or one without a latency or memory.
     """
-    policy = POLICIES.get(spec.kind)
-    if policy is None:
-        raise ReplayError(f"there is no policy {spec.kind!r}", remedy=_one_of(POLICIES))
-    by_name = _checked(candidates, pinned)
-    header = trace.header
+    policy = POLICIES[spec.kind]
+    by_name = checked(candidates, pinned)
+    header, board, period_s = trace.header, trace.header.board, trace.header.period_s
     limit_ms = header.deadline_ms if deadline_ms is None else deadline_ms
-    world, present, switched_s = World(header.board.start()), Present(pinned=pinned), -math.inf
+    if spec.aim.deadline_ms is None:
+        objective = msgspec.structs.replace(spec.aim, deadline_ms=limit_ms)
+        spec = msgspec.structs.replace(spec, objective=objective)
+    world, present, switched_s = (
+        start(board, at_work=header.at_work),
+        Present(pinned=pinned),
+        -math.inf,
+    )
+    seen: list[Observed | None] = []
     steps: list[Step] = []
     switches: list[Switch] = []
     for tick in trace.ticks:
-        readings = sense(header.board, world, tick, by_name.get(present.variant or ""))
-        if is_off(header.board, world.state, tick.inputs):
+        readings, decision = sense(board, world, tick), None
+        off = is_off(board, world.state, tick.inputs)
+        if off:
             # It begins anew when it is charged.
-            decision, present, switched_s = None, Present(pinned=pinned), -math.inf
-        else:
-            present = msgspec.structs.replace(present, since_switch_s=tick.at_s - switched_s)
+            present, switched_s = Present(pinned=pinned), -math.inf
+            seen.clear()
+        elif world.coming is None:
+            present = msgspec.structs.replace(
+                present,
+                since_switch_s=tick.at_s - switched_s,
+                period_s=period_s * len(seen),
+                observed=joined(seen),
+            )
             decision = policy(readings, candidates, spec, present)
+            seen.clear()
+            world = switch(world, decision, by_name)
             if decision.variant != present.variant:
                 switched_s = tick.at_s
                 switches.append(_switch(tick.at_s, present.variant, decision))
             present = msgspec.structs.replace(
-                present, variant=decision.variant, pressures=decision.pressures
+                present, variant=decision.variant, memory=decision.memory
             )
-        chosen = by_name.get(decision.variant or "") if decision is not None else None
         before = world
-        served, world = serve(
-            header.board, before, tick, chosen, period_s=header.period_s, deadline_ms=limit_ms
-        )
+        served, world = serve(board, before, tick, period_s=period_s, deadline_ms=limit_ms)
+        seen.append(world.observed)
         steps.append(
             Step(
                 at_s=tick.at_s,
                 readings=readings,
                 decision=decision,
+                variant=world.serving.name if world.serving else None,
+                off=off,
                 served=served,
+                observed=world.observed,
                 temperature_c=before.state.temperature_c,
                 charge_ratio=before.state.charge_ratio,
                 power_w=world.state.draw_w,
-                short_of_memory=_is_short(header.board, tick, chosen),
+                short_of_memory=is_short(board, tick, world.serving),
             )
         )
     return Replay(
@@ -178,7 +202,19 @@ def replay(
     )
 
 
-def _checked(candidates: Sequence[Candidate], pinned: str | None) -> dict[str, Candidate]:
+def checked(candidates: Sequence[Candidate], pinned: str | None = None) -> dict[str, Candidate]:
+    """Return the variants by name.
+
+    Args:
+        candidates: What there is to choose from.
+        pinned: The one that has to serve, if so.
+
+    Returns:
+        Them.
+
+    Raises:
+        ReplayError: None, two of one name, a latency or memory that cannot be, or none to pin.
+    """
     by_name = {c.name: c for c in candidates}
     if not by_name:
         raise ReplayError("there are no variants to choose from")
@@ -209,12 +245,6 @@ def _switch(at_s: float, before: str | None, decision: Decision) -> Switch:
     )
 
 
-def _is_short(board: Board, tick: Tick, chosen: Candidate | None) -> bool:
-    free_bytes = tick.inputs.memory_bytes
-    there = board.memory_bytes if free_bytes is None else free_bytes
-    return chosen is not None and (chosen.peak_memory_bytes or 0) > there
-
-
 def _totals(
     trace: Trace,
     by_name: Mapping[str, Candidate],
@@ -224,12 +254,13 @@ def _totals(
     period_s, severe_c = trace.header.period_s, trace.header.board.limits.severe_c
     requests = math.fsum(s.served.requests for s in steps)
     missed = math.fsum(s.served.missed for s in steps)
+    worths = [s.served.worth for s in steps]
     served_s = dict.fromkeys(by_name, 0.0)
     answered = dict.fromkeys(by_name, 0.0)
     for step in steps:
-        if step.decision is not None and step.decision.variant is not None:
-            served_s[step.decision.variant] += period_s
-            answered[step.decision.variant] += step.served.requests - step.served.refused
+        if step.variant is not None:
+            served_s[step.variant] += period_s
+            answered[step.variant] += step.served.requests - step.served.refused
     return Totals(
         duration_s=trace.duration_s,
         requests=requests,
@@ -237,13 +268,14 @@ def _totals(
         missed=missed,
         miss_ratio=missed / requests if requests else 0.0,
         mean_retention=_mean_retention(by_name, answered),
+        worth=None if None in worths else math.fsum(w for w in worths if w is not None),
         energy_j=math.fsum(s.power_w for s in steps) * period_s,
         switches=sum(s.before is not None for s in switches),
         flaps=_flaps(switches),
         hottest_c=max(s.temperature_c for s in steps),
         severe_s=sum(s.temperature_c >= severe_c for s in steps) * period_s,
         short_of_memory_s=sum(s.short_of_memory for s in steps) * period_s,
-        off_s=sum(s.decision is None for s in steps) * period_s,
+        off_s=sum(s.off for s in steps) * period_s,
         served_s=served_s,
     )
 

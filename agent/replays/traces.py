@@ -70,6 +70,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     deadline_ms: float
     """Within which the application needs an answer."""
 
+    at_work: bool = False
+    """Whether the device served at the beginning: what a policy chooses first is then loaded."""
+
     board: Board = Board()
 
 

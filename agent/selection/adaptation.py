@@ -5,19 +5,24 @@ Rules:
 - The new worker is ready before the old one loses its requests; one that cannot start is benched
   for a while and the next best is tried.
 - One change at a time: an install and the selector wait for each other.
+- Where old and new do not fit into memory together the old worker ends first, and the gap is told.
 """
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic
 
+from agent.decision_log import DecisionLog
 from agent.errors import NoVariantError
 from agent.install.packages import Package
-from agent.ports import P, Probed, RecorderPort, ServingPort
-from agent.selection.rules import Candidate, Decision, Present, Pressure, candidate, choose
+from agent.ports import P, Probed, ServingPort
+from agent.selection.decisions import Candidate, Decision, Memory, Present, candidate
+from agent.selection.meter import Meter, observed
+from agent.selection.policies import POLICIES
 from wire.clock import Clock
 from wire.codec import to_builtins
 from wire.errors import FleetError
@@ -45,28 +50,33 @@ class Adaptation(Generic[P]):
     Args:
         serving: Runs the workers.
         profile: This kind of device.
-        recorder: Hears of switches.
+        meter: Counts what comes of serving; hears of switches too.
         clock: For dwell and benches.
+        cpu_share: Share of the processor that one computing request takes.
     """
 
     def __init__(
         self,
         serving: ServingPort[P],
         profile: DeviceProfile,
-        recorder: RecorderPort,
+        meter: Meter,
         clock: Clock,
+        *,
+        cpu_share: float = 1.0,
     ) -> None:
         self._serving = serving
         self._profile = profile
-        self._recorder = recorder
+        self._recorder = self._meter = meter
+        self._cpu_share = cpu_share
         self._clock = clock
         self._lock = threading.RLock()
         self._loaded: Loaded | None = None
         self._health = HealthSnapshot(at_s=clock.now_s())
-        self._pressures: frozenset[Pressure] = frozenset()
-        self._switched_s = float("-inf")
+        self._memory = Memory()
+        self._switched_s = self._decided_s = float("-inf")
         self._failed: dict[tuple[str, str], tuple[str, float]] = {}
         self._last: Decision | None = None
+        self._log = DecisionLog(meter, clock)
         self.policy = PolicySpec()
         self.pinned: str | None = None
 
@@ -178,6 +188,7 @@ class Adaptation(Generic[P]):
         decision = self._decide(loaded)
         wanted, (_, present) = decision.variant, self.serving()
         if wanted is None or wanted == present:
+            self._log.stayed(decision, loaded.package.release)
             return
         try:
             self._bring(loaded, decision, present)
@@ -205,16 +216,36 @@ class Adaptation(Generic[P]):
         )
 
     def _decide(self, loaded: Loaded, *, entering: bool = False) -> Decision:
-        present = Present(
-            variant=None if entering else self.serving()[1],
-            since_switch_s=self._clock.monotonic_s() - self._switched_s,
-            pressures=self._pressures,
+        candidates = self._candidates(loaded)
+        decision = POLICIES[self.policy.kind](
+            self._health, candidates, self.policy, self._present(candidates, entering=entering)
+        )
+        self._memory = decision.memory
+        self._last = decision
+        self._serving.stream(on=decision.stream)
+        return decision
+
+    def _present(self, candidates: Sequence[Candidate], *, entering: bool) -> Present:
+        now_s = self._clock.monotonic_s()
+        period_s = now_s - self._decided_s if math.isfinite(self._decided_s) else 0.0
+        self._decided_s = now_s
+        counts, active = self._meter.take(), self._serving.active
+        name = active.variant.name if active is not None and not entering else None
+        return Present(
+            variant=name,
+            since_switch_s=now_s - self._switched_s,
+            memory=self._memory,
+            period_s=period_s,
+            observed=observed(
+                counts,
+                name,
+                declared_ms=next((c.latency_p50_ms for c in candidates if c.name == name), None),
+                held_bytes=active.memory_bytes if active is not None else 0,
+                period_s=period_s,
+                cpu_share=self._cpu_share,
+            ),
             pinned=self.pinned,
         )
-        decision = choose(self._health, self._candidates(loaded), self.policy, present)
-        self._pressures = decision.pressures
-        self._last = decision
-        return decision
 
     def _candidates(self, loaded: Loaded) -> tuple[Candidate, ...]:
         now_s, digest = self._clock.monotonic_s(), loaded.package.digest
@@ -232,7 +263,8 @@ class Adaptation(Generic[P]):
         package = loaded.package
         variant = next(v for v in loaded.variants if v.name == decision.variant)
         package.verify((variant,))
-        prepared = self._serving.prepare(package.directory, package.digest, variant)
+        gap = decision.switch is not None and decision.switch.gap
+        prepared = self._serving.prepare(package.directory, package.digest, variant, alone=gap)
         try:
             self._serving.activate(prepared)
         except FleetError:
@@ -246,10 +278,12 @@ class Adaptation(Generic[P]):
             "release": package.release,
             "inputs": to_builtins(decision.inputs),
             "verdicts": decision.verdicts,
+            "cost": to_builtins(decision.switch),
         }
         self._recorder.event(
             "switch", f"{why}: {decision.reason}" if why else decision.reason, data
         )
+        self._log.switched(decision)
 
     def _bench(self, loaded: Loaded, name: str, exc: FleetError) -> None:
         until_s = self._clock.monotonic_s() + BENCH_S

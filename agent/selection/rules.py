@@ -14,82 +14,24 @@ Rules:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
+from agent.selection.decisions import (
+    Candidate,
+    Decision,
+    Memory,
+    Present,
+    Pressure,
+    by_accuracy,
+    by_latency,
+    by_memory,
+    switch_cost,
+)
 from wire.health import HealthSnapshot
-from wire.manifest import Variant
 from wire.messages import PolicySpec
 
-Pressure = Literal["heat", "battery", "memory"]
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant as the selector sees it; None where nothing was measured."""
-
-    name: str
-    latency_p50_ms: float | None = None
-    peak_memory_bytes: int | None = None
-    accuracy: float | None = None
-    """Share of the reference's quality that it keeps: larger is better whatever the metric."""
-
-    worst_error: float | None = None
-    benched: str = ""
-    """Why it may not serve; empty when it may."""
-
-
-class Present(msgspec.Struct, frozen=True, kw_only=True):
-    """How things are before a decision."""
-
-    variant: str | None = None
-    """What serves."""
-
-    since_switch_s: float = math.inf
-    pressures: frozenset[Pressure] = frozenset()
-    """As the last decision left them."""
-
-    pinned: str | None = None
-
-
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What should serve, and why."""
-
-    variant: str | None
-    """None when no candidate may serve."""
-
-    reason: str
-    pressures: frozenset[Pressure]
-    inputs: dict[str, Any]
-    verdicts: dict[str, str]
-    """Why each of the others lost."""
-
-
 Rank = Callable[[Candidate], tuple[Any, ...]]
-
-
-def candidate(variant: Variant, *, benched: str = "") -> Candidate:
-    """Return what the selector needs to know of a variant.
-
-    Args:
-        variant: From a manifest.
-        benched: Why it may not serve, if so.
-
-    Returns:
-        The candidate.
-    """
-    performance, accuracy = variant.info.performance, variant.info.accuracy
-    return Candidate(
-        name=variant.name,
-        latency_p50_ms=performance.latency_p50_ms if performance else None,
-        peak_memory_bytes=variant.info.requirements.memory_bytes
-        or (performance.peak_memory_bytes if performance else None),
-        accuracy=accuracy.retention if accuracy else None,
-        worst_error=accuracy.worst_error if accuracy else None,
-        benched=benched,
-    )
 
 
 def choose(
@@ -111,25 +53,25 @@ def choose(
     """
     everyone = sorted(candidates, key=lambda c: c.name)
     able = [c for c in everyone if not c.benched]
-    best = min(able, key=_by_accuracy, default=None)
-    pressures = _pressures(health, policy, present.pressures, best)
+    best = min(able, key=by_accuracy, default=None)
+    pressures = _pressures(health, policy, present.memory.pressures, best)
     winner, reason = _winner(able, policy, present, pressures)
     return Decision(
         variant=winner.name if winner else None,
         reason=reason,
-        pressures=pressures,
+        memory=Memory(pressures=pressures),
         inputs=_inputs(health, present),
         verdicts={
             c.name: _verdict(c, winner, reason, pressures)
             for c in everyone
             if winner is None or c.name != winner.name
         },
+        switch=switch_cost(
+            next((c for c in able if c.name == present.variant), None),
+            winner,
+            health.memory_available_bytes,
+        ),
     )
-
-
-def preference(candidates: Iterable[Candidate]) -> tuple[str, ...]:
-    """Return the names of the candidates as a device without any pressure prefers them."""
-    return tuple(c.name for c in sorted(candidates, key=_by_accuracy))
 
 
 def _winner(
@@ -156,12 +98,12 @@ def _winner(
 
 def _aim(pressures: frozenset[Pressure]) -> tuple[Rank, str]:
     if "memory" in pressures:
-        return _by_memory, "little memory: the smallest variant"
+        return by_memory, "little memory: the smallest variant"
     if "heat" in pressures:
-        return _by_latency, "hot: the cheapest variant"
+        return by_latency, "hot: the cheapest variant"
     if "battery" in pressures:
-        return _by_latency, "low battery: the cheapest variant"
-    return _by_accuracy, "no pressure: the most accurate variant"
+        return by_latency, "low battery: the cheapest variant"
+    return by_accuracy, "no pressure: the most accurate variant"
 
 
 def _pressures(
@@ -188,27 +130,6 @@ def _pressures(
         "memory": memory is not None and memory >= enough_bytes,
     }
     return frozenset(name for name in begins if begins[name] or (name in before and not ends[name]))
-
-
-def _by_accuracy(c: Candidate) -> tuple[Any, ...]:
-    return (
-        -_known(c.accuracy, -math.inf),
-        _known(c.worst_error, math.inf),
-        _known(c.latency_p50_ms, math.inf),
-        c.name,
-    )
-
-
-def _by_latency(c: Candidate) -> tuple[Any, ...]:
-    return (_known(c.latency_p50_ms, math.inf), *_by_accuracy(c))
-
-
-def _by_memory(c: Candidate) -> tuple[Any, ...]:
-    return (_known(c.peak_memory_bytes, math.inf), *_by_latency(c))
-
-
-def _known(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value
 
 
 def _inputs(health: HealthSnapshot, present: Present) -> dict[str, Any]:

@@ -188,8 +188,8 @@ class Device:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        lines = (self.directory / "log").read_text().splitlines()
-        return [json.loads(line) for line in lines]
+        lines = (self.directory / "log").read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def ask(self, command: str, **arguments: Any) -> Any:
         return ask(self.config.state_dir / SOCKET_FILE, command, arguments)

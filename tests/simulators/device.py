@@ -28,6 +28,7 @@ from agent.install.slots import Slots
 from agent.install.states import State
 from agent.interrupts import Interrupts
 from agent.selection.adaptation import Adaptation
+from agent.selection.meter import Meter
 from agent.store import AgentState, FileStateStore
 from tests.simulators.chunk_server import ChunkServer
 from tests.simulators.clock import FakeClock
@@ -117,6 +118,9 @@ class Heard:
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
         """Take a figure."""
 
+    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
+        """Take a figure."""
+
     @property
     def outcomes(self) -> list[InstallReport]:
         return [report for report in self.reports if report.outcome != "running"]
@@ -169,7 +173,7 @@ class SimulatedDevice:
         self.transport = transport
         self.fetcher = Fetcher(DEVICE, publish, self.clock, retry_s=0.05)
         self.adaptation: Adaptation[FakeWorker] = Adaptation(
-            self.serving, self.profile, self.heard, self.clock
+            self.serving, self.profile, Meter(self.heard), self.clock
         )
         self.adaptation.note(HealthSnapshot(at_s=0, headroom=0.1, memory_available_bytes=2**30))
         self.installer = Installer(

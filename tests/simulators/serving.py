@@ -24,6 +24,8 @@ class FakeWorker:
     content: bytes
     """Of the model file when it was loaded."""
 
+    memory_bytes: int = 0
+
 
 @dataclass
 class FakeServing:
@@ -47,9 +49,19 @@ class FakeServing:
     """Content of all that ever was active."""
 
     running: int = 0
+    streams: bool = False
+    alone: list[str] = field(default_factory=list)
+    """Variants for which the worker before had to end first."""
 
-    def prepare(self, package: Path, digest: str, variant: Variant) -> FakeWorker:
+    def stream(self, *, on: bool) -> None:
+        self.streams = on
+
+    def prepare(
+        self, package: Path, digest: str, variant: Variant, *, alone: bool = False
+    ) -> FakeWorker:
         self._call("prepare")
+        if alone:
+            self.alone.append(variant.name)
         content = (package / variant.directory / variant.info.model_file).read_bytes()
         if content.decode() in self.bad_load:
             raise WorkerLoadError(f"cannot load {variant.name}")

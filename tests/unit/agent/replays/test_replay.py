@@ -30,7 +30,7 @@ from agent.replays.traces import (
     shipped_names,
     trace_to_bytes,
 )
-from agent.selection.rules import Candidate
+from agent.selection.decisions import Candidate
 from tests.simulators.packages import package, variant
 from wire.codec import from_json
 from wire.messages import PolicySpec
@@ -38,8 +38,12 @@ from wire.messages import PolicySpec
 MIB = 1024 * 1024
 PLANT = ThermalPlant(resistance_c_per_w=5.0, time_constant_s=60.0, idle_w=1.0, busy_w=6.0)
 BOARD = Board(thermal=PLANT)
-BEST = Candidate(name="best", latency_p50_ms=100.0, peak_memory_bytes=300 * MIB, accuracy=1.0)
-QUICK = Candidate(name="quick", latency_p50_ms=10.0, peak_memory_bytes=100 * MIB, accuracy=0.9)
+BEST = Candidate(
+    name="best", latency_p50_ms=100.0, peak_memory_bytes=300 * MIB, accuracy=1.0, load_ms=0.0
+)
+QUICK = Candidate(
+    name="quick", latency_p50_ms=10.0, peak_memory_bytes=100 * MIB, accuracy=0.9, load_ms=0.0
+)
 BOTH = (BEST, QUICK)
 RULES = PolicySpec()
 
@@ -59,7 +63,7 @@ def tick(sensed: Sensed | None = None, **inputs: float) -> Tick:
 
 
 def served(done: Replay) -> list[str | None]:
-    return [s.decision.variant if s.decision else None for s in done.steps]
+    return [s.variant for s in done.steps]
 
 
 def test_a_cool_trace_by_hand() -> None:
@@ -87,6 +91,49 @@ def test_heat_makes_the_policy_switch_and_the_reasons_are_kept() -> None:
     back = next(s for s in done.steps if s.at_s == done.switches[1].at_s)
     assert back.readings.headroom is not None
     assert back.readings.headroom < RULES.cool_headroom
+
+
+def test_what_loads_serves_only_then_and_what_served_before_goes_on() -> None:
+    slow = msgspec.structs.replace(BEST, load_ms=2500.0)
+    hot = msgspec.structs.replace(BOARD, start_c=84.0)
+    done = replay(trace(*[tick(ambient_c=20.0)] * 200, board=hot), (slow, QUICK), RULES)
+    chosen = next(s.at_s for s in done.switches if s.after == "best")
+    came = next(s.at_s for s in done.steps if s.variant == "best")
+    assert came - chosen == 2.0  # of 2.5 s the last half is in the tick in which it serves
+    while_loading = [s for s in done.steps if chosen <= s.at_s < came]
+    assert [s.variant for s in while_loading] == ["quick", "quick"]
+    assert while_loading[1].decision is None
+    assert all(s.observed is not None and s.observed.mixed for s in while_loading)
+
+
+def test_a_device_that_was_at_work_has_loaded_what_is_chosen_first() -> None:
+    slow = (msgspec.structs.replace(BEST, load_ms=5000.0),)
+    cold = trace(*[tick()] * 3)
+    warm = Trace(header=msgspec.structs.replace(cold.header, at_work=True), ticks=cold.ticks)
+    assert served(replay(cold, slow, RULES)) == [None, None, None]
+    assert served(replay(warm, slow, RULES)) == ["best"] * 3
+
+
+def test_a_request_that_takes_one_core_of_four_heats_less() -> None:
+    shared = msgspec.structs.replace(BOARD, cpu_share=0.25)
+    whole, quarter = (
+        replay(trace(*[tick(demand_per_s=9.0)] * 60, board=board), (BEST,), RULES)
+        for board in (BOARD, shared)
+    )
+    assert quarter.steps[-1].temperature_c < whole.steps[-1].temperature_c - 5
+    assert quarter.totals.missed == whole.totals.missed == 0.0
+    seen = quarter.steps[-1].observed
+    assert seen is not None
+    assert seen.cpu_share == 0.25
+    assert seen.own_load == pytest.approx(0.225)
+
+
+def test_worth_counts_what_was_in_time_on_a_board_that_was_not_too_hot() -> None:
+    hot = msgspec.structs.replace(BOARD, start_c=95.0)
+    done = replay(trace(*[tick(demand_per_s=1.0)] * 60, board=hot), (QUICK,), RULES)
+    below = sum(s.temperature_c < BOARD.limits.severe_c for s in done.steps)
+    assert 0 < below < 60
+    assert done.totals.worth == pytest.approx(below * 0.9)
 
 
 def test_the_variant_moves_the_temperature() -> None:
@@ -133,6 +180,7 @@ def test_memory_that_is_not_there_is_counted() -> None:
     done = replay(little, BOTH, RULES)
     assert served(done) == ["best", "best"]  # nothing is short before it is loaded, then it dwells
     assert done.totals.short_of_memory_s == 2.0
+    assert done.totals.refused == 10.0  # the kernel ends what does not fit
     assert done.steps[1].readings.memory_available_bytes == 0
 
 
@@ -157,7 +205,7 @@ def test_a_board_that_comes_back_chooses_anew() -> None:
     assert RULES.cool_headroom < last.readings.headroom < RULES.hot_headroom
     assert (served(done)[0], served(done)[-2:]) == ("quick", [None, "best"])
     assert first.decision is not None
-    assert first.decision.pressures == {"heat"}
+    assert first.decision.memory.pressures == {"heat"}
     assert (done.totals.switches, len(done.switches)) == (0, 2)
 
 
@@ -284,16 +332,17 @@ def shipped() -> dict[str, Replay]:
 def test_the_totals_of_every_shipped_trace_add_up(shipped: dict[str, Replay]) -> None:
     for name, done in shipped.items():
         totals = done.totals
-        assert sum(totals.served_s.values()) + totals.off_s == pytest.approx(totals.duration_s)
+        served_s, period_s = sum(totals.served_s.values()), totals.duration_s / len(done.steps)
+        assert served_s + totals.off_s >= totals.duration_s - 3.0 * period_s  # the first loads
         assert 0.0 <= totals.refused <= totals.missed <= totals.requests, name
         variants = [v for v, _ in itertools.groupby(served(done)) if v is not None]
-        assert totals.switches == len(variants) - 1, name
+        assert totals.switches >= len(variants) - 1, name
         assert totals.flaps <= totals.switches
 
 
 def test_each_shipped_trace_asks_something_of_the_rules(shipped: dict[str, Replay]) -> None:
     quiet = {name for name, done in shipped.items() if not done.totals.switches}
-    assert quiet == {"noisy-corunner"}  # rules look at no latency
+    assert quiet == {"cold-start", "noisy-corunner"}  # rules look at no latency
     assert shipped["noisy-corunner"].totals.miss_ratio > 0.5
     assert shipped["sensor-loss"].totals.severe_s > 0
     assert shipped["threshold-flapping"].totals.flaps > 10

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.selection.rules import Candidate, Decision, Present, candidate, choose, preference
+from agent.selection.decisions import Candidate, Decision, Memory, Present, candidate, preference
+from agent.selection.rules import choose
 from tests.simulators.packages import variant
 from wire.health import HealthSnapshot
 from wire.messages import PolicySpec
@@ -62,16 +63,16 @@ def test_equal_accuracy_is_decided_by_worst_error_then_latency_then_name() -> No
 
 def test_heat_calls_for_the_cheapest_and_ends_only_when_it_is_cool() -> None:
     hot = decide(Present(variant="best"), headroom=0.9)
-    assert (hot.variant, hot.pressures) == ("quick", frozenset({"heat"}))
+    assert (hot.variant, hot.memory.pressures) == ("quick", frozenset({"heat"}))
     assert hot.verdicts["best"] == "slower: 40 against 5 ms"
-    warm = decide(Present(variant="quick", pressures=hot.pressures), headroom=0.8)
+    warm = decide(Present(variant="quick", memory=hot.memory), headroom=0.8)
     assert warm.variant == "quick"
-    cool = decide(Present(variant="quick", pressures=warm.pressures), headroom=0.6)
-    assert (cool.variant, cool.pressures) == ("best", frozenset())
+    cool = decide(Present(variant="quick", memory=warm.memory), headroom=0.6)
+    assert (cool.variant, cool.memory.pressures) == ("best", frozenset())
 
 
 def test_a_lost_sensor_is_not_cool() -> None:
-    hot = Present(variant="quick", pressures=frozenset({"heat"}))
+    hot = Present(variant="quick", memory=Memory(pressures=frozenset({"heat"})))
     assert decide(hot, headroom=None).variant == "quick"
 
 
@@ -98,7 +99,7 @@ def test_battery(
     before: frozenset[str],
     variant_name: str,
 ) -> None:
-    present = Present(pressures=before)  # type: ignore[arg-type]  # literals from the table
+    present = Present(memory=Memory(pressures=before))  # type: ignore[arg-type]  # literals from the table
     decision = decide(present, battery_ratio=ratio, battery_discharging=discharging)
     assert decision.variant == variant_name
 
@@ -107,7 +108,7 @@ def test_little_memory_calls_for_the_smallest_until_the_best_has_room_beside_it(
     low = decide(memory_available_bytes=40 * MIB)
     assert low.variant == "tiny"
     assert low.verdicts["best"].startswith("larger")
-    present = Present(variant="tiny", pressures=low.pressures)
+    present = Present(variant="tiny", memory=low.memory)
     assert decide(present, memory_available_bytes=300 * MIB).variant == "tiny"
     assert decide(present, memory_available_bytes=400 * MIB).variant == "best"
 
@@ -121,7 +122,7 @@ def test_a_switch_waits_for_the_dwell_time() -> None:
     decision = decide(present, headroom=0.95)
     assert decision.variant == "best"
     assert decision.reason == "held: 2.0 of 5 s since the last switch"
-    assert decision.pressures == frozenset({"heat"})
+    assert decision.memory.pressures == frozenset({"heat"})
 
 
 def test_what_may_not_go_on_does_not_wait() -> None:
@@ -185,7 +186,9 @@ presents = st.builds(
     Present,
     variant=st.none() | st.sampled_from("abcdefg"),
     since_switch_s=st.floats(0, 20) | st.just(math.inf),
-    pressures=st.frozensets(st.sampled_from(["heat", "battery", "memory"])),
+    memory=st.builds(
+        Memory, pressures=st.frozensets(st.sampled_from(["heat", "battery", "memory"]))
+    ),
     pinned=st.none() | st.sampled_from("abcdefg"),
 )
 
@@ -217,7 +220,7 @@ def test_two_switches_are_never_closer_than_the_dwell_time(
         present = Present(
             variant=decision.variant,
             since_switch_s=second + 1 - switched_s,
-            pressures=decision.pressures,
+            memory=decision.memory,
         )
 
 
@@ -227,8 +230,8 @@ def test_unknown_never_ends_a_pressure(
 ) -> None:
     decision = choose(snapshot, candidates, POLICY, present)
     if snapshot.headroom is None:
-        assert ("heat" in decision.pressures) == ("heat" in present.pressures)
+        assert ("heat" in decision.memory.pressures) == ("heat" in present.memory.pressures)
     if snapshot.memory_available_bytes is None:
-        assert ("memory" in decision.pressures) == ("memory" in present.pressures)
+        assert ("memory" in decision.memory.pressures) == ("memory" in present.memory.pressures)
     if snapshot.battery_ratio is None and snapshot.battery_discharging is not False:
-        assert ("battery" in decision.pressures) == ("battery" in present.pressures)
+        assert ("battery" in decision.memory.pressures) == ("battery" in present.memory.pressures)

@@ -1,0 +1,106 @@
+"""What the processor did, and which part of it was the workers': from procfs.
+
+Rules:
+- What cannot be read is None or left out; nothing here raises because of what a file holds.
+
+Source:
+    proc(5): /proc/stat, /proc/[pid]/stat fields 4, 14 and 15, /proc/[pid]/statm. The time of guests
+    is within that of users, so it is not counted twice.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, NamedTuple
+
+MAX_FILE_BYTES: Final = 256 * 1024
+"""The processors stand in the first lines of /proc/stat."""
+
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+BUSY_COLUMNS: Final = (0, 1, 2, 5, 6, 7)
+"""user, nice, system, irq, softirq, steal; not idle and iowait."""
+
+
+class Processor(NamedTuple):
+    """The processors since the device started."""
+
+    busy_s: float
+    """Mean over them."""
+
+    cores: int
+
+
+class Spent(NamedTuple):
+    """What some processes cost."""
+
+    processor_s: dict[int, float]
+    """Time on a processor, by process."""
+
+    held_bytes: int
+    """Memory that would be free without them: what they share with others is not counted."""
+
+
+def read_processor(procfs: Path) -> Processor | None:
+    """Return what the processors did; None where the kernel does not say."""
+    rows = [line.split() for line in _lines(procfs / "stat") if line.startswith("cpu")]
+    try:
+        ticks = [int(rows[0][1 + column]) for column in BUSY_COLUMNS]
+    except (IndexError, ValueError):
+        return None
+    cores = max(len(rows) - 1, 1)
+    return Processor(sum(ticks) / TICKS_PER_S / cores, cores)
+
+
+def read_descendants(procfs: Path, pid: int) -> Spent:
+    """Return what the processes below one cost, without that one.
+
+    Args:
+        procfs: Where procfs is mounted.
+        pid: Of the one.
+
+    Returns:
+        Their cost; nothing where there are none.
+    """
+    stats = _stats(procfs)
+    below = {pid}
+    # A child may have a smaller number than its parent, so one pass may not find all.
+    while found := {child for child, (parent, _) in stats.items() if parent in below} - below:
+        below |= found
+    below.discard(pid)
+    spent = {child: stats[child][1] for child in below}
+    return Spent(spent, sum(_held_bytes(procfs, child) for child in below))
+
+
+def _stats(procfs: Path) -> dict[int, tuple[int, float]]:
+    """Return parent and processor time of every process."""
+    found = {}
+    try:
+        numbers = [int(name) for name in os.listdir(procfs) if name.isdigit()]  # noqa: PTH208
+    except OSError:
+        return {}
+    for number in numbers:
+        # The name, which may hold spaces and brackets, ends with the last bracket.
+        words = "".join(_lines(procfs / str(number) / "stat")).rpartition(")")[2].split()
+        try:
+            found[number] = int(words[1]), (int(words[11]) + int(words[12])) / TICKS_PER_S
+        except (IndexError, ValueError):
+            continue
+    return found
+
+
+def _held_bytes(procfs: Path, pid: int) -> int:
+    words = "".join(_lines(procfs / str(pid) / "statm")).split()
+    try:
+        return max(int(words[1]) - int(words[2]), 0) * PAGE_BYTES
+    except (IndexError, ValueError):
+        return 0
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_FILE_BYTES).decode("ascii", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,96 @@
+"""A trace on disk that grows: whole lines at the end of a new file.
+
+Rules:
+- No file is written over, and one in which nothing was written is removed.
+- What a full disk cut short is taken back: the file stays a trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from agent.errors import ReplayError
+
+FILE_MODE: Final = 0o644
+
+
+class TraceFile:
+    """Lines at the end of a new file.
+
+    Args:
+        path: Of the file.
+
+    Raises:
+        ReplayError: It is there already, or cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._whole_bytes = 0
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+            self._file = os.open(path, flags, FILE_MODE)
+        except FileExistsError as exc:
+            raise ReplayError(f"{path} exists", remedy="name another file") from exc
+        except (OSError, ValueError) as exc:
+            raise self._error("make", exc) from exc
+
+    def write(self, rows: tuple[msgspec.Struct, ...]) -> None:
+        """Append rows with one call of the system, so that a kill finds whole lines.
+
+        Args:
+            rows: One for each line.
+
+        Raises:
+            ReplayError: They do not fit; what was there before is left.
+        """
+        data = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+        rest = data
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as exc:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._whole_bytes)
+            raise self._error("go on writing", exc) from exc
+        self._whole_bytes += len(data)
+
+    def close(self) -> None:
+        """Close the file; remove it when nothing was written."""
+        os.close(self._file)
+        if not self._whole_bytes:
+            self._path.unlink(missing_ok=True)
+
+    def _error(self, what: str, exc: OSError | ValueError) -> ReplayError:
+        text = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+        kept = "; what it holds so far is a whole trace" if self._whole_bytes else ""
+        return ReplayError(
+            f"cannot {what} {self._path}: {text.lower()}{kept}",
+            remedy="free some storage, or name a file in another directory",
+        )
+
+
+@contextlib.contextmanager
+def opened_trace(path: Path) -> Iterator[TraceFile]:
+    """Make a file that is closed in the end.
+
+    Args:
+        path: Of the file.
+
+    Yields:
+        It.
+
+    Raises:
+        ReplayError: It is there already, or cannot be made.
+    """
+    file = TraceFile(path)
+    try:
+        yield file
+    finally:
+        file.close()

@@ -1,0 +1,193 @@
+"""What a device has shown of itself: how slow, how asked, how warm, how long its battery lasts.
+
+One slowdown stands for all variants: what makes one slow, throttling or a co-runner, makes all
+slow, so that each observation tells of the variants that do not serve too.
+
+Rules:
+- Pure: readings and what came of a period in, the next estimates out.
+
+Source:
+    Wan et al., ALERT (USENIX ATC 2020), section 3.3: one slowdown factor, filtered. Here of its
+    logarithm, because slowdowns multiply and are never negative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from agent.selection.battery import BatteryFit
+from agent.selection.heat import HeatFit
+from agent.selection.kalman import Level
+from agent.selection.recent import Peak, Spread
+from wire.health import HealthSnapshot
+
+WAIT_PRIOR: Final = 0.5
+"""Of a queue with random arrivals and constant service (M/D/1); regular arrivals hardly wait."""
+
+WAIT_KEPT: Final = 0.8
+LEAST_USE, MOST_USE = 0.1, 0.95
+"""Between these the waits tell how regular the arrivals are."""
+
+FASTEST, SLOWEST = 0.05, 100.0
+"""A slowdown outside this is a misreading."""
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of serving one variant since the last decision."""
+
+    declared_ms: float | None
+    """Its latency as declared; None where nobody measured it."""
+
+    held_bytes: int
+    """Memory that it holds."""
+
+    requests: float
+    """That arrived."""
+
+    answered: float
+    compute_s: float
+    """Time in the runtime, over all answers."""
+
+    latency_ms: float | None
+    """Mean of the answers, waits included; None without one."""
+
+    own_load: float
+    """Share of the processor that the workers took, what they took to load included."""
+
+    cpu_share: float = 1.0
+    """Share of the processor that one computing request takes: its threads over the cores."""
+
+    mixed: bool = False
+    """Another variant served for a part of it, or one was loaded: of the demand alone it tells."""
+
+
+def joined(seen: Sequence[Observed | None]) -> Observed | None:
+    """Return what came of some equal periods, one after the other, as of one.
+
+    Args:
+        seen: The periods; None for one in which nothing served.
+
+    Returns:
+        The whole; None where nothing ever served.
+    """
+    there = [o for o in seen if o is not None]
+    if not there:
+        return None
+    last, answered = there[-1], math.fsum(o.answered for o in there)
+    waited_ms = math.fsum(o.answered * (o.latency_ms or 0.0) for o in there)
+    return msgspec.structs.replace(
+        last,
+        requests=math.fsum(o.requests for o in there),
+        answered=answered,
+        compute_s=math.fsum(o.compute_s for o in there),
+        latency_ms=waited_ms / answered if answered else None,
+        own_load=math.fsum(o.own_load for o in there) / len(seen),
+        mixed=len(seen) > 1 or last.mixed,
+    )
+
+
+class Estimates(msgspec.Struct, frozen=True, kw_only=True):
+    """What was learnt of the device; as it starts, nothing."""
+
+    period_s: float = 0.0
+    """Between the last two decisions; the next comes no sooner."""
+
+    slowdown: Level = Level()
+    """Of its logarithm."""
+
+    slowdowns: Spread = Spread()
+    demand_per_s: float = 0.0
+    demand_peak: Peak = Peak()
+    other_load: float = 0.0
+    """Share of the processor that others keep busy."""
+
+    other_peak: Peak = Peak()
+    wait_factor: float = WAIT_PRIOR
+    """Mean wait over `use / (1 - use)` service times."""
+
+    cpu_share: float = 1.0
+    free_bytes: int | None = None
+    """Memory that would be free with no variant loaded."""
+
+    taken_peak: Peak = Peak()
+    """Of `free_bytes`, negative: its greatest value is the scarcest moment lately."""
+
+    heat: HeatFit = HeatFit()
+    battery: BatteryFit = BatteryFit()
+
+    @property
+    def slowdown_factor(self) -> float:
+        """Latency over the declared one, as expected."""
+        return math.exp(self.slowdown.mean)
+
+    def update(
+        self, health: HealthSnapshot, observed: Observed | None, period_s: float
+    ) -> Estimates:
+        """Return the estimates after a period.
+
+        Args:
+            health: Readings at its end.
+            observed: What came of it; None where nothing served.
+            period_s: Its length in seconds; 0 before the first.
+        """
+        learnt = self._served(observed, period_s) if observed and period_s else self
+        own = observed.own_load if observed else 0.0
+        busy = health.load_ratio if health.cpu_busy_ratio is None else health.cpu_busy_ratio
+        # Without a reading others go on as they did.
+        load = min(own + self.other_load if busy is None else busy, 1.0)
+        # What is loading works too, and is not others.
+        told = period_s == 0.0 or (observed is not None and not observed.mixed)
+        other = max(load - own, 0.0) if told and busy is not None else self.other_load
+        free = _free_bytes(health, observed)
+        return msgspec.structs.replace(
+            learnt,
+            period_s=period_s,
+            other_load=other,
+            other_peak=self.other_peak.update(other, period_s),
+            free_bytes=free,
+            taken_peak=self.taken_peak.update(None if free is None else -float(free), period_s),
+            heat=self.heat.update(
+                health.headroom,
+                load,
+                period_s,
+                fan=self.heat.fan if health.fan_ratio is None else health.fan_ratio > 0.0,
+            ),
+            battery=self.battery.update(health, load, period_s),
+        )
+
+    def _served(self, observed: Observed, period_s: float) -> Estimates:
+        rate = observed.requests / period_s
+        # Upwards at once, downwards as fast as two periods of doubt allow.
+        demand = rate if rate >= self.demand_per_s else 0.5 * (self.demand_per_s + rate)
+        learnt = msgspec.structs.replace(
+            self, demand_per_s=demand, demand_peak=self.demand_peak.update(rate, period_s),
+            cpu_share=observed.cpu_share,
+        )  # fmt: skip
+        nothing = not observed.answered or observed.compute_s <= 0.0
+        if observed.mixed or nothing or not observed.declared_ms:
+            return learnt
+        service_ms = observed.compute_s / observed.answered * 1000.0
+        slowdown = min(max(service_ms / observed.declared_ms, FASTEST), SLOWEST)
+        return msgspec.structs.replace(
+            learnt,
+            slowdown=self.slowdown.update(math.log(slowdown)),
+            slowdowns=self.slowdowns.update(slowdown, period_s),
+            wait_factor=_wait_factor(self.wait_factor, observed, service_ms, period_s),
+        )
+
+
+def _wait_factor(known: float, observed: Observed, service_ms: float, period_s: float) -> float:
+    use = observed.requests / period_s * service_ms / 1000.0
+    if observed.latency_ms is None or not LEAST_USE <= use <= MOST_USE:
+        return known
+    waited = max(observed.latency_ms - service_ms, 0.0) / service_ms
+    return WAIT_KEPT * known + (1.0 - WAIT_KEPT) * min(waited * (1.0 - use) / use, 10.0)
+
+
+def _free_bytes(health: HealthSnapshot, observed: Observed | None) -> int | None:
+    available = health.memory_available_bytes
+    return None if available is None else available + (observed.held_bytes if observed else 0)

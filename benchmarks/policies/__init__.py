@@ -1,0 +1,1 @@
+"""What the selector's benchmark replays, and its page."""

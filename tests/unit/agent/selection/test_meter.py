@@ -1,0 +1,95 @@
+"""What came of serving since the last decision."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agent.selection.meter import Counts, Meter, observed
+
+LABELS = {"variant": "a", "release": "digits:1"}
+
+
+class Heard:
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
+        self.told.append(("observe", metric, value, dict(attributes)))
+
+    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
+        self.told.append(("add", metric, amount, dict(attributes)))
+
+    def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
+        self.told.append(("event", kind, reason, dict(data)))
+
+
+def answer(meter: Meter, variant: str = "a", latency_ms: float = 30.0) -> None:
+    labels = LABELS | {"variant": variant}
+    meter.add("inference_requests_total", 1.0, labels)
+    meter.observe("inference_latency_ms", latency_ms, labels)
+    meter.add("worker_compute_seconds_total", 0.02, labels)
+
+
+def test_what_is_counted_is_handed_on_and_counted_once() -> None:
+    heard = Heard()
+    meter = Meter(heard)
+    answer(meter)
+    answer(meter, latency_ms=50.0)
+    meter.add("inference_requests_total", 1.0, {"variant": "none"})
+    meter.event("switch", "why", {"x": 1})
+    assert [t[0] for t in heard.told] == ["add", "observe", "add"] * 2 + ["add", "event"]
+    counts = meter.take()
+    assert (counts.requests, counts.answered) == (3.0, 2.0)
+    assert counts.compute_s == pytest.approx(0.04)
+    assert counts.latency_s == pytest.approx(0.08)
+    assert counts.variants == {"a"}
+    assert meter.take() == Counts()
+
+
+def test_nothing_is_lost_between_threads() -> None:
+    meter = Meter(Heard())
+    taken: list[float] = []
+
+    def ask() -> None:
+        for _ in range(500):
+            answer(meter)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        taken.append(meter.take().answered)
+    taken.append(meter.take().answered)
+    assert sum(taken) == 2000.0
+
+
+def test_a_period_in_which_another_variant_answered_is_mixed() -> None:
+    meter = Meter(Heard())
+    answer(meter, "a")
+    answer(meter, "b")
+    seen = observed(meter.take(), "b", declared_ms=10.0, held_bytes=5, period_s=2.0, cpu_share=0.25)
+    assert seen is not None
+    assert seen.mixed
+    assert seen.own_load == pytest.approx(0.04 / 2.0 * 0.25)
+    assert seen.latency_ms == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize(("variant", "period_s"), [(None, 1.0), ("a", 0.0)])
+def test_without_a_worker_or_time_nothing_was_seen(variant: str | None, period_s: float) -> None:
+    counts = Counts(requests=3.0)
+    seen = observed(
+        counts, variant, declared_ms=1.0, held_bytes=0, period_s=period_s, cpu_share=1.0
+    )
+    assert seen is None
+
+
+def test_a_quiet_period_has_no_latency() -> None:
+    seen = observed(Counts(), "a", declared_ms=1.0, held_bytes=7, period_s=1.0, cpu_share=1.0)
+    assert seen is not None
+    assert (seen.latency_ms, seen.mixed, seen.held_bytes) == (None, False, 7)

@@ -1,0 +1,88 @@
+"""What was seen lately fades, and its extremes are kept for as long as they count."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.selection.recent import BINS, FADES_S, Peak, Spread
+
+factors = st.floats(0.05, 100)
+periods = st.floats(0, 1e6)
+
+
+def test_a_peak_rises_at_once_and_falls_slowly() -> None:
+    peak = Peak().update(None, 1.0)
+    assert peak.value is None
+    peak = peak.update(2.0, 1.0).update(10.0, 1.0)
+    assert peak.value == 10.0
+    assert peak.update(None, 1e9) == peak
+    fallen = peak.update(2.0, FADES_S).value
+    assert fallen == pytest.approx(2.0 + 8.0 / math.e)
+    assert peak.update(2.0, 1e9).value == pytest.approx(2.0)
+
+
+@given(st.lists(st.tuples(st.floats(-1e12, 1e12), periods), min_size=1))
+def test_a_peak_is_never_below_the_present(shown: list[tuple[float, float]]) -> None:
+    peak = Peak()
+    for value, period_s in shown:
+        peak = peak.update(value, period_s)
+        assert peak.value is not None
+        assert peak.value >= value - 1e-3
+    assert peak.value is not None
+    assert peak.value <= max(value for value, _ in shown) + 1e-3
+
+
+def test_a_spread_by_hand() -> None:
+    spread = Spread()
+    assert spread.share_below(0.001) == 1.0, "nothing speaks against it"
+    spread = spread.update(1.0, 60.0).update(3.0, 60.0)
+    assert spread.seen_s == 120.0
+    faded = 60.0 * math.exp(-60.0 / FADES_S)
+    assert spread.share_below(2.0) == pytest.approx(faded / (faded + 60.0))
+    assert spread.share_below(0.5) == 0.0
+    assert spread.share_below(4.0) == 1.0
+    assert spread.share_below(0.0) == 0.0
+    assert spread.share_below(-1.0) == 0.0
+
+
+def test_what_is_in_the_same_bin_is_not_surely_below() -> None:
+    spread = Spread().update(1.01, 1.0)
+    assert spread.share_below(1.02) == 0.0
+    assert spread.share_below(1.06) == 1.0
+
+
+def test_a_slowdown_beyond_all_is_below_nothing() -> None:
+    spread = Spread().update(1e6, 1.0)
+    assert spread.share_below(130.0) == 0.0
+    assert spread.share_below(math.inf) == 0.0
+
+
+def test_a_great_slowdown_is_told_from_a_greater_one() -> None:
+    # A variant that was measured on a fast machine is many times slower on a small board.
+    spread = Spread().update(20.0, 1.0)
+    assert (spread.share_below(18.0), spread.share_below(25.0)) == (0.0, 1.0)
+
+
+@given(st.lists(st.tuples(factors, st.floats(0.01, 1e4)), min_size=1, max_size=30), factors)
+def test_shares_are_shares_and_grow_with_the_factor(
+    shown: list[tuple[float, float]], factor: float
+) -> None:
+    spread = Spread()
+    for value, period_s in shown:
+        spread = spread.update(value, period_s)
+    assert len(spread.weights) == BINS
+    shares = [spread.share_below(factor * scale) for scale in (0.5, 0.9, 1.0, 1.1, 2.0)]
+    assert all(0.0 <= share <= 1.0 + 1e-9 for share in shares)
+    assert all(a <= b + 1e-12 for a, b in itertools.pairwise(shares))
+
+
+def test_time_seen_is_not_forgotten() -> None:
+    spread = Spread()
+    for _ in range(3600):
+        spread = spread.update(1.0, 1.0)
+    assert spread.seen_s == 3600.0

@@ -1,0 +1,79 @@
+"""Policies on the wire: objectives travel, and those who know none are understood."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wire.codec import from_json, from_msgpack, to_json, to_msgpack
+from wire.errors import WireFormatError
+from wire.messages import Objective, PolicySpec
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+objectives = st.builds(
+    Objective, min_retention=finite, deadline_ms=st.none() | finite, deadline_probability=finite,
+    battery_lasts_s=finite,
+)  # fmt: skip
+policies = st.builds(
+    PolicySpec,
+    kind=st.sampled_from(["rules", "adaptive"]),
+    hot_headroom=finite,
+    cool_headroom=finite,
+    low_memory_bytes=st.integers(0, 2**50),
+    dwell_s=finite,
+    objective=st.just(msgspec.UNSET) | objectives,
+)
+
+
+class FirstPolicySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What the first release knew."""
+
+    kind: str = "rules"
+    hot_headroom: float = 0.85
+    cool_headroom: float = 0.70
+    low_battery_ratio: float = 0.20
+    ok_battery_ratio: float = 0.30
+    low_memory_bytes: int = 64 * 1024 * 1024
+    dwell_s: float = 5.0
+
+
+@given(policies)
+def test_a_policy_comes_back_as_it_went(policy: PolicySpec) -> None:
+    assert from_json(to_json(policy), PolicySpec) == policy
+    assert from_msgpack(to_msgpack(policy), PolicySpec) == policy
+
+
+def test_a_policy_without_an_objective_is_written_as_ever() -> None:
+    assert to_json(PolicySpec(dwell_s=2.0)) == to_json(FirstPolicySpec(dwell_s=2.0))
+
+
+def test_a_policy_of_the_first_release_has_the_default_objective() -> None:
+    policy = from_json(to_json(FirstPolicySpec()), PolicySpec)
+    assert policy == PolicySpec()
+    assert policy.aim == Objective()
+    assert policy.aim.deadline_ms is None
+
+
+def test_the_first_release_reads_a_policy_with_an_objective() -> None:
+    policy = PolicySpec(kind="adaptive", objective=Objective(deadline_ms=50.0), dwell_s=3.0)
+    old = from_json(to_json(policy), FirstPolicySpec)
+    assert (old.kind, old.dwell_s) == ("adaptive", 3.0)
+
+
+def test_an_objective_may_leave_out_what_it_does_not_care_about() -> None:
+    policy = from_json(b'{"kind":"adaptive","objective":{"deadline_ms":40}}', PolicySpec)
+    assert policy.aim == Objective(deadline_ms=40.0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"kind":"guess"}', b'{"objective":null}', b'{"objective":{"deadline_ms":"soon"}}',
+        b'{"objective":[]}',
+    ],
+)  # fmt: skip
+def test_what_is_no_policy_is_refused(data: bytes) -> None:
+    with pytest.raises(WireFormatError):
+        from_json(data, PolicySpec)
