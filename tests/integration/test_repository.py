@@ -341,7 +341,7 @@ terms = st.one_of(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(terms, max_size=3))
 def test_the_database_selects_as_the_expression_says(database: Database, parts: list[str]) -> None:
     selector = parse_selector(",".join(parts))

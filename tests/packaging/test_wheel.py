@@ -7,11 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from wire.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 OURS = {"wire", "runtime_adapters", "telemetry", "agent", "packager", "controller"}
@@ -131,7 +134,10 @@ def test_every_supervisor_module_imports_without_extras(device: Path) -> None:
     code = """
 import importlib, pkgutil, sys
 import agent, telemetry, wire
-worker_side = {"agent.serving.worker", "agent.serving.inference_protocol"}
+worker_side = {
+    f"agent.serving.{name}"
+    for name in ("worker", "inference_protocol", "joining", "processing")
+}
 device_side = {"batches", "errors", "histogram", "recorder", "sensors", "spool"}
 for package in (wire, telemetry, agent):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -144,3 +150,8 @@ print("numpy" in sys.modules)
 """
     done = run(device, "-c", code)
     assert (done.stdout.strip(), done.stderr) == ("False", "")
+
+
+def test_the_version_that_is_told_is_that_of_the_package() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert declared == VERSION

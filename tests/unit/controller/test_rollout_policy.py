@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.rollout_policy import (
@@ -294,7 +294,6 @@ class Fleet:
         return decision.action
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_every_rollout_ends(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 25))
