@@ -1,0 +1,40 @@
+"""What the supervisor may load: each module is memory on every device, for as long as it runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+LIST: Final = Path(__file__).with_name("supervisor_modules.txt")
+OURS: Final = {"agent", "telemetry", "wire"}
+PROGRAM: Final = """
+import sys
+import agent.__main__, agent.daemon
+print("\\n".join(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+def loaded() -> set[str]:
+    """Return the packages and modules that a supervisor has loaded when it starts."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
+    )
+    return {name for name in done.stdout.split() if not name.startswith("_")} - OURS
+
+
+def test_the_supervisor_loads_nothing_that_was_not_weighed() -> None:
+    allowed = {line for line in LIST.read_text().splitlines() if line and line[0] != "#"}
+    new = loaded() - allowed - {"sitecustomize", "usercustomize"}
+    assert not new, f"weigh what {sorted(new)} cost with benchmarks/footprint.py, then list them"
+
+
+def test_of_other_peoples_packages_there_are_four() -> None:
+    foreign = loaded() - set(sys.stdlib_module_names)
+    assert foreign - {"editable", "sitecustomize"} <= {
+        "msgspec",
+        "nacl",
+        "paho",
+        "typing_extensions",
+    }
