@@ -111,6 +111,7 @@ def _table(trace: Trace, source: str, done: Replay) -> list[str]:
         ("requests", f"{totals.requests:.0f}, {totals.refused:.0f} refused"),
         ("missed", f"{totals.missed:.0f} ({totals.miss_ratio:.2%}) of the deadlines"),
         ("retention", "unknown" if kept is None else f"{kept:.4f} of the reference's quality"),
+        ("worth", _share(totals.worth, totals.requests)),
         ("energy", f"{totals.energy_j:.0f} J"),
         ("switches", f"{totals.switches}, {totals.flaps} of them back within a minute"),
         ("hottest", f"{totals.hottest_c:.1f} C, {totals.severe_s:g} s severe"),
@@ -119,6 +120,12 @@ def _table(trace: Trace, source: str, done: Replay) -> list[str]:
         ("served", served or "nothing"),
     )
     return [f"{name:<10}{text}" for name, text in rows]
+
+
+def _share(worth: float | None, requests: float) -> str:
+    if worth is None or not requests:
+        return "unknown"
+    return f"{worth / requests:.4f}: answers in time, below the severe heat, times their retention"
 
 
 def _switches(done: Replay) -> list[str]:

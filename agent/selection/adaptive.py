@@ -32,6 +32,7 @@ from agent.selection.decisions import (
     Pressure,
     by_accuracy,
     by_latency,
+    inputs_of,
     switch_cost,
 )
 from agent.selection.estimates import Estimates
@@ -235,14 +236,7 @@ def _inputs(
 ) -> dict[str, Any]:
     load = winner.now.load if winner else known.other_load
     ahead = {f"{after_s:g}": known.heat.forecast(load, after_s) for after_s in SOON_S}
-    return {
-        "headroom": health.headroom,
-        "temperature_c": health.temperature_c,
-        "battery_ratio": health.battery_ratio,
-        "battery_discharging": health.battery_discharging,
-        "memory_available_bytes": health.memory_available_bytes,
-        "serving": present.variant,
-        "pinned": present.pinned,
+    return inputs_of(health, present) | {
         "demand_per_s": round(known.demand_per_s, 3),
         "slowdown": round(known.slowdown_factor, 3),
         "load": round(load, 3),

@@ -154,6 +154,20 @@ def by_memory(c: Candidate) -> tuple[Any, ...]:
     return (_known(c.peak_memory_bytes, math.inf), *by_latency(c))
 
 
+def inputs_of(health: HealthSnapshot, present: Present) -> dict[str, Any]:
+    """Return what every decision was made from, as it is told."""
+    return {
+        "headroom": health.headroom,
+        "temperature_c": health.temperature_c,
+        "battery_ratio": health.battery_ratio,
+        "battery_discharging": health.battery_discharging,
+        "memory_available_bytes": health.memory_available_bytes,
+        "throttled": health.throttled,
+        "serving": present.variant,
+        "pinned": present.pinned,
+    }
+
+
 def switch_cost(
     serving: Candidate | None, chosen: Candidate | None, available_bytes: int | None
 ) -> SwitchCost | None:

@@ -26,6 +26,7 @@ from agent.selection.decisions import (
     by_accuracy,
     by_latency,
     by_memory,
+    inputs_of,
     switch_cost,
 )
 from wire.health import HealthSnapshot
@@ -60,7 +61,7 @@ def choose(
         variant=winner.name if winner else None,
         reason=reason,
         memory=Memory(pressures=pressures),
-        inputs=_inputs(health, present),
+        inputs=inputs_of(health, present),
         verdicts={
             c.name: _verdict(c, winner, reason, pressures)
             for c in everyone
@@ -130,18 +131,6 @@ def _pressures(
         "memory": memory is not None and memory >= enough_bytes,
     }
     return frozenset(name for name in begins if begins[name] or (name in before and not ends[name]))
-
-
-def _inputs(health: HealthSnapshot, present: Present) -> dict[str, Any]:
-    return {
-        "headroom": health.headroom,
-        "temperature_c": health.temperature_c,
-        "battery_ratio": health.battery_ratio,
-        "battery_discharging": health.battery_discharging,
-        "memory_available_bytes": health.memory_available_bytes,
-        "serving": present.variant,
-        "pinned": present.pinned,
-    }
 
 
 def _verdict(
