@@ -33,6 +33,7 @@ from packager.compose import (
     repair_notes,
     tuning_notes,
 )
+from packager.declarations import Declared, declared_lines, read_postprocessing
 from packager.errors import BuildError, ModelError
 from packager.executors import default_jobs, open_executor
 from packager.figures import DataResult, Imported, Inspection, ModelFacts, ReferenceResult
@@ -50,6 +51,7 @@ from packager.plan_steps import (
     IMPORT,
     INSPECT,
     METRIC,
+    POSTPROCESSING,
     PREPROCESSING,
     REFERENCE,
     SOURCE,
@@ -66,7 +68,6 @@ from packager.result import BuildResult
 from packager.samples.preprocessing import read_preprocessing
 from packager.sources.kinds import Kind, source_kind
 from packager.tuning_store import publish, stored_database
-from wire.manifest import Preprocessing
 
 
 class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +75,7 @@ class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
     pipeline: Pipeline
     plan: Plan
-    preprocessing: dict[str, Preprocessing]
+    declared: Declared
     measurements: Measurements
     notes: tuple[str, ...]
 
@@ -102,7 +103,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     with _prepared(request, progress) as prepared:
         pipeline, plan = _carried_out(prepared, request)
         metric = pipeline.result(REFERENCE, ReferenceResult).metric
-        variants = built_variants(plan, pipeline, metric, prepared.preprocessing)
+        variants = built_variants(plan, pipeline, metric, prepared.declared)
         verdicts = judge(
             variants,
             request.profiles,
@@ -232,8 +233,7 @@ def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
         )
         notes = _take_in(request, kind, pipeline)
         facts = pipeline.result(PREPARE, ModelFacts)
-        path = request.preprocessing
-        preprocessing = read_preprocessing(path, facts.inputs) if path else {}
+        declared = _declared(request, facts)
         wishes = Wishes(
             metric=plain_name(request.metric),
             own_metric=METRIC in sources,
@@ -255,9 +255,9 @@ def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
         yield _Prepared(
             pipeline=pipeline,
             plan=plan,
-            preprocessing=preprocessing,
+            declared=declared,
             measurements=measurements,
-            notes=(*notes, *facts.notes),
+            notes=(*notes, *facts.notes, *declared_lines(declared)),
         )
 
 
@@ -278,6 +278,14 @@ def _take_in(request: BuildRequest, kind: Kind, pipeline: Pipeline) -> tuple[str
     return notes
 
 
+def _declared(request: BuildRequest, facts: ModelFacts) -> Declared:
+    before, after = request.preprocessing, request.postprocessing
+    return Declared(
+        preprocessing=read_preprocessing(before, facts.inputs) if before else {},
+        postprocessing=read_postprocessing(after, facts.outputs) if after else {},
+    )
+
+
 def _sources(request: BuildRequest) -> dict[str, Source]:
     """Return what was given beside the samples."""
     function = is_callable(request.model)
@@ -285,6 +293,8 @@ def _sources(request: BuildRequest) -> dict[str, Source]:
     sources = {SOURCE: file_source(path)}
     if request.preprocessing is not None:
         sources[PREPROCESSING] = file_source(request.preprocessing)
+    if request.postprocessing is not None:
+        sources[POSTPROCESSING] = file_source(request.postprocessing)
     if is_callable(request.metric):
         sources[METRIC] = file_source(callable_file(request.metric))
     if request.training:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from packager.cache import file_sha256
+from packager.declarations import Declared
 from packager.figures import Comparison, GoldenResult, ModelFacts, RepairResult, TuningResult
 from packager.gates import MIB, Gates, Verdict, Verdicts
 from packager.job import GOLDEN_FOLDER
@@ -25,7 +26,6 @@ from wire.manifest import (
     Golden,
     Manifest,
     Performance,
-    Preprocessing,
     Variant,
     VariantInfo,
 )
@@ -44,7 +44,7 @@ def measured_variants(candidates: tuple[Candidate, ...], pipeline: Pipeline) -> 
 
 
 def built_variants(
-    plan: Plan, pipeline: Pipeline, metric: str, preprocessing: dict[str, Preprocessing]
+    plan: Plan, pipeline: Pipeline, metric: str, declared: Declared
 ) -> tuple[Variant, ...]:
     """Return the candidates that were built, evaluated and measured, with their figures.
 
@@ -52,13 +52,13 @@ def built_variants(
         plan: The plan that was carried out.
         pipeline: What came of it.
         metric: The metric of the build.
-        preprocessing: Per input, how raw samples become what it takes.
+        declared: What goes into every variant.
 
     Returns:
         The variants; without golden samples yet.
     """
     return tuple(
-        _variant(candidate, pipeline, metric, preprocessing)
+        _variant(candidate, pipeline, metric, declared)
         for candidate in plan.candidates
         if _loss(candidate, pipeline) is None
     )
@@ -256,17 +256,19 @@ def _variant(
     candidate: Candidate,
     pipeline: Pipeline,
     metric: str,
-    preprocessing: dict[str, Preprocessing],
+    declared: Declared,
 ) -> Variant:
     comparison = pipeline.result(candidate.evaluate, Comparison)
     info = msgspec.structs.replace(
         _costs(candidate, pipeline),
         accuracy=comparison.accuracy,
-        preprocessing=preprocessing,
         provenance=_provenance(candidate, pipeline, metric),
     )
     return Variant(
-        name=candidate.name, directory=candidate.name, info=info, ort=_ort(candidate.info)
+        name=candidate.name,
+        directory=candidate.name,
+        info=declared.put_into(info),
+        ort=_ort(candidate.info),
     )
 
 

@@ -271,7 +271,9 @@ def _compare_variant(
     latencies = (_p50(old), _p50(new))
     if old and new:
         fields = sorted(
-            key for key in old.declaration if old.declaration[key] != new.declaration.get(key)
+            key
+            for key in old.declaration.keys() | new.declaration.keys()
+            if old.declaration.get(key) != new.declaration.get(key)
         )
         differs = (*((FILES,) if old.files != new.files else ()), *fields)
         change = "changed" if old.files != new.files else "declared" if fields else "same"

@@ -28,7 +28,7 @@ class ModelError(BuildError):
 
 
 class DataError(BuildError):
-    """The calibration or evaluation data cannot be used with this model."""
+    """The samples, or what is declared of them or of the answers, do not fit this model."""
 
     code = "packager.data"
 

@@ -46,6 +46,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     preprocessing: Path | None = None
     """A TOML file that says how raw samples become what the model takes."""
 
+    postprocessing: Path | None = None
+    """A TOML file that says how the model's outputs become answers."""
+
     prune: float = 0.0
     training: str = ""
     output: Path | None = None

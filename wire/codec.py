@@ -101,7 +101,10 @@ def from_toml(data: bytes, kind: type[T], *, limit_bytes: int = MAX_JSON_BYTES) 
     _check_size(data, kind, limit_bytes)
     try:
         return msgspec.convert(tomllib.loads(data.decode()), type=kind)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as exc:
+    except RecursionError as exc:
+        raise WireFormatError(f"not a valid {_name(kind)}: nested too deeply") from exc
+    except (ValueError, msgspec.ValidationError) as exc:
+        # What is no TOML, no text, or a number of thousands of digits.
         raise WireFormatError(f"not a valid {_name(kind)}: {exc}") from exc
 
 

@@ -72,6 +72,10 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         Path | None,
         typer.Option(metavar="FILE.toml", help="How raw samples become what the model takes."),
     ] = None,
+    postprocessing: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.toml", help="How the model's outputs become answers."),
+    ] = None,
     prune: Annotated[
         float, typer.Option(metavar="SHARE", help="Of a PyTorch model's channels, to take out.")
     ] = 0.0,
@@ -170,6 +174,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         tuning=tuning,
         float_only=float_only,
         preprocessing=preprocessing,
+        postprocessing=postprocessing,
         prune=prune,
         training=training,
         output=output,

@@ -95,6 +95,7 @@ def profile_detect(
 def package_show(directory: PackageArgument, *, json: JsonOption = False) -> None:
     """Show what is in a package, after checking every file's digest."""
     from packager.bundle import open_package, signers
+    from packager.declarations import declared_lines
     from packager.report import figure_columns, manifest_rows
     from wire.codec import to_builtins
 
@@ -121,6 +122,10 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
         ("VARIANT", "RUNTIME", "PRECISION", "PROFILES"),
         [(v.name, v.info.runtime, v.info.precision, v.info.profiles) for v in manifest.variants],
     )
+    declared = dict.fromkeys(line for v in manifest.variants for line in declared_lines(v.info))
+    if declared:
+        write()
+        write_table(("DECLARED",), [(line,) for line in declared])
 
 
 def package_sign(

@@ -7,21 +7,14 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
 
-from packager.errors import DataError
-from runtime_adapters.errors import AdapterError
+from packager.declarations import as_data_errors, read_tables
 from runtime_adapters.processing import declarations
 from runtime_adapters.processing.declared import Preprocessor, raw_spec
 from runtime_adapters.protocol import Tensor
-from wire.codec import from_toml
-from wire.errors import WireFormatError
 from wire.manifest import Preprocessing, TensorSpec
-
-MAX_FILE_BYTES: Final = 256 * 1024
 
 
 def read_preprocessing(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, Preprocessing]:
@@ -40,29 +33,10 @@ def read_preprocessing(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, P
     Raises:
         DataError: Unreadable, an unknown input or key, or not fit for that input.
     """
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise DataError(f"{path.name} is over {MAX_FILE_BYTES} bytes")
-        found = from_toml(path.read_bytes(), dict[str, Preprocessing])
-    except OSError as exc:
-        raise DataError(f"{path.name} cannot be read: {exc.strerror or exc}") from exc
-    except WireFormatError as exc:
-        text = " ".join(str(exc).split())[:200]
-        raise DataError(
-            f"{path.name} is not a preprocessing file: {text}",
-            remedy="write a table per input, with source_datatype, source_layout, layout, resize, "
-            "scale, mean, std, quantization",
-        ) from exc
-    by_name = {spec.name: spec for spec in specs}
-    if len(specs) == 1 and "x" in found and specs[0].name not in found:
-        found = {specs[0].name if name == "x" else name: how for name, how in found.items()}
-    for name, how in found.items():
-        if name not in by_name:
-            raise DataError(
-                f"{path.name}: the model has no input {name[:80]!r}, "
-                f"only {', '.join(sorted(by_name))[:200]}"
-            )
-        check_preprocessing(by_name[name], how)
+    found = read_tables(path, Preprocessing, specs, side="input", short="x")
+    for spec in specs:
+        if spec.name in found:
+            check_preprocessing(spec, found[spec.name])
     return found
 
 
@@ -76,7 +50,7 @@ def check_preprocessing(spec: TensorSpec, how: Preprocessing) -> None:
     Raises:
         DataError: The first thing that is wrong.
     """
-    with _ours():
+    with as_data_errors():
         declarations.check_preprocessing(spec, how)
 
 
@@ -107,18 +81,5 @@ def prepare(raw: Tensor, spec: TensorSpec, how: Preprocessing | None) -> Tensor:
     """
     if how is None:
         return raw
-    with _ours():
+    with as_data_errors():
         return Preprocessor(spec, how)(raw)
-
-
-@contextlib.contextmanager
-def _ours() -> Iterator[None]:
-    """Let what a device would say of its declaration or request out as a fault of the data.
-
-    Raises:
-        DataError: Instead of the device's error.
-    """
-    try:
-        yield
-    except AdapterError as exc:
-        raise DataError(exc.message, remedy=exc.remedy) from exc

@@ -203,6 +203,9 @@ def _check_scores(where: str, spec: TensorSpec, how: Postprocessing) -> None:
         for label in how.labels
     ):
         raise DeclarationError(f"{where}: too many labels, or one that is not a line of text")
+    classes = spec.shape[how.axis] if -rank <= how.axis < rank else ANY
+    if classes != ANY and not how.suppression and len(how.labels) > classes:
+        raise DeclarationError(f"{where}: {len(how.labels)} labels for {classes} classes")
 
 
 def _check_suppression(

@@ -184,10 +184,12 @@ def profile(old: str, new: str) -> Fault:
     return make
 
 
-def preprocessing(text: str) -> Fault:
+def declaration(role: str, text: str) -> Fault:
+    """Return a fault in a file of pre- or postprocessing."""
+
     def make(folder: Path, _work: Path) -> dict[str, str]:
         (folder / "how.toml").write_text(text)
-        return {"--preprocessing": str(folder / "how.toml")}
+        return {f"--{role}": str(folder / "how.toml")}
 
     return make
 
@@ -259,11 +261,29 @@ REQUESTS: list[tuple[Fault, str]] = [
     (profile('"x86_64"', '"x86-64"'), "Invalid enum value 'x86-64'"),
     (profile('["onnxruntime"]', '["onnx-runtime"]'), "no runtime 'onnx-runtime'; use iree, litert"),
     (option("-p", "rpi99"), "there is no profile 'rpi99'"),
-    (preprocessing("[input]\nmeans = [0.5]\n"), "unknown field `means`"),
+    (declaration("preprocessing", "[input]\nmeans = [0.5]\n"), "unknown field `means`"),
     (
-        preprocessing('[image]\nsource_datatype = "FP32"\n'),
+        declaration("preprocessing", '[image]\nsource_datatype = "FP32"\n'),
         "the model has no input 'image', only input",
     ),
+    (declaration("postprocessing", "[logits]\ntopk = 3\n"), "unknown field `topk`"),
+    (
+        declaration("postprocessing", "[classes]\ntop_k = 3\n"),
+        "the model has no output 'classes', only logits",
+    ),
+    (declaration("postprocessing", "[logits]\ntop_k = -3\n"), "of 'logits': top_k is -3"),
+    (declaration("postprocessing", "[logits]\nsoftmax = true\naxis = 4\n"), "there is no axis 4"),
+    (
+        declaration("postprocessing", "[logits.quantization]\nscale = [0.5]\n"),
+        "of 'logits': FP32 is not quantised",
+    ),
+    (
+        declaration("postprocessing", "[logits.suppression]\nscores = 'logits'\n"),
+        "of 'logits': boxes are batch, box, 4",
+    ),
+    (declaration("postprocessing", "[logits"), "how.toml is not a postprocessing file: "),
+    (option("--postprocessing", "no such.toml"), "no such.toml cannot be read: No such file"),
+    (option("--postprocessing", "/dev/zero"), "/dev/zero is no plain file"),
     (option("--metric", "f1"), "there is no metric 'f1'; use auto, top1"),
     (option("--metric", "mae"), "metric mae: a label has shape []"),
     (unlabelled, "metric top1: the evaluation data have no labels; add an array `label`"),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.comparison import compare, resolve_metric
+from packager.declarations import MAX_FILE_BYTES
 from packager.errors import DataError
 from packager.samples import preprocessing
 from packager.samples.parts import make_parts
@@ -170,7 +171,7 @@ def test_the_file_has_a_table_per_input(tmp_path: Path, table: str) -> None:
         ("[input]\nsource_datatype = 'UINT8'\nstd = [0.0]", "std must be over 0"),
         ("scale = 1.0", "Expected `object`"),
         ("[input", "not a preprocessing file"),
-        ("[input]\n" + "#" * preprocessing.MAX_FILE_BYTES, "is over"),
+        ("[input]\n" + "#" * MAX_FILE_BYTES, "is over"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, content: str, text: str) -> None:

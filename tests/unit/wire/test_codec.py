@@ -100,6 +100,12 @@ def test_a_missing_key_is_named() -> None:
         codec.from_toml(b'name="a"\narchitecture="aarch64"', DeviceProfile)
 
 
+@pytest.mark.parametrize("value", [b"9" * 5000, b"[" * 100_000, b"\xff", b"{"])
+def test_whatever_is_no_toml_is_refused_as_such(value: bytes) -> None:
+    with pytest.raises(WireFormatError, match="not a valid dict"):
+        codec.from_toml(b"a = " + value, dict)
+
+
 def test_errors_say_fault_and_remedy() -> None:
     error = FleetError("the disk is full", remedy="free 3 MB")
     assert str(error) == "the disk is full; free 3 MB"
