@@ -83,6 +83,7 @@ SUPPRESSION = Suppression(scores="scores")
         ("logits", {"top_k": 1, "axis": 2}, "no axis 2 among 2"),
         ("logits", {"labels": ("a\nb",)}, "not a line of text"),
         ("logits", {"labels": ("",)}, "not a line of text"),
+        ("logits", {"labels": tuple("abcde")}, "5 labels for 4 classes"),
         ("map", {"quantization": CODES}, "FP32 is not quantised"),
         ("map", {"suppression": SUPPRESSION}, "boxes are batch, box, 4"),
         ("boxes", {"suppression": Suppression(scores="no")}, "no output 'no' with scores"),
