@@ -49,7 +49,7 @@ def measure(quick: bool) -> list[Row]:
     Returns:
         The rows.
     """
-    rounds, round_s = (4, 0.8) if quick else (9, 3.0)
+    rounds, round_s = (4, 0.8) if quick else (9, 1.5)
     digits = (ROOT / "examples" / "digits" / "digits.onnx").read_bytes()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -8,7 +8,9 @@ Rules:
 
 Source:
     Wan et al., ALERT (USENIX ATC 2020), section 3.3: one slowdown factor, filtered. Here of its
-    logarithm, because slowdowns multiply and are never negative.
+    logarithm, because slowdowns multiply and are never negative. Waits: Pollaczek and Khinchine;
+    Kleinrock, Queueing Systems, volume 1, section 5.6. How long a mean wait takes to show itself:
+    volume 2, section 2.1.
 """
 
 from __future__ import annotations
@@ -21,17 +23,32 @@ import msgspec
 
 from agent.selection.battery import BatteryFit
 from agent.selection.heat import HeatFit
-from agent.selection.kalman import Level
+from agent.selection.kalman import Level, Line
 from agent.selection.recent import Peak, Spread
 from wire.health import HealthSnapshot
 
-WAIT_PRIOR: Final = 0.5
+WAIT_PRIOR, WAIT_SIGMA = 0.5, 0.5
 """Of a queue with random arrivals and constant service (M/D/1); regular arrivals hardly wait."""
 
-WAIT_KEPT: Final = 0.8
-LEAST_USE, MOST_USE = 0.1, 0.95
-"""Between these the waits tell how regular the arrivals are."""
+BESIDE_SIGMA_MS: Final = 2.0
+"""What an answer takes beside the runtime and the wait for it, at first: from nothing to a few."""
 
+MOST_USE: Final = 0.95
+"""Above this the waits grow as long as it lasts, and tell of that alone."""
+
+READING_MS: Final = 0.5
+"""Deviation of a mean latency in which nothing waited."""
+
+LEAST_WAIT: Final = 0.05
+"""Of arrivals by a clock, where services are not all equally long."""
+
+BESIDE_DRIFT, WAIT_DRIFT = 0.01, 5e-4
+"""Variances per second: within some minutes the doubt of the beginning is back."""
+
+MOST_SURPRISE: Final = 3.0
+"""Standard deviations; what lies above counts as this much: one request that hung is no wait."""
+
+MS_PER_S: Final = 1000.0
 FASTEST, SLOWEST = 0.05, 100.0
 """A slowdown outside this is a misreading."""
 
@@ -106,8 +123,11 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the processor that others keep busy."""
 
     other_peak: Peak = Peak()
-    wait_factor: float = WAIT_PRIOR
-    """Mean wait over `use / (1 - use)` service times."""
+    waits: Line = Line(
+        base=0.0, slope=WAIT_PRIOR, base_variance=BESIDE_SIGMA_MS**2, slope_variance=WAIT_SIGMA**2
+    )
+    """Latency less the time in the runtime, in ms, over `use / (1 - use)` service times. What does
+    not grow with these is the way to the worker and back, and no wait."""
 
     cpu_share: float = 1.0
     free_bytes: int | None = None
@@ -170,22 +190,29 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         nothing = not observed.answered or observed.compute_s <= 0.0
         if observed.mixed or nothing or not observed.declared_ms:
             return learnt
-        service_ms = observed.compute_s / observed.answered * 1000.0
+        service_ms = observed.compute_s / observed.answered * MS_PER_S
         slowdown = min(max(service_ms / observed.declared_ms, FASTEST), SLOWEST)
         return msgspec.structs.replace(
             learnt,
             slowdown=self.slowdown.update(math.log(slowdown)),
             slowdowns=self.slowdowns.update(slowdown, period_s),
-            wait_factor=_wait_factor(self.wait_factor, observed, service_ms, period_s),
+            waits=_waits(self.waits, observed, service_ms, period_s),
         )
 
 
-def _wait_factor(known: float, observed: Observed, service_ms: float, period_s: float) -> float:
-    use = observed.requests / period_s * service_ms / 1000.0
-    if observed.latency_ms is None or not LEAST_USE <= use <= MOST_USE:
+def _waits(known: Line, observed: Observed, service_ms: float, period_s: float) -> Line:
+    known = known.drifted(BESIDE_DRIFT * period_s, WAIT_DRIFT * period_s)
+    use = observed.requests / period_s * service_ms / MS_PER_S
+    if observed.latency_ms is None or use > MOST_USE:
         return known
-    waited = max(observed.latency_ms - service_ms, 0.0) / service_ms
-    return WAIT_KEPT * known + (1.0 - WAIT_KEPT) * min(waited * (1.0 - use) / use, 10.0)
+    busy_ms = service_ms * use / (1.0 - use)
+    # Waits vary as much as they are long, and hang together for `service / (1 - use)^2`.
+    wait_ms = max(known.slope, LEAST_WAIT) * busy_ms
+    rest_ms = wait_ms * math.sqrt(service_ms / MS_PER_S / period_s) / (1.0 - use)
+    noise = READING_MS**2 + rest_ms**2
+    most_ms = known.at(busy_ms) + MOST_SURPRISE * math.sqrt(known.variance_at(busy_ms) + noise)
+    waited_ms = min(max(observed.latency_ms - service_ms, 0.0), most_ms)
+    return known.update(busy_ms, waited_ms, gain=1.0, noise=noise)
 
 
 def _free_bytes(health: HealthSnapshot, observed: Observed | None) -> int | None:

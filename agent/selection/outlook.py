@@ -154,7 +154,8 @@ def _deadline(
         return 0.0, Fault(kind="deadline", text="nobody measured its latency", cost=1.0)
     limit_ms = spec.aim.deadline_ms
     deadline_s = math.inf if limit_ms is None else limit_ms / MS_PER_S
-    longest_s = longest_service_s(deadline_s, demand_per_s, known.wait_factor)
+    left_s = max(deadline_s - max(known.waits.base, 0.0) / MS_PER_S, 0.0)
+    longest_s = longest_service_s(left_s, demand_per_s, known.waits.slope)
     if math.isinf(longest_s):
         return 1.0, None
     bearable = longest_s * MS_PER_S / c.latency_p50_ms

@@ -24,6 +24,9 @@ Written by `python -m benchmarks.policies.page docs/selector`. Simulated: eight 
 (`agent/replays/shipped_traces/example_variants.json`), and three detectors whose latency and
 accuracy are published (`benchmarks/policies/detectors.json`).
 
+What simulation cannot show, real workers beside real neighbours, `benchmarks/selector_live.py`
+measures; there neither heat nor battery matter.
+
 - Worth: answers in time, by a board below its severe heat, each times the retention of the variant,
   less one for each switch; over all requests.
 - Regret: what of the worth of the oracle is lost. The oracle knows the whole trace; its states are

@@ -39,8 +39,14 @@ def test_one_period_by_hand() -> None:
     assert known.other_load == pytest.approx(0.3)
     assert known.free_bytes == 600 * MIB
     assert known.taken_peak.value == -600.0 * MIB
-    # Use is 4 / s times 0.1 s; the wait of 0.2 service times is 0.3 of use / (1 - use).
-    assert known.wait_factor == pytest.approx(0.8 * 0.5 + 0.2 * 0.3)
+    # Use is 4 / s times 0.1 s; over 66.7 ms for use / (1 - use) service times lie 20 ms of waiting.
+    busy_ms = 100.0 * 0.4 / 0.6
+    rest_ms = 0.5 * busy_ms * math.sqrt(0.1 / 2.0) / 0.6
+    line = Estimates().waits.drifted(0.02, 0.001)
+    line = line.update(busy_ms, 20.0, gain=1.0, noise=0.25 + rest_ms**2)
+    assert known.waits.slope == pytest.approx(line.slope)
+    assert known.waits.base == pytest.approx(line.base)
+    assert 0.3 < known.waits.slope < 0.4
     assert known.heat.now is not None
     assert known.heat.now.mean == 0.3
 
@@ -79,6 +85,47 @@ def test_without_figures_no_slowdown_is_learnt(fields: dict[str, float | None]) 
 def test_an_absurd_latency_is_bounded(compute_s: float, taken_as: float) -> None:
     known = Estimates().update(read(), changed(compute_s=compute_s), 1.0)
     assert known.slowdown == Level().update(math.log(taken_as))
+
+
+def test_the_way_to_the_worker_is_no_wait() -> None:
+    # A tenth of the time in use, 1 ms on the way: as a wait it would be 1.8 times that of chance.
+    light = changed(declared_ms=5.0, requests=20.0, answered=20.0, compute_s=0.1, latency_ms=6.0)
+    known = Estimates()
+    for _ in range(60):
+        known = known.update(read(), light, 1.0)
+    assert known.waits.slope <= 0.55
+    assert 0.6 < known.waits.base < 1.0
+
+
+def test_regular_arrivals_are_soon_seen_at_half_use_and_not_forgotten_at_less() -> None:
+    half = changed(declared_ms=20.0, requests=25.0, answered=25.0, compute_s=0.5, latency_ms=21.0)
+    light = changed(declared_ms=4.0, requests=25.0, answered=25.0, compute_s=0.1, latency_ms=5.0)
+    known = Estimates().update(read(), half, 1.0)
+    assert known.waits.slope < 0.1
+    for _ in range(100):
+        known = known.update(read(), light, 1.0)
+    assert known.waits.slope < 0.15
+
+
+def test_waits_are_seen_for_what_they_are() -> None:
+    # Use is a half, so that an M/D/1 queue waits for half a service time.
+    random = changed(declared_ms=20.0, requests=25.0, answered=25.0, compute_s=0.5, latency_ms=31.0)
+    known = Estimates()
+    for _ in range(60):
+        known = known.update(read(), random, 1.0)
+    assert known.waits.slope == pytest.approx(0.5, abs=0.06)
+    assert known.waits.at(20.0) == pytest.approx(11.0, abs=0.5)
+
+
+def test_one_request_that_hung_is_no_wait() -> None:
+    light = changed(declared_ms=5.0, requests=20.0, answered=20.0, compute_s=0.1, latency_ms=6.0)
+    known = Estimates()
+    for _ in range(20):
+        known = known.update(read(), light, 1.0)
+    hung = known.update(read(), msgspec.structs.replace(light, latency_ms=1500.0), 1.0)
+    assert hung.waits.base < known.waits.base + 2.0
+    full = known.update(read(), changed(requests=1000.0), 1.0)
+    assert full.waits.slope == known.waits.slope, "a queue that only grows tells of no rate"
 
 
 def test_a_period_of_no_length_teaches_nothing_of_serving() -> None:

@@ -119,6 +119,16 @@ def test_late_is_late() -> None:
     assert faults(known(slowdown=slow)) == ["deadline"]
 
 
+def test_what_an_answer_takes_beside_the_runtime_is_time_too() -> None:
+    line = Line(base=30.0, slope=0.5, base_variance=1.0, slope_variance=0.1)
+    assert faults(known(waits=line), deadline_ms=100.0) == []
+    assert faults(known(waits=line), deadline_ms=75.0) == ["deadline"]
+    assert faults(deadline_ms=75.0) == []
+    assert faults(known(waits=line), deadline_ms=20.0) == ["deadline"], "nothing is left of it"
+    below = msgspec.structs.replace(line, base=-30.0)
+    assert faults(known(waits=below), deadline_ms=45.0) == ["deadline"], "no time is given back"
+
+
 def test_a_peak_counts_only_for_lately() -> None:
     peak = known(demand_peak=Peak(value=19.0))
     assert faults(peak) == []
@@ -194,7 +204,7 @@ def test_costs_tell_variants_apart_whose_accuracy_nobody_measured() -> None:
 
 figures = st.floats(0.1, 1e4)
 estimates = st.builds(
-    lambda mean, noise, seen, demand, other, share, wait, free: Estimates(
+    lambda mean, noise, seen, demand, other, share, beside, wait, free: Estimates(
         period_s=1.0,
         slowdown=Level(mean=mean, variance=noise, process=noise, noise=noise),
         slowdowns=Spread().update(seen, 10.0).update(1.0, 10.0),
@@ -203,12 +213,12 @@ estimates = st.builds(
         other_load=other,
         other_peak=Peak(value=other),
         cpu_share=share,
-        wait_factor=wait,
+        waits=Line(base=beside, slope=wait, base_variance=1.0, slope_variance=0.1),
         free_bytes=free,
         taken_peak=Peak(value=-0.8 * free),
     ),
     st.floats(-3, 4.6), st.floats(1e-4, 1), st.floats(0.05, 100), st.floats(0, 1e3),
-    st.floats(0, 1), st.floats(0, 1), st.floats(0, 10), st.integers(0, 2**34),
+    st.floats(0, 1), st.floats(0, 1), st.floats(-1, 1e3), st.floats(0, 10), st.integers(0, 2**34),
 )  # fmt: skip
 candidates = st.builds(
     Candidate, name=st.just("v"), latency_p50_ms=st.floats(0.01, 1e4),
