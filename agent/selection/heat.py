@@ -42,13 +42,16 @@ BLIND_PER_S: Final = 0.002
 the sun."""
 
 SLOPE_DRIFT_PER_S: Final = 1e-7
-KEPT: Final = 0.98
-"""Share of what is known of a model's errors that is kept at an update: of some, none tells one
-time constant from another."""
-
 STEP_S: Final = 30.0
 """Shorter steps show more of the sensor's noise than of the board: a slow one is taken for a quick
 one that no load makes warm."""
+
+FIRST_STEP_S: Final = 15.0
+"""As long as nothing is known even a short step teaches more than it misleads."""
+
+KEPT: Final = 0.98
+"""Share of what is known of a model's errors that is kept after `STEP_S`: of some, none tells one
+time constant from another."""
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,12 +98,13 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         expected = share * share * line.variance_at(load) + noise
         square = (moved - share * line.at(load)) ** 2
         learnt = line.update(load, moved, gain=share, noise=noise)
+        kept = KEPT ** (period_s / STEP_S)
         return Model(
             time_constant_s=self.time_constant_s,
             steady=self.steady if fan else learnt,
             cooled=learnt if fan else self.cooled,
-            unlikeliness=_mix(self.unlikeliness, square / expected + math.log(expected)),
-            unexplained=_mix(self.unexplained, max(square - expected, 0.0) / share**2),
+            unlikeliness=_mix(self.unlikeliness, square / expected + math.log(expected), kept),
+            unexplained=_mix(self.unexplained, max(square - expected, 0.0) / share**2, kept),
         )
 
     def forecast(self, now: Forecast, load: float, after_s: float, *, fan: bool) -> Forecast:
@@ -143,6 +147,9 @@ class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
     load_s: float = 0.0
     """... and for how much of that time the processor was busy."""
 
+    learnt: bool = False
+    """Whether anything was learnt of the board."""
+
     @property
     def best(self) -> Model:
         """The model that predicts best; there is one after the first reading."""
@@ -174,18 +181,19 @@ class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
             fan=fan,
             fan_from=begun,
             start=headroom,
+            learnt=self.learnt,
         )
         if self.start is None or fan is not self.fan:
             # What lies between is not known well enough to learn from.
             return fresh
         since_s, load_s = self.since_s + period_s, self.load_s + load * period_s
-        if since_s < STEP_S:
+        if since_s < (STEP_S if self.learnt else FIRST_STEP_S):
             return msgspec.structs.replace(fresh, start=self.start, since_s=since_s, load_s=load_s)
         mean_load = load_s / since_s
         models = tuple(
             m.learn(self.start, headroom, mean_load, since_s, fan=fan) for m in self.models
         )
-        return msgspec.structs.replace(fresh, models=models)
+        return msgspec.structs.replace(fresh, models=models, learnt=True)
 
     def forecast(self, load: float, after_s: float) -> Forecast | None:
         """Return the headroom after a time under a load; None before the first reading."""
@@ -211,5 +219,5 @@ def _priors(headroom: float, load: float) -> tuple[Model, ...]:
     return tuple(Model(time_constant_s=tau, steady=line, cooled=line) for tau in TIME_CONSTANTS_S)
 
 
-def _mix(kept: float, added: float) -> float:
-    return KEPT * kept + (1.0 - KEPT) * added
+def _mix(before: float, added: float, kept: float) -> float:
+    return kept * before + (1.0 - kept) * added
