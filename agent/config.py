@@ -84,6 +84,9 @@ class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_batch: int = Mode().max_batch
     company_ms: float = Mode().company_ms
     waiting: int = WorkerLimits().waiting
+    memory_bytes: int | None = None
+    """By how much a worker's data may grow while it loads and runs; None for no limit."""
+
     infer_timeout_s: float = ServingSettings().infer_timeout_s
     drain_s: float = ServingSettings().drain_s
     gap_wait_s: float = ServingSettings().gap_wait_s
@@ -246,7 +249,9 @@ def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSetting
     serving = config.serving
     try:
         return ServingSettings(
-            limits=WorkerLimits(threads=threads, waiting=serving.waiting),
+            limits=WorkerLimits(
+                threads=threads, waiting=serving.waiting, memory_bytes=serving.memory_bytes
+            ),
             infer_timeout_s=serving.infer_timeout_s,
             drain_s=serving.drain_s,
             gap_wait_s=serving.gap_wait_s,
@@ -315,6 +320,10 @@ def _check(config: AgentConfig, name: str) -> None:
         (
             not (endpoint.token_file or endpoint.client_ca_file or _is_private(endpoint)),
             f"endpoint.host {endpoint.host} is open: it needs token_file or client_ca_file",
+        ),
+        (
+            config.serving.memory_bytes is not None and config.serving.memory_bytes <= 0,
+            "serving.memory_bytes is not positive",
         ),
         (config.sense_interval_s <= 0, "sense_interval_s is not positive"),
         (config.telemetry_interval_s <= 0, "telemetry_interval_s is not positive"),

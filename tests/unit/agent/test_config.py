@@ -13,6 +13,7 @@ from agent.config import (
     load_profile,
     load_token,
     load_trust,
+    serving_settings,
 )
 from agent.errors import ConfigError
 from tests.simulators.packages import TRUST
@@ -65,6 +66,7 @@ def test_all_keys(tmp_path: Path) -> None:
         (LEAST + "[policy]\ncool_headroom = 2\n", "policy: cool_headroom is above"),
         (LEAST + "[policy.objective]\ndeadline = 5\n", "policy.objective has no key 'deadline'"),
         (LEAST + "[policy]\nhot = 2\n", "policy has no key 'hot'"),
+        (LEAST + "[serving]\nmemory_bytes = 0\n", "serving.memory_bytes is not positive"),
         (LEAST + "[serving]\nmax_batch = 0\n", "max_batch is not within"),
         (LEAST + '[endpoint]\ncert_file = "c"\n', "need each other"),
         (LEAST + '[endpoint]\nclient_ca_file = "c"\n', "needs endpoint.cert_file"),
@@ -136,3 +138,11 @@ def test_any_other_address_needs_a_token(tmp_path: Path) -> None:
         load_endpoint_token(config)
     (tmp_path / "infer.token").write_text("s3cret\n")
     assert load_endpoint_token(config) == "s3cret"
+
+
+def test_bounds_on_serving_reach_the_workers(tmp_path: Path) -> None:
+    bounds = "[serving]\nmemory_bytes = 7000000\nwaiting = 5\nmax_batch = 3\ngap_wait_s = 1.5\n"
+    settings = serving_settings(load_config(write(tmp_path, LEAST + bounds)), threads=2)
+    assert (settings.limits.threads, settings.limits.waiting) == (2, 5)
+    assert settings.limits.memory_bytes == 7_000_000
+    assert (settings.mode.max_batch, settings.gap_wait_s) == (3, 1.5)
