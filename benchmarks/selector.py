@@ -36,14 +36,15 @@ from wire.messages import PolicySpec
 
 SLOWEST: Final = "battery-day"
 DECISIONS: Final = 2000
-SEEDS: Final = 5
+SEEDS: Final = (10, 11, 12, 13, 14)
+"""Of traces that were not looked at when a constant was chosen; those below 10 were."""
 
 
 def measure(quick: bool) -> list[Row]:
     """Replay everything, and time decisions."""
     names = [name for name in shipped_names() if not (quick and name == SLOWEST)]
     traces = [load_trace(name) for name in names]
-    others = [perturbed(trace, seed) for trace in traces for seed in range(1 if quick else SEEDS)]
+    others = [perturbed(trace, seed) for trace in traces for seed in SEEDS[: 1 if quick else None]]
     found, elsewhere = outcomes(traces), outcomes(others, oracle=False)
     rows = []
     for label in SETS:
