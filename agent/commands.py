@@ -134,7 +134,7 @@ class Commands:
     def _figures(self, _arguments: dict[str, Any]) -> dict[str, Any]:
         release, variant = self._adaptation.serving()
         declared = {c.name: c.latency_p50_ms for c in self._adaptation.candidates()}
-        told: dict[str, Any] = to_builtins(self._pump.served(variant))
+        told: dict[str, Any] = to_builtins(self._adaptation.served())
         return told | {
             "pid": os.getpid(),
             "release": release,

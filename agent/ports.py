@@ -104,6 +104,10 @@ class ServingPort(Protocol[P]):
 class RecorderPort(Protocol):
     """Where figures and events go."""
 
+    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
+        """Add a value to a histogram."""
+        ...
+
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
         """Count."""
         ...

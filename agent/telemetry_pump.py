@@ -3,7 +3,8 @@
 Rules:
 - What is on disk is sent until it is acknowledged; a batch that is on its way is not sent again
   before `RESEND_S`.
-- A question writes nothing: what it took from the recorder waits in memory for the next `collect`.
+- A question writes nothing, unless there were very many: what it took from the recorder waits in
+  memory for the next `collect`.
 - An event that the disk does not take is kept for the next time, figures are not: a reason cannot
   be had again.
 """
@@ -14,7 +15,6 @@ import threading
 from typing import Final
 
 from agent.link import Link
-from agent.served import Served, Tally
 from telemetry.recorder import MAX_EVENTS, Recorder
 from telemetry.spool import Spool
 from wire.clock import Clock
@@ -52,7 +52,6 @@ class TelemetryPump:
         self._lock = threading.Lock()
         self._points: list[Point] = []
         self._events: list[Event] = []
-        self._tally = Tally()
 
     def collect(self) -> None:
         """Bring to disk what gathered in memory; raises SpoolError when it does not take it."""
@@ -97,28 +96,14 @@ class TelemetryPump:
         """
         with self._lock:
             self._gather()
+            if len(self._points) > HELD_POINTS:
+                self._write()
             stored = self._spool.events(kinds, since_s, limit)
             held = [e for e in self._events if e.at_s >= since_s and (not kinds or e.kind in kinds)]
         return (stored + held)[-limit:]
 
-    def served(self, variant: str | None) -> Served:
-        """Return what was served since the agent started.
-
-        Args:
-            variant: Whose answers are counted.
-
-        Returns:
-            Requests of all, answers of that variant.
-        """
-        with self._lock:
-            self._gather()
-            if len(self._points) > HELD_POINTS:
-                self._write()
-            return self._tally.served(variant)
-
     def _gather(self) -> None:
         points, events = self._recorder.drain()
-        self._tally.count(points)
         self._points += points
         self._events += events
         del self._events[:-MAX_EVENTS]

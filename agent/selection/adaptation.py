@@ -21,7 +21,7 @@ from agent.errors import NoVariantError
 from agent.install.packages import Package
 from agent.ports import P, Probed, ServingPort
 from agent.selection.decisions import Candidate, Decision, Memory, Present, candidate
-from agent.selection.meter import Meter, observed
+from agent.selection.meter import Meter, Served, observed
 from agent.selection.policies import POLICIES
 from wire.clock import Clock
 from wire.codec import to_builtins
@@ -66,7 +66,7 @@ class Adaptation(Generic[P]):
     ) -> None:
         self._serving = serving
         self._profile = profile
-        self._recorder = self._meter = meter
+        self._meter = meter
         self._cpu_share = cpu_share
         self._clock = clock
         self._lock = threading.RLock()
@@ -94,6 +94,10 @@ class Adaptation(Generic[P]):
         """Return the digest of the package and the name of the variant that serve now."""
         active = self._serving.active
         return (active.digest, active.variant.name) if active is not None else (None, None)
+
+    def served(self) -> Served:
+        """Return what was served since the agent started, by the variant that serves now."""
+        return self._meter.served(self.serving()[1])
 
     def candidates(self) -> tuple[Candidate, ...]:
         """Return the variants of the package in service, benched ones with the reason."""
@@ -229,7 +233,7 @@ class Adaptation(Generic[P]):
         now_s = self._clock.monotonic_s()
         period_s = now_s - self._decided_s if math.isfinite(self._decided_s) else 0.0
         self._decided_s = now_s
-        counts, active = self._meter.take(), self._serving.active
+        since, active = self._meter.take(), self._serving.active
         name = active.variant.name if active is not None and not entering else None
         return Present(
             variant=name,
@@ -237,7 +241,7 @@ class Adaptation(Generic[P]):
             memory=self._memory,
             period_s=period_s,
             observed=observed(
-                counts,
+                since,
                 name,
                 declared_ms=next((c.latency_p50_ms for c in candidates if c.name == name), None),
                 held_bytes=active.memory_bytes if active is not None else 0,
@@ -271,7 +275,7 @@ class Adaptation(Generic[P]):
             self._serving.discard(prepared)
             raise
         self._switched_s = self._clock.monotonic_s()
-        self._recorder.add("variant_switches_total", 1.0, {"release": package.release})
+        self._meter.add("variant_switches_total", 1.0, {"release": package.release})
         data: dict[str, Any] = {
             "from": before,
             "to": variant.name,
@@ -280,13 +284,11 @@ class Adaptation(Generic[P]):
             "verdicts": decision.verdicts,
             "cost": to_builtins(decision.switch),
         }
-        self._recorder.event(
-            "switch", f"{why}: {decision.reason}" if why else decision.reason, data
-        )
+        self._meter.event("switch", f"{why}: {decision.reason}" if why else decision.reason, data)
         self._log.switched(decision)
 
     def _bench(self, loaded: Loaded, name: str, exc: FleetError) -> None:
         until_s = self._clock.monotonic_s() + BENCH_S
         self._failed[loaded.package.digest, name] = (exc.message, until_s)
         data = {"variant": name, "release": loaded.package.release, "code": exc.code}
-        self._recorder.event("worker", f"variant {name} cannot serve: {exc.message}", data)
+        self._meter.event("worker", f"variant {name} cannot serve: {exc.message}", data)

@@ -1,93 +1,105 @@
-"""What came of serving since the last decision: counted from the figures of each request.
+"""What came of serving: counted from the figures of each request as serving tells them.
 
 Rules:
 - A meter stands between serving and the recorder and hands everything on.
-- It is read and set back in one step: nothing is counted twice or lost between.
+- What came since the last look is read and set back in one step: nothing is counted twice or lost.
+- Memory is bounded: beyond `MAX_VARIANTS` the variant that came first is forgotten.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
+from agent.ports import RecorderPort
 from agent.selection.estimates import Observed
 
+MAX_VARIANTS: Final = 64
 MS_PER_S: Final = 1000.0
 
 
-class Measures(Protocol):
-    """Where figures and events go."""
-
-    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
-        """Add a value to a histogram."""
-        ...
-
-    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
-        """Let a counter grow."""
-        ...
-
-    def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
-        """Keep something that happened once."""
-        ...
-
-
-class Counts(msgspec.Struct):
-    """Sums since they were last read."""
+class Served(msgspec.Struct, kw_only=True):
+    """What one variant, or some, did."""
 
     requests: float = 0.0
+    """Of all variants, refused ones and those that met no variant included."""
+
     answered: float = 0.0
     compute_s: float = 0.0
+    """In the worker, for what was answered."""
+
     latency_s: float = 0.0
-    variants: frozenset[str] = frozenset()
-    """That answered."""
+    """That the answers took as a whole, waits included."""
 
 
 class Meter:
-    """Counts what serving tells of its requests.
+    """Counts what serving tells of its requests. For any thread.
 
     Args:
-        measures: Hears everything too.
+        recorder: Hears everything too.
     """
 
-    def __init__(self, measures: Measures) -> None:
-        self._measures = measures
+    def __init__(self, recorder: RecorderPort) -> None:
+        self._recorder = recorder
         self._lock = threading.Lock()
-        self._counts = Counts()
+        self._requests = 0.0
+        self._variants: dict[str, Served] = {}
+        self._since: tuple[Served, set[str]] = (Served(), set())
+        """What came since the last look, and which variants answered."""
 
     def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
         """Add a value to a histogram."""
-        self._measures.observe(metric, value, attributes)
+        self._recorder.observe(metric, value, attributes)
         if metric == "inference_latency_ms":
             with self._lock:
-                self._counts.answered += 1.0
-                self._counts.latency_s += value / MS_PER_S
-                self._counts.variants |= {attributes.get("variant", "")}
+                self._since[1].add(attributes["variant"])
+                for served in (self._since[0], self._variant(attributes)):
+                    served.answered += 1.0
+                    served.latency_s += value / MS_PER_S
 
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
         """Let a counter grow."""
-        self._measures.add(metric, amount, attributes)
+        self._recorder.add(metric, amount, attributes)
         with self._lock:
             if metric == "inference_requests_total":
-                self._counts.requests += amount
+                self._since[0].requests += amount
+                self._requests += amount
             elif metric == "worker_compute_seconds_total":
-                self._counts.compute_s += amount
+                for served in (self._since[0], self._variant(attributes)):
+                    served.compute_s += amount
 
     def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
         """Keep something that happened once."""
-        self._measures.event(kind, reason, data)
+        self._recorder.event(kind, reason, data)
 
-    def take(self) -> Counts:
-        """Return what was counted since the last time, and begin anew."""
+    def take(self) -> tuple[Served, frozenset[str]]:
+        """Return what came since the last time and which variants answered, and begin anew."""
         with self._lock:
-            counts, self._counts = self._counts, Counts()
-        return counts
+            (served, variants), self._since = self._since, (Served(), set())
+        return served, frozenset(variants)
+
+    def served(self, variant: str | None) -> Served:
+        """Return what was served since the agent started.
+
+        Args:
+            variant: Whose answers are counted; the requests are those of all.
+        """
+        with self._lock:
+            known = self._variants.get(variant or "", Served())
+            return msgspec.structs.replace(known, requests=self._requests)
+
+    def _variant(self, attributes: Mapping[str, str]) -> Served:
+        known = self._variants.setdefault(attributes["variant"], Served())
+        if len(self._variants) > MAX_VARIANTS:
+            del self._variants[next(iter(self._variants))]
+        return known
 
 
 def observed(
-    counts: Counts,
+    since: tuple[Served, frozenset[str]],
     variant: str | None,
     *,
     declared_ms: float | None,
@@ -98,7 +110,7 @@ def observed(
     """Return what came of a period, as a policy takes it.
 
     Args:
-        counts: Of the period.
+        since: As the meter gave it.
         variant: What serves; None for nothing.
         declared_ms: Its latency.
         held_bytes: Memory that its worker holds.
@@ -110,15 +122,16 @@ def observed(
     """
     if variant is None or period_s <= 0.0:
         return None
-    answered = counts.answered
+    served, variants = since
+    answered = served.answered
     return Observed(
         declared_ms=declared_ms,
         held_bytes=held_bytes,
-        requests=counts.requests,
+        requests=served.requests,
         answered=answered,
-        compute_s=counts.compute_s,
-        latency_ms=counts.latency_s / answered * MS_PER_S if answered else None,
-        own_load=min(counts.compute_s / period_s, 1.0) * cpu_share,
+        compute_s=served.compute_s,
+        latency_ms=served.latency_s / answered * MS_PER_S if answered else None,
+        own_load=min(served.compute_s / period_s, 1.0) * cpu_share,
         cpu_share=cpu_share,
-        mixed=bool(counts.variants - {variant}),
+        mixed=bool(variants - {variant}),
     )

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from agent.ports import RecorderPort
 from agent.serving.active_lane import ActiveLane
 from agent.serving.benches import CRASHES_TO_BENCH
 from agent.serving.desk import Waiter
@@ -31,7 +32,7 @@ from agent.serving.errors import (
 from agent.serving.frames import Asked, Reply
 from agent.serving.lanes import Lane
 from agent.serving.modes import Mode, Turn
-from agent.serving.replacements import Measures, Replacements
+from agent.serving.replacements import Replacements
 from agent.serving.request_queue import level_of
 from wire.clock import Clock
 from wire.errors import FleetError
@@ -78,7 +79,7 @@ class Answering:
         self,
         active: ActiveLane,
         replacements: Replacements,
-        recorder: Measures,
+        recorder: RecorderPort,
         clock: Clock,
         *,
         infer_timeout_s: float,

@@ -7,10 +7,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
 
+from agent.ports import RecorderPort
 from agent.serving.benches import Benches
 from agent.serving.lanes import Prepared
 from agent.serving.settings import ServingSettings
@@ -18,22 +18,6 @@ from agent.serving.workers import ModelIdentity, WorkerProcess
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.manifest import Variant
-
-
-class Measures(Protocol):
-    """Where figures and events go."""
-
-    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
-        """Add a value to a histogram."""
-        ...
-
-    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
-        """Let a counter grow."""
-        ...
-
-    def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
-        """Keep something that happened once."""
-        ...
 
 
 class Replacements:
@@ -48,7 +32,7 @@ class Replacements:
 
     def __init__(
         self,
-        recorder: Measures,
+        recorder: RecorderPort,
         clock: Clock,
         settings: ServingSettings,
         verify: Callable[[str, Variant], None] | None,

@@ -16,20 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from agent.ports import RecorderPort
 from agent.serving.active_lane import ActiveLane, Gap
 from agent.serving.answering import Answering, InferenceCall
 from agent.serving.errors import NotServingError, WorkerCrashedError
 from agent.serving.frames import ProbeResult, Reply
 from agent.serving.lanes import Lane, Prepared, identify
 from agent.serving.modes import Mode
-from agent.serving.replacements import Measures, Replacements
+from agent.serving.replacements import Replacements
 from agent.serving.settings import ServingSettings
 from agent.serving.workers import WorkerProcess
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.manifest import Variant
 
-__all__ = ["Active", "InferenceCall", "Measures", "Mode", "Prepared", "Serving", "ServingSettings"]
+__all__ = ["Active", "InferenceCall", "Mode", "Prepared", "Serving", "ServingSettings"]
 
 STOP_DRAIN_S: Final = 1.0
 """The endpoint has waited for its requests when serving is stopped."""
@@ -53,7 +54,7 @@ class Serving:
 
     def __init__(
         self,
-        recorder: Measures,
+        recorder: RecorderPort,
         clock: Clock,
         *,
         device: str = "",

@@ -20,6 +20,9 @@ class Told:
     def __init__(self) -> None:
         self.events: list[tuple[str, str, Mapping[str, object]]] = []
 
+    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
+        """Take a figure."""
+
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
         raise AssertionError((metric, amount, attributes))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.selection.meter import Counts, Meter, observed
+from agent.selection.meter import MAX_VARIANTS, Meter, Served, observed
 
 LABELS = {"variant": "a", "release": "digits:1"}
 
@@ -44,12 +44,33 @@ def test_what_is_counted_is_handed_on_and_counted_once() -> None:
     meter.add("inference_requests_total", 1.0, {"variant": "none"})
     meter.event("switch", "why", {"x": 1})
     assert [t[0] for t in heard.told] == ["add", "observe", "add"] * 2 + ["add", "event"]
-    counts = meter.take()
-    assert (counts.requests, counts.answered) == (3.0, 2.0)
-    assert counts.compute_s == pytest.approx(0.04)
-    assert counts.latency_s == pytest.approx(0.08)
-    assert counts.variants == {"a"}
-    assert meter.take() == Counts()
+    since, variants = meter.take()
+    assert (since.requests, since.answered) == (3.0, 2.0)
+    assert since.compute_s == pytest.approx(0.04)
+    assert since.latency_s == pytest.approx(0.08)
+    assert variants == {"a"}
+    assert meter.take() == (Served(), frozenset())
+
+
+def test_what_was_served_since_the_start_goes_on_by_variant() -> None:
+    meter = Meter(Heard())
+    for variant in ("a", "b", "a"):
+        answer(meter, variant)
+        meter.take()
+    meter.add("inference_requests_total", 1.0, {"variant": "none"})
+    served = meter.served("a")
+    assert (served.requests, served.answered) == (4.0, 2.0)
+    assert served.compute_s == pytest.approx(0.04)
+    assert meter.served("b").answered == 1.0
+    assert meter.served(None) == Served(requests=4.0)
+
+
+def test_variants_that_are_remembered_are_bounded() -> None:
+    meter = Meter(Heard())
+    for number in range(MAX_VARIANTS + 1):
+        answer(meter, f"v{number}")
+    assert meter.served("v0").answered == 0.0
+    assert meter.served(f"v{MAX_VARIANTS}").answered == 1.0
 
 
 def test_nothing_is_lost_between_threads() -> None:
@@ -64,8 +85,8 @@ def test_nothing_is_lost_between_threads() -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        taken.append(meter.take().answered)
-    taken.append(meter.take().answered)
+        taken.append(meter.take()[0].answered)
+    taken.append(meter.take()[0].answered)
     assert sum(taken) == 2000.0
 
 
@@ -82,14 +103,14 @@ def test_a_period_in_which_another_variant_answered_is_mixed() -> None:
 
 @pytest.mark.parametrize(("variant", "period_s"), [(None, 1.0), ("a", 0.0)])
 def test_without_a_worker_or_time_nothing_was_seen(variant: str | None, period_s: float) -> None:
-    counts = Counts(requests=3.0)
-    seen = observed(
-        counts, variant, declared_ms=1.0, held_bytes=0, period_s=period_s, cpu_share=1.0
-    )
+    since = (Served(requests=3.0), frozenset[str]())
+    seen = observed(since, variant, declared_ms=1.0, held_bytes=0, period_s=period_s, cpu_share=1.0)
     assert seen is None
 
 
 def test_a_quiet_period_has_no_latency() -> None:
-    seen = observed(Counts(), "a", declared_ms=1.0, held_bytes=7, period_s=1.0, cpu_share=1.0)
+    seen = observed(
+        (Served(), frozenset()), "a", declared_ms=1.0, held_bytes=7, period_s=1.0, cpu_share=1.0
+    )
     assert seen is not None
     assert (seen.latency_ms, seen.mixed, seen.held_bytes) == (None, False, 7)

@@ -1,4 +1,4 @@
-"""What was served is counted from figures on their way, and a question writes nothing."""
+"""Figures and reasons on their way to the spool: a question writes nothing and loses nothing."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ import pytest
 from agent.commands import Commands
 from agent.errors import ControlError
 from agent.link import Link
-from agent.served import MAX_VARIANTS, Served, Tally
 from agent.telemetry_pump import HELD_POINTS, TelemetryPump
 from telemetry.errors import SpoolError
 from telemetry.recorder import MAX_EVENTS, Recorder
 from telemetry.spool import Spool
 from tests.simulators.clock import FakeClock
 from wire.messages import TelemetryAck
-
-NOTHING = {"variant": "none", "release": "none"}
 
 
 class Rig:
@@ -64,31 +61,9 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     rig.spool.close()
 
 
-def test_answers_are_counted_by_variant_and_requests_together(rig: Rig) -> None:
-    for _ in range(3):
-        rig.serve("int8")
-    rig.serve("float32", compute_s=0.5)
-    rig.recorder.add("inference_requests_total", 1.0, NOTHING)
-    served = rig.pump.served("int8")
-    assert (served.requests, served.answered) == (5.0, 3.0)
-    assert served.compute_s == pytest.approx(0.06)
-    assert served.latency_s == pytest.approx(0.09)
-    assert rig.pump.served("float32").answered == 1.0
-    assert rig.pump.served(None) == Served(requests=5.0)
-
-
-def test_counters_go_on_when_figures_go_to_disk(rig: Rig) -> None:
-    rig.serve("int8")
-    rig.pump.collect()
-    rig.serve("int8")
-    rig.pump.collect()
-    assert rig.pump.served("int8").answered == 2.0
-
-
 def test_questions_write_nothing_and_lose_nothing(rig: Rig) -> None:
     rig.serve("int8")
     rig.recorder.event("switch", "too hot")
-    rig.pump.served("int8")
     assert rig.reasons() == ["too hot"]
     assert rig.written == 0
     rig.pump.collect()
@@ -101,7 +76,7 @@ def test_questions_write_nothing_and_lose_nothing(rig: Rig) -> None:
 def test_many_questions_do_not_fill_the_memory(rig: Rig) -> None:
     for _ in range(HELD_POINTS // 3 + 1):
         rig.serve("int8")
-        rig.pump.served("int8")
+        rig.reasons()
     assert rig.written > 0
 
 
@@ -148,18 +123,9 @@ def test_reasons_that_wait_are_bounded(rig: Rig) -> None:
     for number in range(3):
         for _ in range(MAX_EVENTS):
             rig.recorder.event("worker", str(number))
-        rig.pump.served(None)
+        rig.reasons()
     assert len(rig.pump.events((), 0, 10**6)) == MAX_EVENTS
     assert rig.reasons()[-1] == "2"
-
-
-def test_variants_that_are_remembered_are_bounded(rig: Rig) -> None:
-    tally = Tally()
-    for number in range(MAX_VARIANTS + 1):
-        rig.serve(f"v{number}")
-        tally.count(rig.recorder.drain()[0])
-    assert tally.served("v0").answered == 0.0
-    assert tally.served(f"v{MAX_VARIANTS}").answered == 1.0
 
 
 def test_reasons_that_are_too_much_for_one_answer_are_refused_not_cut(rig: Rig) -> None:
