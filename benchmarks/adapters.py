@@ -21,11 +21,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-if __name__ == "__main__":
-    # Python looks into this folder first, and would take a script there for the package it names.
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
-
 import numpy as np
 
 from benchmarks.harness import Row, against, alone, main

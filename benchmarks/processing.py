@@ -19,9 +19,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 if __name__ == "__main__":
-    # Python looks into this folder first, and would take a script there for the package it names.
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np

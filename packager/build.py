@@ -33,7 +33,12 @@ from packager.compose import (
     repair_notes,
     tuning_notes,
 )
-from packager.declarations import Declared, declared_lines, read_postprocessing
+from packager.declarations import (
+    Declared,
+    declared_lines,
+    read_postprocessing,
+    read_preprocessing,
+)
 from packager.errors import BuildError, ModelError
 from packager.executors import default_jobs, open_executor
 from packager.figures import DataResult, Imported, Inspection, ModelFacts, ReferenceResult
@@ -65,7 +70,6 @@ from packager.plan_steps import (
 from packager.recipes import BY_NAME, PREPARE, SourceKind
 from packager.request import BuildRequest, check_request, package_name
 from packager.result import BuildResult
-from packager.samples.preprocessing import read_preprocessing
 from packager.sources.kinds import Kind, source_kind
 from packager.tuning_store import publish, stored_database
 

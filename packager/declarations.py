@@ -18,7 +18,7 @@ from packager.errors import DataError
 from packager.fault_text import one_line
 from packager.files import read_bounded
 from runtime_adapters.errors import AdapterError
-from runtime_adapters.processing.declarations import check_postprocessing
+from runtime_adapters.processing.declarations import check_postprocessing, check_preprocessing
 from wire.codec import from_toml
 from wire.errors import WireFormatError
 from wire.manifest import Preprocessing, TensorSpec, VariantInfo
@@ -85,6 +85,30 @@ def read_tables(
             raise DataError(
                 f"{path.name}: the model has no {side} {name[:80]!r}, only {', '.join(names)[:200]}"
             )
+    return found
+
+
+def read_preprocessing(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, Preprocessing]:
+    """Read a TOML file with one table per input, whose keys are the fields of `Preprocessing`.
+
+    A model with one input may call its table `x`. An input without a table takes its samples as
+    they are.
+
+    Args:
+        path: The file.
+        specs: The model's inputs.
+
+    Returns:
+        By input name.
+
+    Raises:
+        DataError: Unreadable, an unknown input or key, or not fit for that input.
+    """
+    found = read_tables(path, Preprocessing, specs, side="input", short="x")
+    with as_data_errors():
+        for spec in specs:
+            if spec.name in found:
+                check_preprocessing(spec, found[spec.name])
     return found
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from examples.digits.data import Split, load_splits
-from packager.samples.preprocessing import prepare, read_preprocessing
+from packager.declarations import read_preprocessing
+from packager.samples.preprocessing import prepare
 from wire.manifest import TensorSpec
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -1,57 +1,13 @@
-"""The declared preprocessing of samples: a user's file, checked, and applied as a device does.
-
-Rules:
-- A declaration that does not fit the model is refused before any sample is read.
-- It is applied by the code that a device runs; the same declaration travels in the package.
-"""
+"""The declared preprocessing, applied to samples by the code that a device runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from packager.declarations import as_data_errors, read_tables
-from runtime_adapters.processing import declarations
+from packager.declarations import as_data_errors
 from runtime_adapters.processing.declared import Preprocessor, raw_spec
 from runtime_adapters.protocol import Tensor
 from wire.manifest import Preprocessing, TensorSpec
-
-
-def read_preprocessing(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, Preprocessing]:
-    """Read a TOML file with one table per input, whose keys are the fields of `Preprocessing`.
-
-    A model with one input may call its table `x`. An input without a table takes its samples as
-    they are.
-
-    Args:
-        path: The file.
-        specs: The model's inputs.
-
-    Returns:
-        By input name.
-
-    Raises:
-        DataError: Unreadable, an unknown input or key, or not fit for that input.
-    """
-    found = read_tables(path, Preprocessing, specs, side="input", short="x")
-    for spec in specs:
-        if spec.name in found:
-            check_preprocessing(spec, found[spec.name])
-    return found
-
-
-def check_preprocessing(spec: TensorSpec, how: Preprocessing) -> None:
-    """Refuse a declaration that cannot be applied to an input.
-
-    Args:
-        spec: The input.
-        how: Its preprocessing.
-
-    Raises:
-        DataError: The first thing that is wrong.
-    """
-    with as_data_errors():
-        declarations.check_preprocessing(spec, how)
 
 
 def raw_specs(

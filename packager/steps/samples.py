@@ -12,8 +12,8 @@ from wire.codec import from_json
 
 def read(job: Job, output: Path) -> DataResult:
     """Read, prepare and divide the samples: a folder per part."""
+    from packager.declarations import read_preprocessing
     from packager.samples.parts import make_parts
-    from packager.samples.preprocessing import read_preprocessing
     from packager.samples.readers import Source
 
     facts = from_json((Path(job.inputs["model"]) / RESULT_FILE).read_bytes(), ModelFacts)

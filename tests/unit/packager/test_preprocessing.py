@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.comparison import compare, resolve_metric
-from packager.declarations import MAX_FILE_BYTES
+from packager.declarations import MAX_FILE_BYTES, read_preprocessing
 from packager.errors import DataError
 from packager.samples import preprocessing
 from packager.samples.parts import make_parts
 from packager.samples.readers import Source
 from packager.samples.store import load_inputs, load_labels, sample, save_samples
+from runtime_adapters.processing.declarations import check_preprocessing
+from runtime_adapters.processing.errors import DeclarationError
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.models import trained
@@ -42,7 +44,7 @@ def declared(**fields: object) -> Preprocessing:
 def test_pixels_are_scaled_normalised_and_moved() -> None:
     raw = np.random.default_rng(0).integers(0, 256, (6, 4, 5, 3), np.uint8)
     how = declared(scale=1 / 255, mean=MEAN, std=STD)
-    preprocessing.check_preprocessing(IMAGE, how)
+    check_preprocessing(IMAGE, how)
     found = preprocessing.prepare(raw, IMAGE, how)
     expected = ((raw / 255 - MEAN) / STD).transpose(0, 3, 1, 2)
     assert found.dtype == np.float32
@@ -59,7 +61,7 @@ def test_what_raw_samples_must_be_follows_from_the_declaration() -> None:
 def test_grey_images_without_channels_get_an_axis_for_them() -> None:
     spec = TensorSpec(name="input", datatype="FP32", shape=(-1, 1, 4, 5))
     how = declared(source_layout="NHW", scale=0.5, mean=(1.0,))
-    preprocessing.check_preprocessing(spec, how)
+    check_preprocessing(spec, how)
     assert preprocessing.raw_specs((spec,), {"input": how})[0].shape == (-1, 4, 5)
     raw = np.arange(40, dtype=np.uint8).reshape(2, 4, 5)
     assert np.array_equal(preprocessing.prepare(raw, spec, how)[:, 0], raw * 0.5 - 1)
@@ -67,14 +69,14 @@ def test_grey_images_without_channels_get_an_axis_for_them() -> None:
 
 def test_one_value_serves_all_channels_and_no_layout_is_needed() -> None:
     how = declared(source_layout="", layout="", mean=(128.0,), std=(64.0,))
-    preprocessing.check_preprocessing(IMAGE, how)
+    check_preprocessing(IMAGE, how)
     raw = np.full((2, 3, 4, 5), 192, np.uint8)
     assert (preprocessing.prepare(raw, IMAGE, how) == 1.0).all()
 
 
 def test_integers_are_moved_but_never_computed() -> None:
     spec = TensorSpec(name="input", datatype="UINT8", shape=(1, 3, 4, 5))
-    preprocessing.check_preprocessing(spec, declared())
+    check_preprocessing(spec, declared())
     raw = np.arange(120, dtype=np.uint8).reshape(2, 4, 5, 3)
     found = preprocessing.prepare(raw, spec, declared())
     assert found.dtype == np.uint8
@@ -89,7 +91,7 @@ def test_each_axis_ends_where_its_letter_stands(source: list[str], layout: list[
     how = declared(
         source_datatype="FP32", source_layout=texts[0], layout=texts[1], mean=(0, 1, 2, 3, 4)
     )
-    preprocessing.check_preprocessing(spec, how)
+    check_preprocessing(spec, how)
     raw = np.random.default_rng(0).normal(size=[sizes[a] for a in texts[0]]).astype(np.float32)
     found = preprocessing.prepare(raw, spec, how)
     assert found.shape == spec.shape
@@ -120,8 +122,8 @@ def test_each_axis_ends_where_its_letter_stands(source: list[str], layout: list[
     ],
 )
 def test_a_declaration_that_does_not_fit_is_refused(fields: dict[str, object], text: str) -> None:
-    with pytest.raises(DataError, match=text) as caught:
-        preprocessing.check_preprocessing(IMAGE, declared(**fields))
+    with pytest.raises(DeclarationError, match=text) as caught:
+        check_preprocessing(IMAGE, declared(**fields))
     assert "\n" not in str(caught.value)
 
 
@@ -131,14 +133,14 @@ def test_a_declaration_that_does_not_fit_is_refused(fields: dict[str, object], t
 )
 def test_a_model_of_integers_takes_no_fractions(fields: dict[str, object], text: str) -> None:
     spec = TensorSpec(name="input", datatype="UINT8", shape=(-1, 3, 4, 5))
-    with pytest.raises(DataError, match=text):
-        preprocessing.check_preprocessing(spec, declared(**fields))
+    with pytest.raises(DeclarationError, match=text):
+        check_preprocessing(spec, declared(**fields))
 
 
 def test_channels_that_only_samples_tell_are_checked_on_them() -> None:
     spec = TensorSpec(name="input", datatype="FP32", shape=(-1, -1, 4, 5))
     how = declared(mean=(1.0, 2.0, 3.0))
-    preprocessing.check_preprocessing(spec, how)
+    check_preprocessing(spec, how)
     with pytest.raises(DataError, match="3 values for 1 channels"):
         preprocessing.prepare(np.zeros((2, 4, 5, 1), np.uint8), spec, how)
 
@@ -146,7 +148,7 @@ def test_channels_that_only_samples_tell_are_checked_on_them() -> None:
 def test_results_that_are_not_finite_are_refused() -> None:
     spec = TensorSpec(name="input", datatype="FP16", shape=(-1, 3, 4, 5))
     how = declared(scale=1000.0)
-    preprocessing.check_preprocessing(spec, how)
+    check_preprocessing(spec, how)
     with pytest.raises(DataError, match="gives NaN or infinity"):
         preprocessing.prepare(np.full((1, 4, 5, 3), 255, np.uint8), spec, how)
 
@@ -155,7 +157,7 @@ def test_results_that_are_not_finite_are_refused() -> None:
 def test_the_file_has_a_table_per_input(tmp_path: Path, table: str) -> None:
     path = tmp_path / "preprocessing.toml"
     path.write_text(CIFAR.replace("[input]", f"[{table}]"))
-    found = preprocessing.read_preprocessing(path, (IMAGE,))
+    found = read_preprocessing(path, (IMAGE,))
     assert found == {"input": declared(scale=1 / 255, mean=MEAN, std=STD)}
 
 
@@ -178,16 +180,16 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, content: str, text:
     path = tmp_path / "preprocessing.toml"
     path.write_text(content)
     if not content:
-        assert preprocessing.read_preprocessing(path, (IMAGE,)) == {}
+        assert read_preprocessing(path, (IMAGE,)) == {}
         return
     with pytest.raises(DataError, match=text) as caught:
-        preprocessing.read_preprocessing(path, (IMAGE,))
+        read_preprocessing(path, (IMAGE,))
     assert "\n" not in str(caught.value)
 
 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.toml cannot be read"):
-        preprocessing.read_preprocessing(tmp_path / "none.toml", (IMAGE,))
+        read_preprocessing(tmp_path / "none.toml", (IMAGE,))
 
 
 def test_blocks_give_what_the_whole_gives(tmp_path: Path) -> None:
@@ -218,7 +220,7 @@ def test_from_raw_photographs_to_the_known_accuracy(cifar: Path, tmp_path: Path)
         },
         (spec,),
         tmp_path,
-        preprocessing=preprocessing.read_preprocessing(file, (spec,)),
+        preprocessing=read_preprocessing(file, (spec,)),
     )
     assert made.samples == {"calibration": 256, "tuning": 256, "gate": 2000}
     assert made.labelled
