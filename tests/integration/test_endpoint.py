@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
-import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
-import numpy as np
 import pytest
 
 from agent.serving.errors import NotServingError, WorkerCrashedError
-from runtime_adapters.protocol import Tensor
+from tests.simulators.crowd import Crowd
 from tests.simulators.packages import package, variant
 from tests.simulators.rig import CLOCK, DIGEST, NAMES, SEEDS, Rig, infer
 from wire.errors import IntegrityError
@@ -31,55 +25,10 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     rig.stop()
 
 
-@dataclass
-class Crowd:
-    """Clients that ask without a pause, each on one connection."""
-
-    rig: Rig
-    expected: Mapping[str, Tensor]
-    answers: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-    stopping: threading.Event = field(default_factory=threading.Event)
-
-    def ask(self) -> None:
-        client = self.rig.client()
-        while not self.stopping.is_set():
-            try:
-                status, name, output = infer(client)
-            except (OSError, http.client.HTTPException) as exc:
-                self.faults.append(repr(exc))
-                break
-            if status != 200:
-                self.faults.append(f"{status} {name}")
-            elif not np.array_equal(output, self.expected[name].ravel()):
-                self.faults.append(f"another variant's answer than that of {name}")
-            self.answers[name] += 1
-        client.close()
-
-    def __enter__(self) -> Self:
-        self._threads = [threading.Thread(target=self.ask) for _ in range(4)]
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stopping.set()
-        for thread in self._threads:
-            thread.join()
-
-    def wait_for(self, more: int) -> None:
-        """Wait until so many more requests have been answered."""
-        aim = self.answers.total() + more
-        deadline_s = CLOCK.monotonic_s() + 20
-        while self.answers.total() < aim and CLOCK.monotonic_s() < deadline_s:
-            CLOCK.sleep(0.005)
-        assert self.answers.total() >= aim, self.faults
-
-
 def crowd(rig: Rig) -> Crowd:
     for name in NAMES:
         package("1.0", [(variant(name), SEEDS[name])]).write_to(rig.directory)
-    return Crowd(rig, {name: rig.expected(name) for name in NAMES})
+    return Crowd(rig.port, {name: rig.expected(name) for name in NAMES})
 
 
 def drained(rig: Rig) -> tuple[tuple[Point, ...], tuple[Event, ...]]:

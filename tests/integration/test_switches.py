@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,10 +19,11 @@ from onnx import helper, numpy_helper
 
 from agent.serving.errors import NotServingError, WorkerLoadError
 from agent.serving.switchboard import ServingSettings
-from runtime_adapters.protocol import Limits, Tensor
+from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
+from tests.simulators.crowd import Crowd
 from tests.simulators.packages import package, variant
-from tests.simulators.rig import CLOCK, DIGEST, NAMES, SEEDS, Rig, body_of, infer
+from tests.simulators.rig import CLOCK, DIGEST, INPUT, NAMES, SEEDS, Rig, body_of, infer
 from wire.manifest import Variant
 from wire.messages import Event, HistogramPoint
 
@@ -35,7 +32,6 @@ MEMORY = 1.05
 """Share of the memory before that may be in use after all switches."""
 
 ROOT = Path(__file__).parents[2]
-INPUT = np.arange(4, dtype=np.float32).reshape(1, 4)
 
 SUPERVISOR = """
 import sys
@@ -76,55 +72,6 @@ def onnx_variant(name: str, seed: int) -> tuple[Variant, bytes]:
     plain = variant(name)
     info = msgspec.structs.replace(plain.info, runtime="onnxruntime", model_file="model.onnx")
     return msgspec.structs.replace(plain, info=info), content
-
-
-@dataclass
-class Crowd:
-    """Clients that ask without a pause, each on one connection that it keeps."""
-
-    port: int
-    expected: dict[str, Tensor]
-    answers: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-    stopping: threading.Event = field(default_factory=threading.Event)
-
-    def ask(self) -> None:
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        body, headers = body_of(INPUT)
-        try:
-            client.connect()
-            connection = client.sock
-            while not self.stopping.is_set():
-                client.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
-                response = client.getresponse()
-                self.judge(response, response.read())
-            if client.sock is not connection:
-                self.faults.append("the connection was not kept")
-        except (OSError, http.client.HTTPException) as exc:
-            self.faults.append(repr(exc))
-        client.close()
-
-    def judge(self, response: http.client.HTTPResponse, content: bytes) -> None:
-        if response.status != 200:
-            self.faults.append(f"{response.status} {content[:100]!r}")
-            return
-        length = int(response.headers["Inference-Header-Content-Length"])
-        name = json.loads(content[:length])["parameters"]["variant"]
-        self.answers[name] += 1
-        values = np.frombuffer(content[length:], "<f4")
-        if not np.allclose(values, self.expected[name].ravel(), rtol=1e-6):
-            self.faults.append(f"not the answer of {name}")
-
-    def __enter__(self) -> Self:
-        self._threads = [threading.Thread(target=self.ask, daemon=True) for _ in range(4)]
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stopping.set()
-        for thread in self._threads:
-            thread.join()
 
 
 def rss_bytes(pid: int) -> int:
@@ -249,7 +196,7 @@ def test_a_gap_that_lasts_too_long_is_told_with_when_to_come_again(tmp_path: Pat
     rig.use(variant("first"))
     prepared = rig.serving.prepare(rig.directory, DIGEST, variant("first"), alone=True)
     client = rig.client()
-    body, headers = body_of(INPUT)
+    body, headers = body_of()
     client.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
     response = client.getresponse()
     assert b"being changed" in response.read()
