@@ -1,7 +1,7 @@
 """The version of this software, as it is told to others.
 
-It stands here beside pyproject.toml because to ask the installed metadata costs a device a megabyte
-of memory; a test keeps the two equal.
+It stands here beside pyproject.toml because to ask the installed metadata costs a device memory;
+a test keeps the two equal.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ milliseconds; quantising and the greatest of many some microseconds; for normali
 NumPy's own vector code is the faster one.
 
 Rules:
-- Numba costs a process over 100 MiB and most of a second. What saves milliseconds asks for it;
+- Numba costs a process over 100 MiB and half a second. What saves milliseconds asks for it;
   what saves microseconds is compiled beside that, and does not ask for it alone.
 - Whatever is wrong with Numba or its files, the answer is the same, in NumPy.
 """

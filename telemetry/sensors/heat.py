@@ -9,7 +9,8 @@ Rules:
   that it can be.
 - Of several passive trip points the last counts, the one that the kernel holds the zone at.
 - Each zone is measured on its own scale; the headroom is that of the zone with the least left.
-- A trip point that is not within `TRIPS_C`, or not above nominal, is a placeholder.
+- A trip point that is not within `TRIPS_C`, or not above nominal, does not count: firmware fills
+  trip points that it does not use with such values.
 
 Source:
     Linux: Documentation/ABI/testing/sysfs-class-thermal (millidegrees Celsius);
