@@ -168,8 +168,9 @@ def load_profile(config: AgentConfig) -> DeviceProfile:
     Raises:
         ConfigError: It cannot be read or is not a profile.
     """
+    content = _read(config.profile, "profile")
     try:
-        return profile_from_toml(_read(config.profile, "profile"))
+        return profile_from_toml(content)
     except FleetError as exc:
         raise ConfigError(f"{config.profile.name}: {exc.message}") from exc
 
@@ -186,8 +187,9 @@ def load_trust(config: AgentConfig) -> TrustRoot:
     Raises:
         ConfigError: It cannot be read or is not a trust root.
     """
+    content = _read(config.trust, "trust root")
     try:
-        return trust_from_bytes(_read(config.trust, "trust root"))
+        return trust_from_bytes(content)
     except FleetError as exc:
         raise ConfigError(f"{config.trust.name}: {exc.message}") from exc
 

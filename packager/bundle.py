@@ -305,7 +305,10 @@ def _read(directory: Path, path: str) -> bytes:
     try:
         return (directory / path).read_bytes()
     except OSError as exc:
-        raise PackageError(f"{directory} is not a package: {path}: {exc.strerror}") from exc
+        raise PackageError(
+            f"{directory} is not a package: {path}: {exc.strerror}",
+            remedy="name the directory that `fleet build -o` wrote",
+        ) from exc
 
 
 def _write(path: Path, content: bytes) -> None:

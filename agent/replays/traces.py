@@ -129,7 +129,10 @@ def trace_from_bytes(data: bytes) -> Trace:
         raise WireFormatError(f"trace: {len(data)} bytes is over the limit of {MAX_BYTES}")
     lines = data.split(b"\n")
     if lines[-1]:
-        raise WireFormatError(f"trace: line {len(lines)}: is cut short, no newline at its end")
+        raise WireFormatError(
+            f"trace: line {len(lines)}: is cut short, no newline at its end",
+            remedy="remove that line: what stands before it is a trace",
+        )
     del lines[-1]
     if not 2 <= len(lines) <= MAX_TICKS + 1:  # noqa: PLR2004 - a header and one tick
         raise WireFormatError(
