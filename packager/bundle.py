@@ -285,7 +285,7 @@ def _check_same(signed: PackageIndex, actual: PackageIndex) -> None:
         if path not in expected:
             raise IntegrityError(f"{path} does not belong to the package")
         if expected[path] != found[path]:
-            raise IntegrityError(f"{path} was changed after the package was signed")
+            raise IntegrityError(f"{path} was changed after the package was signed", remedy=AGAIN)
     if (signed.name, signed.version) != (actual.name, actual.version):
         raise IntegrityError("the signed name or version is not the manifest's")
 
