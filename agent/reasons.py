@@ -62,4 +62,4 @@ def _value(name: str, value: object) -> str:
 
 def _text(value: object) -> str:
     text = "nothing" if value is None else str(value)
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +19,20 @@ print("\\n".join(sorted({name.partition(".")[0] for name in sys.modules})))
 
 
 def loaded() -> set[str]:
-    """Return the packages and modules that a supervisor has loaded when it starts."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
-    )
+    """Return the packages and modules that a supervisor has loaded when it first starts.
+
+    No bytecode is there yet: compiling may load what running does not (a character named in a
+    text loads unicodedata, a mebibyte), and a device that cannot write bytecode always compiles.
+    """
+    with tempfile.TemporaryDirectory() as empty:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env=os.environ | {"PYTHONPYCACHEPREFIX": empty},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
     return {name for name in done.stdout.split() if not name.startswith("_")} - OURS
 
 
