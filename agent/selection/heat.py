@@ -1,12 +1,13 @@
 """How warm the device will be: a first-order model, fitted while it runs.
 
 The headroom (0.0 nominal, 1.0 severe) moves towards `base + slope * load` with a time constant.
-Which time constant is right is found by keeping one filter for each of a few, and believing the
-one that predicts best.
+Which time constant is right is found by keeping one filter for each of a few, and believing each
+by how well it predicted.
 
 Rules:
 - Pure. Without a reading the model goes on alone and its doubt grows: unknown never counts as cool.
-- A forecast comes with its standard deviation.
+- A forecast comes with its standard deviation, the disagreement of the filters included.
+- What was done while the sensor was lost is remembered: its return teaches what came of it.
 - A fan that is seen to run has a line of its own, and is foreseen to start where it last did.
 
 Source:
@@ -18,6 +19,7 @@ Source:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -73,6 +75,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     cooled: Line
     """As `steady`, while a fan runs."""
 
+    response: float = 0.0
+    """What a unit of slope would have added to the headroom since the last lesson."""
+
     unlikeliness: float = 0.0
     """Mean of -2 log of the likelihood of what it was shown."""
 
@@ -87,13 +92,30 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the headroom tends to with a fan that runs, or without."""
         return self.cooled if fan else self.steady
 
-    def learn(
-        self, before: float, after: float, load: float, period_s: float, *, fan: bool
-    ) -> Model:
-        """Return the model after it was shown how the headroom changed under a load."""
+    def work(self, load: float, period_s: float) -> Model:
+        """Return the model after a period under a load."""
         share = self.share(period_s)
+        response = (1.0 - share) * self.response + share * load
+        return msgspec.structs.replace(self, response=response)
+
+    def learn(
+        self, before: float, after: float, period_s: float, *, fan: bool, moved_sigma: float
+    ) -> Model:
+        """Return the model after it was shown how the headroom changed.
+
+        Args:
+            before: At the last lesson.
+            after: Now.
+            period_s: What lies between, all of which it was told to `work`.
+            fan: Whether a fan ran.
+            moved_sigma: By which the surroundings may have changed while nobody looked.
+        """
+        share = self.share(period_s)
+        # What shows of an early load has faded: the same as a lesser one all the time.
+        load = self.response / share
         moved = after - (1.0 - share) * before
-        line = self.line(fan=fan).drifted(BASE_DRIFT_PER_S * period_s, SLOPE_DRIFT_PER_S * period_s)
+        base_step = BASE_DRIFT_PER_S * period_s + moved_sigma**2
+        line = self.line(fan=fan).drifted(base_step, SLOPE_DRIFT_PER_S * period_s)
         noise = 2.0 * READING_SIGMA**2
         expected = share * share * line.variance_at(load) + noise
         square = (moved - share * line.at(load)) ** 2
@@ -139,21 +161,13 @@ class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
     """The headroom at which it began to, when it last did."""
 
     start: float | None = None
-    """The reading since which nothing was learnt; None while the sensor says nothing, ..."""
+    """The reading since which nothing was learnt; None where there is none to learn from, ..."""
 
     since_s: float = 0.0
-    """... how long ago it was, ..."""
-
-    load_s: float = 0.0
-    """... and for how much of that time the processor was busy."""
+    """... and how long ago it was."""
 
     learnt: bool = False
     """Whether anything was learnt of the board."""
-
-    @property
-    def best(self) -> Model:
-        """The model that predicts best; there is one after the first reading."""
-        return min(self.models, key=lambda m: (m.unlikeliness, m.time_constant_s))
 
     def update(
         self, headroom: float | None, load: float, period_s: float, *, fan: bool = False
@@ -166,46 +180,69 @@ class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
             period_s: Its length in seconds.
             fan: Whether a fan runs at its end.
         """
+        doubt = self.now.sigma if self.now else 0.0
+        # What lies between is not known well enough to learn from when a fan began or ended.
+        start = self.start if fan is self.fan else None
+        since_s = self.since_s + period_s
+        models = tuple(m.work(load, period_s) for m in self.models)
         if headroom is None:
             ahead = self.forecast(load, period_s)
             if ahead is not None:
-                doubt = self.now.sigma if self.now else 0.0
                 ahead = Forecast(mean=ahead.mean, sigma=doubt + BLIND_PER_S * period_s)
             return msgspec.structs.replace(
-                self, now=ahead, fan=fan, start=None, since_s=0.0, load_s=0.0
+                self, now=ahead, models=models, fan=fan, start=start, since_s=since_s
             )
         begun = headroom if fan and not self.fan and self.now is not None else self.fan_from
         fresh = HeatFit(
             now=Forecast(mean=headroom, sigma=READING_SIGMA),
-            models=self.models or _priors(headroom, load),
+            models=models or _priors(headroom, load),
             fan=fan,
             fan_from=begun,
-            start=headroom,
+            start=start,
+            since_s=since_s,
             learnt=self.learnt,
         )
-        if self.start is None or fan is not self.fan:
-            # What lies between is not known well enough to learn from.
-            return fresh
-        since_s, load_s = self.since_s + period_s, self.load_s + load * period_s
+        if start is None:
+            return fresh.begun_at(headroom)
         if since_s < (STEP_S if self.learnt else FIRST_STEP_S):
-            return msgspec.structs.replace(fresh, start=self.start, since_s=since_s, load_s=load_s)
-        mean_load = load_s / since_s
+            return fresh
+        blind_sigma = max(doubt - READING_SIGMA, 0.0)
         models = tuple(
-            m.learn(self.start, headroom, mean_load, since_s, fan=fan) for m in self.models
+            m.learn(start, headroom, since_s, fan=fan, moved_sigma=blind_sigma) for m in models
         )
-        return msgspec.structs.replace(fresh, models=models, learnt=True)
+        return msgspec.structs.replace(fresh, models=models, learnt=True).begun_at(headroom)
+
+    def begun_at(self, headroom: float) -> HeatFit:
+        """Return the fit that learns from a reading on."""
+        models = tuple(msgspec.structs.replace(m, response=0.0) for m in self.models)
+        return msgspec.structs.replace(self, models=models, start=headroom, since_s=0.0)
 
     def forecast(self, load: float, after_s: float) -> Forecast | None:
         """Return the headroom after a time under a load; None before the first reading."""
         if self.now is None:
             return None
-        model = self.best
+        weights = self.weights()
+        each = [self._by(model, self.now, load, after_s) for model in self.models]
+        mean = _weighted(weights, [f.mean for f in each])
+        # Where the models disagree at least one is wrong.
+        variance = _weighted(weights, [f.sigma**2 + (f.mean - mean) ** 2 for f in each])
+        return Forecast(mean=mean, sigma=math.sqrt(variance))
+
+    def weights(self) -> list[float]:
+        """Return how much each model is believed, by what it predicted; they sum to 1."""
+        least = min(m.unlikeliness for m in self.models)
+        # A lesson weighs 1 - KEPT in the mean of -2 log of the likelihood.
+        shares = [math.exp((least - m.unlikeliness) / (2.0 * (1.0 - KEPT))) for m in self.models]
+        total = math.fsum(shares)
+        return [share / total for share in shares]
+
+    def _by(self, model: Model, now: Forecast, load: float, after_s: float) -> Forecast:
         if self.fan or self.fan_from is None:
-            return model.forecast(self.now, load, after_s, fan=self.fan)
-        begins_s = model.reaches_s(self.fan_from, self.now.mean, load)
+            return model.forecast(now, load, after_s, fan=self.fan)
+        begins_s = model.reaches_s(self.fan_from, now.mean, load)
         if begins_s >= after_s:
-            return model.forecast(self.now, load, after_s, fan=False)
-        there = Forecast(mean=max(self.fan_from, self.now.mean), sigma=self.now.sigma)
+            return model.forecast(now, load, after_s, fan=False)
+        there = Forecast(mean=max(self.fan_from, now.mean), sigma=now.sigma)
         return model.forecast(there, load, after_s - begins_s, fan=True)
 
 
@@ -217,6 +254,10 @@ def _priors(headroom: float, load: float) -> tuple[Model, ...]:
         slope_variance=SLOPE_SIGMA**2,
     )
     return tuple(Model(time_constant_s=tau, steady=line, cooled=line) for tau in TIME_CONSTANTS_S)
+
+
+def _weighted(weights: Sequence[float], values: Sequence[float]) -> float:
+    return math.fsum(w * v for w, v in zip(weights, values, strict=True))
 
 
 def _mix(before: float, added: float, kept: float) -> float:
