@@ -171,7 +171,9 @@ def _variants(options: argparse.Namespace, config: AgentConfig) -> int:
         return _print_json(variants)
     for variant in variants:
         mark = "*" if variant["serving"] else " "
-        _say(f"{mark} {variant['name']:<32} {variant['verdict']}")
+        latency_ms = variant.get("latency_p50_ms")
+        latency = "-" if latency_ms is None else f"{latency_ms:.3g} ms"
+        _say(f"{mark} {variant['name']:<32} {latency:>9}  {variant['verdict']}")
     return 0 if variants else 1
 
 

@@ -133,13 +133,12 @@ class Commands:
 
     def _figures(self, _arguments: dict[str, Any]) -> dict[str, Any]:
         release, variant = self._adaptation.serving()
-        declared = {c.name: c.latency_p50_ms for c in self._adaptation.candidates()}
         told: dict[str, Any] = to_builtins(self._adaptation.served())
         return told | {
             "pid": os.getpid(),
             "release": release,
             "variant": variant,
-            "declared_ms": declared.get(variant or ""),
+            "declared_ms": self._adaptation.declared_ms(),
         }
 
     def _pin(self, arguments: dict[str, Any]) -> dict[str, Any]:

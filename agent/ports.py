@@ -28,6 +28,11 @@ class Probed(Protocol):
         """One line for people."""
         ...
 
+    @property
+    def latency_ms(self) -> float | None:
+        """Of a typical sample, alone in its worker; None where the test was not carried out."""
+        ...
+
 
 class Serves(Protocol):
     """What answers requests now."""

@@ -64,6 +64,9 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     dropped: dict[str, dict[str, str]] = {}
     """By package digest: variants that failed their golden test here, and why."""
 
+    latencies_ms: dict[str, dict[str, float]] = {}
+    """By package digest: what each variant took here in its golden test."""
+
     report: InstallReport | None = None
     """The outcome of the last install, sent again when its desired state comes again."""
 

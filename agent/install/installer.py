@@ -202,6 +202,7 @@ class Installer:
         package = self.open(target.digest)
         variants = {v.name: v for v in self._fitting(package)}
         dropped: dict[str, str] = {}
+        latencies_ms: dict[str, float] = {}
         for rank, name in enumerate(preference(candidate(v) for v in variants.values())):
             self._check()
             try:
@@ -215,7 +216,13 @@ class Installer:
                 raise GoldenError(f"variant {name} fails its golden test: {probed.detail}")
             if not probed.passed:
                 dropped[name] = f"fails its golden test: {probed.detail}"
-        self._store.update(dropped={**self._store.state.dropped, target.digest: dropped})
+            elif probed.latency_ms is not None:
+                latencies_ms[name] = probed.latency_ms
+        record = self._store.state
+        self._store.update(
+            dropped={**record.dropped, target.digest: dropped},
+            latencies_ms={**record.latencies_ms, target.digest: latencies_ms},
+        )
 
     def _switch(self, target: ReleaseRef, _progress: Progress) -> None:
         self._serve(target.digest, why="install")
@@ -249,17 +256,25 @@ class Installer:
             self._clean(keep={previous})
 
     def _serve(self, digest: str, *, why: str) -> None:
-        dropped = self._store.state.dropped.get(digest, {})
-        self._adaptation.serve(self.open(digest), dropped, why=why)
+        record = self._store.state
+        self._adaptation.serve(
+            self.open(digest),
+            record.dropped.get(digest, {}),
+            record.latencies_ms.get(digest, {}),
+            why=why,
+        )
 
     def _clean(self, keep: set[str | None]) -> None:
         # What cannot be removed now is removed after the next install; no package fails for it.
         with contextlib.suppress(StorageError):
             self._slots.collect(keep)
         kept = {*keep, self._slots.current()}
-        dropped = {d: v for d, v in self._store.state.dropped.items() if d in kept}
+        record = self._store.state
         with contextlib.suppress(StorageError):
-            self._store.update(dropped=dropped)
+            self._store.update(
+                dropped={d: v for d, v in record.dropped.items() if d in kept},
+                latencies_ms={d: v for d, v in record.latencies_ms.items() if d in kept},
+            )
 
     def _fitting(self, package: Package) -> tuple[Variant, ...]:
         return fitting(package, self._settings.profile)

@@ -62,6 +62,9 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cpu_share: float = 1.0
     """Share of the processor that one computing request takes: its threads over the cores."""
 
+    slowdowns: dict[str, float] = {}
+    """Latency on this board over the declared one, by variant; 1 for one that is not named."""
+
     start_c: float = 40.0
     start_charge_ratio: float = 1.0
 
@@ -108,6 +111,10 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             (0.0 <= self.start_charge_ratio <= 1.0, "start_charge_ratio is not within 0 to 1"),
             (self.memory_bytes > 0, "memory_bytes is not positive"),
             (0.0 < self.cpu_share <= 1.0, "cpu_share is not within 0 to 1"),
+            (
+                all(1.0 / MAX <= factor <= MAX for factor in self.slowdowns.values()),
+                f"slowdowns are not all within {1 / MAX} to {MAX}",
+            ),
         )
         return tuple(text for holds, text in rules if not holds)
 

@@ -210,7 +210,8 @@ def serve(
         nothing = Served(latency_ms=None, requests=arrived, refused=arrived, missed=arrived)
         busy = min(inputs.other_share + loading, 1.0)
         return nothing, world._replace(state=after, waiting=0.0, load_ratio=busy, observed=None)
-    alone_s = (serving.latency_p50_ms or 0.0) / MS_PER_S * inputs.slowdown
+    here = board.slowdowns.get(serving.name, 1.0) * inputs.slowdown
+    alone_s = (serving.latency_p50_ms or 0.0) / MS_PER_S * here
     service_s = alone_s / board.frequency_ratio(world.state.temperature_c) / (1.0 - loading)
     capacity = period_s / service_s
     offered = world.waiting + arrived
@@ -232,7 +233,8 @@ def serve(
         worth=_worth(board, world, arrived, arrived if late else refused),
     )
     observed = Observed(
-        declared_ms=serving.latency_p50_ms,
+        variant=serving.name,
+        alone_ms=serving.latency_p50_ms,
         held_bytes=serving.peak_memory_bytes or 0,
         requests=arrived,
         answered=answered,

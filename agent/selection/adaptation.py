@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic
 
+import msgspec
+
 from agent.decision_log import DecisionLog
 from agent.errors import NoVariantError
 from agent.install.packages import Package
@@ -42,6 +44,8 @@ class Loaded:
 
     package: Package
     variants: tuple[Variant, ...]
+    latencies_ms: Mapping[str, float]
+    """As measured on this device, by variant."""
 
 
 class Adaptation(Generic[P]):
@@ -99,17 +103,31 @@ class Adaptation(Generic[P]):
         """Return what was served since the agent started, by the variant that serves now."""
         return self._meter.served(self.serving()[1])
 
+    def declared_ms(self) -> float | None:
+        """Return the latency that the variant in service declares."""
+        active = self._serving.active
+        performance = active.variant.info.performance if active is not None else None
+        return performance.latency_p50_ms if performance is not None else None
+
     def candidates(self) -> tuple[Candidate, ...]:
         """Return the variants of the package in service, benched ones with the reason."""
         with self._lock:
             return self._candidates(self._loaded) if self._loaded is not None else ()
 
-    def serve(self, package: Package, dropped: Mapping[str, str], *, why: str) -> None:
+    def serve(
+        self,
+        package: Package,
+        dropped: Mapping[str, str],
+        latencies_ms: Mapping[str, float],
+        *,
+        why: str,
+    ) -> None:
         """Bring a package into service, with the variant that suits the device now.
 
         Args:
             package: Whole; its files are verified here.
             dropped: Variants that must not serve, and why.
+            latencies_ms: Of its variants, as measured on this device; the others' are as declared.
             why: Reason for the event that tells of the switch.
 
         Raises:
@@ -117,7 +135,9 @@ class Adaptation(Generic[P]):
         """
         fitting = package.manifest.fitting(self._profile)
         loaded = Loaded(
-            package=package, variants=tuple(v for v in fitting if v.name not in dropped)
+            package=package,
+            variants=tuple(v for v in fitting if v.name not in dropped),
+            latencies_ms=latencies_ms,
         )
         with self._lock:
             if self.serving()[0] != package.digest:
@@ -207,6 +227,9 @@ class Adaptation(Generic[P]):
         """
         faults: list[str] = []
         self._failed.clear()
+        self._memory = msgspec.structs.replace(
+            self._memory, estimates=self._memory.estimates.of_other_variants()
+        )
         while (decision := self._decide(loaded, entering=True)).variant is not None:
             try:
                 self._bring(loaded, decision, None, why=why)
@@ -243,7 +266,7 @@ class Adaptation(Generic[P]):
             observed=observed(
                 since,
                 name,
-                declared_ms=next((c.latency_p50_ms for c in candidates if c.name == name), None),
+                alone_ms=next((c.latency_p50_ms for c in candidates if c.name == name), None),
                 held_bytes=active.memory_bytes if active is not None else 0,
                 period_s=period_s,
                 cpu_share=self._cpu_share,
@@ -259,7 +282,12 @@ class Adaptation(Generic[P]):
         }  # fmt: skip
         if self.serving()[0] == digest:
             benched |= self._serving.benched
-        return tuple(candidate(v, benched=benched.get(v.name, "")) for v in loaded.variants)
+        return tuple(
+            candidate(
+                v, benched=benched.get(v.name, ""), latency_ms=loaded.latencies_ms.get(v.name)
+            )
+            for v in loaded.variants
+        )
 
     def _bring(
         self, loaded: Loaded, decision: Decision, before: str | None, *, why: str = ""

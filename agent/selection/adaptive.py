@@ -13,8 +13,8 @@ Rules:
 - Two switches are at least `dwell_s` apart, unless what serves may not go on.
 
 Source:
-    Android's thermal headroom for the scale; ALERT (USENIX ATC 2020) for one slowdown of all
-    variants; NestDNN (MobiCom 2018) for the soft cost where no variant keeps the objective.
+    Android's thermal headroom for the scale; ALERT (USENIX ATC 2020) for a slowdown that all
+    variants share; NestDNN (MobiCom 2018) for the soft cost where no variant keeps the objective.
 """
 
 from __future__ import annotations
@@ -235,10 +235,11 @@ def _inputs(
     health: HealthSnapshot, present: Present, known: Estimates, winner: Outlooks | None
 ) -> dict[str, Any]:
     load = winner.now.load if winner else known.other_load
+    name = winner.candidate.name if winner else ""
     ahead = {f"{after_s:g}": known.heat.forecast(load, after_s) for after_s in SOON_S}
     return inputs_of(health, present) | {
         "demand_per_s": round(known.demand_per_s, 3),
-        "slowdown": round(known.slowdown_factor, 3),
+        "slowdown": round(known.slowdown.expected(name).factor, 3),
         "load": round(load, 3),
         "headroom_forecast": {
             key: None if f is None else [round(f.mean, 3), round(f.sigma, 3)]

@@ -30,6 +30,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     latency_p50_ms: float | None = None
+    """Alone on the device: as measured there, or as declared."""
+
     peak_memory_bytes: int | None = None
     accuracy: float | None = None
     """Share of the reference's quality that it keeps: larger is better whatever the metric."""
@@ -106,20 +108,23 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 Policy: TypeAlias = Callable[[HealthSnapshot, Iterable[Candidate], PolicySpec, Present], Decision]
 
 
-def candidate(variant: Variant, *, benched: str = "") -> Candidate:
+def candidate(variant: Variant, *, benched: str = "", latency_ms: float | None = None) -> Candidate:
     """Return what a policy needs to know of a variant.
 
     Args:
         variant: From a manifest.
         benched: Why it may not serve, if so.
+        latency_ms: As measured on this device; None to take the declared one.
 
     Returns:
         The candidate.
     """
     performance, accuracy = variant.info.performance, variant.info.accuracy
+    if latency_ms is None and performance is not None:
+        latency_ms = performance.latency_p50_ms
     return Candidate(
         name=variant.name,
-        latency_p50_ms=performance.latency_p50_ms if performance else None,
+        latency_p50_ms=latency_ms,
         peak_memory_bytes=variant.info.requirements.memory_bytes
         or (performance.peak_memory_bytes if performance else None),
         accuracy=accuracy.retention if accuracy else None,

@@ -1,16 +1,11 @@
 """What a device has shown of itself: how slow, how asked, how warm, how long its battery lasts.
 
-One slowdown stands for all variants: what makes one slow, throttling or a co-runner, makes all
-slow, so that each observation tells of the variants that do not serve too.
-
 Rules:
 - Pure: readings and what came of a period in, the next estimates out.
 
 Source:
-    Wan et al., ALERT (USENIX ATC 2020), section 3.3: one slowdown factor, filtered. Here of its
-    logarithm, because slowdowns multiply and are never negative. Waits: Pollaczek and Khinchine;
-    Kleinrock, Queueing Systems, volume 1, section 5.6. How long a mean wait takes to show itself:
-    volume 2, section 2.1.
+    Waits: Pollaczek and Khinchine; Kleinrock, Queueing Systems, volume 1, section 5.6. How long a
+    mean wait takes to show itself: volume 2, section 2.1.
 """
 
 from __future__ import annotations
@@ -23,8 +18,9 @@ import msgspec
 
 from agent.selection.battery import BatteryFit
 from agent.selection.heat import HeatFit
-from agent.selection.kalman import Level, Line
-from agent.selection.recent import Peak, Spread
+from agent.selection.kalman import Line
+from agent.selection.recent import Peak, Scatter, Spread
+from agent.selection.slowdowns import Slowdowns
 from wire.health import HealthSnapshot
 
 WAIT_PRIOR, WAIT_SIGMA = 0.5, 0.5
@@ -56,8 +52,9 @@ FASTEST, SLOWEST = 0.05, 100.0
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """What came of serving one variant since the last decision."""
 
-    declared_ms: float | None
-    """Its latency as declared; None where nobody measured it."""
+    variant: str
+    alone_ms: float | None
+    """Its latency alone on the device; None where nobody measured it."""
 
     held_bytes: int
     """Memory that it holds."""
@@ -71,6 +68,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     latency_ms: float | None
     """Mean of the answers, waits included; None without one."""
+
+    log_variance: float | None = None
+    """Of the logarithms of single latencies; None for fewer than two, or where only means are
+    known."""
 
     own_load: float
     """Share of the processor that the workers took, what they took to load included."""
@@ -113,10 +114,13 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     period_s: float = 0.0
     """Between the last two decisions; the next comes no sooner."""
 
-    slowdown: Level = Level()
-    """Of its logarithm."""
-
+    slowdown: Slowdowns = Slowdowns()
     slowdowns: Spread = Spread()
+    """How the part of it that is common to all variants was lately."""
+
+    scatter: Scatter = Scatter()
+    """Of single answers about the mean of their period."""
+
     demand_per_s: float = 0.0
     demand_peak: Peak = Peak()
     other_load: float = 0.0
@@ -138,11 +142,6 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
 
     heat: HeatFit = HeatFit()
     battery: BatteryFit = BatteryFit()
-
-    @property
-    def slowdown_factor(self) -> float:
-        """Latency over the declared one, as expected."""
-        return math.exp(self.slowdown.mean)
 
     def update(
         self, health: HealthSnapshot, observed: Observed | None, period_s: float
@@ -179,6 +178,12 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
             battery=self.battery.update(health, load, period_s),
         )
 
+    def of_other_variants(self) -> Estimates:
+        """Return what still holds when other variants come: their latencies are others'."""
+        return msgspec.structs.replace(
+            self, slowdown=Slowdowns(), slowdowns=Spread(), scatter=Scatter()
+        )
+
     def _served(self, observed: Observed, period_s: float) -> Estimates:
         rate = observed.requests / period_s
         # Upwards at once, downwards as fast as two periods of doubt allow.
@@ -188,14 +193,17 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
             cpu_share=observed.cpu_share,
         )  # fmt: skip
         nothing = not observed.answered or observed.compute_s <= 0.0
-        if observed.mixed or nothing or not observed.declared_ms:
+        if observed.mixed or nothing or not observed.alone_ms:
             return learnt
         service_ms = observed.compute_s / observed.answered * MS_PER_S
-        slowdown = min(max(service_ms / observed.declared_ms, FASTEST), SLOWEST)
+        factor = min(max(service_ms / observed.alone_ms, FASTEST), SLOWEST)
+        slowdown = self.slowdown.update(observed.variant, math.log(factor))
+        common = factor / math.exp(slowdown.own(observed.variant))
         return msgspec.structs.replace(
             learnt,
-            slowdown=self.slowdown.update(math.log(slowdown)),
-            slowdowns=self.slowdowns.update(slowdown, period_s),
+            slowdown=slowdown,
+            slowdowns=self.slowdowns.update(common, period_s),
+            scatter=self.scatter.update(observed.log_variance, observed.answered, period_s),
             waits=_waits(self.waits, observed, service_ms, period_s),
         )
 

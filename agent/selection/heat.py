@@ -56,6 +56,10 @@ KEPT: Final = 0.98
 time constant from another."""
 
 
+LEAST_WORTH: Final = 1e-3
+"""A model that is so much less likely than the best is not heard."""
+
+
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """The headroom at a time to come."""
 
@@ -75,9 +79,6 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     cooled: Line
     """As `steady`, while a fan runs."""
 
-    response: float = 0.0
-    """What a unit of slope would have added to the headroom since the last lesson."""
-
     unlikeliness: float = 0.0
     """Mean of -2 log of the likelihood of what it was shown."""
 
@@ -92,27 +93,34 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the headroom tends to with a fan that runs, or without."""
         return self.cooled if fan else self.steady
 
-    def work(self, load: float, period_s: float) -> Model:
-        """Return the model after a period under a load."""
+    def response(self, before: float, load: float, period_s: float) -> float:
+        """Return what a unit of slope adds to the headroom by the end of a period, and before."""
         share = self.share(period_s)
-        response = (1.0 - share) * self.response + share * load
-        return msgspec.structs.replace(self, response=response)
+        return (1.0 - share) * before + share * load
 
     def learn(
-        self, before: float, after: float, period_s: float, *, fan: bool, moved_sigma: float
+        self,
+        before: float,
+        after: float,
+        response: float,
+        period_s: float,
+        *,
+        fan: bool,
+        moved_sigma: float,
     ) -> Model:
         """Return the model after it was shown how the headroom changed.
 
         Args:
             before: At the last lesson.
             after: Now.
-            period_s: What lies between, all of which it was told to `work`.
+            response: What a unit of slope added in between.
+            period_s: What lies between.
             fan: Whether a fan ran.
             moved_sigma: By which the surroundings may have changed while nobody looked.
         """
         share = self.share(period_s)
         # What shows of an early load has faded: the same as a lesser one all the time.
-        load = self.response / share
+        load = response / share
         moved = after - (1.0 - share) * before
         base_step = BASE_DRIFT_PER_S * period_s + moved_sigma**2
         line = self.line(fan=fan).drifted(base_step, SLOPE_DRIFT_PER_S * period_s)
@@ -154,6 +162,9 @@ class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
     """The headroom; by the model where the sensor says nothing. None before the first reading."""
 
     models: tuple[Model, ...] = ()
+    weights: tuple[float, ...] = ()
+    """How much each is believed, by what it predicted; they sum to 1."""
+
     fan: bool = False
     """Whether a fan runs."""
 
@@ -164,7 +175,10 @@ class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
     """The reading since which nothing was learnt; None where there is none to learn from, ..."""
 
     since_s: float = 0.0
-    """... and how long ago it was."""
+    """... how long ago it was, ..."""
+
+    responses: tuple[float, ...] = ()
+    """... and what came of the work since, by each model, for a unit of slope."""
 
     learnt: bool = False
     """Whether anything was learnt of the board."""
@@ -184,57 +198,53 @@ class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
         # What lies between is not known well enough to learn from when a fan began or ended.
         start = self.start if fan is self.fan else None
         since_s = self.since_s + period_s
-        models = tuple(m.work(load, period_s) for m in self.models)
+        responses = tuple(
+            model.response(before, load, period_s)
+            for model, before in zip(self.models, self.responses, strict=True)
+        )
         if headroom is None:
             ahead = self.forecast(load, period_s)
             if ahead is not None:
                 ahead = Forecast(mean=ahead.mean, sigma=doubt + BLIND_PER_S * period_s)
             return msgspec.structs.replace(
-                self, now=ahead, models=models, fan=fan, start=start, since_s=since_s
+                self, now=ahead, fan=fan, start=start, since_s=since_s, responses=responses
             )
         begun = headroom if fan and not self.fan and self.now is not None else self.fan_from
-        fresh = HeatFit(
-            now=Forecast(mean=headroom, sigma=READING_SIGMA),
-            models=models or _priors(headroom, load),
-            fan=fan,
-            fan_from=begun,
-            start=start,
-            since_s=since_s,
-            learnt=self.learnt,
+        fresh = msgspec.structs.replace(
+            self, now=Forecast(mean=headroom, sigma=READING_SIGMA), fan=fan, fan_from=begun
         )
-        if start is None:
-            return fresh.begun_at(headroom)
-        if since_s < (STEP_S if self.learnt else FIRST_STEP_S):
-            return fresh
-        blind_sigma = max(doubt - READING_SIGMA, 0.0)
-        models = tuple(
-            m.learn(start, headroom, since_s, fan=fan, moved_sigma=blind_sigma) for m in models
+        if start is not None and since_s < (STEP_S if self.learnt else FIRST_STEP_S):
+            return msgspec.structs.replace(fresh, since_s=since_s, responses=responses)
+        models = self.models or _priors(headroom, load)
+        if start is not None:
+            blind_sigma = max(doubt - READING_SIGMA, 0.0)
+            models = tuple(
+                model.learn(start, headroom, came, since_s, fan=fan, moved_sigma=blind_sigma)
+                for model, came in zip(models, responses, strict=True)
+            )
+        return msgspec.structs.replace(
+            fresh,
+            models=models,
+            weights=_weights(models),
+            start=headroom,
+            since_s=0.0,
+            responses=(0.0,) * len(models),
+            learnt=self.learnt or start is not None,
         )
-        return msgspec.structs.replace(fresh, models=models, learnt=True).begun_at(headroom)
-
-    def begun_at(self, headroom: float) -> HeatFit:
-        """Return the fit that learns from a reading on."""
-        models = tuple(msgspec.structs.replace(m, response=0.0) for m in self.models)
-        return msgspec.structs.replace(self, models=models, start=headroom, since_s=0.0)
 
     def forecast(self, load: float, after_s: float) -> Forecast | None:
         """Return the headroom after a time under a load; None before the first reading."""
         if self.now is None:
             return None
-        weights = self.weights()
-        each = [self._by(model, self.now, load, after_s) for model in self.models]
-        mean = _weighted(weights, [f.mean for f in each])
+        each = [
+            (weight, self._by(model, self.now, load, after_s))
+            for weight, model in zip(self.weights, self.models, strict=True)
+            if weight
+        ]
+        mean = math.fsum(weight * f.mean for weight, f in each)
         # Where the models disagree at least one is wrong.
-        variance = _weighted(weights, [f.sigma**2 + (f.mean - mean) ** 2 for f in each])
+        variance = math.fsum(weight * (f.sigma**2 + (f.mean - mean) ** 2) for weight, f in each)
         return Forecast(mean=mean, sigma=math.sqrt(variance))
-
-    def weights(self) -> list[float]:
-        """Return how much each model is believed, by what it predicted; they sum to 1."""
-        least = min(m.unlikeliness for m in self.models)
-        # A lesson weighs 1 - KEPT in the mean of -2 log of the likelihood.
-        shares = [math.exp((least - m.unlikeliness) / (2.0 * (1.0 - KEPT))) for m in self.models]
-        total = math.fsum(shares)
-        return [share / total for share in shares]
 
     def _by(self, model: Model, now: Forecast, load: float, after_s: float) -> Forecast:
         if self.fan or self.fan_from is None:
@@ -256,8 +266,13 @@ def _priors(headroom: float, load: float) -> tuple[Model, ...]:
     return tuple(Model(time_constant_s=tau, steady=line, cooled=line) for tau in TIME_CONSTANTS_S)
 
 
-def _weighted(weights: Sequence[float], values: Sequence[float]) -> float:
-    return math.fsum(w * v for w, v in zip(weights, values, strict=True))
+def _weights(models: Sequence[Model]) -> tuple[float, ...]:
+    least = min(model.unlikeliness for model in models)
+    # A lesson weighs 1 - KEPT in the mean of -2 log of the likelihood.
+    worths = [math.exp((least - m.unlikeliness) / (2.0 * (1.0 - KEPT))) for m in models]
+    heard = [worth if worth >= LEAST_WORTH else 0.0 for worth in worths]
+    total = math.fsum(heard)
+    return tuple(worth / total for worth in heard)
 
 
 def _mix(before: float, added: float, kept: float) -> float:

@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from typing import Any, Final
@@ -18,6 +19,9 @@ from agent.ports import RecorderPort
 from agent.selection.estimates import Observed
 
 MAX_VARIANTS: Final = 64
+SHORTEST_MS: Final = 1e-3
+"""Below this no clock tells latencies apart."""
+
 MS_PER_S: Final = 1000.0
 
 
@@ -33,6 +37,10 @@ class Served(msgspec.Struct, kw_only=True):
 
     latency_s: float = 0.0
     """That the answers took as a whole, waits included."""
+
+    logs: float = 0.0
+    log_squares: float = 0.0
+    """Sums of the logarithms of what each took, and of their squares."""
 
 
 class Meter:
@@ -59,6 +67,9 @@ class Meter:
                 for served in (self._since[0], self._variant(attributes)):
                     served.answered += 1.0
                     served.latency_s += value / MS_PER_S
+                    log = math.log(max(value, SHORTEST_MS))
+                    served.logs += log
+                    served.log_squares += log * log
 
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
         """Let a counter grow."""
@@ -102,7 +113,7 @@ def observed(
     since: tuple[Served, frozenset[str]],
     variant: str | None,
     *,
-    declared_ms: float | None,
+    alone_ms: float | None,
     held_bytes: int,
     period_s: float,
     cpu_share: float,
@@ -112,7 +123,7 @@ def observed(
     Args:
         since: As the meter gave it.
         variant: What serves; None for nothing.
-        declared_ms: Its latency.
+        alone_ms: Its latency.
         held_bytes: Memory that its worker holds.
         period_s: Length of the period.
         cpu_share: Share of the processor that one computing request takes.
@@ -125,13 +136,22 @@ def observed(
     served, variants = since
     answered = served.answered
     return Observed(
-        declared_ms=declared_ms,
+        variant=variant,
+        alone_ms=alone_ms,
         held_bytes=held_bytes,
         requests=served.requests,
         answered=answered,
         compute_s=served.compute_s,
         latency_ms=served.latency_s / answered * MS_PER_S if answered else None,
+        log_variance=_log_variance(served),
         own_load=min(served.compute_s / period_s, 1.0) * cpu_share,
         cpu_share=cpu_share,
         mixed=bool(variants - {variant}),
     )
+
+
+def _log_variance(served: Served) -> float | None:
+    if served.answered < 2.0:  # noqa: PLR2004 - one answer has no spread
+        return None
+    squares = served.log_squares - served.logs**2 / served.answered
+    return max(squares, 0.0) / (served.answered - 1.0)

@@ -23,6 +23,7 @@ import msgspec
 
 from agent.selection.decisions import Candidate
 from agent.selection.estimates import Estimates
+from agent.selection.recent import normal_share
 from wire.messages import PolicySpec
 
 LIKELY: Final = 1.0
@@ -99,7 +100,8 @@ def predict(c: Candidate, known: Estimates, spec: PolicySpec, *, lately: bool) -
     """
     demand = (known.demand_peak.value or 0.0) if lately else known.demand_per_s
     other = (known.other_peak.value or 0.0) if lately else known.other_load
-    use = demand * max(c.latency_p50_ms or 0.0, 0.0) / MS_PER_S * known.slowdown_factor
+    service_s = max(c.latency_p50_ms or 0.0, 0.0) / MS_PER_S
+    use = demand * service_s * known.slowdown.expected(c.name).factor
     load = min(other + min(use, 1.0) * known.cpu_share, 1.0)
     in_time, late = _deadline(c, known, spec, demand, lately=lately)
     found = (
@@ -159,9 +161,14 @@ def _deadline(
     if math.isinf(longest_s):
         return 1.0, None
     bearable = longest_s * MS_PER_S / c.latency_p50_ms
-    level, wanted = known.slowdown, spec.aim.deadline_probability
-    was_in_time = known.slowdowns.share_below(bearable)
-    in_time = _normal((math.log(max(bearable, TINY)) - level.mean) / level.next_sigma)
+    expected, wanted = known.slowdown.expected(c.name), spec.aim.deadline_probability
+    # The rate is kept on average, a deadline by each answer; of a lognormal distribution the median
+    # is below the mean by half the variance.
+    apart = 0.0 if limit_ms is None else known.scatter.variance
+    own = math.exp(known.slowdown.own(c.name))
+    was_in_time = known.slowdowns.share_below(bearable / own, apart)
+    margin = math.log(max(bearable, TINY)) - expected.mean + 0.5 * apart
+    in_time = normal_share(margin / math.hypot(expected.sigma, math.sqrt(apart)))
     # One bad period is no trend: while the last minutes were well, more than half is enough.
     enough = OFTEN if was_in_time >= wanted and not lately else wanted
     if in_time >= enough:
@@ -214,7 +221,3 @@ def _battery(known: Estimates, spec: PolicySpec, load: float, reserve: float) ->
         return None
     text = f"the battery would last {lasts_s / 3600.0:.1f} of {wish_s / 3600.0:.1f} h"
     return Fault(kind="battery", text=text, cost=0.5 * (1.0 - lasts_s / wish_s))
-
-
-def _normal(z: float) -> float:
-    return 0.5 * math.erfc(-z / math.sqrt(2.0))

@@ -57,11 +57,12 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
         weights[_bin(factor)] += period_s
         return Spread(weights=tuple(weights), seen_s=self.seen_s + period_s)
 
-    def share_below(self, factor: float) -> float:
-        """Return the share of the time in which the factor was surely below a value.
+    def share_below(self, factor: float, log_variance: float = 0.0) -> float:
+        """Return the share of what was seen that was surely below a value.
 
         Args:
             factor: The value; what is in its own bin is not surely below.
+            log_variance: By which single ones scatter about the means that were seen.
 
         Returns:
             0 to 1; 1 before the first measurement, when nothing speaks against it.
@@ -71,7 +72,50 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
             return 1.0
         if factor <= 0.0:
             return 0.0
-        return math.fsum(self.weights[: _bin(factor)]) / total
+        if log_variance <= 0.0:
+            return math.fsum(self.weights[: _bin(factor)]) / total
+        limit, sigma = math.log(factor) + 0.5 * log_variance, math.sqrt(log_variance)
+        below = (
+            weight * normal_share((limit - (LEAST + (i + 1) * WIDTH)) / sigma)
+            for i, weight in enumerate(self.weights)
+            if weight
+        )
+        return math.fsum(below) / total
+
+
+class Scatter(msgspec.Struct, frozen=True, kw_only=True):
+    """How single values lay about the mean of their period lately, by their logarithms."""
+
+    squares: float = 0.0
+    """Sum of squared deviations, faded, ..."""
+
+    freedom: float = 0.0
+    """... and how many of them tell something, faded."""
+
+    @property
+    def variance(self) -> float:
+        """Of the logarithm; 0 before two values were seen in one period."""
+        return self.squares / self.freedom if self.freedom > 0.0 else 0.0
+
+    def update(self, variance: float | None, count: float, period_s: float) -> Scatter:
+        """Return the scatter after a period.
+
+        Args:
+            variance: Of its values' logarithms; None where they tell nothing.
+            count: Of its values.
+            period_s: Its length.
+        """
+        kept = math.exp(-period_s / FADES_S)
+        freedom = 0.0 if variance is None else max(count - 1.0, 0.0)
+        return Scatter(
+            squares=kept * self.squares + freedom * (variance or 0.0),
+            freedom=kept * self.freedom + freedom,
+        )
+
+
+def normal_share(z: float) -> float:
+    """Return the share of a normal distribution below `z` standard deviations."""
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
 def _bin(factor: float) -> int:

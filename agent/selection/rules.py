@@ -143,13 +143,17 @@ def _verdict(
     if "memory" in pressures:
         return f"larger: {_text(loser.peak_memory_bytes)} against {_text(winner.peak_memory_bytes)}"
     if pressures:
-        return f"slower: {_text(loser.latency_p50_ms)} against {_text(winner.latency_p50_ms)} ms"
+        return f"slower: {_ms(loser.latency_p50_ms)} against {_ms(winner.latency_p50_ms)} ms"
     if loser.accuracy == winner.accuracy:
         return (
             f"as accurate, worst error {_text(loser.worst_error)} against "
             f"{_text(winner.worst_error)}"
         )
     return f"less accurate: {_text(loser.accuracy)} against {_text(winner.accuracy)}"
+
+
+def _ms(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"
 
 
 def _text(value: float | None) -> str:

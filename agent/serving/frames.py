@@ -155,6 +155,9 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     detail: str
     """What was wrong first; empty when passed."""
 
+    latency_ms: float | None = None
+    """Median over the samples, run one by one; None where the test was not carried out."""
+
 
 Request: TypeAlias = Load | Infer | Probe
 Answer: TypeAlias = Ready | Failed | Replies | ProbeResult

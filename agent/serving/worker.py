@@ -153,13 +153,16 @@ class VariantWorker:
                 worst_ratio=0.0,
                 detail="the variant has no golden samples",
             )
-        result = check_golden(self._session, self._load.info, Path(self._load.asset_directory))
+        result = check_golden(
+            self._session, self._load.info, Path(self._load.asset_directory), self._clock
+        )
         return ProbeResult(
             passed=result.passed,
             samples=result.samples,
             agreement=result.agreement,
             worst_ratio=result.worst_ratio,
             detail=result.detail,
+            latency_ms=result.latency_ms,
         )
 
 

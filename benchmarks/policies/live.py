@@ -183,7 +183,7 @@ class Device:
     def start(self) -> None:
         """Bring the package into service."""
         self._adaptation.note(self._sensors.read())
-        self._adaptation.serve(self._package, {}, why="start")
+        self._adaptation.serve(self._package, {}, {}, why="start")
 
     @contextmanager
     def choosing(self, looks: list[Look], beginning_s: float) -> Iterator[None]:

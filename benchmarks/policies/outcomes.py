@@ -26,6 +26,8 @@ from wire.messages import PolicySpec
 
 SETS: Final = {"classifier": EXAMPLE, "detector": Path(__file__).parent / "detectors.json"}
 POLICY_NAMES: Final = ("rules", "adaptive")
+MISDECLARED_SIGMA: Final = 0.3
+"""Of the logarithm: two variants' latencies are off by about a third of each other."""
 
 
 class Outcome(NamedTuple):
@@ -82,6 +84,20 @@ def perturbed(trace: Trace, seed: int) -> Trace:
         for tick in trace.ticks
     )
     return Trace(header=replace(trace.header, board=board), ticks=ticks)
+
+
+def misdeclared(trace: Trace, seed: int) -> Trace:
+    """Return a trace of a board on which no variant is as fast as was measured elsewhere."""
+    chance = random.Random(f"{trace.header.name} {seed} declared")
+    slowdowns = {name: math.exp(chance.gauss(0.0, MISDECLARED_SIGMA)) for name in variant_names()}
+    board = replace(trace.header.board, slowdowns=slowdowns)
+    return Trace(header=replace(trace.header, board=board), ticks=trace.ticks)
+
+
+def variant_names() -> list[str]:
+    """Return the names of all variants of all sets."""
+    sets = [from_json(path.read_bytes(), VariantList) for path in SETS.values()]
+    return [c.name for variants in sets for c in variants.variants]
 
 
 def outcomes(traces: Sequence[Trace], *, oracle: bool = True) -> list[Outcome]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import time
 
 import pytest
 
+from agent.errors import ControlError
 from tests.integration.test_agent import (  # noqa: F401 - fixtures
     Controller,
     Device,
@@ -35,27 +38,42 @@ def adaptive(device: Device) -> Device:  # noqa: F811 - a fixture of that name
     return device
 
 
-def test_a_device_that_is_faster_than_declared_takes_the_better_variant(
+def test_what_a_device_takes_for_the_golden_samples_counts_not_what_was_declared(
     adaptive: Device,
     serving: Device,  # noqa: F811 - a fixture of that name
     controller: Controller,  # noqa: F811 - a fixture of that name
 ) -> None:
-    # Declared are 40 ms against 20: nobody knows better before the first requests.
-    assert serving.ask("status")["variant"] == "small"
-    verdicts = {v["name"]: v["verdict"] for v in serving.ask("variants")}
-    assert "in time for 20 ms with probability" in verdicts["best"]
+    # Declared are 40 ms against a deadline of 20; this machine needs about four.
+    assert serving.ask("status")["variant"] == "best"
+    event = controller.event("switch", lambda e: e.data["to"] == "best")
+    assert event.reason.startswith("install: ")
+    measured = {v["name"]: v["latency_p50_ms"] for v in serving.ask("variants")}
+    assert 0 < measured["best"] < 20
+    assert serving.ask("figures")["declared_ms"] == 40.0
+    serving.end(signal.SIGKILL)
+    serving.start()
 
-    def asked_until_best() -> bool:
+    def serves_again() -> bool:
+        with contextlib.suppress(ControlError):
+            return serving.ask("status")["variant"] is not None
+        return False
+
+    until(serves_again, "an agent that serves again")
+    again = {v["name"]: v["latency_p50_ms"] for v in serving.ask("variants")}
+    assert again == measured
+
+
+def test_what_the_workers_show_is_in_the_reasons(
+    adaptive: Device,
+    serving: Device,  # noqa: F811 - a fixture of that name
+) -> None:
+    def asked() -> bool:
         for _ in range(20):
             serving.infer()
             time.sleep(0.01)
-        return bool(serving.ask("status")["variant"] == "best")
+        told = serving.ask("why", within_s=3600)
+        inputs = [e["data"]["inputs"] for e in told if e["kind"] in {"switch", "decision"}]
+        return any(i["demand_per_s"] > 0 and i["slowdown"] != 1.0 for i in inputs)
 
-    until(asked_until_best, "the better variant")
-    event = controller.event("switch", lambda e: e.data["to"] == "best")
-    assert "keeps the objective" in event.reason
-    inputs = event.data["inputs"]
-    assert isinstance(inputs, dict)
-    assert inputs["slowdown"] < 0.5
-    assert inputs["demand_per_s"] > 0
-    assert event.data["cost"]["gap"] is False
+    serving.command("pin", "small")
+    until(asked, "a reason with what was learnt")

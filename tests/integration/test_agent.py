@@ -239,11 +239,15 @@ def device(tmp_path: Path, anonymous_broker: RunningBroker) -> Iterator[Device]:
 
 
 def null_package(version: str, *, wrong: bool = False) -> SignedPackage:
-    """Make a package of two null variants with golden samples from the null runtime itself."""
+    """Make a package of two null variants with golden samples from the null runtime itself.
+
+    The better one takes longer, though not as long as it declares.
+    """
     models = {"best": b'{"seed": 1}', "small": b'{"seed": 2}'}
     pairs, assets = [], {}
     for name, content in models.items():
         accuracy, latency_ms = (0.99, 40.0) if name == "best" else (0.90, 5.0)
+        options = {"delay_ms": "4"} if name == "best" else {}
         outputs = reference(variant(name), content)
         files = save_golden({"x": X}, outputs)
         asset = asset_uri(files)
@@ -258,7 +262,7 @@ def null_package(version: str, *, wrong: bool = False) -> SignedPackage:
             accuracy=accuracy,
             latency_ms=latency_ms,
             golden=golden,
-            options={"wrong": "1"} if wrong and name == "best" else None,
+            options=options | ({"wrong": "1"} if wrong and name == "best" else {}),
         )
         pairs.append((made, content))
     return package(version, pairs, assets=assets, chunk_bytes=CHUNK_BYTES)

@@ -145,6 +145,7 @@ class SimulatedDevice:
         self.served: list[bytes] = []
         self.bad_golden: set[str] = set()
         self.bad_load: set[str] = set()
+        self.takes_ms: dict[str, float] = {}
         self.server = ChunkServer(self.hub.on("none", lambda _r: None))
         self.hub.on(up(DEVICE, "chunk_request"), self.server.hear)
         self.boots = 0
@@ -162,6 +163,7 @@ class SimulatedDevice:
             served=self.served,
             bad_golden=self.bad_golden,
             bad_load=self.bad_load,
+            takes_ms=self.takes_ms,
         )
         transport = self.hub.connect()
         transport.subscribe(all_down(DEVICE))

@@ -15,6 +15,7 @@ from wire.manifest import Variant
 class FakeProbe:
     passed: bool
     detail: str = ""
+    latency_ms: float | None = None
 
 
 @dataclass(kw_only=True)
@@ -41,6 +42,9 @@ class FakeServing:
     """Content of model files, as text, that fail their golden test."""
 
     bad_load: set[str] = field(default_factory=set)
+    takes_ms: dict[str, float] = field(default_factory=dict)
+    """What a golden sample takes, by the content of the model file."""
+
     crashes: int = 0
     """How often the next probes crash."""
 
@@ -75,7 +79,7 @@ class FakeServing:
             raise WorkerCrashedError("the worker ended")
         if prepared.content.decode() in self.bad_golden:
             return FakeProbe(passed=False, detail="agreement 0.10 below 0.99")
-        return FakeProbe(passed=True)
+        return FakeProbe(passed=True, latency_ms=self.takes_ms.get(prepared.content.decode()))
 
     def probe_active(self) -> FakeProbe:
         if self.active is None:

@@ -25,6 +25,7 @@ RECORD = {
     "previous": "a" * 64,
     "failure": Failure(phase=State.PROBING, code="agent.golden", detail="no"),
     "dropped": {"a" * 64: {"small": "fails"}},
+    "latencies_ms": {"a" * 64: {"best": 12.5}},
     "report": InstallReport(
         device="dev-1", revision=6, digest=None, phase="idle", outcome="succeeded", active=None
     ),

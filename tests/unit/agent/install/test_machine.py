@@ -83,6 +83,29 @@ def test_a_variant_that_is_not_the_first_choice_is_dropped(device: SimulatedDevi
     assert [c.name for c in device.adaptation.candidates()] == ["best"]
 
 
+def test_what_a_variant_takes_here_counts_in_place_of_what_it_declares(
+    device: SimulatedDevice,
+) -> None:
+    declared = {c.name: c.latency_p50_ms for c in device.adaptation.candidates()}
+    device.takes_ms |= {"new best": 12.5, "old best": 99.0}
+    device.install(2, NEW)
+    measured = declared | {"best": 12.5}
+    assert {c.name: c.latency_p50_ms for c in device.adaptation.candidates()} == measured
+    device.reboot()
+    assert {c.name: c.latency_p50_ms for c in device.adaptation.candidates()} == measured
+    device.install(3, OLD)
+    assert {c.name: c.latency_p50_ms for c in device.adaptation.candidates()} == (
+        declared | {"best": 99.0}
+    )
+
+
+def test_what_packages_took_that_are_gone_is_forgotten(device: SimulatedDevice) -> None:
+    for revision, made in enumerate((NEW, OLD, NEW, OLD), start=2):
+        device.install(revision, made)
+        record = device.store.state
+        assert set(record.latencies_ms) == set(record.dropped) <= {NEW.digest, OLD.digest}
+
+
 def test_no_release_leaves_what_runs(device: SimulatedDevice) -> None:
     device.install(2, None)
     last = device.heard.reports[-1]

@@ -36,9 +36,9 @@ class Rig:
         self.adaptation.policy = policy
         self.opened = open_package(directory, made.digest, TRUST)
 
-    def enter(self, free_bytes: int) -> None:
+    def enter(self, free_bytes: int, **latencies_ms: float) -> None:
         self.adaptation.note(health(free_bytes))
-        self.adaptation.serve(self.opened, {}, why="test")
+        self.adaptation.serve(self.opened, {}, latencies_ms, why="test")
 
     def tick(self, free_bytes: int, requests: int = 0, compute_s: float = 0.01) -> str | None:
         labels = {"variant": self.adaptation.serving()[1] or "none"}
@@ -110,3 +110,27 @@ def test_an_event_tells_of_a_changed_reason_without_a_switch(tmp_path: Path) -> 
     told = [reason for kind, reason, _ in rig.heard.events if kind == "decision"]
     assert told[-1] == "pinned to best"
     assert len(told) <= 2
+
+
+def test_what_was_measured_here_is_believed_before_what_was_declared(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, ADAPTIVE)
+    rig.enter(2000 * MIB, best=250.0)
+    assert rig.adaptation.serving()[1] == "small", "40 ms are declared, 100 allowed"
+    latencies_ms = {c.name: c.latency_p50_ms for c in rig.adaptation.candidates()}
+    assert latencies_ms == {"best": 250.0, "small": 5.0}
+    assert rig.adaptation.declared_ms() == 5.0
+    rig.adaptation.withdraw()
+    assert rig.adaptation.declared_ms() is None
+
+
+def test_another_package_starts_without_the_slowdowns_of_the_last(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "one", ADAPTIVE)
+    rig.enter(2000 * MIB)
+    assert [rig.tick(2000 * MIB, requests=3, compute_s=0.2) for _ in range(5)][-1] == "small"
+    made = package("2.0.0", [(BEST, b"{}"), (SMALL, b"{}")])
+    made.write_to(tmp_path / "two")
+    rig.opened = open_package(tmp_path / "two", made.digest, TRUST)
+    rig.enter(2000 * MIB, best=12.0, small=3.0)
+    assert rig.adaptation.serving()[1] == "best", "measured are 12 ms, 100 allowed"
+    assert rig.adaptation.decision is not None
+    assert rig.adaptation.decision.inputs["slowdown"] == 1.0

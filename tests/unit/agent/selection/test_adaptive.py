@@ -47,9 +47,9 @@ def read(**readings: float | bool | None) -> HealthSnapshot:
 def observed(c: Candidate, *, slowdown: float = 1.0) -> Observed:
     service_ms = (c.latency_p50_ms or 0.0) * slowdown
     return Observed(
-        declared_ms=c.latency_p50_ms, held_bytes=c.peak_memory_bytes or 0, requests=DEMAND,
-        answered=DEMAND, compute_s=DEMAND * service_ms / 1000.0, latency_ms=service_ms,
-        own_load=min(DEMAND * service_ms / 1000.0, 1.0),
+        variant=c.name, alone_ms=c.latency_p50_ms, held_bytes=c.peak_memory_bytes or 0,
+        requests=DEMAND, answered=DEMAND, compute_s=DEMAND * service_ms / 1000.0,
+        latency_ms=service_ms, own_load=min(DEMAND * service_ms / 1000.0, 1.0),
     )  # fmt: skip
 
 
@@ -259,7 +259,7 @@ candidate_lists = st.lists(
 )
 seen = st.none() | st.builds(
     Observed,
-    declared_ms=figures,
+    alone_ms=figures,
     held_bytes=st.integers(0, 10**10),
     requests=st.floats(0, 1e6),
     answered=st.floats(0, 1e6),

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from agent.selection.estimates import FASTEST, SLOWEST, Estimates, Observed, joined
-from agent.selection.kalman import Level
+from agent.selection.slowdowns import Slowdowns
 from wire.health import HealthSnapshot
 
 MIB = 1024 * 1024
 SEEN = Observed(
-    declared_ms=50.0, held_bytes=100 * MIB, requests=8.0, answered=8.0, compute_s=0.8,
+    variant="v", alone_ms=50.0, held_bytes=100 * MIB, requests=8.0, answered=8.0, compute_s=0.8,
     latency_ms=120.0, own_load=0.4, cpu_share=0.5,
 )  # fmt: skip
 
@@ -34,7 +34,7 @@ def test_one_period_by_hand() -> None:
     assert known.demand_peak.value == 4.0
     assert known.cpu_share == 0.5
     # 0.8 s for 8 answers are 100 ms where 50 were declared.
-    assert known.slowdown == Level().update(math.log(2.0))
+    assert known.slowdown == Slowdowns().update("v", math.log(2.0))
     assert known.slowdowns.seen_s == 2.0
     assert known.other_load == pytest.approx(0.3)
     assert known.free_bytes == 600 * MIB
@@ -71,25 +71,25 @@ def test_what_is_mixed_tells_of_the_demand_alone() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"declared_ms": None}, {"declared_ms": 0.0}, {"answered": 0.0, "latency_ms": None},
+        {"alone_ms": None}, {"alone_ms": 0.0}, {"answered": 0.0, "latency_ms": None},
         {"compute_s": 0.0},
     ],
 )  # fmt: skip
 def test_without_figures_no_slowdown_is_learnt(fields: dict[str, float | None]) -> None:
     known = Estimates().update(read(), changed(**fields), 1.0)
-    assert known.slowdown == Level()
+    assert known.slowdown == Slowdowns()
     assert known.demand_per_s == 8.0
 
 
 @pytest.mark.parametrize(("compute_s", "taken_as"), [(1e-9, FASTEST), (1e9, SLOWEST)])
 def test_an_absurd_latency_is_bounded(compute_s: float, taken_as: float) -> None:
     known = Estimates().update(read(), changed(compute_s=compute_s), 1.0)
-    assert known.slowdown == Level().update(math.log(taken_as))
+    assert known.slowdown == Slowdowns().update("v", math.log(taken_as))
 
 
 def test_the_way_to_the_worker_is_no_wait() -> None:
     # A tenth of the time in use, 1 ms on the way: as a wait it would be 1.8 times that of chance.
-    light = changed(declared_ms=5.0, requests=20.0, answered=20.0, compute_s=0.1, latency_ms=6.0)
+    light = changed(alone_ms=5.0, requests=20.0, answered=20.0, compute_s=0.1, latency_ms=6.0)
     known = Estimates()
     for _ in range(60):
         known = known.update(read(), light, 1.0)
@@ -98,8 +98,8 @@ def test_the_way_to_the_worker_is_no_wait() -> None:
 
 
 def test_regular_arrivals_are_soon_seen_at_half_use_and_not_forgotten_at_less() -> None:
-    half = changed(declared_ms=20.0, requests=25.0, answered=25.0, compute_s=0.5, latency_ms=21.0)
-    light = changed(declared_ms=4.0, requests=25.0, answered=25.0, compute_s=0.1, latency_ms=5.0)
+    half = changed(alone_ms=20.0, requests=25.0, answered=25.0, compute_s=0.5, latency_ms=21.0)
+    light = changed(alone_ms=4.0, requests=25.0, answered=25.0, compute_s=0.1, latency_ms=5.0)
     known = Estimates().update(read(), half, 1.0)
     assert known.waits.slope < 0.1
     for _ in range(100):
@@ -109,7 +109,7 @@ def test_regular_arrivals_are_soon_seen_at_half_use_and_not_forgotten_at_less() 
 
 def test_waits_are_seen_for_what_they_are() -> None:
     # Use is a half, so that an M/D/1 queue waits for half a service time.
-    random = changed(declared_ms=20.0, requests=25.0, answered=25.0, compute_s=0.5, latency_ms=31.0)
+    random = changed(alone_ms=20.0, requests=25.0, answered=25.0, compute_s=0.5, latency_ms=31.0)
     known = Estimates()
     for _ in range(60):
         known = known.update(read(), random, 1.0)
@@ -118,7 +118,7 @@ def test_waits_are_seen_for_what_they_are() -> None:
 
 
 def test_one_request_that_hung_is_no_wait() -> None:
-    light = changed(declared_ms=5.0, requests=20.0, answered=20.0, compute_s=0.1, latency_ms=6.0)
+    light = changed(alone_ms=5.0, requests=20.0, answered=20.0, compute_s=0.1, latency_ms=6.0)
     known = Estimates()
     for _ in range(20):
         known = known.update(read(), light, 1.0)
@@ -130,7 +130,7 @@ def test_one_request_that_hung_is_no_wait() -> None:
 
 def test_a_period_of_no_length_teaches_nothing_of_serving() -> None:
     known = Estimates().update(read(cpu_busy_ratio=0.6), SEEN, 0.0)
-    assert (known.demand_per_s, known.slowdown) == (0.0, Level())
+    assert (known.demand_per_s, known.slowdown) == (0.0, Slowdowns())
 
 
 def test_others_that_are_not_seen_any_more_are_not_idle() -> None:
@@ -171,3 +171,18 @@ def test_periods_are_joined() -> None:
     nothing = joined([silent, silent])
     assert nothing is not None
     assert nothing.latency_ms is None
+
+
+def test_how_much_answers_differ_is_learnt_where_it_is_known() -> None:
+    known = Estimates().update(read(), changed(log_variance=0.2), 1.0)
+    assert known.scatter.variance == pytest.approx(0.2)
+    assert known.update(read(), SEEN, 1.0).scatter.variance == pytest.approx(0.2)
+    mixed = known.update(read(), changed(log_variance=2.0, mixed=True), 1.0)
+    assert mixed.scatter == known.scatter
+
+
+def test_other_variants_are_as_fast_as_was_measured_and_the_board_is_the_same() -> None:
+    known = Estimates().update(read(headroom=0.3), changed(log_variance=0.2), 1.0)
+    other = known.of_other_variants()
+    assert (other.slowdown, other.slowdowns.seen_s, other.scatter.variance) == (Slowdowns(), 0, 0)
+    assert (other.demand_per_s, other.heat, other.waits) == (8.0, known.heat, known.waits)

@@ -56,7 +56,7 @@ def watched(
 
 def best(fit: HeatFit) -> Model:
     """Return the model that is believed most."""
-    return max(zip(fit.weights(), fit.models, strict=True), key=lambda pair: pair[0])[1]
+    return max(zip(fit.weights, fit.models, strict=True), key=lambda pair: pair[0])[1]
 
 
 def workday(seconds: int, seed: int = 1) -> list[float]:
@@ -193,12 +193,12 @@ def test_what_came_of_work_while_the_sensor_was_lost_is_learnt_when_it_is_back()
 def test_a_load_counts_for_as_much_of_it_as_still_shows() -> None:
     # Half a time constant at full load, half without: by hand, and by a lesson that surprises not.
     share = -math.expm1(-0.5)
-    model = MODEL.work(1.0, 30.0).work(0.0, 30.0)
-    assert model.response == pytest.approx(share * (1.0 - share))
+    response = MODEL.response(MODEL.response(0.0, 1.0, 30.0), 0.0, 30.0)
+    assert response == pytest.approx(share * (1.0 - share))
     after = 0.4
     for load in (1.0, 0.0):
         after += share * (LINE.at(load) - after)
-    learnt = model.learn(0.4, after, 60.0, fan=False, moved_sigma=0.0)
+    learnt = MODEL.learn(0.4, after, response, 60.0, fan=False, moved_sigma=0.0)
     assert learnt.steady.base == pytest.approx(LINE.base)
     assert learnt.steady.slope == pytest.approx(LINE.slope)
     assert learnt.unexplained == 0.0
@@ -207,16 +207,17 @@ def test_a_load_counts_for_as_much_of_it_as_still_shows() -> None:
 def test_models_are_believed_by_what_they_predicted() -> None:
     fit, _ = watched(PLANT, [])
     fit = fit.update(0.4, 0.5, 1.0)
-    assert fit.weights() == pytest.approx([1.0 / len(TIME_CONSTANTS_S)] * len(TIME_CONSTANTS_S))
+    assert fit.weights == pytest.approx([1.0 / len(TIME_CONSTANTS_S)] * len(TIME_CONSTANTS_S))
     fit, _ = watched(PLANT, workday(3600))
-    assert sum(fit.weights()) == pytest.approx(1.0)
-    assert max(fit.weights()) > 0.9
+    assert sum(fit.weights) == pytest.approx(1.0)
+    assert max(fit.weights) > 0.9
 
 
 def test_models_that_disagree_make_a_forecast_less_sure() -> None:
     cool = msgspec.structs.replace(MODEL, steady=msgspec.structs.replace(LINE, base=-0.2))
-    fit = HeatFit(now=NOW, models=(MODEL, cool))
-    one, both = HeatFit(now=NOW, models=(MODEL,)).forecast(0.5, 60.0), fit.forecast(0.5, 60.0)
+    fit = HeatFit(now=NOW, models=(MODEL, cool), weights=(0.5, 0.5))
+    alone = HeatFit(now=NOW, models=(MODEL,), weights=(1.0,))
+    one, both = alone.forecast(0.5, 60.0), fit.forecast(0.5, 60.0)
     assert one is not None
     assert both is not None
     apart = (1.0 - 1.0 / math.e) * 0.4

@@ -1,9 +1,8 @@
-"""The filters: by hand, against matrices, and whatever they are shown."""
+"""The filter of a line: against matrices, and whatever it is shown."""
 
 from __future__ import annotations
 
 import math
-import random
 
 import msgspec
 import numpy as np
@@ -11,57 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.selection.kalman import LEAST_NOISE, LEAST_PROCESS, Level, Line
+from agent.selection.kalman import Line
 
 places = st.floats(0, 1)
 values = st.floats(-3, 3)
-
-
-def test_a_level_by_hand() -> None:
-    level = Level(mean=0.0, variance=0.25, process=0.01, noise=0.0025).update(0.5)
-    gain = 0.26 / 0.2625
-    assert level.mean == pytest.approx(0.5 * gain)
-    assert level.variance == pytest.approx(0.26 * (1.0 - gain))
-    assert level.process == pytest.approx(0.3 * 0.01 + 0.7 * (0.5 * gain) ** 2)
-    left = (0.5 - 0.5 * gain) ** 2 + 0.26 * (1.0 - gain)
-    assert level.noise == pytest.approx(0.9 * 0.0025 + 0.1 * left)
-    assert level.next_sigma == pytest.approx(
-        math.sqrt(level.variance + level.process + level.noise)
-    )
-
-
-@pytest.mark.parametrize("sigma", [0.0, 0.02, 0.1])
-def test_a_level_that_was_quiet_for_long_still_follows_a_step(sigma: float) -> None:
-    chance, level = random.Random(1), Level()
-    for _ in range(5000):
-        level = level.update(chance.gauss(0.0, sigma))
-    for _ in range(10):
-        level = level.update(0.7 + chance.gauss(0.0, sigma))
-    assert level.mean == pytest.approx(0.7, abs=0.15)
-
-
-@pytest.mark.parametrize("sigma", [0.05, 0.1, 0.3])
-def test_a_level_learns_how_noisy_its_measurements_are(sigma: float) -> None:
-    chance, level = random.Random(2), Level()
-    outside = 0
-    for number in range(3000):
-        measured = chance.gauss(0.5, sigma)
-        outside += number >= 500 and abs(measured - level.mean) > 2.0 * level.next_sigma
-        level = level.update(measured)
-    # Of a normal distribution 4.6 % lie beyond two standard deviations.
-    assert 0.01 < outside / 2500 < 0.12
-
-
-@given(st.lists(st.floats(-5, 5), min_size=1, max_size=60))
-def test_a_level_stays_among_what_it_was_shown(measured: list[float]) -> None:
-    level = Level()
-    for value in measured:
-        level = level.update(value)
-        assert level.variance > 0.0
-        assert level.process >= LEAST_PROCESS
-        assert level.noise >= LEAST_NOISE
-    slack = 1e-9
-    assert min(0.0, *measured) - slack <= level.mean <= max(0.0, *measured) + slack
 
 
 class Matrices:

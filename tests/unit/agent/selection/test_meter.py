@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -94,7 +96,7 @@ def test_a_period_in_which_another_variant_answered_is_mixed() -> None:
     meter = Meter(Heard())
     answer(meter, "a")
     answer(meter, "b")
-    seen = observed(meter.take(), "b", declared_ms=10.0, held_bytes=5, period_s=2.0, cpu_share=0.25)
+    seen = observed(meter.take(), "b", alone_ms=10.0, held_bytes=5, period_s=2.0, cpu_share=0.25)
     assert seen is not None
     assert seen.mixed
     assert seen.own_load == pytest.approx(0.04 / 2.0 * 0.25)
@@ -104,13 +106,32 @@ def test_a_period_in_which_another_variant_answered_is_mixed() -> None:
 @pytest.mark.parametrize(("variant", "period_s"), [(None, 1.0), ("a", 0.0)])
 def test_without_a_worker_or_time_nothing_was_seen(variant: str | None, period_s: float) -> None:
     since = (Served(requests=3.0), frozenset[str]())
-    seen = observed(since, variant, declared_ms=1.0, held_bytes=0, period_s=period_s, cpu_share=1.0)
+    seen = observed(since, variant, alone_ms=1.0, held_bytes=0, period_s=period_s, cpu_share=1.0)
     assert seen is None
 
 
 def test_a_quiet_period_has_no_latency() -> None:
     seen = observed(
-        (Served(), frozenset()), "a", declared_ms=1.0, held_bytes=7, period_s=1.0, cpu_share=1.0
+        (Served(), frozenset()), "a", alone_ms=1.0, held_bytes=7, period_s=1.0, cpu_share=1.0
     )
     assert seen is not None
     assert (seen.latency_ms, seen.mixed, seen.held_bytes) == (None, False, 7)
+
+
+def test_how_much_single_answers_differ_is_counted() -> None:
+    meter = Meter(Heard())
+    for latency_ms in (10.0, 10.0, 20.0, 40.0):
+        meter.observe("inference_latency_ms", latency_ms, {"variant": "a"})
+    seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
+    assert seen is not None
+    assert seen.log_variance == pytest.approx(
+        statistics.variance(math.log(ms) for ms in (10.0, 10.0, 20.0, 40.0))
+    )
+
+
+def test_one_answer_has_no_spread() -> None:
+    meter = Meter(Heard())
+    meter.observe("inference_latency_ms", 0.0, {"variant": "a"})
+    seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
+    assert seen is not None
+    assert seen.log_variance is None

@@ -13,16 +13,29 @@ from agent.selection.battery import BatteryFit
 from agent.selection.decisions import Candidate
 from agent.selection.estimates import Estimates
 from agent.selection.heat import HeatFit
-from agent.selection.kalman import Level, Line
+from agent.selection.kalman import Line
 from agent.selection.outlook import Prediction, longest_service_s, predict
-from agent.selection.recent import Peak, Spread
+from agent.selection.recent import Peak, Scatter, Spread
+from agent.selection.slowdowns import Slowdowns
 from wire.messages import Objective, PolicySpec
 
 MIB = 1024 * 1024
 VARIANT = Candidate(name="v", latency_p50_ms=50.0, peak_memory_bytes=200 * MIB, accuracy=0.9)
+
+
+def slowdown(common: float, *, own: float = 1.0, variance: float = 0.001) -> Slowdowns:
+    return Slowdowns(
+        names=("v",),
+        means=(math.log(common), math.log(own)),
+        covariance=((variance, 0.0), (0.0, 0.0)),
+        process=variance,
+        noise=variance,
+    )
+
+
 CALM = Estimates(
     period_s=1.0,
-    slowdown=Level(mean=0.0, variance=0.001, process=0.001, noise=0.001),
+    slowdown=slowdown(1.0),
     slowdowns=Spread().update(1.0, 60.0),
     demand_per_s=5.0,
     demand_peak=Peak(value=5.0),
@@ -115,8 +128,25 @@ def test_late_is_late() -> None:
     assert faults(known(demand_per_s=19.0)) == ["deadline"], "they would wait"
     assert faults(known(demand_per_s=19.0), deadline_ms=None) == [], "but the rate is kept"
     assert faults(known(demand_per_s=25.0), deadline_ms=None) == ["deadline"]
-    slow = Level(mean=math.log(3.0), variance=0.001, process=0.001, noise=0.001)
+    assert faults(known(slowdown=slowdown(3.0))) == ["deadline"]
+
+
+def test_a_deadline_is_kept_by_single_answers_and_a_rate_by_their_mean() -> None:
+    # 50 ms on average and 80 allowed; half of the answers take a third of the others' time.
+    apart = Scatter().update(0.3, 100.0, 1.0)
+    assert faults(deadline_ms=80.0) == []
+    assert faults(known(scatter=apart), deadline_ms=80.0, deadline_probability=0.9) == ["deadline"]
+    assert faults(known(scatter=apart), deadline_ms=200.0, deadline_probability=0.9) == []
+    assert faults(known(scatter=apart), deadline_ms=None) == []
+
+
+def test_what_is_slow_of_itself_is_late_and_others_are_not() -> None:
+    slow = slowdown(1.0, own=3.0)
     assert faults(known(slowdown=slow)) == ["deadline"]
+    other = msgspec.structs.replace(VARIANT, name="other")
+    assert faults(known(slowdown=slow), other) == []
+    assert predict(other, known(slowdown=slow), spec(), lately=False).load == pytest.approx(0.25)
+    assert predict(VARIANT, known(slowdown=slow), spec(), lately=False).load == pytest.approx(0.75)
 
 
 def test_what_an_answer_takes_beside_the_runtime_is_time_too() -> None:
@@ -206,7 +236,7 @@ figures = st.floats(0.1, 1e4)
 estimates = st.builds(
     lambda mean, noise, seen, demand, other, share, beside, wait, free: Estimates(
         period_s=1.0,
-        slowdown=Level(mean=mean, variance=noise, process=noise, noise=noise),
+        slowdown=slowdown(math.exp(mean), variance=noise),
         slowdowns=Spread().update(seen, 10.0).update(1.0, 10.0),
         demand_per_s=demand,
         demand_peak=Peak(value=demand * 1.5),

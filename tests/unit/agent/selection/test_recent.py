@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.selection.recent import BINS, FADES_S, Peak, Spread
+from agent.selection.recent import BINS, FADES_S, Peak, Scatter, Spread, normal_share
 
 factors = st.floats(0.05, 100)
 periods = st.floats(0, 1e6)
@@ -86,3 +86,34 @@ def test_time_seen_is_not_forgotten() -> None:
     for _ in range(3600):
         spread = spread.update(1.0, 1.0)
     assert spread.seen_s == 3600.0
+
+
+def test_scatter_is_pooled_over_periods_and_fades() -> None:
+    scatter = Scatter().update(None, 5.0, 1.0).update(0.3, 1.0, 1.0)
+    assert scatter.variance == 0.0, "nothing that tells anything"
+    scatter = scatter.update(0.1, 11.0, 1.0).update(0.4, 21.0, 0.0)
+    assert scatter.variance == pytest.approx((10 * 0.1 + 20 * 0.4) / 30)
+    assert scatter.update(None, 0.0, 60.0).variance == pytest.approx(scatter.variance)
+    later = scatter.update(0.0, 31.0, FADES_S)
+    assert later.variance == pytest.approx(9.0 / math.e / (30.0 / math.e + 30.0))
+
+
+@given(st.lists(st.tuples(factors, periods), max_size=20), factors, st.floats(1e-6, 2.0))
+def test_single_ones_are_as_often_below_as_a_normal_distribution_says(
+    shown: list[tuple[float, float]], limit: float, log_variance: float
+) -> None:
+    spread = Spread()
+    for factor, period_s in shown:
+        spread = spread.update(factor, period_s)
+    share = spread.share_below(limit, log_variance)
+    assert 0.0 <= share <= 1.0 + 1e-12
+    assert share <= spread.share_below(limit * 1.1, log_variance) + 1e-12
+    if not any(spread.weights):
+        assert share == 1.0
+
+
+def test_half_of_the_single_ones_lie_below_the_median() -> None:
+    spread = Spread().update(2.0, 60.0)
+    # The median of a lognormal distribution of mean 2 lies below 2 by half the variance.
+    assert spread.share_below(2.0 * math.exp(-0.5 * 0.25), 0.25) == pytest.approx(0.5, abs=0.05)
+    assert spread.share_below(4.0, 0.25) == pytest.approx(normal_share(1.6), abs=0.03)
