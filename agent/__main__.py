@@ -116,6 +116,7 @@ def _status(options: argparse.Namespace, config: AgentConfig) -> int:
     _say(f"endpoint   {status['endpoint']}")
     _say(f"package    {release}")
     _say(f"variant    {status['variant'] or 'none'} ({status['reason'] or 'nothing decided'})")
+    _say(f"policy     {status['policy']['kind']}")
     _say(f"desired    revision {status['revision']}, {status['target'] or 'no release'}")
     _say(f"install    {status['phase']}")
     report = status["last_report"]

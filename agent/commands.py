@@ -96,6 +96,7 @@ class Commands:
             "reason": decision.reason if decision else "",
             "pressures": sorted(decision.memory.pressures) if decision else [],
             "pinned": self._adaptation.pinned,
+            "policy": to_builtins(self._adaptation.policy),
             "revision": record.revision,
             "phase": record.state.value,
             "target": f"{record.target.name}:{record.target.version}" if record.target else None,

@@ -25,9 +25,10 @@ from agent.config import AgentConfig, load_token
 from agent.errors import StoppedError
 from agent.install.desired import check_revision, read_desired
 from agent.watchdog import ALIVE, READY, STOPPING, notify, watchdog_interval_s
+from wire.codec import to_builtins
 from wire.errors import FleetError
 from wire.health import HealthSnapshot
-from wire.messages import Chunk, Hello, TelemetryAck, decode_message
+from wire.messages import Chunk, Hello, PolicySpec, TelemetryAck, decode_message
 from wire.topics import down_kind
 from wire.transport import Connection, Received
 
@@ -104,6 +105,8 @@ class Daemon:
         record = parts.store.state
         parts.adaptation.pinned = record.pinned
         self._sense()
+        if self._config.policy is not None:
+            parts.adaptation.policy = self._config.policy
         try:
             if record.desired:
                 desired = read_desired(record.desired, parts.trust, self._config.device)
@@ -167,8 +170,18 @@ class Daemon:
             self._tell("refused", exc.message, {"code": exc.code, "what": "desired state"})
             return
         parts.log.write("desired", revision=desired.revision, rollout=desired.rollout)
-        parts.adaptation.policy = self._config.policy or desired.policy
+        if self._config.policy is None:
+            self._adopt(desired.policy, desired.revision)
         parts.installs.offer(desired, envelope)
+
+    def _adopt(self, policy: PolicySpec, revision: int) -> None:
+        adaptation = self._parts.adaptation
+        before, adaptation.policy = adaptation.policy, policy
+        old, new = _settings(before), _settings(policy)
+        changed = {key: value for key, value in new.items() if value != old[key]}
+        if changed:
+            data = {"changed": changed, "revision": revision}
+            self._tell("policy", f"the controller set another policy: {policy.kind}", data)
 
     def _do_what_is_due(self) -> None:
         now_s = self._parts.clock.monotonic_s()
@@ -265,3 +278,11 @@ class Daemon:
             parts.log.write("fault", code=exc.code, detail=exc.message)
         parts.spool.close()
         parts.log.write("stopped")
+
+
+def _settings(policy: PolicySpec) -> dict[str, object]:
+    """Return all that a policy says, the default objective too."""
+    plain: dict[str, object] = to_builtins(policy)
+    plain.pop("objective", None)
+    aim = to_builtins(policy.aim)
+    return plain | {f"objective.{key}": value for key, value in aim.items()}

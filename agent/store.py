@@ -54,6 +54,9 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     """How often the effect of `state` was begun without coming to its end."""
 
     target: ReleaseRef | None = None
+    rollout: str | None = None
+    """For which `target` was ordered: another one is another order, even of the same package."""
+
     previous: str | None = None
     """Digest of the package that served before, to which a failed install returns."""
 

@@ -12,6 +12,7 @@ from fastapi.security import HTTPBearer
 
 from controller import api_faults
 from controller.api_guard import Guard
+from controller.api_policies import policy_routes
 from controller.api_rollouts import rollout_routes
 from controller.api_routes import FleetServices, fleet_routes
 from controller.blobs import MAX_BLOB_BYTES
@@ -19,7 +20,7 @@ from controller.rollout_orders import RolloutOrders
 from controller.rollout_views import RolloutViews
 
 _DESCRIPTION = """
-Devices, releases, rollouts and telemetry of a fleet.
+Devices, releases, rollouts, policies and telemetry of a fleet.
 
 Send the API token as `Authorization: Bearer TOKEN`. Times are seconds since the epoch (`_s`), sizes
 are bytes, digests are SHA-256 in hexadecimal. Every answer of 400 or more is a `Fault`.
@@ -38,7 +39,7 @@ def create_app(
     """Make the application.
 
     Args:
-        services: Devices, releases, blobs, telemetry.
+        services: Devices, policies, releases, blobs, telemetry.
         orders: What the operator may order of rollouts.
         views: Rollouts as they are shown.
         token: The secret that callers show.
@@ -57,7 +58,11 @@ def create_app(
         # Checks nothing: it tells readers of the description what the guard wants.
         dependencies=[Security(HTTPBearer(auto_error=False, description="The API token."))],
     )
-    for router in [*fleet_routes(services), rollout_routes(orders, views)]:
+    for router in [
+        *fleet_routes(services),
+        rollout_routes(orders, views),
+        policy_routes(services.policies),
+    ]:
         app.include_router(router)
     api_faults.install(app)
     app.add_middleware(Guard, token=token, max_blob_bytes=max_blob_bytes)

@@ -20,6 +20,7 @@ from controller.blobs import UPLOAD, BlobStore
 from controller.devices import Devices
 from controller.enrolment import Enrolment
 from controller.errors import UnknownBlobError
+from controller.policies import Policies
 from controller.ports import TelemetryQuestion, TelemetryReader
 from controller.releases import Releases
 from controller.schemas import (
@@ -48,6 +49,7 @@ class FleetServices:
 
     devices: Devices
     enrolment: Enrolment
+    policies: Policies
     releases: Releases
     blobs: BlobStore
     telemetry: TelemetryReader

@@ -6,9 +6,11 @@ from controller import rollout_steps
 from controller.database import Database
 from controller.errors import UnknownDeviceError
 from controller.models import DeviceRow, ReleaseRow
+from controller.policy_choice import choose_policy
 from controller.ports import BrokerAccess
-from controller.repository import devices
+from controller.repository import devices, policies
 from controller.repository.devices import DeviceRecord
+from controller.repository.policies import PolicySet
 from controller.rollout_states import DeviceState
 from controller.schemas import Device, DeviceUpdate
 from controller.selectors import checked_labels, parse_selector
@@ -52,7 +54,8 @@ class Devices:
         conditions = devices.selected(parse_selector(selector))
         with self._database.reading() as session:
             found = devices.records(session, conditions, after=after, limit=limit)
-        return [to_schema(item) for item in found]
+            known = policies.current(session)
+        return [to_schema(item, known) for item in found]
 
     def get(self, device: str) -> Device:
         """Return a device.
@@ -62,9 +65,10 @@ class Devices:
         """
         with self._database.reading() as session:
             found = devices.records(session, [DeviceRow.id == device], limit=1)
+            known = policies.current(session)
         if not found:
             raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled")
-        return to_schema(found[0])
+        return to_schema(found[0], known)
 
     def update(self, device: str, change: DeviceUpdate) -> Device:
         """Change the labels or the state of a device.
@@ -90,6 +94,7 @@ class Devices:
             row = devices.get(session, device, lock=True)
             if change.labels is not None:
                 devices.set_labels(session, row, checked_labels(change.labels))
+                policies.mark_stale(session, device)
             if target is not None and (target != row.state or target != DeviceState.DECOMMISSIONED):
                 devices.move(session, device, target)
                 if target is not DeviceState.ENROLLED:
@@ -103,9 +108,11 @@ class Devices:
         return self.get(device)
 
 
-def to_schema(record: DeviceRecord) -> Device:
-    """Return a device as the API shows it."""
+def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
+    """Return a device as the API shows it, with the policy that holds for it now."""
     row = record.row
+    policy = choose_policy(policy_set.policies, record.values)
+    has_newest = 0 < record.revision <= row.reported_revision
     known = {name: getattr(row, name) for name in _SAME}
     return Device.model_validate(
         known
@@ -115,6 +122,8 @@ def to_schema(record: DeviceRecord) -> Device:
             "release": _name(record.reported) or row.reported_release,
             "desired_release": _name(record.desired),
             "revision": record.revision,
+            "policy": policy.name if policy is not None else None,
+            "policy_accepted": has_newest and record.policy_generation == policy_set.generation,
         }
     )
 

@@ -26,7 +26,7 @@ from controller.desired import Publisher
 from controller.errors import EnrolmentError, InvalidRequestError
 from controller.models import DeviceRow
 from controller.ports import BrokerAccess
-from controller.repository import devices, tokens
+from controller.repository import devices, policies, tokens
 from controller.rollout_states import DeviceState
 from controller.schemas import Token, TokenRequest
 from controller.selectors import checked_labels
@@ -236,3 +236,4 @@ def _save_new(
     row.last_seen_at_s = None
     devices.set_profile(row, request.profile, to_builtins(request.profile))
     devices.set_labels(session, row, labels)
+    policies.mark_stale(session, row.id)

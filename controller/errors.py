@@ -71,6 +71,12 @@ class UnknownRolloutError(UnknownError):
     code = "controller.unknown.rollout"
 
 
+class UnknownPolicyError(UnknownError):
+    """There is no policy of that name."""
+
+    code = "controller.unknown.policy"
+
+
 class UnknownBlobError(UnknownError):
     """No blob of that digest has been uploaded."""
 

@@ -253,13 +253,51 @@ class DesiredStateRow(Base):
     """What a device should run; the revision only grows."""
 
     __tablename__ = "desired_state"
-    __table_args__ = (CheckConstraint("revision >= 1", name="revision"),)
+    __table_args__ = (
+        CheckConstraint("revision >= 1", name="revision"),
+        Index(None, "policy_generation"),
+    )
 
     device: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
     revision: Mapped[int] = mapped_column(BigInteger)
     release: Mapped[str | None] = mapped_column(ForeignKey("release.digest"))
     rollout: Mapped[str | None] = mapped_column(ForeignKey("rollout.id"))
     issued_at_s: Mapped[float]
+    release_revision: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    """In which the release was given: a policy that changes later raises `revision` alone, so that
+    the deployment which goes by this one hears nothing of it."""
+
+    policy_name: Mapped[str | None] = mapped_column(String(NAME_CHARS))
+    """Of the policy that was chosen. No reference: the policy may be gone, and this tells what was
+    sent."""
+
+    policy: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    """What is sent, as `wire.messages.PolicySpec`; none for the default one."""
+
+    policy_generation: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    """Of the set of policies from which it was chosen; 0 to have it chosen anew."""
+
+
+class PolicyRow(Base):
+    """A policy and the devices that it is for."""
+
+    __tablename__ = "policy"
+
+    name: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
+    selector: Mapped[str] = mapped_column(String(1024))
+    priority: Mapped[int] = mapped_column(Integer)
+    spec: Mapped[dict[str, Any]]
+    changed_at_s: Mapped[float]
+
+
+class PolicySetRow(Base):
+    """All policies together: one row, whose generation grows with each change of any of them."""
+
+    __tablename__ = "policy_set"
+    __table_args__ = (CheckConstraint("id = 1 AND generation >= 1", name="one"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    generation: Mapped[int] = mapped_column(BigInteger)
 
 
 class RolloutEventRow(Base):

@@ -1,7 +1,8 @@
 """What a device's words change in the control state.
 
 Rules:
-- A report counts for the revision that was last issued to the device; older ones are ignored.
+- A report counts for the release that was last issued to the device, in whatever revision since
+  then: a later one may have changed the policy alone. Older ones are ignored.
 - A success is one only when the device runs what it was told to run.
 - The last report for a revision is its outcome: a success may still be taken back while its rollout
   goes on. A failure stands.
@@ -19,7 +20,7 @@ from controller.models import (
     DesiredStateRow,
     DeviceRow,
 )
-from controller.repository import desired, devices, standing
+from controller.repository import desired, devices, policies, standing
 from controller.repository.standing import Standing, Verdict
 from controller.rollout_states import DeploymentEvent, DeploymentState
 from wire.codec import to_builtins
@@ -50,7 +51,10 @@ def take_hello(session: Session, known: Standing, hello: Hello, *, now_s: float)
         WireFormatError: An impossible profile.
     """
     row, wanted = known.device, known.desired
+    kind = (row.profile_name, row.architecture)
     devices.set_profile(row, checked_profile(hello.profile), to_builtins(hello.profile))
+    if kind != (row.profile_name, row.architecture):
+        policies.mark_stale(session, row.id)
     row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
     row.boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
     row.reported_revision = min(max(hello.revision, 0), MAX_REVISION)
@@ -87,13 +91,13 @@ def take_report(session: Session, known: Standing, report: InstallReport, *, now
         now_s: Wall time.
 
     Returns:
-        False when the report is for an older revision and was ignored.
+        False when the report is for an older release and was ignored.
     """
     row, wanted = known.device, known.desired
     standing.note_seen(row, now_s=now_s)
-    if wanted is None or report.revision != wanted.revision:
+    if wanted is None or not wanted.release_revision <= report.revision <= wanted.revision:
         return False
-    row.reported_revision = report.revision
+    row.reported_revision = max(row.reported_revision, report.revision)
     row.reported_release = _digest(report.active)
     row.variant = _name(report.variant)
     row.phase = "idle" if report.outcome != "running" else report.phase

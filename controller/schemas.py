@@ -11,8 +11,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from wire.messages import PolicySpec
+
 MAX_DEVICES = 10_000_000
 MAX_WAIT_S = 366 * 86_400
+MAX_PRIORITY = 1000
+MAX_EXACT = 2**53
+"""Beyond that, JSON readers lose digits."""
+
+_SPEC = PolicySpec()
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -78,6 +85,12 @@ class Device(BaseModel):
     """Of the desired state that was last issued."""
 
     reported_revision: int
+    policy: str | None = None
+    """Name of the policy that holds for it; None for the default one."""
+
+    policy_accepted: bool = False
+    """Whether it has accepted that; it goes by it unless its `agent.toml` sets its own."""
+
     phase: str
     enrolled_at_s: float
     last_seen_at_s: float | None
@@ -89,6 +102,61 @@ class DeviceUpdate(Request):
 
     state: DeviceState | None = None
     labels: dict[str, str] | None = None
+
+
+class PolicyObjective(Request):
+    """What `adaptive` is to keep; see `[policy.objective]` in docs/policies.md."""
+
+    model_config = ConfigDict(strict=True)
+
+    min_retention: float = _SPEC.aim.min_retention
+    deadline_ms: float | None = _SPEC.aim.deadline_ms
+    deadline_probability: float = _SPEC.aim.deadline_probability
+    battery_lasts_s: float = _SPEC.aim.battery_lasts_s
+
+
+class PolicySettings(Request):
+    """How devices choose among their variants: the keys of `[policy]` in `agent.toml`."""
+
+    model_config = ConfigDict(strict=True)
+
+    kind: Literal["rules", "adaptive"] = _SPEC.kind
+    hot_headroom: float = _SPEC.hot_headroom
+    cool_headroom: float = _SPEC.cool_headroom
+    low_battery_ratio: float = _SPEC.low_battery_ratio
+    ok_battery_ratio: float = _SPEC.ok_battery_ratio
+    low_memory_bytes: int = Field(default=_SPEC.low_memory_bytes, le=MAX_EXACT)
+    dwell_s: float = _SPEC.dwell_s
+    objective: PolicyObjective | None = None
+    """None for the default one."""
+
+
+class PolicyRequest(Request):
+    """A policy for the devices that a selector means."""
+
+    selector: str = ""
+    """Label expression; empty means every device."""
+
+    priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
+    """Of the policies that mean a device the one with the highest priority holds, of equal
+    priorities the first by name."""
+
+    policy: PolicySettings
+
+
+class Policy(BaseModel):
+    """A policy and how far it has come."""
+
+    name: str
+    selector: str
+    priority: int
+    policy: PolicySettings
+    changed_at_s: float
+    devices: int
+    """To so many devices it has been issued; one that has no release yet gets it with the first."""
+
+    accepted: int
+    """So many of them have accepted it."""
 
 
 class BlobRef(BaseModel):

@@ -35,6 +35,7 @@ from controller.http_server import HttpServer
 from controller.inbox import Inbox
 from controller.ingest import Ingest
 from controller.logs import configure_logging
+from controller.policies import Policies
 from controller.ports import AccessFactory, BrokerAccess
 from controller.releases import Releases
 from controller.rollout import RolloutEngine
@@ -93,6 +94,7 @@ class Controller:
         self._upkeep = Upkeep(database, telemetry, config.telemetry_retention_days, clock)
         self._director = director = Director(database, self._transport, key, clock)
         self._engine = RolloutEngine(database, director, clock)
+        self._policies = Policies(database, director, clock)
         self._enrolment = Enrolment(database, access, self._transport, clock)
         self._ingest = Ingest(
             database,
@@ -109,6 +111,7 @@ class Controller:
             FleetServices(
                 devices=Devices(database, access, clock),
                 enrolment=self._enrolment,
+                policies=self._policies,
                 releases=Releases(database, blobs, trust, director, clock),
                 blobs=blobs,
                 telemetry=telemetry,
@@ -165,9 +168,10 @@ class Controller:
         self._ingest.handle(received)
 
     def tick(self) -> None:
-        """Do what time asks for: rollouts, reminders, tokens, silent devices."""
+        """Do what time asks for: rollouts, policies, reminders, tokens, silent devices."""
         for work in (
             self._engine.tick,
+            self._policies.apply,
             self._director.remind,
             self._enrolment.sweep,
             self._upkeep.mark_silent,

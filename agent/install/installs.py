@@ -2,7 +2,7 @@
 
 Rules:
 - A newer desired state takes the place of one that waits, and ends one that runs at its next
-  safe point.
+  safe point, unless it is for the same package: then it waits.
 - A storage that fails is tried again; anything that nobody foresaw ends the agent, and the next
   start goes on from what was saved.
 """
@@ -49,6 +49,9 @@ class Installs:
         self._busy = True
         """Until the first look whether a restart interrupted something, too."""
 
+        self._target = store.state.target
+        """What is being installed, if anything is."""
+
         self._begun = 0
         """Revision of the wish that was taken last, which may not be saved yet."""
 
@@ -70,7 +73,8 @@ class Installs:
         """
         with self._changed:
             # The same again waits too: when its install has ended its outcome is told again.
-            if self._busy and desired.revision > max(self._begun, self._store.state.revision):
+            is_newer = desired.revision > max(self._begun, self._store.state.revision)
+            if self._busy and is_newer and desired.release != self._target:
                 self._interrupts.newer()
             self._wish = _Wish(desired, envelope)
             self._changed.notify()
@@ -107,5 +111,6 @@ class Installs:
                 self._changed.wait()
             wish, self._wish = self._wish, None
             self._busy, self._begun = True, wish.desired.revision
+            self._target = wish.desired.release
             self._interrupts.made_room()
             return wish

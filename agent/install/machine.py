@@ -6,6 +6,8 @@ Rules:
 - No effect is begun more than `MAX_ATTEMPTS` times without getting anywhere, restarts included.
 - Retryable errors wait 1 s to 60 s, and as long as the device is not connected they do not count.
 - When the state cannot be saved an install fails, but putting back the previous package goes on.
+- A newer desired state with the same release for the same rollout is no new order: the policy in it
+  is another one. Its revision is accepted, and nothing is installed, also after a failure.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
 
 from agent.errors import AttemptsError, StoppedError, StorageError, SupersededError
 from agent.install.states import Event, State, may_abandon, next_state
@@ -107,7 +111,7 @@ class Machine:
         self._unsaved: dict[str, Any] = {}
 
     def accept(self, desired: DesiredState, envelope: bytes) -> None:
-        """Take a verified desired state, while idle. One that is known gets its outcome told again.
+        """Take a verified desired state, while idle. A known order gets its outcome told again.
 
         Args:
             desired: What to run; not older than what was accepted.
@@ -120,14 +124,15 @@ class Machine:
         record, target = self._store.state, desired.release
         accepted = next_state(record.state, Event.ACCEPTED)
         current, serving = self._effects.current(), self._effects.serving()[0]
-        if desired.revision == record.revision and not _is_lost(record, serving):
-            if record.report is not None:
-                self._surroundings.tell(record.report)
+        outcome = _outcome(record, desired)
+        if outcome is not None and not _is_lost(record, serving):
+            self._tell_again(outcome, desired, envelope)
             return
         changes: dict[str, Any] = {
             "revision": desired.revision,
             "desired": envelope,
             "target": target,
+            "rollout": desired.rollout,
             "failure": None,
             "abandoned": False,
             "attempts": 0,
@@ -221,6 +226,15 @@ class Machine:
         if self._clock.monotonic_s() - self._reported_s >= PROGRESS_EVERY_S:
             self._report_running(self._store.state.state)
 
+    def _tell_again(self, outcome: InstallReport, desired: DesiredState, envelope: bytes) -> None:
+        active, variant = self._effects.serving()
+        report = msgspec.structs.replace(
+            outcome, revision=desired.revision, active=active, variant=variant
+        )
+        if desired.revision != outcome.revision:
+            self._store.update(revision=desired.revision, desired=envelope, report=report)
+        self._surroundings.tell(report)
+
     def _report_running(self, state: State) -> None:
         self._reported_s = self._clock.monotonic_s()
         self._surroundings.tell(self._report(self._store.state, state, failure=None))
@@ -278,6 +292,17 @@ class Machine:
             total_bytes=self._bytes[1],
             at_s=self._clock.now_s(),
         )
+
+
+def _outcome(record: AgentState, desired: DesiredState) -> InstallReport | None:
+    """Return how what is desired came out; None when it was never ordered or has no outcome."""
+    report = record.report
+    if report is None or report.revision != record.revision:
+        return None
+    order = (desired.release, desired.rollout)
+    # Without a rollout nothing tells two orders for the same package apart.
+    same_order = desired.rollout is not None and order == (record.target, record.rollout)
+    return report if same_order or desired.revision == record.revision else None
 
 
 def _is_lost(record: AgentState, serving: str | None) -> bool:

@@ -16,7 +16,16 @@ from typing import Annotated
 
 import typer
 
-from controller.cli import admin, builds, devices, packages, releases, rollouts, telemetry
+from controller.cli import (
+    admin,
+    builds,
+    devices,
+    packages,
+    policies,
+    releases,
+    rollouts,
+    telemetry,
+)
 from controller.cli.arguments import hoist_global_options
 from controller.cli.client import ConnectionOptions
 from controller.cli.output import remark
@@ -38,7 +47,7 @@ def build_app() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(_root)
-    for module in (admin, builds, packages, devices, releases, rollouts, telemetry):
+    for module in (admin, builds, packages, devices, policies, releases, rollouts, telemetry):
         module.register(app)
     return app
 

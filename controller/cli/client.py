@@ -185,7 +185,7 @@ class ApiClient:
         """Change something.
 
         Args:
-            method: POST or PATCH.
+            method: POST, PUT, PATCH or DELETE.
             path: Below the address.
             kind: What the answer is.
             body: What to send; fields that were not set are left out.

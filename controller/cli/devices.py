@@ -234,6 +234,13 @@ def _say_state(device: Device) -> None:
     write(f"{plain_text(device.id)} {device.state}")
 
 
+def _policy_text(device: Device) -> str:
+    name = "the default, none matches" if device.policy is None else device.policy
+    if device.revision == 0:
+        return f"{name} (comes with the first release)"
+    return f"{name} ({'accepted' if device.policy_accepted else 'not accepted yet'})"
+
+
 def _show(device: Device, *, as_json: bool) -> None:
     if as_json:
         write_json(device)
@@ -251,6 +258,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("variant", device.variant),
             ("desired release", device.desired_release),
             ("revision", f"{device.revision} (reported {device.reported_revision})"),
+            ("policy", _policy_text(device)),
             ("phase", device.phase),
             ("enrolled", local_time(device.enrolled_at_s)),
             ("last seen", age_text(device.last_seen_at_s, now_s)),

@@ -12,7 +12,7 @@ from controller.errors import IllegalTransitionError, UnknownDeviceError
 from controller.models import DesiredStateRow, DeviceLabelRow, DeviceRow, ReleaseRow
 from controller.repository.statements import changed_rows
 from controller.rollout_states import DeviceState
-from controller.selectors import Selector, Term
+from controller.selectors import OWN_KEYS, Selector, Term
 from wire.profile import DeviceProfile
 
 _OWN: Mapping[str, InstrumentedAttribute[str]] = {
@@ -28,8 +28,17 @@ class DeviceRecord:
 
     row: DeviceRow
     revision: int
+    policy_generation: int
+    """Of the policies from which that of its desired state was chosen."""
+
     desired: ReleaseRow | None
     reported: ReleaseRow | None
+
+    @property
+    def values(self) -> dict[str, str]:
+        """What selectors ask for."""
+        labels = {label.key: label.value for label in self.row.labels}
+        return labels | own_values(self.row.id, self.row.profile_name, self.row.architecture)
 
 
 def find(session: Session, device: str, *, lock: bool = False) -> DeviceRow | None:
@@ -78,7 +87,13 @@ def records(
     """
     desired, reported = (ReleaseRow.__table__.alias(name) for name in ("desired", "reported"))
     rows = session.execute(
-        select(DeviceRow, DesiredStateRow.revision, desired.c.digest, reported.c.digest)
+        select(
+            DeviceRow,
+            DesiredStateRow.revision,
+            DesiredStateRow.policy_generation,
+            desired.c.digest,
+            reported.c.digest,
+        )
         .options(selectinload(DeviceRow.labels))
         .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
         .outerjoin(desired, desired.c.digest == DesiredStateRow.release)
@@ -87,17 +102,49 @@ def records(
         .order_by(DeviceRow.id)
         .limit(limit)
     ).all()
-    digests = {digest for row in rows for digest in (row[2], row[3]) if digest is not None}
+    digests = {digest for row in rows for digest in row[3:] if digest is not None}
     releases = releases_by_digest(session, digests)
     return [
         DeviceRecord(
             row=device,
             revision=revision or 0,
+            policy_generation=generation or 0,
             desired=releases.get(wanted or ""),
             reported=releases.get(active or ""),
         )
-        for device, revision, wanted, active in rows
+        for device, revision, generation, wanted, active in rows
     ]
+
+
+def own_values(device: str, profile: str, architecture: str) -> dict[str, str]:
+    """Return a device's own data under `selectors.OWN_KEYS`."""
+    return dict(zip(OWN_KEYS, (device, profile, architecture), strict=True))
+
+
+def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return what selectors ask for: the labels of devices and their own data.
+
+    Args:
+        session: The transaction.
+        devices: Which devices, no more than one statement may name.
+
+    Returns:
+        Device to key to value.
+    """
+    own = session.execute(
+        select(DeviceRow.id, DeviceRow.profile_name, DeviceRow.architecture).where(
+            DeviceRow.id.in_(devices)
+        )
+    )
+    found = {row[0]: own_values(*row) for row in own}
+    labels = session.execute(
+        select(DeviceLabelRow.device, DeviceLabelRow.key, DeviceLabelRow.value).where(
+            DeviceLabelRow.device.in_(devices)
+        )
+    )
+    for device, key, value in labels:
+        found[device].setdefault(key, value)
+    return found
 
 
 def releases_by_digest(session: Session, digests: Iterable[str]) -> dict[str, ReleaseRow]:

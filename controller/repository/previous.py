@@ -57,7 +57,7 @@ def to_restore(session: Session, rollout: str) -> dict[str, str | None]:
         .join(
             DesiredStateRow,
             (DesiredStateRow.device == DeploymentRow.device)
-            & (DesiredStateRow.revision == DeploymentRow.revision),
+            & (DesiredStateRow.release_revision == DeploymentRow.revision),
         )
         .outerjoin(ReleaseRow, ReleaseRow.digest == DeploymentRow.previous)
         .where(

@@ -29,7 +29,7 @@ _STANDING = (
         DeploymentRow,
         and_(
             DeploymentRow.device == DeviceRow.id,
-            DeploymentRow.revision == DesiredStateRow.revision,
+            DeploymentRow.revision == DesiredStateRow.release_revision,
             DeploymentRow.rollout.in_(
                 select(RolloutRow.id).where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
             ),

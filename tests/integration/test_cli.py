@@ -181,3 +181,46 @@ def test_why_and_telemetry(stack: Stack, puppets: dict[str, Puppet]) -> None:
     assert row["p95"] == pytest.approx(95, rel=0.03)
     assert stack.ok(*query, "--csv").out.splitlines()[0] == ",".join(table["columns"])
     assert "best" in stack.ok(*query).out
+
+
+POLICY = """
+kind = "adaptive"
+dwell_s = 10.0
+
+[objective]
+min_retention = 0.98
+deadline_ms = 100.0
+"""
+
+
+def test_policies(
+    stack: Stack, releases: list[str], puppets: dict[str, Puppet], tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(POLICY)
+    made = stack.ok("policy", "set", "lab", "--file", str(file), "--selector", "stage=lab")
+    assert made.out == "policy lab: adaptive for stage=lab\n"
+    every = stack.ok(
+        "policy", "set", "everyone", "--kind", "rules", "--priority", "-1", "--json"
+    ).json
+    assert (every["selector"], every["priority"], every["policy"]["kind"]) == ("", -1, "rules")
+    assert [p["name"] for p in stack.ok("policy", "list", "--json").json] == ["lab", "everyone"]
+    table = stack.ok("policy", "list").out.splitlines()
+    assert table[0].split() == [
+        "POLICY", "PRIORITY", "SELECTOR", "KIND", "DEVICES", "ACCEPTED", "CHANGED"
+    ]  # fmt: skip
+    assert table[1].split()[:4] == ["lab", "0", "stage=lab", "adaptive"]
+    shown = stack.ok("policy", "show", "lab").out
+    assert "objective.deadline_ms           100\n" in shown
+    # What options say counts more than the file.
+    again = stack.ok(
+        "policy", "set", "lab", "--file", str(file), "--deadline-ms", "50", "--json"
+    ).json
+    objective = again["policy"]["objective"]
+    assert (objective["deadline_ms"], objective["min_retention"]) == (50.0, 0.98)
+    assert again["selector"] == "", "what is not given is not kept from before"
+    assert "policy           lab (" in stack.ok("device", "show", "cam-2").out
+    assert stack.ok("device", "show", "cam-2", "--json").json["policy"] == "lab"
+    assert stack.ok("policy", "remove", "lab").out == "removed policy lab\n"
+    stack.ok("policy", "remove", "everyone")
+    assert "policy           the default, none matches (" in stack.ok("device", "show", "cam-2").out

@@ -24,6 +24,9 @@ from tests.simulators.stack import (
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli-faults")]
 
 
+AIM = ("--kind", "adaptive", "--deadline-ms")
+
+
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     with running_stack() as running:
@@ -53,6 +56,20 @@ def stack() -> Iterator[Stack]:
         (["telemetry", "query", "--metric", "x_ms", "--step", "1x"], "--step: '1x'"),
         (["telemetry", "query", "--metric", "x_ms", "--json", "--csv"], "exclude each other"),
         (["release", "publish", "/nowhere"], "is not a package"),
+        (["policy", "show", "nothing"], "there is no policy 'nothing'"),
+        (["policy", "remove", "nothing"], "there is no policy 'nothing'"),
+        (["policy", "show", "Not A Name"], "not a name for a policy"),
+        (["policy", "set", "x"], "give --file or --kind"),
+        (["policy", "set", "x", "--file", "/nowhere"], "cannot read /nowhere"),
+        (["policy", "set", "x", "--file", "/dev/zero"], "over the limit"),
+        (["policy", "set", "x", "--kind", "clever"], "policy.kind"),
+        (["policy", "set", "X", "--kind", "rules"], "not a name for a policy"),
+        (["policy", "set", "x", "--kind", "rules", "--priority", "9999"], "priority"),
+        (["policy", "set", "x", "--kind", "rules", "--selector", "site=="], "selector"),
+        (["policy", "set", "x", "--deadline-ms", "10"], "add --kind adaptive"),
+        (["policy", "set", "x", *AIM, "-1"], "objective.deadline_ms is not positive"),
+        (["policy", "set", "x", *AIM, "nan"], "policy.objective.deadline_ms"),
+        (["policy", "set", "x", *AIM, "soon"], "deadline-ms"),
         (["device", "label", "cam-1"], "argument"),
     ],
 )
@@ -62,6 +79,33 @@ def test_every_fault_is_one_line(stack: Stack, arguments: list[str], text: str) 
     assert done.err.startswith("fleet: ")
     assert done.err.count("\n") == 1
     assert text in done.err
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"hot_headrom = 0.9", "policy.hot_headrom"),
+        (b"[policy]\nkind = 'rules'", "policy.policy"),
+        (b"hot_headroom = nan", "policy.hot_headroom"),
+        (b"hot_headroom = inf", "policy.hot_headroom"),
+        (b"hot_headroom = 0.1", "cool_headroom is above hot_headroom"),
+        (b"objective = 3\n", "objective is no table"),
+        (b"dwell_s = 2020-01-01", "policy.dwell_s"),
+        (b"kind = ", "without that heading"),
+        (b"\xff", "without that heading"),
+    ],
+)
+def test_a_policy_file_that_is_none(
+    stack: Stack, tmp_path: Path, content: bytes, text: str
+) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_bytes(content)
+    done = stack.fleet("policy", "set", "x", "--file", str(file), *AIM, "20")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("fleet: ")
+    assert done.err.count("\n") == 1
+    assert text in done.err
+    assert stack.ok("policy", "list", "--json").json == []
 
 
 def test_where_the_controller_is_from_the_environment(stack: Stack) -> None:
@@ -161,7 +205,17 @@ def test_help_is_quick_and_complete() -> None:
     done = fleet("--help")
     took_s = CLOCK.monotonic_s() - started_s
     assert done.code == 0
-    for command in ("init", "build", "device", "release", "rollout", "telemetry", "why", "token"):
+    for command in (
+        "init",
+        "build",
+        "device",
+        "release",
+        "rollout",
+        "telemetry",
+        "why",
+        "token",
+        "policy",
+    ):
         assert f"\n  {command} " in done.out
     assert took_s < 2  # generous: the machine may be busy; see the next test for what matters
     assert fleet().out == done.out

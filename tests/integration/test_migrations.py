@@ -9,8 +9,10 @@ from alembic.migration import MigrationContext
 
 from controller.database import Database, migrate
 from controller.errors import DatabaseError, SettingsError
-from controller.models import Base
+from controller.models import Base, PolicyRow
+from controller.repository import desired, policies, standing
 from telemetry.store import metadata as telemetry_metadata
+from wire.messages import PolicySpec
 
 
 def test_up_gives_what_the_code_declares(database_url: str) -> None:
@@ -46,6 +48,75 @@ def test_step_by_step(database_url: str) -> None:
     migrate(database_url)
     migrate(database_url, "-1")
     migrate(database_url)
+
+
+OLD_FLEET = """
+INSERT INTO device VALUES ('cam-1', 'enrolled', 'k', 'rpi4', 'aarch64', '{}', '1', '', FALSE, 7,
+    NULL, NULL, '', '', 1.0, NULL);
+INSERT INTO release VALUES ('d', 'digits', '1', 'published', 'e', 1, 1, 1.0, '[]');
+INSERT INTO rollout VALUES ('r1', 'd', NULL, '', 'running', '', 1, 0, 60, 0, NULL, 1, FALSE, 1,
+    1, 1, NULL, 1.0, NULL);
+INSERT INTO deployment VALUES ('r1', 'cam-1', 'assigned', 0, 1, 7, NULL, '', 0, 0, '', '', 1.0,
+    NULL, NULL);
+INSERT INTO desired_state VALUES ('cam-1', 7, 'd', 'r1', 1.0)
+"""
+
+
+def test_what_was_issued_before_there_were_policies_goes_on(database_url: str) -> None:
+    migrate(database_url, "0002")
+    database = Database(database_url)
+    try:
+        with database.transaction() as session:
+            for statement in OLD_FLEET.split(";"):
+                session.execute(sa.text(statement))
+        database.close()
+        migrate(database_url)
+        with database.transaction() as session:
+            (document,) = desired.documents(session, ["cam-1"])
+            assert (document.revision, document.policy) == (7, PolicySpec())
+            known = standing.find(session, "cam-1")
+            assert known is not None
+            assert known.deployment is not None
+            assert policies.stale(session, limit=10) == []
+            policies.put(session, everyone())
+            assert policies.stale(session, limit=10) == ["cam-1"]
+            desired.choose_anew(session, ["cam-1"], now_s=2.0)
+            (document,) = desired.documents(session, ["cam-1"])
+            assert (document.revision, document.policy.kind) == (8, "adaptive")
+    finally:
+        database.close()
+
+
+def test_a_running_deployment_is_found_again_after_going_down(database_url: str) -> None:
+    migrate(database_url, "0002")
+    database = Database(database_url)
+    try:
+        with database.transaction() as session:
+            for statement in OLD_FLEET.split(";"):
+                session.execute(sa.text(statement))
+        database.close()
+        migrate(database_url)
+        with database.transaction() as session:
+            policies.put(session, everyone())
+            desired.choose_anew(session, ["cam-1"], now_s=2.0)
+        database.close()
+        migrate(database_url, "-1")
+        with database.transaction() as session:
+            for table in ("desired_state", "deployment"):
+                assert session.scalar(sa.text(f"SELECT revision FROM {table}")) == 8  # noqa: S608 - two constants
+        database.close()
+        migrate(database_url)
+        with database.reading() as session:
+            (document,) = desired.documents(session, ["cam-1"])
+            assert (document.revision, document.policy) == (8, PolicySpec())
+    finally:
+        database.close()
+
+
+def everyone() -> PolicyRow:
+    return PolicyRow(
+        name="everyone", selector="", priority=0, spec={"kind": "adaptive"}, changed_at_s=1.0
+    )
 
 
 def test_checks_are_in_the_database(database_url: str) -> None:

@@ -177,6 +177,7 @@ def desired(
     device: str = "dev-1",
     key: SigningKey = DIRECTOR_KEY,
     policy: PolicySpec | None = None,
+    rollout: str | None = None,
 ) -> tuple[DesiredState, bytes]:
     """Make and sign a desired state."""
     state = DesiredState(
@@ -185,5 +186,6 @@ def desired(
         issued_at_s=1.0,
         release=release.ref if isinstance(release, SignedPackage) else release,
         policy=policy or PolicySpec(),
+        rollout=rollout,
     )
     return state, seal(to_json(state), payload_type=DESIRED_PAYLOAD_TYPE, keys=[key])

@@ -15,7 +15,7 @@ from agent.log import Log
 from tests.simulators.device import SimulatedDevice, nothing
 from tests.simulators.packages import desired, two_variants
 from wire.clock import SystemClock
-from wire.messages import Chunk
+from wire.messages import Chunk, PolicySpec
 
 CLOCK = SystemClock()
 OLD = two_variants("1.0.0", best="old best", small="old small")
@@ -78,6 +78,31 @@ def test_a_newer_wish_ends_an_install_that_waits_for_its_chunks(
     until(lambda: device.heard.outcomes[-1].revision == 3)
     assert device.adaptation.serving() == (NEWER.digest, "best")
     assert 2 not in {report.revision for report in device.heard.outcomes}
+
+
+def test_another_policy_does_not_end_the_install_of_the_same_package(
+    device: SimulatedDevice, installs: Installs
+) -> None:
+    gate = threading.Event()
+    begun: list[State] = []
+
+    def hook(where: str, state: State) -> None:
+        if where == "effect":
+            begun.append(state)
+            gate.wait(5)
+
+    device.hook = hook
+    installs.offer(*desired(2, NEW))
+    until(lambda: device.store.state.state is State.PREFLIGHT)
+    installs.offer(*desired(3, NEW, policy=PolicySpec(kind="adaptive")))
+    assert installs.revision == 3
+    gate.set()
+    until(lambda: device.heard.outcomes[-1].revision == 3)
+    device.hook = nothing
+    assert begun.count(State.PREFLIGHT) == 1
+    assert State.REVERTING not in begun
+    assert [r.revision for r in device.heard.outcomes] == [1, 2, 3]
+    assert device.adaptation.serving() == (NEW.digest, "best")
 
 
 def test_the_same_wish_during_its_install_is_answered_after_it(

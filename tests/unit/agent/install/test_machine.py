@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from agent.errors import FetchError, IllegalTransitionError, StoppedError, StorageFullError
+from agent.install.desired import read_desired
 from agent.install.states import State
-from tests.simulators.device import PowerCut, SimulatedDevice, nothing
-from tests.simulators.packages import desired, two_variants
+from tests.simulators.device import DEVICE, PowerCut, SimulatedDevice, nothing
+from tests.simulators.packages import TRUST, SignedPackage, desired, two_variants
+from wire.messages import PolicySpec
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
@@ -307,3 +309,98 @@ def test_the_outcome_is_an_event(device: SimulatedDevice) -> None:
     installs = [data for kind, _, data in device.heard.events if kind == "install"]
     assert installs[-1]["outcome"] == "succeeded"
     assert installs[-1]["release"] == "digits:2.0.0"
+
+
+OTHER_POLICY = PolicySpec(kind="adaptive")
+
+
+def test_another_policy_for_the_same_release_installs_nothing(device: SimulatedDevice) -> None:
+    order(device, 2, NEW)
+    calls, events = list(device.serving.calls), len(device.heard.events)
+    order(device, 3, NEW, policy=OTHER_POLICY)
+    last = device.heard.reports[-1]
+    assert (last.revision, last.outcome, last.active) == (3, "succeeded", NEW.digest)
+    assert (device.serving.calls, len(device.heard.events)) == (calls, events)
+    assert device.store.state.revision == 3
+    kept = read_desired(device.store.state.desired, TRUST, DEVICE)
+    assert kept.policy == OTHER_POLICY, "it is what holds after a restart"
+
+
+def test_another_policy_is_no_reason_to_try_again_what_failed(device: SimulatedDevice) -> None:
+    device.bad_golden.add("new best")
+    order(device, 2, NEW)
+    calls = list(device.serving.calls)
+    order(device, 3, NEW, policy=OTHER_POLICY)
+    last = device.heard.reports[-1]
+    assert (last.revision, last.outcome, last.error_code) == (3, "failed", "agent.golden")
+    assert last.active == OLD.digest
+    assert device.serving.calls == calls
+    device.bad_golden.clear()
+    order(device, 4, NEW, rollout="r2", policy=OTHER_POLICY)
+    assert device.adaptation.serving() == (NEW.digest, "best"), "another rollout is another order"
+
+
+def test_another_policy_for_what_was_lost_from_storage_installs_it(device: SimulatedDevice) -> None:
+    order(device, 2, NEW)
+    for name in ("best", "small"):
+        (device.slots.directory(NEW.digest) / f"variants/{name}/model.json").unlink()
+    device.reboot()
+    assert device.adaptation.serving()[0] == OLD.digest
+    order(device, 3, NEW, policy=OTHER_POLICY)
+    assert device.adaptation.serving() == (NEW.digest, "best")
+
+
+@pytest.mark.parametrize("where", ["save", "saved"])
+def test_a_power_cut_while_another_policy_is_accepted_does_no_harm(
+    device: SimulatedDevice, where: str
+) -> None:
+    order(device, 2, NEW)
+
+    def cut(at: str, _state: State) -> None:
+        if at == where:
+            raise PowerCut
+
+    device.hook = cut
+    with pytest.raises(PowerCut):
+        order(device, 3, NEW, policy=OTHER_POLICY)
+    device.hook = nothing
+    device.reboot()
+    calls = list(device.serving.calls)
+    order(device, 3, NEW, policy=OTHER_POLICY)
+    last = device.heard.reports[-1]
+    assert (last.revision, last.outcome, last.active) == (3, "succeeded", NEW.digest)
+    assert device.serving.calls == calls
+
+
+def order(
+    device: SimulatedDevice,
+    revision: int,
+    release: SignedPackage,
+    *,
+    rollout: str = "r1",
+    policy: PolicySpec | None = None,
+) -> None:
+    """Offer a package as a rollout does, and go on until idle."""
+    device.server.add(*release.blobs)
+    device.machine.accept(*desired(revision, release, rollout=rollout, policy=policy))
+    device.machine.run()
+
+
+def test_an_outcome_that_was_not_saved_is_found_again(device: SimulatedDevice) -> None:
+    """A power cut between a revision and its outcome: the one before must not pass for it."""
+    device.bad_golden.add("new best")
+    device.install(2, NEW)
+    saves = iter((False, True))
+
+    def cut(where: str, _state: State) -> None:
+        if where == "save" and next(saves):
+            raise PowerCut
+
+    device.hook = cut
+    with pytest.raises(PowerCut):
+        device.machine.accept(*desired(3, OLD))
+    device.hook = nothing
+    device.reboot()
+    device.machine.accept(*desired(3, OLD))
+    last = device.heard.reports[-1]
+    assert (last.revision, last.outcome, last.active) == (3, "succeeded", OLD.digest)
