@@ -25,6 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from agent.selection.decisions import (
+    UNKNOWN_LOAD_MS,
     Candidate,
     Decision,
     Memory,
@@ -47,7 +48,12 @@ WORTH_A_SWITCH: Final = 0.1
 """Share of the work that a variant of equal accuracy must save."""
 
 MISTAKE_S: Final = 0.5
-"""What a switch to more work costs when it was wrong: the answers of so many seconds."""
+"""What the first switch to more work costs should it be wrong: the answers of so many seconds."""
+
+MS_PER_S: Final = 1000.0
+SECONDS_PER_MINUTE: Final = 60.0
+TINY_S: Final = 1e-9
+"""In place of no time at all."""
 
 CHEAPER: Final = 0.02
 """By which the cost of shortfalls must fall before a variant is left for another."""
@@ -181,14 +187,24 @@ def _objection(o: Outlooks, serving: Outlooks | None, known: Estimates) -> str:
         return ""
     if o.lately.faults:
         return f"lately: {o.lately.faults[0].text}"
-    # As if the first moments after the switch were all too late, which counts for less the longer
-    # the device was seen at work.
-    seen_s = known.slowdowns.seen_s
-    in_time = o.lately.in_time_lately * seen_s / (seen_s + MISTAKE_S)
-    worth, now_worth = in_time * o.accuracy, serving.lately.in_time_lately * serving.accuracy
-    if worth > now_worth:
+    # Whenever it turns late what serves now comes back, and what it answers until then is lost. One
+    # such mistake is counted in any case; it weighs less the longer the device was seen at work.
+    in_time, turns = o.lately.in_time_lately, o.lately.turns_late_per_s
+    gain = in_time * (o.accuracy - serving.lately.in_time_lately * serving.accuracy)
+    mistakes = turns * _back_s(o, serving, known) + MISTAKE_S / max(known.slowdowns.seen_s, TINY_S)
+    if gain > mistakes * o.accuracy:
         return ""
-    return f"lately: worth {worth:.3f} against {now_worth:.3f}, {in_time:.1%} would be in time"
+    return (
+        f"lately: {in_time:.1%} would be in time, {gain:.3f} gained, "
+        f"{mistakes * o.accuracy:.3f} lost in {turns * SECONDS_PER_MINUTE:.1f} turns a minute"
+    )
+
+
+def _back_s(o: Outlooks, serving: Outlooks, known: Estimates) -> float:
+    """Return how long it takes to notice that a variant is late, and what both switches cost."""
+    loads_ms = (c.candidate.load_ms for c in (o, serving))
+    load_s = sum(UNKNOWN_LOAD_MS if ms is None else ms for ms in loads_ms) / MS_PER_S
+    return known.period_s + load_s
 
 
 def _is_more_work(o: Outlooks, serving: Outlooks) -> bool:

@@ -76,6 +76,9 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     in_time_lately: float
     """Share of the last minutes in which it would have answered in time."""
 
+    turns_late_per_s: float
+    """How often in the last minutes it would have begun to be late."""
+
     faults: tuple[Fault, ...]
 
     @property
@@ -103,7 +106,7 @@ def predict(c: Candidate, known: Estimates, spec: PolicySpec, *, lately: bool) -
     service_s = max(c.latency_p50_ms or 0.0, 0.0) / MS_PER_S
     use = demand * service_s * known.slowdown.expected(c.name).factor
     load = min(other + min(use, 1.0) * known.cpu_share, 1.0)
-    in_time, late = _deadline(c, known, spec, demand, lately=lately)
+    in_time, turns_late, late = _deadline(c, known, spec, demand, lately=lately)
     found = (
         _accuracy(c, spec),
         late,
@@ -115,6 +118,7 @@ def predict(c: Candidate, known: Estimates, spec: PolicySpec, *, lately: bool) -
         candidate=c,
         load=load,
         in_time_lately=in_time,
+        turns_late_per_s=turns_late,
         faults=tuple(f for f in found if f is not None),
     )
 
@@ -150,16 +154,16 @@ def _accuracy(c: Candidate, spec: PolicySpec) -> Fault | None:
 
 def _deadline(
     c: Candidate, known: Estimates, spec: PolicySpec, demand_per_s: float, *, lately: bool
-) -> tuple[float, Fault | None]:
-    """Return the share of the answers that was in time lately, and what is wrong with it now."""
+) -> tuple[float, float, Fault | None]:
+    """Return how it was lately, in time and how often it turned late, and what is wrong now."""
     if c.latency_p50_ms is None or c.latency_p50_ms <= 0.0:
-        return 0.0, Fault(kind="deadline", text="nobody measured its latency", cost=1.0)
+        return 0.0, 0.0, Fault(kind="deadline", text="nobody measured its latency", cost=1.0)
     limit_ms = spec.aim.deadline_ms
     deadline_s = math.inf if limit_ms is None else limit_ms / MS_PER_S
     left_s = max(deadline_s - max(known.waits.base, 0.0) / MS_PER_S, 0.0)
     longest_s = longest_service_s(left_s, demand_per_s, known.waits.slope)
     if math.isinf(longest_s):
-        return 1.0, None
+        return 1.0, 0.0, None
     bearable = longest_s * MS_PER_S / c.latency_p50_ms
     expected, wanted = known.slowdown.expected(c.name), spec.aim.deadline_probability
     # The rate is kept on average, a deadline by each answer; of a lognormal distribution the median
@@ -167,15 +171,16 @@ def _deadline(
     apart = 0.0 if limit_ms is None else known.scatter.variance
     own = math.exp(known.slowdown.own(c.name))
     was_in_time = known.slowdowns.share_below(bearable / own, apart)
+    turns_late = known.slowdowns.rises_per_s(bearable / own)
     margin = math.log(max(bearable, TINY)) - expected.mean + 0.5 * apart
     in_time = normal_share(margin / math.hypot(expected.sigma, math.sqrt(apart)))
     # One bad period is no trend: while the last minutes were well, more than half is enough.
     enough = OFTEN if was_in_time >= wanted and not lately else wanted
     if in_time >= enough:
-        return was_in_time, None
+        return was_in_time, turns_late, None
     within = "the rate" if limit_ms is None else f"{limit_ms:g} ms"
     text = f"in time for {within} with probability {in_time:.2f}"
-    return was_in_time, Fault(kind="deadline", text=text, cost=1.0 - in_time)
+    return was_in_time, turns_late, Fault(kind="deadline", text=text, cost=1.0 - in_time)
 
 
 def _memory(c: Candidate, known: Estimates, spec: PolicySpec, *, lately: bool) -> Fault | None:

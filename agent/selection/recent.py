@@ -47,15 +47,31 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     weights: tuple[float, ...] = ()
     """Seconds, faded, in which it was in each bin; empty before the first measurement."""
 
+    rises: tuple[float, ...] = ()
+    """How often, faded, it came into each bin or above it from below."""
+
+    last: int = BINS
+    """The bin in which it was; none is above it before the first measurement."""
+
     seen_s: float = 0.0
     """For how long it was seen in all."""
 
     def update(self, factor: float, period_s: float) -> Spread:
         """Return the distribution after a period in which the factor had a value."""
-        kept = math.exp(-period_s / FADES_S)
+        kept, now = math.exp(-period_s / FADES_S), _bin(factor)
         weights = [weight * kept for weight in self.weights or (0.0,) * BINS]
-        weights[_bin(factor)] += period_s
-        return Spread(weights=tuple(weights), seen_s=self.seen_s + period_s)
+        weights[now] += period_s
+        rises = [rise * kept for rise in self.rises or (0.0,) * BINS]
+        for passed in range(self.last + 1, now + 1):
+            rises[passed] += 1.0
+        return Spread(
+            weights=tuple(weights), rises=tuple(rises), last=now, seen_s=self.seen_s + period_s
+        )
+
+    def rises_per_s(self, factor: float) -> float:
+        """Return how often a second it rose to a value or above, lately."""
+        total = math.fsum(self.weights)
+        return self.rises[_bin(factor)] / total if total > 0.0 and factor > 0.0 else 0.0
 
     def share_below(self, factor: float, log_variance: float = 0.0) -> float:
         """Return the share of what was seen that was surely below a value.

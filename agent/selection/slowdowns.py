@@ -39,8 +39,8 @@ LEAST_NOISE: Final = 1e-4
 COMMON_VARIANCE: Final = 0.25
 """By a factor of 1.6 a device may be slower or faster than where latencies were measured."""
 
-OWN_VARIANCE: Final = 0.01
-"""By a tenth one variant may differ more than another."""
+OWN_VARIANCE: Final = 0.0025
+"""By a twentieth one variant may differ more than another: requests are not golden samples."""
 
 OWN_DRIFT: Final = 1e-5
 """Variance of a step of what is a variant's own, while it serves: inputs change, a runtime's caches

@@ -66,14 +66,17 @@ def test_what_a_device_takes_for_the_golden_samples_counts_not_what_was_declared
 def test_what_the_workers_show_is_in_the_reasons(
     adaptive: Device,
     serving: Device,  # noqa: F811 - a fixture of that name
+    controller: Controller,  # noqa: F811 - a fixture of that name
 ) -> None:
-    def asked() -> bool:
+    def learnt() -> bool:
         for _ in range(20):
             serving.infer()
             time.sleep(0.01)
-        told = serving.ask("why", within_s=3600)
-        inputs = [e["data"]["inputs"] for e in told if e["kind"] in {"switch", "decision"}]
-        return any(i["demand_per_s"] > 0 and i["slowdown"] != 1.0 for i in inputs)
+        return bool(serving.ask("figures")["answered"] > 100)
 
+    until(learnt, "a hundred answers")
     serving.command("pin", "small")
-    until(asked, "a reason with what was learnt")
+    inputs = controller.event("switch", lambda e: e.data["to"] == "small").data["inputs"]
+    assert isinstance(inputs, dict)
+    assert inputs["demand_per_s"] > 0
+    assert inputs["slowdown"] != 1.0

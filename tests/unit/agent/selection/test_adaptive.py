@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import time
 from collections.abc import Iterable
 
@@ -120,6 +121,22 @@ def test_a_small_gain_is_worth_waiting_for_but_not_for_ever() -> None:
     assert present.variant == "quick"
     _, present = live(1800, present, candidates=(BEST, near))
     assert present.variant == "best"
+
+
+@pytest.mark.parametrize(("kept", "between"), [(0.987, "quick"), (0.5, "best")])
+def test_what_is_gained_between_bursts_pays_for_the_mistakes_or_does_not(
+    kept: float, between: str
+) -> None:
+    other = msgspec.structs.replace(QUICK, accuracy=kept, load_ms=200.0)
+    present, calm = Present(), list[Decision]()
+    for _ in range(6):
+        _, present = live(5, present, candidates=(BEST, other), slowdown=3.0)
+        assert present.variant == "quick"
+        calm, present = live(25, present, candidates=(BEST, other))
+    assert present.variant == between
+    if between == "quick":
+        # Two bursts a minute, which fade.
+        assert re.search(r"lost in 1\.\d turns a minute$", calm[-1].verdicts["best"])
 
 
 def test_among_equals_the_least_work_serves() -> None:

@@ -88,6 +88,32 @@ def test_time_seen_is_not_forgotten() -> None:
     assert spread.seen_s == 3600.0
 
 
+def test_rises_are_counted_at_every_value_that_was_passed() -> None:
+    spread = Spread().update(4.0, 10.0)
+    assert spread.rises_per_s(2.0) == 0.0, "how it began is no rise"
+    assert Spread().rises_per_s(2.0) == 0.0
+    for factor, seconds in ((1.0, 20.0), (4.0, 5.0), (4.0, 5.0), (1.0, 20.0)):
+        spread = spread.update(factor, seconds)
+    faded, total = math.exp(-25.0 / FADES_S), math.fsum(spread.weights)
+    for passed in (1.2, 2.0, 4.0):
+        assert spread.rises_per_s(passed) == pytest.approx(faded / total)
+    assert spread.rises_per_s(0.5) == spread.rises_per_s(8.0) == 0.0
+    assert spread.update(2.0, 0.0).rises_per_s(4.0) == spread.rises_per_s(4.0)
+    assert spread.update(2.0, 0.0).rises_per_s(2.0) == pytest.approx((faded + 1.0) / total)
+
+
+@given(st.lists(st.tuples(factors, periods), max_size=30), factors)
+def test_no_value_is_passed_more_often_than_it_was_measured(
+    shown: list[tuple[float, float]], limit: float
+) -> None:
+    spread = Spread()
+    for factor, period_s in shown:
+        spread = spread.update(factor, period_s)
+    rises = spread.rises_per_s(limit)
+    assert rises >= 0.0
+    assert rises * math.fsum(spread.weights) <= len(shown) / 2 + 1e-6
+
+
 def test_scatter_is_pooled_over_periods_and_fades() -> None:
     scatter = Scatter().update(None, 5.0, 1.0).update(0.3, 1.0, 1.0)
     assert scatter.variance == 0.0, "nothing that tells anything"
