@@ -30,7 +30,7 @@ class Probed(Protocol):
 
     @property
     def latency_ms(self) -> float | None:
-        """Of a typical sample, alone in its worker; None where the test was not carried out."""
+        """Of one sample with nothing beside it; None where it was not measured."""
         ...
 
 
@@ -74,7 +74,7 @@ class ServingPort(Protocol[P]):
         ...
 
     def probe(self, prepared: P) -> Probed:
-        """Run the golden test in a worker."""
+        """Run the golden test in a worker, and measure what a sample takes."""
         ...
 
     def probe_active(self) -> Probed:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import io
 import math
-import statistics
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -25,7 +24,6 @@ from numpy.typing import NDArray
 from runtime_adapters.errors import InputError
 from runtime_adapters.protocol import Session, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
-from wire.clock import Clock
 from wire.errors import FleetError, WireFormatError
 from wire.manifest import Golden, Tolerance, VariantInfo
 
@@ -55,9 +53,6 @@ class GoldenResult(msgspec.Struct, frozen=True, kw_only=True):
 
     detail: str
     """What was wrong first; empty when passed."""
-
-    latency_ms: float | None = None
-    """Median over the samples; None where the test was not carried out."""
 
 
 def save_golden(inputs: Tensors, outputs: Tensors) -> dict[str, bytes]:
@@ -119,9 +114,7 @@ def load_golden(directory: Path) -> tuple[Tensors, Tensors]:
     return inputs, outputs
 
 
-def check_golden(
-    session: Session, info: VariantInfo, asset_directory: Path, clock: Clock
-) -> GoldenResult:
+def check_golden(session: Session, info: VariantInfo, asset_directory: Path) -> GoldenResult:
     """Run the golden samples one by one and compare with the reference.
 
     Whatever goes wrong on the way is a test that was not passed; nothing is raised for it.
@@ -130,7 +123,6 @@ def check_golden(
         session: The loaded variant.
         info: Its declaration.
         asset_directory: Where the asset `info.golden.asset` lies.
-        clock: For the latency.
 
     Returns:
         The verdict.
@@ -141,7 +133,7 @@ def check_golden(
     try:
         inputs, outputs = load_golden(asset_directory)
         _check_names(info, golden, inputs, outputs)
-        return _run_samples(session, golden, inputs, outputs, clock)
+        return _run_samples(session, golden, inputs, outputs)
     except FleetError as exc:
         return _failed(str(exc))
 
@@ -183,16 +175,12 @@ def _ratios(answer: Tensor, reference: Tensor, tolerance: Tolerance) -> NDArray[
 
 
 def _run_samples(
-    session: Session, golden: Golden, inputs: Tensors, outputs: Tensors, clock: Clock
+    session: Session, golden: Golden, inputs: Tensors, outputs: Tensors
 ) -> GoldenResult:
     worst, agreed, detail = 0.0, 0, ""
-    taken_s: list[float] = []
     for index in range(golden.samples):
         here = slice(index, index + 1)
-        sample = {name: tensor[here] for name, tensor in inputs.items()}
-        began_s = clock.monotonic_s()
-        answers = session.infer(sample)
-        taken_s.append(clock.monotonic_s() - began_s)
+        answers = session.infer({name: tensor[here] for name, tensor in inputs.items()})
         verdicts = {
             name: compare(answers[name], reference[here], golden.tolerances[name])
             for name, reference in outputs.items()
@@ -211,7 +199,6 @@ def _run_samples(
         agreement=agreement,
         worst_ratio=worst,
         detail=detail,
-        latency_ms=statistics.median(taken_s) * 1000.0 if taken_s else None,
     )
 
 

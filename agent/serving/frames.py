@@ -140,6 +140,9 @@ class Replies(msgspec.Struct, frozen=True, kw_only=True, tag="replies"):
 class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     """Run the golden samples."""
 
+    measure: bool = False
+    """Whether to run them for a while longer, to find what one takes."""
+
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     """How a variant did on its golden samples."""
@@ -156,7 +159,7 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     """What was wrong first; empty when passed."""
 
     latency_ms: float | None = None
-    """Median over the samples, run one by one; None where the test was not carried out."""
+    """Of one sample with nothing beside it; None where it was not measured."""
 
 
 Request: TypeAlias = Load | Infer | Probe

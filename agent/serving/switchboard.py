@@ -167,7 +167,7 @@ class Serving:
         return prepared
 
     def probe(self, prepared: Prepared) -> ProbeResult:
-        """Run the golden samples in a prepared worker.
+        """Run the golden samples in a prepared worker, and measure what one takes.
 
         Args:
             prepared: As `prepare` gave it.
@@ -178,7 +178,7 @@ class Serving:
         Raises:
             WorkerError: The worker crashed or hung; it has been ended.
         """
-        return prepared.worker.probe(timeout_s=self._settings.probe_timeout_s)
+        return prepared.worker.probe(timeout_s=self._settings.probe_timeout_s, measure=True)
 
     def probe_active(self) -> ProbeResult:
         """Run the golden samples in the worker that answers requests, between two of them.

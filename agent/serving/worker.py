@@ -44,8 +44,9 @@ from agent.serving.frames import (
 from agent.serving.inference_protocol import InferenceProtocol, InferenceRequest
 from agent.serving.joining import Done, Joiner
 from agent.serving.processing import Processing
+from runtime_adapters.alone import latency_alone_ms
 from runtime_adapters.errors import InputError
-from runtime_adapters.golden import check_golden
+from runtime_adapters.golden import check_golden, load_golden
 from runtime_adapters.protocol import Limits, Session
 from runtime_adapters.registry import open_session
 from runtime_adapters.tensors import dtype_of
@@ -108,7 +109,7 @@ class VariantWorker:
         elif isinstance(request, Load):
             yield Failed(code="agent.worker", message="a worker loads one variant in its life")
         else:
-            yield self._probe()
+            yield self._probe(measure=request.measure)
 
     def _infer(self, asked: Infer) -> Iterator[Replies]:
         understood: dict[int, InferenceRequest] = {}
@@ -144,7 +145,7 @@ class VariantWorker:
             joined=done.joined,
         )
 
-    def _probe(self) -> ProbeResult:
+    def _probe(self, *, measure: bool) -> ProbeResult:
         if self._load.asset_directory is None:
             return ProbeResult(
                 passed=False,
@@ -153,16 +154,20 @@ class VariantWorker:
                 worst_ratio=0.0,
                 detail="the variant has no golden samples",
             )
-        result = check_golden(
-            self._session, self._load.info, Path(self._load.asset_directory), self._clock
-        )
+        assets = Path(self._load.asset_directory)
+        result = check_golden(self._session, self._load.info, assets)
+        latency_ms = None
+        if measure and result.passed:
+            with contextlib.suppress(FleetError):  # what was not measured is as declared
+                inputs, _ = load_golden(assets)
+                latency_ms = latency_alone_ms(self._session, inputs, self._clock)
         return ProbeResult(
             passed=result.passed,
             samples=result.samples,
             agreement=result.agreement,
             worst_ratio=result.worst_ratio,
             detail=result.detail,
-            latency_ms=result.latency_ms,
+            latency_ms=latency_ms,
         )
 
 

@@ -234,11 +234,12 @@ class WorkerProcess:
         """
         return self._desk.ask(waiter, turn)
 
-    def probe(self, *, timeout_s: float) -> ProbeResult:
+    def probe(self, *, timeout_s: float, measure: bool = False) -> ProbeResult:
         """Run the golden samples.
 
         Args:
             timeout_s: How long it may take.
+            measure: Run them for a while longer, to find what one takes.
 
         Returns:
             The verdict.
@@ -247,7 +248,7 @@ class WorkerProcess:
             WorkerCrashedError: The process ended.
             WorkerTimeoutError: It did not answer in time and was ended.
         """
-        return self._ask(Probe(), ProbeResult, timeout_s)
+        return self._ask(Probe(measure=measure), ProbeResult, timeout_s)
 
     def stop(self, *, grace_s: float = END_GRACE_S) -> None:
         """End the process; a request that it is working on fails. Again is no fault.

@@ -16,7 +16,6 @@ from runtime_adapters.golden import check_golden
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.models import DIGITS, write_digits_data
-from wire.clock import SystemClock
 from wire.manifest import Manifest
 from wire.package import asset_directory
 
@@ -130,8 +129,7 @@ def proven(package: Path, *, min_retention: float = 0.99) -> Manifest:
         assert info.golden.samples >= 8
         if os.uname().machine in (info.requirements.architectures or (os.uname().machine,)):
             session = open_session(folder, info, Limits())
-            asset = package / asset_directory(info.golden.asset)
-            found = check_golden(session, info, asset, SystemClock())
+            found = check_golden(session, info, package / asset_directory(info.golden.asset))
             session.close()
             assert found.passed, (variant.name, found.detail)
     return manifest

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -264,15 +265,24 @@ def test_the_golden_samples_tell_right_from_wrong(tmp_path: Path, wrong: str) ->
     files = save_golden(INPUTS, reference.infer(INPUTS))
     uri = asset_uri(files)
     golden = Golden(asset=uri, samples=2, tolerances={"y": Tolerance(absolute=1e-5, relative=1e-5)})
-    chosen: Variant = variant("a", options={"wrong": wrong}, golden=golden)
+    options = {"wrong": wrong, "delay_ms": "7"}
+    chosen: Variant = variant("a", options=options, golden=golden)
     package("1.0", [(chosen, b'{"seed": 3}')], assets={uri: files}).write_to(tmp_path)
     worker = WorkerProcess.start(
         tmp_path, chosen, model=MODEL, limits=WorkerLimits(), timeout_s=START_S
     )
     result = worker.probe(timeout_s=10)
+    measured = worker.probe(timeout_s=10, measure=True)
     worker.stop()
+    assert result.latency_ms is None
+    assert msgspec.structs.replace(measured, latency_ms=None) == result
     assert result.passed == (wrong == "0")
     assert bool(result.detail) == (wrong == "1")
+    if wrong == "1":
+        assert measured.latency_ms is None, "what fails its test is not measured"
+    else:
+        assert measured.latency_ms is not None
+        assert 7.0 <= measured.latency_ms < 1000.0
 
 
 def test_a_variant_without_golden_samples_has_not_passed(start: Start) -> None:

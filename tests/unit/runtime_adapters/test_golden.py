@@ -22,7 +22,6 @@ from runtime_adapters.golden import (
 )
 from runtime_adapters.protocol import SessionDescription, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES, datatype_of
-from tests.simulators.clock import FakeClock
 from wire.errors import WireFormatError
 from wire.manifest import Golden, TensorSpec, Tolerance, VariantInfo, safe_path
 
@@ -35,15 +34,10 @@ PLAIN_TYPES = st.sampled_from([dtype for dtype in DTYPES.values() if not dtype.h
 class TableSession:
     """A session that knows its answers by heart: the first input's first element says which."""
 
-    def __init__(
-        self, outputs: Tensors, clock: FakeClock | None = None, takes_s: tuple[float, ...] = ()
-    ) -> None:
+    def __init__(self, outputs: Tensors) -> None:
         self._outputs = outputs
-        self._clock = clock or FakeClock()
-        self._takes_s = iter(takes_s)
 
     def infer(self, inputs: Tensors) -> Tensors:
-        self._clock.advance(next(self._takes_s, 0.0))
         index = int(next(iter(inputs.values())).flat[0])
         if index < 0:
             raise InferenceError("the table has no such row")
@@ -71,7 +65,6 @@ def verdict(
     *,
     golden: Golden | None = None,
     rows: Tensor | None = None,
-    takes_s: tuple[float, ...] = (),
 ) -> GoldenResult:
     """Save the reference as golden samples and judge the answers."""
     inputs: Tensors = {"row": np.arange(SAMPLES) if rows is None else rows}
@@ -87,21 +80,14 @@ def verdict(
         golden=golden
         or Golden(asset="sha256:0", samples=SAMPLES, tolerances=dict.fromkeys(reference, LOOSE)),
     )
-    clock = FakeClock()
-    return check_golden(TableSession(answers, clock, takes_s), info, directory, clock)
+    return check_golden(TableSession(answers), info, directory)
 
 
 def test_the_reference_itself_passes(tmp_path: Path) -> None:
     result = verdict(tmp_path, {"y": scores()}, {"y": scores()})
-    assert result.latency_ms is not None
-    assert msgspec.structs.replace(result, latency_ms=None) == GoldenResult(
+    assert result == GoldenResult(
         passed=True, samples=SAMPLES, agreement=1.0, worst_ratio=0.0, detail=""
     )
-
-
-def test_the_latency_is_that_of_a_typical_sample(tmp_path: Path) -> None:
-    result = verdict(tmp_path, {"y": scores()}, {"y": scores()}, takes_s=(9.0, 0.01, 0.02, 0.03))
-    assert result.latency_ms == pytest.approx(25.0), "the median of all, not the first"
 
 
 def test_one_element_out_of_tolerance_fails_and_is_named(tmp_path: Path) -> None:
@@ -188,7 +174,7 @@ def test_without_golden_samples_nothing_is_passed(tmp_path: Path) -> None:
     info = VariantInfo(
         runtime="t", precision="p", model_file="m", inputs=(), outputs=(), size_bytes=1
     )
-    result = check_golden(TableSession({}), info, tmp_path, FakeClock())
+    result = check_golden(TableSession({}), info, tmp_path)
     assert (result.passed, result.detail) == (False, "the variant has no golden samples")
 
 
@@ -203,7 +189,7 @@ def test_a_missing_asset_is_a_failed_test(tmp_path: Path) -> None:
         size_bytes=1,
         golden=golden,
     )
-    assert not check_golden(TableSession({}), info, tmp_path / "none", FakeClock()).passed
+    assert not check_golden(TableSession({}), info, tmp_path / "none").passed
 
 
 @given(
