@@ -39,6 +39,11 @@ class Bare:
     how: str
     """The way that it is called."""
 
+    usual: Callable[[], object] | None = None
+    """As an application calls it that binds nothing; None where the runtime has no such way."""
+
+    usual_how: str = ""
+
 
 Load = Callable[[Path, Tensors, Sequence[TensorSpec]], Bare]
 
@@ -52,6 +57,7 @@ def _onnxruntime(path: Path, inputs: Tensors, outputs: Sequence[TensorSpec]) -> 
     binding = session.io_binding()
     for name, tensor in inputs.items():
         binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(tensor))
+    names = [spec.name for spec in outputs]
     places = []
     for spec in outputs:
         place = np.empty((1, *spec.shape[1:]), DTYPES[spec.datatype])
@@ -61,6 +67,8 @@ def _onnxruntime(path: Path, inputs: Tensors, outputs: Sequence[TensorSpec]) -> 
         lambda: session.run_with_iobinding(binding),
         lambda: [place.numpy() for place in places],
         "run_with_iobinding",
+        lambda: session.run(names, inputs),
+        "InferenceSession.run",
     )
 
 
@@ -72,13 +80,15 @@ def _openvino(path: Path, inputs: Tensors, outputs: Sequence[TensorSpec]) -> Bar
         "INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False,
     }  # fmt: skip
     compiled = openvino.Core().compile_model(str(path), "CPU", options)
-    request = compiled.create_infer_request()
+    request, usual = compiled.create_infer_request(), compiled.create_infer_request()
     for name, tensor in inputs.items():
         request.set_tensor(name, openvino.Tensor(tensor, shared_memory=True))
     return Bare(
         lambda: request.infer(share_outputs=True),
         lambda: [request.get_tensor(spec.name).data for spec in outputs],
         "InferRequest.infer",
+        lambda: usual.infer(inputs),
+        "InferRequest.infer of NumPy arrays",
     )
 
 
@@ -90,10 +100,19 @@ def _litert(path: Path, inputs: Tensors, outputs: Sequence[TensorSpec]) -> Bare:
     for detail in interpreter.get_input_details():
         interpreter.tensor(detail["index"])()[...] = inputs[detail["name"]]
     indices = {detail["name"]: detail["index"] for detail in interpreter.get_output_details()}
+    places = {detail["name"]: detail["index"] for detail in interpreter.get_input_details()}
+
+    def answers() -> list[Tensor]:
+        return [interpreter.get_tensor(indices[spec.name]) for spec in outputs]
+
+    def usual() -> list[Tensor]:
+        for name, tensor in inputs.items():
+            interpreter.set_tensor(places[name], tensor)
+        interpreter.invoke()
+        return answers()
+
     return Bare(
-        interpreter.invoke,
-        lambda: [interpreter.get_tensor(indices[spec.name]) for spec in outputs],
-        "Interpreter.invoke",
+        interpreter.invoke, answers, "Interpreter.invoke", usual, "set_tensor, invoke, get_tensor"
     )
 
 
