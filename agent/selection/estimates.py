@@ -193,10 +193,12 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
             cpu_share=observed.cpu_share,
         )  # fmt: skip
         nothing = not observed.answered or observed.compute_s <= 0.0
-        if observed.mixed or nothing or not observed.alone_ms:
+        alone_ms = observed.alone_ms or 0.0
+        if observed.mixed or nothing or alone_ms <= 0.0:
             return learnt
-        service_ms = observed.compute_s / observed.answered * MS_PER_S
-        factor = min(max(service_ms / observed.alone_ms, FASTEST), SLOWEST)
+        measured_ms = observed.compute_s / observed.answered * MS_PER_S
+        factor = min(max(measured_ms / alone_ms, FASTEST), SLOWEST)
+        service_ms = factor * alone_ms
         slowdown = self.slowdown.update(observed.variant, math.log(factor))
         common = factor / math.exp(slowdown.own(observed.variant))
         return msgspec.structs.replace(

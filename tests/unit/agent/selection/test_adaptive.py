@@ -276,7 +276,9 @@ candidate_lists = st.lists(
 )
 seen = st.none() | st.builds(
     Observed,
+    variant=st.sampled_from("abcdefgh"),
     alone_ms=figures,
+    log_variance=st.none() | st.floats(0, 100),
     held_bytes=st.integers(0, 10**10),
     requests=st.floats(0, 1e6),
     answered=st.floats(0, 1e6),

@@ -87,6 +87,13 @@ def test_an_absurd_latency_is_bounded(compute_s: float, taken_as: float) -> None
     assert known.slowdown == Slowdowns().update("v", math.log(taken_as))
 
 
+def test_a_share_of_an_answer_so_small_that_it_is_none_breaks_nothing() -> None:
+    tiny = changed(requests=1e-313, answered=1e-238, compute_s=1.0, latency_ms=0.0)
+    known = Estimates().update(read(), tiny, 1e-6)
+    assert known.slowdown == Slowdowns().update("v", math.log(SLOWEST))
+    assert math.isfinite(known.waits.at(1.0))
+
+
 def test_the_way_to_the_worker_is_no_wait() -> None:
     # A tenth of the time in use, 1 ms on the way: as a wait it would be 1.8 times that of chance.
     light = changed(alone_ms=5.0, requests=20.0, answered=20.0, compute_s=0.1, latency_ms=6.0)
