@@ -32,7 +32,7 @@ from wire.messages import Chunk, Hello, PolicySpec, TelemetryAck, decode_message
 from wire.topics import down_kind
 from wire.transport import Connection, Received
 
-HEAR_S: Final = 0.25
+HEAR_S: Final = 0.5
 """Longest wait for a message: a stop and the watchdog must not wait longer."""
 
 JOIN_S: Final = 2.0
