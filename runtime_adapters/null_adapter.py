@@ -5,9 +5,9 @@ sample it answers: two weighted sums of the sample's elements, turned by the see
 position. Inputs and outputs whose first dimension varies are batches; a sample's answer does not
 depend on the others of its batch.
 
-Options: `delay_ms` (time of one inference), `wrong` = `1` (other answers than a right one gives),
-`fail` = `load`, `infer`, `crash` (the process ends) or `hang` (no answer ever comes), and
-`fail_after` (inferences that succeed before `fail` acts).
+Options: `delay_ms` (time of one inference), `most_rows` (larger batches fail), `wrong` = `1` (other
+answers than a right one gives), `fail` = `load`, `infer`, `crash` (the process ends) or `hang` (no
+answer ever comes), and `fail_after` (inferences that succeed before `fail` acts).
 
 Rules:
 - Equal inputs give equal outputs on every machine of one byte order.
@@ -60,6 +60,7 @@ class NullModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     delay_ms: float = 0.0
+    most_rows: int | None = None
     wrong: bool = False
     fail: Literal["", "load", "infer", "crash", "hang"] = ""
     fail_after: int = 0
@@ -110,6 +111,8 @@ class NullSession:
         if failing:
             _fail(self._options.fail)
         sums = _sums(self._info.inputs, checked)
+        if self._options.most_rows is not None and len(sums) > self._options.most_rows:
+            raise InferenceError(f"the null model takes no {len(sums)} samples at once")
         return {
             spec.name: self._answer(position, spec, sums)
             for position, spec in enumerate(self._info.outputs)
@@ -192,8 +195,8 @@ def _options(info: VariantInfo) -> _Options:
     try:
         if "delay_ms" in texts:
             texts["delay_ms"] = float(info.options["delay_ms"])
-        if "fail_after" in texts:
-            texts["fail_after"] = int(info.options["fail_after"])
+        for name in {"fail_after", "most_rows"} & texts.keys():
+            texts[name] = int(info.options[name])
         if "wrong" in texts:
             texts["wrong"] = bool(int(info.options["wrong"]))
     except ValueError as exc:

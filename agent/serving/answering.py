@@ -122,6 +122,8 @@ class Answering:
             record.add("worker_compute_seconds_total", reply.compute_ms / 1000, attributes)
             if reply.joined > 1:
                 record.add("inference_joined_total", 1.0, attributes)
+            if reply.apart:
+                record.event("worker", f"requests cannot be joined: {reply.apart}", attributes)
         return reply
 
     def _answer(self, call: InferenceCall, start_s: float) -> tuple[Reply, Mapping[str, str]]:

@@ -114,6 +114,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     joined: int = 1
     """Requests that were answered by the same run of the model."""
 
+    apart: str = ""
+    """Why requests before this one could not be answered by the same run, where that is news."""
+
     @classmethod
     def refusal(cls, status: int, message: str, headers: dict[str, str] | None = None) -> Reply:
         """Return an answer that says what is wrong, in the form of the Open Inference Protocol.

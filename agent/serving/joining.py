@@ -9,7 +9,8 @@ joining would only make the first wait for the last.
 Rules:
 - Only requests of equal shapes, but for the batch, are joined; each gets its own rows.
 - Requests that were never compared with others than equal ones are run one by one.
-- Where a joined run fails, its requests are run one by one.
+- Where a joined run fails, its requests are run one by one; where each of them is then well, nobody
+  would hear of it, so the next answer tells why.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from runtime_adapters.batches import is_batch, no_answer, sample_by_sample
+from runtime_adapters.errors import InferenceError
 from runtime_adapters.protocol import Session, Tensor, Tensors
 from wire.clock import Clock
 from wire.manifest import TensorSpec
@@ -73,6 +75,12 @@ class Joiner:
         """By the number of samples, as its length in bits; missing where it was not tried."""
 
         self._until_trial = 0
+        self._fault = ""
+
+    def take_fault(self) -> str:
+        """Return why requests that are well could not be run together; empty if that was told."""
+        fault, self._fault = self._fault, ""
+        return fault
 
     def run(
         self, requests: Sequence[Request], *, most_rows: int, stream: bool
@@ -119,11 +127,11 @@ class Joiner:
         if tries and _differ(group):
             yield from self._trial(group, rows)
         elif self._may_join and len(group) > 1 and pays:
-            together = self._together(group)
-            if together is None:
-                self._pays[rows.bit_length()] = False
-                together = [self._alone(place, inputs) for place, inputs in group]
-            yield together
+            done = self._together(group)
+            if isinstance(done, Exception):
+                fault, done = done, [self._alone(place, inputs) for place, inputs in group]
+                self._keep_apart(rows, done, fault)
+            yield done
         else:
             yield from ([self._alone(place, inputs)] for place, inputs in group)
 
@@ -135,12 +143,17 @@ class Joiner:
             apart.append(self._alone(place, inputs))
             yield apart[-1:]
         together = self._together(group)
-        if together is None or any(isinstance(done.result, Exception) for done in apart):
-            self._pays[rows.bit_length()] = False
+        if isinstance(together, Exception) or _failed(apart):
+            self._keep_apart(rows, apart, together)
             return
         self._may_join = all(map(_agree, apart, together))
         took_s = sum(done.compute_s for done in apart)
         self._pays[rows.bit_length()] = sum(d.compute_s for d in together) <= PAYS * took_s
+
+    def _keep_apart(self, rows: int, apart: Sequence[Done], together: object) -> None:
+        self._pays[rows.bit_length()] = False
+        if isinstance(together, Exception) and not _failed(apart):
+            self._fault = str(together) or type(together).__name__
 
     def _alone(self, place: int, inputs: Tensors, *, stream: bool = False) -> Done:
         start_s = self._clock.monotonic_s()
@@ -154,8 +167,8 @@ class Joiner:
             result = exc
         return Done(place=place, result=result, compute_s=self._clock.monotonic_s() - start_s)
 
-    def _together(self, group: list[Request]) -> list[Done] | None:
-        """Run a group at once; None when that is not possible."""
+    def _together(self, group: list[Request]) -> list[Done] | Exception:
+        """Run a group at once, or return why that is not possible."""
         start_s = self._clock.monotonic_s()
         sizes = [_rows(inputs) for _, inputs in group]
         try:
@@ -165,10 +178,11 @@ class Joiner:
                     for name in self._batched
                 }
             )
-        except Exception:  # noqa: BLE001 - what is wrong is found when each is run alone
-            return None
-        if any(tensor.shape[:1] != (sum(sizes),) for tensor in outputs.values()):
-            return None
+        except Exception as exc:  # noqa: BLE001 - a request must never end the worker
+            return exc
+        for name, tensor in outputs.items():
+            if tensor.shape[:1] != (sum(sizes),):
+                return InferenceError(f"output {name!r} of {sum(sizes)} samples is {tensor.shape}")
         share_s = (self._clock.monotonic_s() - start_s) / sum(sizes)
         ends = np.cumsum(sizes).tolist()
         return [
@@ -184,6 +198,10 @@ class Joiner:
 
 def _rows(inputs: Tensors) -> int:
     return len(next(iter(inputs.values())))
+
+
+def _failed(done: Iterable[Done]) -> bool:
+    return any(isinstance(one.result, Exception) for one in done)
 
 
 def _differ(group: Sequence[Request]) -> bool:

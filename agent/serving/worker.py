@@ -27,6 +27,7 @@ import msgspec
 import numpy as np
 
 from agent.serving.frames import (
+    MAX_ERROR_CHARACTERS,
     NO_MEMORY,
     REQUESTS,
     Answer,
@@ -143,6 +144,7 @@ class VariantWorker:
             compute_ms=done.compute_s * 1000,
             place=done.place,
             joined=done.joined,
+            apart=self._joiner.take_fault()[:MAX_ERROR_CHARACTERS],
         )
 
     def _probe(self, *, measure: bool) -> ProbeResult:

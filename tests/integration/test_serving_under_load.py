@@ -151,7 +151,25 @@ def test_the_mode_can_be_changed_while_the_model_serves(rig: Rig) -> None:
     assert rig.serving.mode.stream
 
 
-def test_a_request_that_has_no_room_joined_is_answered_alone(tmp_path: Path) -> None:
+def test_a_model_that_takes_one_sample_at_once_answers_all_and_says_why_it_joins_none(
+    rig: Rig,
+) -> None:
+    rig.use(variant("first", options={"delay_ms": "5", "most_rows": "1"}))
+    clients = [Client(rig) for _ in range(4)]
+    for turn in range(4):
+        bodies = [body(rows(10 * turn + number)) for number in range(4)]
+        threads = [client.begin(*sent) for client, sent in zip(clients, bodies, strict=True)]
+        for thread in threads:
+            thread.join(60)
+    assert [answer.status for client in clients for answer in client.answers] == [200] * 16
+    points, events = rig.recorder.drain()
+    assert not [p for p in points if p.metric == "inference_joined_total"]
+    told = [event.reason for event in events if event.kind == "worker"]
+    assert told
+    assert all(t.startswith("requests cannot be joined: the null model takes no") for t in told)
+
+
+def test_requests_that_are_too_large_to_join_share_the_memory_that_there_is(tmp_path: Path) -> None:
     limits = WorkerLimits(memory_bytes=48 * 1024**2)
     rig = Rig(tmp_path, settings=ServingSettings(limits=limits, infer_timeout_s=10.0))
     rig.use(variant("first", options={"delay_ms": "5"}))

@@ -126,6 +126,13 @@ def test_failures_come_when_told(tmp_path: Path) -> None:
             session.infer({"x": X})
 
 
+def test_a_larger_batch_than_it_takes_fails(tmp_path: Path) -> None:
+    session = load(tmp_path, variant(tmp_path, {"most_rows": "1"}))
+    session.infer({"x": X[:1]})
+    with pytest.raises(InferenceError, match="no 2 samples at once"):
+        session.infer({"x": X[:2]})
+
+
 @pytest.mark.parametrize(
     "options", [{"fail": "perhaps"}, {"delay_ms": "soon"}, {"wrong": "yes"}, {"fial": "load"}]
 )

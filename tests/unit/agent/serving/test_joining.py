@@ -178,6 +178,7 @@ def test_where_a_joined_run_fails_each_is_run_alone() -> None:
     assert isinstance(answers[1], InferenceError)
     assert np.array_equal(answers[0], array([2, 4]))
     assert np.array_equal(answers[2], array([10, 12]))
+    assert not joiner.take_fault(), "its own client hears of it"
 
 
 def test_where_there_is_no_memory_for_all_each_is_run_alone() -> None:
@@ -191,6 +192,16 @@ def test_where_there_is_no_memory_for_all_each_is_run_alone() -> None:
         answers, joined = run(joiner, [array([1, 2]), array([3, 4])])
         assert joined == [1, 1]
         assert np.array_equal(answers[0], array([2, 4]))
+    assert joiner.take_fault() == "MemoryError", "else nobody would hear of it"
+    assert not joiner.take_fault(), "once is enough"
+
+
+def test_a_model_that_does_not_answer_each_sample_is_never_joined_and_says_so() -> None:
+    joiner = ModelSession(lambda inputs: {"y": doubled(inputs)["y"][:1]}).joiner()
+    answers, joined = run(joiner, [array([1, 2]), array([3, 4])])
+    assert joined == [1, 1]
+    assert np.array_equal(answers[1], array([6, 8]))
+    assert joiner.take_fault() == "output 'y' of 2 samples is (1, 2)"
 
 
 @pytest.mark.parametrize(
