@@ -191,9 +191,12 @@ def _objection(o: Outlooks, serving: Outlooks | None, known: Estimates) -> str:
     # such mistake is counted in any case; it weighs less the longer the device was seen at work.
     in_time, turns = o.lately.in_time_lately, o.lately.turns_late_per_s
     gain = in_time * (o.accuracy - serving.lately.in_time_lately * serving.accuracy)
-    mistakes = turns * _back_s(o, serving, known) + MISTAKE_S / max(known.slowdowns.seen_s, TINY_S)
+    first = MISTAKE_S / max(known.slowdown_lately.seen_s, TINY_S)
+    mistakes = first + turns * _back_s(o, serving, known)
     if gain > mistakes * o.accuracy:
         return ""
+    if gain <= 0.0:
+        return f"lately: more work that gains nothing, {in_time:.1%} would be in time"
     return (
         f"lately: {in_time:.1%} would be in time, {gain:.3f} gained, "
         f"{mistakes * o.accuracy:.3f} lost in {turns * SECONDS_PER_MINUTE:.1f} turns a minute"

@@ -115,7 +115,7 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     """Between the last two decisions; the next comes no sooner."""
 
     slowdown: Slowdowns = Slowdowns()
-    slowdowns: Spread = Spread()
+    slowdown_lately: Spread = Spread()
     """How the part of it that is common to all variants was lately."""
 
     scatter: Scatter = Scatter()
@@ -181,7 +181,7 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     def of_other_variants(self) -> Estimates:
         """Return what still holds when other variants come: their latencies are others'."""
         return msgspec.structs.replace(
-            self, slowdown=Slowdowns(), slowdowns=Spread(), scatter=Scatter()
+            self, slowdown=Slowdowns(), slowdown_lately=Spread(), scatter=Scatter()
         )
 
     def _served(self, observed: Observed, period_s: float) -> Estimates:
@@ -204,7 +204,7 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             learnt,
             slowdown=slowdown,
-            slowdowns=self.slowdowns.update(common, period_s),
+            slowdown_lately=self.slowdown_lately.update(common, period_s),
             scatter=self.scatter.update(observed.log_variance, observed.answered, period_s),
             waits=_waits(self.waits, observed, service_ms, period_s),
         )

@@ -170,8 +170,8 @@ def _deadline(
     # is below the mean by half the variance.
     apart = 0.0 if limit_ms is None else known.scatter.variance
     own = math.exp(known.slowdown.own(c.name))
-    was_in_time = known.slowdowns.share_below(bearable / own, apart)
-    turns_late = known.slowdowns.rises_per_s(bearable / own)
+    was_in_time = known.slowdown_lately.share_below(bearable / own, apart)
+    turns_late = known.slowdown_lately.rises_per_s(bearable / own)
     margin = math.log(max(bearable, TINY)) - expected.mean + 0.5 * apart
     in_time = normal_share(margin / math.hypot(expected.sigma, math.sqrt(apart)))
     # One bad period is no trend: while the last minutes were well, more than half is enough.

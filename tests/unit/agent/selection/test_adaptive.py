@@ -139,6 +139,14 @@ def test_what_is_gained_between_bursts_pays_for_the_mistakes_or_does_not(
         assert re.search(r"lost in 1\.\d turns a minute$", calm[-1].verdicts["best"])
 
 
+def test_more_work_for_less_quality_is_called_what_it_is() -> None:
+    vain = msgspec.structs.replace(BEST, name="vain", accuracy=0.9)
+    decisions, _ = live(30, Present(variant="quick"), candidates=(QUICK, vain))
+    assert decisions[-1].verdicts["vain"] == (
+        "lately: more work that gains nothing, 100.0% would be in time"
+    )
+
+
 def test_among_equals_the_least_work_serves() -> None:
     equal = msgspec.structs.replace(QUICK, accuracy=0.9895)
     _, present = live(10, Present(variant="best"), candidates=(BEST, equal))

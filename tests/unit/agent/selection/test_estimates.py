@@ -35,7 +35,7 @@ def test_one_period_by_hand() -> None:
     assert known.cpu_share == 0.5
     # 0.8 s for 8 answers are 100 ms where 50 were declared.
     assert known.slowdown == Slowdowns().update("v", math.log(2.0))
-    assert known.slowdowns.seen_s == 2.0
+    assert known.slowdown_lately.seen_s == 2.0
     assert known.other_load == pytest.approx(0.3)
     assert known.free_bytes == 600 * MIB
     assert known.taken_peak.value == -600.0 * MIB
@@ -64,7 +64,7 @@ def test_what_is_mixed_tells_of_the_demand_alone() -> None:
     after = before.update(read(cpu_busy_ratio=1.0), changed(mixed=True, requests=20.0), 1.0)
     assert after.demand_per_s == 20.0
     assert after.slowdown == before.slowdown
-    assert after.slowdowns == before.slowdowns
+    assert after.slowdown_lately == before.slowdown_lately
     assert after.other_load == before.other_load, "what loads is not others"
 
 
@@ -191,5 +191,6 @@ def test_how_much_answers_differ_is_learnt_where_it_is_known() -> None:
 def test_other_variants_are_as_fast_as_was_measured_and_the_board_is_the_same() -> None:
     known = Estimates().update(read(headroom=0.3), changed(log_variance=0.2), 1.0)
     other = known.of_other_variants()
-    assert (other.slowdown, other.slowdowns.seen_s, other.scatter.variance) == (Slowdowns(), 0, 0)
+    assert other.slowdown == Slowdowns()
+    assert (other.slowdown_lately.seen_s, other.scatter.variance) == (0.0, 0.0)
     assert (other.demand_per_s, other.heat, other.waits) == (8.0, known.heat, known.waits)

@@ -36,7 +36,7 @@ def slowdown(common: float, *, own: float = 1.0, variance: float = 0.001) -> Slo
 CALM = Estimates(
     period_s=1.0,
     slowdown=slowdown(1.0),
-    slowdowns=Spread().update(1.0, 60.0),
+    slowdown_lately=Spread().update(1.0, 60.0),
     demand_per_s=5.0,
     demand_peak=Peak(value=5.0),
     other_peak=Peak(value=0.0),
@@ -237,7 +237,7 @@ estimates = st.builds(
     lambda mean, noise, seen, demand, other, share, beside, wait, free: Estimates(
         period_s=1.0,
         slowdown=slowdown(math.exp(mean), variance=noise),
-        slowdowns=Spread().update(seen, 10.0).update(1.0, 10.0),
+        slowdown_lately=Spread().update(seen, 10.0).update(1.0, 10.0),
         demand_per_s=demand,
         demand_peak=Peak(value=demand * 1.5),
         other_load=other,
