@@ -227,6 +227,7 @@ def assemble(config: AgentConfig) -> Parts:
         meter,
         clock,
         cpu_share=min(profile.threads / (os.cpu_count() or 1), 1.0),
+        policy=config.policy,
     )
     installer = Installer(
         InstallSettings(profile=profile, trust=trust, confirm_s=config.confirm_s),

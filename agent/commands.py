@@ -134,12 +134,15 @@ class Commands:
 
     def _figures(self, _arguments: dict[str, Any]) -> dict[str, Any]:
         release, variant = self._adaptation.serving()
-        told: dict[str, Any] = to_builtins(self._adaptation.served())
-        return told | {
+        served = self._adaptation.served()
+        return {
             "pid": os.getpid(),
             "release": release,
             "variant": variant,
             "declared_ms": self._adaptation.declared_ms(),
+            "requests": served.requests,
+            "answered": served.answered,
+            "compute_s": served.compute_s,
         }
 
     def _pin(self, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from agent.watchdog import ALIVE, READY, STOPPING, notify, watchdog_interval_s
 from wire.codec import to_builtins
 from wire.errors import FleetError
 from wire.health import HealthSnapshot
-from wire.messages import Chunk, Hello, PolicySpec, TelemetryAck, decode_message
+from wire.messages import Chunk, DesiredState, Hello, PolicySpec, TelemetryAck, decode_message
 from wire.topics import down_kind
 from wire.transport import Connection, Received
 
@@ -105,12 +105,10 @@ class Daemon:
         record = parts.store.state
         parts.adaptation.pinned = record.pinned
         self._sense()
-        if self._config.policy is not None:
-            parts.adaptation.policy = self._config.policy
         try:
             if record.desired:
                 desired = read_desired(record.desired, parts.trust, self._config.device)
-                parts.adaptation.policy = self._config.policy or desired.policy
+                self._adopt(desired)
         except FleetError as exc:
             # Keys may have changed with the device's software; what serves is checked by itself.
             self._tell("refused", f"the kept desired state: {exc.message}", {"code": exc.code})
@@ -170,18 +168,20 @@ class Daemon:
             self._tell("refused", exc.message, {"code": exc.code, "what": "desired state"})
             return
         parts.log.write("desired", revision=desired.revision, rollout=desired.rollout)
-        if self._config.policy is None:
-            self._adopt(desired.policy, desired.revision)
+        changed = self._adopt(desired)
+        if changed:
+            data = {"changed": changed, "revision": desired.revision}
+            self._tell("policy", f"the controller set another policy: {desired.policy.kind}", data)
         parts.installs.offer(desired, envelope)
 
-    def _adopt(self, policy: PolicySpec, revision: int) -> None:
+    def _adopt(self, desired: DesiredState) -> dict[str, object]:
+        """Go by the controller's policy, unless this device has its own; return what is new."""
+        if self._config.policy is not None:
+            return {}
         adaptation = self._parts.adaptation
-        before, adaptation.policy = adaptation.policy, policy
-        old, new = _settings(before), _settings(policy)
-        changed = {key: value for key, value in new.items() if value != old[key]}
-        if changed:
-            data = {"changed": changed, "revision": revision}
-            self._tell("policy", f"the controller set another policy: {policy.kind}", data)
+        before, adaptation.policy = adaptation.policy, desired.policy
+        old, new = _settings(before), _settings(desired.policy)
+        return {key: value for key, value in new.items() if value != old[key]}
 
     def _do_what_is_due(self) -> None:
         now_s = self._parts.clock.monotonic_s()

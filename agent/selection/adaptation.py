@@ -57,6 +57,7 @@ class Adaptation(Generic[P]):
         meter: Counts what comes of serving; hears of switches too.
         clock: For dwell and benches.
         cpu_share: Share of the processor that one computing request takes.
+        policy: What holds until another is set; None for the default.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Adaptation(Generic[P]):
         clock: Clock,
         *,
         cpu_share: float = 1.0,
+        policy: PolicySpec | None = None,
     ) -> None:
         self._serving = serving
         self._profile = profile
@@ -81,7 +83,7 @@ class Adaptation(Generic[P]):
         self._failed: dict[tuple[str, str], tuple[str, float]] = {}
         self._last: Decision | None = None
         self._log = DecisionLog(meter, clock)
-        self.policy = PolicySpec()
+        self.policy = policy or PolicySpec()
         self.pinned: str | None = None
 
     @property
