@@ -62,14 +62,20 @@ INSERT INTO desired_state VALUES ('cam-1', 7, 'd', 'r1', 1.0)
 """
 
 
-def test_what_was_issued_before_there_were_policies_goes_on(database_url: str) -> None:
+def old_fleet(database_url: str) -> Database:
+    """Make a database as it was before there were policies, with a device at work."""
     migrate(database_url, "0002")
     database = Database(database_url)
+    with database.transaction() as session:
+        for statement in OLD_FLEET.split(";"):
+            session.execute(sa.text(statement))
+    database.close()
+    return database
+
+
+def test_what_was_issued_before_there_were_policies_goes_on(database_url: str) -> None:
+    database = old_fleet(database_url)
     try:
-        with database.transaction() as session:
-            for statement in OLD_FLEET.split(";"):
-                session.execute(sa.text(statement))
-        database.close()
         migrate(database_url)
         with database.transaction() as session:
             (document,) = desired.documents(session, ["cam-1"])
@@ -88,13 +94,8 @@ def test_what_was_issued_before_there_were_policies_goes_on(database_url: str) -
 
 
 def test_a_running_deployment_is_found_again_after_going_down(database_url: str) -> None:
-    migrate(database_url, "0002")
-    database = Database(database_url)
+    database = old_fleet(database_url)
     try:
-        with database.transaction() as session:
-            for statement in OLD_FLEET.split(";"):
-                session.execute(sa.text(statement))
-        database.close()
         migrate(database_url)
         with database.transaction() as session:
             policies.put(session, everyone())
