@@ -1,6 +1,6 @@
 """What adaptation and installs need of the part that runs the workers.
 
-`agent.serving.switchboard.Serving` is the implementation; simulated ones stand in for it in tests.
+`agent.serve.switchboard.Serving` is the implementation; simulated ones stand in for it in tests.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from wire.manifest import Variant
+from wire.package.manifest import Variant
 
 P = TypeVar("P")
 """A worker that is ready and gets no requests yet, as the implementation holds it."""

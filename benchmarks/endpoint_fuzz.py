@@ -43,8 +43,8 @@ LARGE = {"flood", "bomb"}
 SERVER = """
 import json, sys
 from pathlib import Path
-from agent.serving.endpoint import Endpoint
-from agent.serving.http_server import EndpointLimits
+from agent.serve.http.endpoint import Endpoint
+from agent.serve.http.server import EndpointLimits
 from tests.simulators.packages import variant
 from tests.simulators.rig import Rig
 rig = Rig(Path(sys.argv[1]))

@@ -66,7 +66,7 @@ def measure(quick: bool) -> list[Row]:
 def _compile() -> None:
     """Have the optimised bytecode on disk, as an installation has it."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    command = [sys.executable, "-OO", "-c", "import agent.__main__, agent.daemon"]
+    command = [sys.executable, "-OO", "-c", "import agent.cli.main, agent.app.daemon"]
     subprocess.run(command, check=True, env=environment)
 
 

@@ -44,7 +44,7 @@ def counted(spec):
 
 start = resident()
 bootstrap._load_unlocked = counted
-import agent.__main__, agent.daemon
+import agent.cli.main, agent.app.daemon
 print(json.dumps({"start": start, "end": resident(), "added": added}))
 """
 KIB: Final = 1024.0

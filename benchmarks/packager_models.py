@@ -23,9 +23,9 @@ import onnx
 from benchmarks.harness import Row, alone, main
 from packager.build import build
 from packager.device_profiles import load_profile
-from packager.process import StepLimits
 from packager.request import BuildRequest
 from packager.result import BuildResult, CandidateReport
+from packager.run.process import StepLimits
 from wire.errors import FleetError
 from wire.profile import DeviceProfile
 

@@ -28,7 +28,7 @@ from PIL import Image
 from scipy.special import softmax as scipy_softmax  # type: ignore[import-untyped]
 
 from benchmarks.harness import Row, against, alone, main
-from runtime_adapters.onnxruntime_library import onnxruntime
+from runtime_adapters.onnxruntime.library import onnxruntime
 from runtime_adapters.processing import numba_kernels, numpy_forms
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -41,7 +41,7 @@ start_s = time.perf_counter()
 if "numpy" in sys.argv:
     sys.modules["numba"] = None
 from runtime_adapters.processing.declared import Preprocessor
-from wire.manifest import Preprocessing, TensorSpec
+from wire.package.manifest import Preprocessing, TensorSpec
 begin_s = time.perf_counter()
 Preprocessor(
     TensorSpec(name="x", datatype="FP32", shape=(1, 3, 224, 224)),

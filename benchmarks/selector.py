@@ -4,7 +4,7 @@
 benchmarks.policies.page docs/selector` writes every figure and a plot of each trace.
 
 Regret is the share of the worth (`benchmarks.policies.outcomes`) of the best possible way
-(`agent.replays.oracle`) that a policy loses. All of it is simulated; only the time of a decision is
+(`agent.replay.oracle`) that a policy loses. All of it is simulated; only the time of a decision is
 measured. The constants of `adaptive` were chosen on the shipped traces; how it does elsewhere shows
 on perturbed ones and on boards whose variants are not as fast as declared, where it is compared
 with the best variant alone. `--quick` leaves out the trace
@@ -19,10 +19,10 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from agent.replays.command import EXAMPLE, VariantList
-from agent.replays.traces import load_trace, shipped_names
-from agent.selection.decisions import Present
-from agent.selection.policies import POLICIES
+from agent.cli.replay import EXAMPLE, VariantList
+from agent.replay.traces import load_trace, shipped_names
+from agent.select.decisions import Present
+from agent.select.policies import POLICIES
 from benchmarks.harness import Row, alone, main
 from benchmarks.policies.outcomes import (
     POLICY_NAMES,

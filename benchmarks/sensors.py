@@ -16,7 +16,7 @@ from typing import Final
 import psutil
 
 from benchmarks.harness import Row, against, alone, main
-from telemetry.sensors import Sensors
+from telemetry.device.sensors import Sensors
 from wire.clock import SystemClock
 from wire.profile import DeviceProfile
 

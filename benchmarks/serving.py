@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.harness import Row, against, alone, main
 from benchmarks.servers.models import deep_model, session_of, wide_model
 from benchmarks.servers.processes import FASTAPI, SERVER, Crowd, server
-from wire.manifest import Manifest, TensorSpec, Variant, VariantInfo, manifest_to_bytes
+from wire.package.manifest import Manifest, TensorSpec, Variant, VariantInfo, manifest_to_bytes
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 AIM: Final = 0.9

@@ -18,14 +18,16 @@ import numpy as np
 
 from benchmarks.harness import Row, against, alone, main
 from benchmarks.quantizers.tasks import MODELS, ROOT
-from packager.backends import toolchains, tvm_lowering, tvm_tuning
-from packager.backends.onnx_files import session_of
-from packager.backends.targets import TARGETS, Target
-from packager.backends.tvm_models import compile_model
+from packager.plan.targets import TARGETS, Target
+from packager.runtimes.common.onnx_files import session_of
+from packager.runtimes.tvm import lowering as tvm_lowering
+from packager.runtimes.tvm import tuning as tvm_tuning
+from packager.runtimes.tvm.models import compile_model
 from packager.sources import onnx_model
+from packager.tools import toolchains
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
-from wire.manifest import VariantInfo
+from wire.package.manifest import VariantInfo
 
 TRIALS: Final = 8
 ROUND_S: Final = 0.2

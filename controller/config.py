@@ -15,9 +15,9 @@ import msgspec
 
 from controller.errors import SettingsError
 from wire.codec import from_toml
-from wire.envelope import SigningKey
 from wire.errors import SignatureError, WireFormatError
-from wire.trust import TrustRoot, trust_from_bytes
+from wire.trust.envelope import SigningKey
+from wire.trust.root import TrustRoot, trust_from_bytes
 
 MAX_FILE_BYTES = 1024 * 1024
 MIN_API_TOKEN_CHARS = 16

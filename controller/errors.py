@@ -1,7 +1,7 @@
 """What can go wrong in the controller.
 
 Rules:
-- The HTTP API gives each family one status; see `controller.api_faults`.
+- The HTTP API gives each family one status; see `controller.api.faults`.
 """
 
 from __future__ import annotations

@@ -87,4 +87,4 @@ class TelemetryReader(Protocol):
 
 
 AccessFactory = Callable[[ControllerConfig], BrokerAccess]
-"""Makes the access of a configuration: `controller.service.run(config, factory)`."""
+"""Makes the access of a configuration: `controller.app.service.run(config, factory)`."""

@@ -20,10 +20,11 @@ from pathlib import Path
 
 import msgspec
 
-from packager.bundle import check_output, write_package
-from packager.cache import Cache, file_sha256
 from packager.callables import callable_file, plain_name
-from packager.compose import (
+from packager.errors import BuildError, ModelError
+from packager.judge.gates import judge, require_variants, too_slow
+from packager.machine import code_digest, machine_name
+from packager.package.compose import (
     assemble,
     built_variants,
     candidate_reports,
@@ -33,25 +34,12 @@ from packager.compose import (
     repair_notes,
     tuning_notes,
 )
-from packager.declarations import (
-    Declared,
-    declared_lines,
-    read_postprocessing,
-    read_preprocessing,
-)
-from packager.errors import BuildError, ModelError
-from packager.executors import default_jobs, open_executor
-from packager.figures import DataResult, Imported, Inspection, ModelFacts, ReferenceResult
-from packager.gates import judge, require_variants, too_slow
-from packager.host import describe_host
-from packager.inputs import data_sources, file_source, is_callable
-from packager.keys import load_key
-from packager.machine import code_digest, machine_name
-from packager.measurements import Measurements, read_measurements
-from packager.pipeline import Pipeline, Progress, Source, Toolchain
-from packager.plan import make_plan
-from packager.plan_model import Candidate, Plan, Step, Wishes
-from packager.plan_steps import (
+from packager.package.directory import check_output, write_package
+from packager.package.keys import load_key
+from packager.plan.figures import DataResult, Imported, Inspection, ModelFacts, ReferenceResult
+from packager.plan.planner import make_plan
+from packager.plan.recipes import BY_NAME, PREPARE, SourceKind
+from packager.plan.steps import (
     DATA,
     IMPORT,
     INSPECT,
@@ -67,11 +55,23 @@ from packager.plan_steps import (
     inspect_step,
     prepare_step,
 )
-from packager.recipes import BY_NAME, PREPARE, SourceKind
+from packager.plan.values import Candidate, Plan, Step, Wishes
 from packager.request import BuildRequest, check_request, package_name
 from packager.result import BuildResult
+from packager.run.cache import Cache, file_sha256
+from packager.run.executors import default_jobs, open_executor
+from packager.run.host import describe_host
+from packager.run.inputs import data_sources, file_source, is_callable
+from packager.run.measurements import Measurements, read_measurements
+from packager.run.pipeline import Pipeline, Progress, Source, Toolchain
+from packager.run.tuning_store import publish, stored_database
+from packager.samples.declarations import (
+    Declared,
+    declared_lines,
+    read_postprocessing,
+    read_preprocessing,
+)
 from packager.sources.kinds import Kind, source_kind
-from packager.tuning_store import publish, stored_database
 
 
 class _Prepared(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,11 +20,12 @@ from typing import Final
 from msgspec import UnsetType
 
 from packager.errors import ProfileError
-from packager.files import read_bounded, write_new
+from packager.files import read_bounded
 from packager.machine import cpu_fields, cpu_flags
-from packager.recipes import RECIPES
+from packager.plan.recipes import RECIPES
 from wire.codec import MAX_JSON_BYTES, from_json, to_json
 from wire.errors import WireFormatError
+from wire.files import write_new
 from wire.profile import (
     VERSION_PATTERN,
     DeviceProfile,

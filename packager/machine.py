@@ -73,7 +73,7 @@ def tool_versions() -> dict[str, str]:
 
 def code_digest() -> str:
     """Return the digest of the code that steps run: a changed step makes a new result."""
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
     for folder in ("packager", "runtime_adapters", "wire"):
         for path in sorted((root / folder).rglob("*")):

@@ -13,11 +13,11 @@ from typing import Final
 import msgspec
 
 from packager.errors import BuildError
-from packager.executors import LOCAL
-from packager.gates import Gates
-from packager.inputs import is_callable
-from packager.metrics import CHOICES
-from packager.process import StepLimits
+from packager.judge.gates import Gates
+from packager.judge.metrics import CHOICES
+from packager.run.executors import LOCAL
+from packager.run.inputs import is_callable
+from packager.run.process import StepLimits
 from wire.profile import NAME_PATTERN, DeviceProfile
 
 MAX_NAME: Final = 63

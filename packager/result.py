@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from packager.gates import Verdict
-from packager.pipeline import StepRecord
-from packager.plan_model import Impossible
-from wire.manifest import Accuracy, Performance
+from packager.judge.gates import Verdict
+from packager.plan.values import Impossible
+from packager.run.pipeline import StepRecord
+from wire.package.manifest import Accuracy, Performance
 
 
 class CandidateReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import numpy as np
 from runtime_adapters.errors import InferenceError
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import ANY, DTYPES
-from wire.manifest import TensorSpec
+from wire.package.manifest import TensorSpec
 
 
 def is_batch(spec: TensorSpec) -> bool:

@@ -19,7 +19,7 @@ from runtime_adapters.errors import LoadError
 from runtime_adapters.protocol import Limits
 from runtime_adapters.tensors import ANY
 from wire.errors import WireFormatError
-from wire.manifest import Datatype, TensorSpec, VariantInfo, safe_path
+from wire.package.manifest import Datatype, TensorSpec, VariantInfo, safe_path
 
 MAX_REASON: Final = 300
 MAX_THREADS: Final = 1024

@@ -24,7 +24,7 @@ from runtime_adapters.checks import ModelTensor
 from runtime_adapters.errors import InputError, LoadError
 from runtime_adapters.protocol import Tensors
 from runtime_adapters.tensors import DTYPES
-from wire.manifest import TensorSpec
+from wire.package.manifest import TensorSpec
 
 MAX_TENSORS: Final = 256
 MAX_TENSOR_BYTES: Final = 1 << 30

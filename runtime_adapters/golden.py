@@ -25,7 +25,7 @@ from runtime_adapters.errors import InputError
 from runtime_adapters.protocol import Session, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
 from wire.errors import FleetError, WireFormatError
-from wire.manifest import Golden, Tolerance, VariantInfo
+from wire.package.manifest import Golden, Tolerance, VariantInfo
 
 MAX_FILES: Final = 64
 MAX_ASSET_BYTES: Final = 256 * 1024**2

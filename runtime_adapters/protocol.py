@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 from numpy.typing import NDArray
 
-from wire.manifest import TensorSpec, VariantInfo
+from wire.package.manifest import TensorSpec, VariantInfo
 
 Tensor: TypeAlias = NDArray[Any]
 Tensors: TypeAlias = dict[str, Tensor]

@@ -13,15 +13,15 @@ from typing import Final, cast
 
 from runtime_adapters.errors import RuntimeUnavailableError
 from runtime_adapters.protocol import Adapter, Limits, Session
-from wire.manifest import VariantInfo
+from wire.package.manifest import VariantInfo
 
 _MODULES: Final[dict[str, str]] = {
-    "iree": "runtime_adapters.iree_adapter",
-    "litert": "runtime_adapters.litert_adapter",
-    "null": "runtime_adapters.null_adapter",
-    "onnxruntime": "runtime_adapters.onnxruntime_adapter",
-    "openvino": "runtime_adapters.openvino_adapter",
-    "tvm": "runtime_adapters.tvm_adapter",
+    "iree": "runtime_adapters.iree.adapter",
+    "litert": "runtime_adapters.litert.adapter",
+    "null": "runtime_adapters.null.adapter",
+    "onnxruntime": "runtime_adapters.onnxruntime.adapter",
+    "openvino": "runtime_adapters.openvino.adapter",
+    "tvm": "runtime_adapters.tvm.adapter",
 }
 """Runtime to the module that adapts it. A runtime's name is also that of the extra which installs
 it."""

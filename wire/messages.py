@@ -5,7 +5,7 @@ Rules:
 - Control messages are JSON; telemetry and chunks are MessagePack.
 - A device's own words are believed only as far as the broker vouches for its topic: the `device`
   field must equal the topic's, and the receiver checks that.
-- Desired states travel signed (`wire.envelope`) by the `director` role.
+- Desired states travel signed (`wire.trust.envelope`) by the `director` role.
 """
 
 from __future__ import annotations

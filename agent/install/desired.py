@@ -9,11 +9,11 @@ Rules:
 from __future__ import annotations
 
 from agent.errors import RefusedError
-from agent.install.packages import MAX_ENVELOPE_BYTES
+from agent.packages import MAX_ENVELOPE_BYTES
 from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState, PolicySpec, ReleaseRef, decode_message
-from wire.package import is_digest
+from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
-from wire.trust import TrustRoot
+from wire.trust.root import TrustRoot
 
 
 def read_desired(envelope: bytes, trust: TrustRoot, device: str) -> DesiredState:

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import FetchError, storage_faults
-from agent.install.packages import refuse_links
 from agent.install.transfer import Blob, LocalChunks, Transfer, check_whole
-from agent.store import PRIVATE
+from agent.packages import refuse_links
 from wire.clock import Clock
 from wire.codec import to_json
 from wire.errors import TransportError
+from wire.files import PRIVATE
 from wire.messages import Chunk, ChunkRequest
 from wire.topics import up
 

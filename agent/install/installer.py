@@ -22,26 +22,27 @@ from agent.errors import (
     GoldenError,
     RefusedError,
     StorageError,
+    storage_faults,
 )
 from agent.install.fetch import Fetcher, Hooks
 from agent.install.local_chunks import LocalChunkStore
-from agent.install.machine import Progress
-from agent.install.packages import Package, is_intact, open_package, read_index
 from agent.install.preflight import check_memory, check_storage, fitting
 from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
+from agent.install.store import StateStore
 from agent.install.transfer import Blob
+from agent.install.workflow import Progress
 from agent.interrupts import Interrupts
+from agent.packages import Package, is_intact, open_package, read_index
 from agent.ports import P
-from agent.selection.adaptation import Adaptation
-from agent.selection.decisions import candidate, preference
-from agent.store import StateStore, make_private_directory
+from agent.select.adaptation import Adaptation
+from agent.select.decisions import candidate, preference
 from wire.errors import FleetError
-from wire.manifest import MANIFEST_FILE, Variant
 from wire.messages import ReleaseRef
-from wire.package import ENVELOPE_FILE, FileEntry, PackageIndex
+from wire.package.index import ENVELOPE_FILE, FileEntry, PackageIndex
+from wire.package.manifest import MANIFEST_FILE, Variant
 from wire.profile import DeviceProfile
-from wire.trust import TrustRoot
+from wire.trust.root import TrustRoot
 
 CONFIRM_POLL_S: Final = 0.5
 
@@ -151,7 +152,8 @@ class Installer:
         """
         self._check_storage(target.envelope_size_bytes)
         directory = self._slots.directory(target.digest)
-        make_private_directory(directory)
+        with storage_faults("cannot make the directory of the package"):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         envelope = FileEntry(
             path=ENVELOPE_FILE,
             size_bytes=target.envelope_size_bytes,

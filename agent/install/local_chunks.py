@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from agent.install.packages import open_inside, read_index
+from agent.packages import open_inside, read_index
 from wire.errors import FleetError
-from wire.package import FileEntry
-from wire.trust import TrustRoot
+from wire.package.index import FileEntry
+from wire.trust.root import TrustRoot
 
 
 class _Place(NamedTuple):

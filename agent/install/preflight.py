@@ -6,10 +6,10 @@ from collections.abc import Collection
 from typing import Final
 
 from agent.errors import NoVariantError, StorageFullError
-from agent.install.packages import Package
 from agent.install.slots import Slots
+from agent.packages import Package
 from wire.health import HealthSnapshot
-from wire.manifest import Variant
+from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
 
 FREE_MARGIN_BYTES: Final = 8 * 1024 * 1024

@@ -21,8 +21,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from agent.errors import storage_faults
-from agent.store import make_private_directory, sync_directory
-from wire.package import is_digest
+from wire.files import sync_directory
+from wire.package.index import is_digest
 
 CURRENT = "current"
 
@@ -43,7 +43,8 @@ class Slots:
         self._incoming = root / "incoming"
         self.parts = root / "parts"
         for directory in (self._packages, self._incoming, self.parts):
-            make_private_directory(directory)
+            with storage_faults(f"cannot make the directory {directory.name}"):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def directory(self, digest: str) -> Path:
         """Return where a package is, or is being fetched to when it is not whole yet."""

@@ -20,7 +20,7 @@ from agent.errors import BlobMissingError, FetchError
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError
 from wire.messages import Chunk
-from wire.package import CHUNK_BYTES, FileEntry
+from wire.package.index import CHUNK_BYTES, FileEntry
 
 MAX_BAD_CHUNKS = 8
 LocalChunks = Callable[[str], bytes | None]

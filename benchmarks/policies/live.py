@@ -23,13 +23,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent.selection.adaptation import Adaptation
-from agent.selection.decisions import Decision
-from agent.selection.meter import Meter
-from agent.serving.switchboard import InferenceCall, Prepared, Serving
+from agent.select.adaptation import Adaptation
+from agent.select.decisions import Decision
+from agent.select.meter import Meter
+from agent.serve.switchboard import InferenceCall, Prepared, Serving
 from benchmarks.policies.live_package import INPUT, Made, sample
-from telemetry.recorder import Recorder
-from telemetry.sensors import Sensors
+from telemetry.device.recorder import Recorder
+from telemetry.device.sensors import Sensors
 from wire.clock import SystemClock
 from wire.messages import PolicySpec
 from wire.profile import DeviceProfile

@@ -19,10 +19,10 @@ import onnx
 from msgspec.structs import replace
 from onnx import helper, numpy_helper
 
-from agent.install.packages import Package, open_package
+from agent.packages import Package, open_package
 from benchmarks.servers.models import session_of
 from tests.simulators.packages import TRUST, package, variant
-from wire.manifest import Performance, TensorSpec, Variant
+from wire.package.manifest import Performance, TensorSpec, Variant
 from wire.profile import DeviceProfile
 
 RETENTIONS: Final = {"large": 1.0, "small": 0.9}

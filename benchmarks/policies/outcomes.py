@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from agent.replays.command import EXAMPLE, VariantList
-from agent.replays.oracle import SWITCH_WORTH, Best, best_possible
-from agent.replays.replay import Replay, replay
-from agent.replays.traces import Trace
-from agent.selection.decisions import Candidate
+from agent.cli.replay import EXAMPLE, VariantList
+from agent.replay.oracle import SWITCH_WORTH, Best, best_possible
+from agent.replay.run import Replay, replay
+from agent.replay.traces import Trace
+from agent.select.decisions import Candidate
 from wire.codec import from_json
 from wire.messages import PolicySpec
 

@@ -23,8 +23,8 @@ from benchmarks.quantizers import olive, ours, runners
 from benchmarks.quantizers.ours import Built
 from benchmarks.quantizers.tasks import Task
 from benchmarks.quantizers.tools import Made, nncf_defaults, onnxruntime_defaults
-from packager.paired import compare_paired
-from wire.manifest import VariantInfo
+from packager.judge.paired import compare_paired
+from wire.package.manifest import VariantInfo
 
 MAX_LATENCY_RATIO: Final = 1.05
 MAX_TIME_RATIO: Final = 0.5

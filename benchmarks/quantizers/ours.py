@@ -11,12 +11,12 @@ import msgspec
 from benchmarks.quantizers.tasks import Task
 from benchmarks.quantizers.tools import Made, run
 from packager.build import build
-from packager.bundle import open_package
 from packager.device_profiles import load_profile
+from packager.package.directory import open_package
 from packager.request import BuildRequest
 from packager.result import BuildResult, CandidateReport
 from wire.codec import from_json, to_json
-from wire.manifest import VariantInfo
+from wire.package.manifest import VariantInfo
 
 PROFILE: Final = "x86-64-vnni"
 RESULT: Final = "result.json"

@@ -24,7 +24,7 @@ from benchmarks.quantizers.tasks import INPUT, Array
 from benchmarks.quantizers.tools import Made
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
-from wire.manifest import VariantInfo
+from wire.package.manifest import VariantInfo
 
 Run = Callable[[Array], Array]
 WARM_UP_S: Final = 0.2
@@ -169,7 +169,7 @@ def _open_openvino(made: Made) -> Run:
 
 
 def _open_litert(made: Made) -> Run:
-    from runtime_adapters.litert_library import litert
+    from runtime_adapters.litert.library import litert
 
     interpreter = litert.Interpreter(str(made.file), num_threads=1)
     interpreter.allocate_tensors()

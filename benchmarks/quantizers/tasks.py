@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from examples.digits.data import Split, load_splits
-from packager.declarations import read_preprocessing
+from packager.samples.declarations import read_preprocessing
 from packager.samples.preprocessing import prepare
-from wire.manifest import TensorSpec
+from wire.package.manifest import TensorSpec
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MODELS: Final = Path(os.environ.get("EDGEFLEET_MODELS", str(ROOT.parent / "shared" / "models")))

@@ -24,8 +24,8 @@ import numpy as np
 
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
-from runtime_adapters.tvm_abi import RUN_SYMBOL
-from wire.manifest import TensorSpec
+from runtime_adapters.tvm.abi import RUN_SYMBOL
+from wire.package.manifest import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ Load = Callable[[Path, Tensors, Sequence[TensorSpec]], Bare]
 
 
 def _onnxruntime(path: Path, inputs: Tensors, outputs: Sequence[TensorSpec]) -> Bare:
-    from runtime_adapters.onnxruntime_library import onnxruntime
+    from runtime_adapters.onnxruntime.library import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -73,7 +73,7 @@ def _onnxruntime(path: Path, inputs: Tensors, outputs: Sequence[TensorSpec]) -> 
 
 
 def _openvino(path: Path, inputs: Tensors, outputs: Sequence[TensorSpec]) -> Bare:
-    from runtime_adapters.openvino_library import openvino
+    from runtime_adapters.openvino.library import openvino
 
     options = {
         "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1,
@@ -93,7 +93,7 @@ def _openvino(path: Path, inputs: Tensors, outputs: Sequence[TensorSpec]) -> Bar
 
 
 def _litert(path: Path, inputs: Tensors, outputs: Sequence[TensorSpec]) -> Bare:
-    from runtime_adapters.litert_library import litert
+    from runtime_adapters.litert.library import litert
 
     interpreter = litert.Interpreter(model_path=str(path), num_threads=1)
     interpreter.allocate_tensors()

@@ -16,13 +16,15 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from packager.backends import environments, litert_models, openvino_models, toolchains
-from packager.backends.targets import TARGETS
+from packager.plan.targets import TARGETS
+from packager.runtimes.litert import models as litert_models
+from packager.runtimes.openvino import models as openvino_models
 from packager.sources import onnx_model
+from packager.tools import environments, toolchains
 from runtime_adapters.protocol import Tensors
 from runtime_adapters.tensors import DTYPES
 from wire.errors import FleetError
-from wire.manifest import TensorSpec, VariantInfo
+from wire.package.manifest import TensorSpec, VariantInfo
 
 FILES: Final = {
     "onnxruntime": "model.onnx",
@@ -89,14 +91,14 @@ def build(source: Path, folder: Path) -> Forms:
         litert_models.convert(model, folder / FILES["litert"], python=python)
 
     def tvm() -> None:
-        from packager.backends import tvm_models
+        from packager.runtimes.tvm import models as tvm_models
 
         target = next(target for target in TARGETS if toolchains.natively_runnable(target))
         place = folder / FILES["tvm"]
         tvm_models.compile_model(model, facts.inputs, facts.outputs, target, place)
 
     def iree() -> None:
-        from packager.backends import iree_models
+        from packager.runtimes.iree import models as iree_models
 
         target = next(target for target in TARGETS if toolchains.natively_runnable(target))
         iree_models.compile_model(model, folder / FILES["iree"], target)

@@ -16,12 +16,12 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 SERVER: Final = """
 import json, sys
 from pathlib import Path
-from agent.serving.endpoint import Endpoint
-from agent.serving.modes import Mode
-from agent.serving.switchboard import Serving, ServingSettings
-from telemetry.recorder import Recorder
+from agent.serve.http.endpoint import Endpoint
+from agent.serve.modes import Mode
+from agent.serve.switchboard import Serving, ServingSettings
+from telemetry.device.recorder import Recorder
 from wire.clock import SystemClock
-from wire.manifest import manifest_from_bytes
+from wire.package.manifest import manifest_from_bytes
 
 clock, package = SystemClock(), Path(sys.argv[1])
 settings = ServingSettings(mode=Mode(max_batch=int(sys.argv[2])))

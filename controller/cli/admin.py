@@ -40,7 +40,7 @@ def init(
     ] = "",
 ) -> None:
     """Make a controller's data directory with new keys and secrets."""
-    from controller.home import HomeOptions, create_home
+    from controller.app.home import HomeOptions, create_home
 
     create_home(
         directory,
@@ -59,9 +59,9 @@ def init(
 
 def broker_run(directory: HomeArgument) -> None:
     """Run the local broker in the foreground, until it is told to end."""
-    from controller.broker import Broker, BrokerSettings
-    from controller.broker_install import default_cache, obtain
-    from controller.home import read_home
+    from controller.app.home import read_home
+    from controller.broker.install import default_cache, obtain
+    from controller.broker.mosquitto import Broker, BrokerSettings
 
     home = read_home(directory)
     settings = BrokerSettings(
@@ -74,12 +74,12 @@ def broker_run(directory: HomeArgument) -> None:
 
 def controller_run(directory: HomeArgument) -> int:
     """Run the controller in the foreground, until it is told to end."""
+    from controller.app.home import CONFIG_FILE
     from controller.config import load_config
-    from controller.home import CONFIG_FILE
 
     config = load_config(directory / CONFIG_FILE)
-    from controller.broker_access import access_for
-    from controller.service import run
+    from controller.app.service import run
+    from controller.broker.access import access_for
 
     return run(config, access_for)
 

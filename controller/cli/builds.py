@@ -21,7 +21,7 @@ from controller.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from packager.plan_model import Plan
+    from packager.plan.values import Plan
     from packager.request import BuildRequest
     from packager.result import BuildResult
 
@@ -159,10 +159,10 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     """
     from packager.build import build, plan_build
     from packager.device_profiles import load_profile
-    from packager.gates import Gates
-    from packager.process import StepLimits
-    from packager.report_page import check_report_path, write_report
+    from packager.judge.gates import Gates
+    from packager.report.page import check_report_path, write_report
     from packager.request import BuildRequest
+    from packager.run.process import StepLimits
 
     for path in report or ():
         check_report_path(path, output)
@@ -220,7 +220,7 @@ def tool_list(
     json: JsonOption = False,
 ) -> None:
     """List the tools that have an environment of their own."""
-    from packager.backends.environments import default_root, environment_python, names
+    from packager.tools.environments import default_root, environment_python, names
 
     if quiet:
         write("\n".join(names()))
@@ -241,7 +241,7 @@ def tool_install(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the tool.")],
 ) -> None:
     """Install a tool whose dependencies conflict with ours, in an environment of its own."""
-    from packager.backends.environments import default_root, install
+    from packager.tools.environments import default_root, install
 
     with _progress() as progress:
         path = install(name, default_root(), progress)
@@ -249,7 +249,7 @@ def tool_install(
 
 
 def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
-    from packager.report import (
+    from packager.report.tables import (
         IMPOSSIBLE_COLUMNS,
         STEP_COLUMNS,
         VERDICT_COLUMNS,
@@ -269,7 +269,7 @@ def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
 
 
 def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> None:
-    from packager.report import VERDICT_COLUMNS, figure_columns, figure_rows, verdict_rows
+    from packager.report.tables import VERDICT_COLUMNS, figure_columns, figure_rows, verdict_rows
 
     if json:
         write_plain_json(result)

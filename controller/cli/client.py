@@ -81,7 +81,7 @@ def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) 
     if url is None and home is None:
         raise NoControllerError("no controller is named", remedy=REMEDY)
     if url is None and home is not None:
-        from controller.home import read_home
+        from controller.app.home import read_home
 
         found = read_home(home)
         return Target(url=found.api_url, token=_read_token(token_file or found.token_file))

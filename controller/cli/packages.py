@@ -94,9 +94,9 @@ def profile_detect(
 
 def package_show(directory: PackageArgument, *, json: JsonOption = False) -> None:
     """Show what is in a package, after checking every file's digest."""
-    from packager.bundle import open_package, signers
-    from packager.declarations import declared_lines
-    from packager.report import figure_columns, manifest_rows
+    from packager.package.directory import open_package, signers
+    from packager.report.tables import figure_columns, manifest_rows
+    from packager.samples.declarations import declared_lines
     from wire.codec import to_builtins
 
     manifest, index = open_package(directory)
@@ -133,8 +133,8 @@ def package_sign(
     key: Annotated[Path, typer.Option(metavar="FILE", help="Release key.")],
 ) -> None:
     """Sign a package as it is on this disk."""
-    from packager.bundle import seal
-    from packager.keys import load_key
+    from packager.package.directory import seal
+    from packager.package.keys import load_key
 
     index = seal(directory, load_key(key))
     write(index.digest)
@@ -145,7 +145,7 @@ def package_verify(
     trust: Annotated[Path, typer.Option(metavar="trust.json", help="Trust root of the fleet.")],
 ) -> None:
     """Check every file's digest and the release signature."""
-    from packager.bundle import load_trust, open_package
+    from packager.package.directory import load_trust, open_package
 
     manifest, index = open_package(directory, trust=load_trust(trust))
     write(f"{manifest.name}:{manifest.version} {index.digest} verified")
@@ -161,7 +161,7 @@ def package_diff(
 
     The exit code is 1 when they differ.
     """  # noqa: DOC501 - is the help text
-    from packager import diff
+    from packager.report import diff
 
     found = diff.compare_packages(diff.read_package(old), diff.read_package(new))
     if json:
@@ -182,8 +182,8 @@ def package_diff(
 
 def key_generate(file: Annotated[Path, typer.Argument(metavar="FILE", help="To make.")]) -> None:
     """Make a signing key, and print its name and public half."""
-    from packager.keys import generate_key
-    from wire.trust import encode_key
+    from packager.package.keys import generate_key
+    from wire.trust.root import encode_key
 
     key = generate_key(file)
     write_fields((("key id", key.keyid), ("public key", encode_key(key.public_key))))
@@ -191,8 +191,8 @@ def key_generate(file: Annotated[Path, typer.Argument(metavar="FILE", help="To m
 
 def key_show(file: Annotated[Path, typer.Argument(metavar="FILE", help="A key.")]) -> None:
     """Print a key's name and public half, for a trust root."""
-    from packager.keys import load_key
-    from wire.trust import encode_key
+    from packager.package.keys import load_key
+    from wire.trust.root import encode_key
 
     key = load_key(file)
     write_fields((("key id", key.keyid), ("public key", encode_key(key.public_key))))

@@ -126,8 +126,8 @@ def package_files(directory: Path) -> list[PackageFile]:
     Raises:
         PackageFilesError: No package, or a file differs from the index.
     """
-    from wire.envelope import MAX_ENVELOPE_BYTES
-    from wire.package import ENVELOPE_FILE
+    from wire.package.index import ENVELOPE_FILE
+    from wire.trust.envelope import MAX_ENVELOPE_BYTES
 
     envelope_path = directory / ENVELOPE_FILE
     try:
@@ -159,9 +159,9 @@ def _indexed(envelope: bytes, path: Path) -> list[tuple[str, str]]:
     import base64
 
     from wire.codec import from_json
-    from wire.envelope import Envelope
     from wire.errors import WireFormatError
-    from wire.package import index_from_bytes
+    from wire.package.index import index_from_bytes
+    from wire.trust.envelope import Envelope
 
     try:
         payload = base64.b64decode(from_json(envelope, Envelope, limit_bytes=len(envelope)).payload)

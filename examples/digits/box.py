@@ -30,9 +30,9 @@ from typing import Any
 
 import psutil
 
-from agent.control import SOCKET_FILE, ask
-from agent.replays.plant import ThermalPlant
-from controller.home import read_home
+from agent.app.control import SOCKET_FILE, ask
+from agent.replay.plant import ThermalPlant
+from controller.app.home import read_home
 from wire.errors import FleetError
 
 BIN = Path(sys.executable).parent

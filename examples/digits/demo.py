@@ -22,11 +22,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from controller.broker_install import default_cache, locate
+from controller.broker.install import default_cache, locate
 from examples.digits.box import Box, BoxError, Device, until
 from examples.digits.client import Client
-from wire.manifest import MANIFEST_FILE, manifest_from_bytes, manifest_to_bytes
-from wire.package import ENVELOPE_FILE
+from wire.package.index import ENVELOPE_FILE
+from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes, manifest_to_bytes
 
 ROOT = Path(__file__).parents[2]
 MODEL = "digits"

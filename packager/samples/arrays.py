@@ -17,7 +17,7 @@ import numpy as np
 from packager.errors import DataError
 from packager.samples.store import Unit, sample_shape
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.manifest import TensorSpec
+from wire.package.manifest import TensorSpec
 
 LABEL: Final = "label"
 MIN_SAMPLES: Final = 8

@@ -11,13 +11,13 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from packager.figures import DataResult
+from packager.plan.figures import DataResult
 from packager.samples.arrays import Bounds
 from packager.samples.preprocessing import raw_specs
 from packager.samples.readers import DEFAULT_BOUNDS, Source, read_samples
 from packager.samples.split import Given, digests, divide
 from packager.samples.store import save_samples
-from wire.manifest import Preprocessing, TensorSpec
+from wire.package.manifest import Preprocessing, TensorSpec
 
 RAW_FOLDER = "raw"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from packager.declarations import as_data_errors
+from packager.samples.declarations import as_data_errors
 from runtime_adapters.processing.declared import Preprocessor, raw_spec
 from runtime_adapters.protocol import Tensor
-from wire.manifest import Preprocessing, TensorSpec
+from wire.package.manifest import Preprocessing, TensorSpec
 
 
 def raw_specs(

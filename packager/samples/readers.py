@@ -39,7 +39,7 @@ from packager.samples.store import blocks, unit_of
 from packager.samples.yielded import collect
 from runtime_adapters.protocol import Tensor
 from runtime_adapters.tensors import dtype_of
-from wire.manifest import TensorSpec
+from wire.package.manifest import TensorSpec
 
 MAX_ARRAYS: Final = 64
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from packager.samples.preprocessing import prepare
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
-from wire.manifest import Preprocessing, TensorSpec
+from wire.package.manifest import Preprocessing, TensorSpec
 
 BLOCK_BYTES: Final = 32 * 1024**2
 """Small beside a runtime, and large enough that its overhead does not count."""

@@ -20,7 +20,7 @@ from packager.samples.arrays import Bounds, Choice, RawSet, cast, check_labels, 
 from packager.samples.store import Unit, unit_of
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
-from wire.manifest import TensorSpec
+from wire.package.manifest import TensorSpec
 
 _LABELS: Final = ""
 """Key of the labels among the columns; no input has an empty name."""

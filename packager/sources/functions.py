@@ -13,7 +13,7 @@ from typing import Any
 from packager.callables import load_callable
 from packager.errors import ModelError
 from packager.fault_text import typed_line
-from packager.figures import Imported
+from packager.plan.figures import Imported
 from packager.sources.kinds import made_kind
 
 

@@ -21,7 +21,7 @@ from onnx import helper
 from packager.sources.onnx_checks import opset_of, tensor_spec
 from packager.sources.onnx_graph import all_graphs, stored_names
 from packager.sources.onnx_model import with_shapes
-from wire.manifest import TensorSpec
+from wire.package.manifest import TensorSpec
 
 _AXES_AS_INPUT: Final = 13
 """From this opset on `Squeeze` and `Unsqueeze` take their axes as an input."""

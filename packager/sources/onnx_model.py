@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 
 from packager.errors import ModelError
 from packager.fault_text import one_line
-from packager.figures import ModelFacts
+from packager.plan.figures import ModelFacts
 from packager.sources.onnx_checks import (
     check_form,
     check_weights,

@@ -18,7 +18,7 @@ from packager.sources.onnx_checks import tensor_spec
 from runtime_adapters.protocol import Limits, Tensors
 from runtime_adapters.registry import open_session
 from wire.errors import FleetError
-from wire.manifest import VariantInfo
+from wire.package.manifest import VariantInfo
 
 ABSOLUTE: Final = 1e-4
 RELATIVE: Final = 1e-3

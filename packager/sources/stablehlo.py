@@ -30,16 +30,16 @@ from typing import Any, Final
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from packager.backends.iree_models import compile_stablehlo
-from packager.backends.targets import TARGETS, Target
 from packager.errors import ModelError
-from packager.figures import ModelFacts
 from packager.files import read_bounded
+from packager.plan.figures import ModelFacts
+from packager.plan.targets import TARGETS, Target
+from packager.runtimes.iree.models import compile_stablehlo
 from packager.sources.stablehlo_indices import bound_indices
 from runtime_adapters.checks import shortened
 from runtime_adapters.compiled import MAX_TENSORS
-from runtime_adapters.iree_abi import FUNCTION
-from wire.manifest import Datatype, TensorSpec
+from runtime_adapters.iree.abi import FUNCTION
+from wire.package.manifest import Datatype, TensorSpec
 
 MODULE_FILE: Final = "model.mlirbc"
 REFERENCE_FILE: Final = "reference.vmfb"

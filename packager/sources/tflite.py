@@ -24,11 +24,11 @@ import msgspec
 from ai_edge_litert import schema_py_generated as schema
 
 from packager.errors import ModelError
-from packager.figures import ModelFacts
 from packager.files import read_bounded
+from packager.plan.figures import ModelFacts
 from runtime_adapters.checks import shortened
-from runtime_adapters.litert_library import litert
-from wire.manifest import Datatype, TensorSpec
+from runtime_adapters.litert.library import litert
+from wire.package.manifest import Datatype, TensorSpec
 
 MAX_MODEL_BYTES: Final = 2**31 - 1
 """What offsets of the file format reach."""

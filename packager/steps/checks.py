@@ -11,22 +11,22 @@ from urllib.parse import quote
 import numpy as np
 
 from packager.callables import load_callable
-from packager.comparison import OwnMetric, check_answers, compare, resolve_metric
 from packager.errors import DataError
-from packager.figures import Comparison, GoldenResult, ModelFacts, ReferenceResult
-from packager.golden import Answered, pick
-from packager.job import GOLDEN_FOLDER, RESULT_FILE, Job
-from packager.measure import measure as measure_variant
-from packager.plan_steps import METRIC
+from packager.judge.comparison import OwnMetric, check_answers, compare, resolve_metric
+from packager.judge.golden import Answered, pick
+from packager.judge.measure import measure as measure_variant
+from packager.plan.figures import Comparison, GoldenResult, ModelFacts, ReferenceResult
+from packager.plan.steps import METRIC
+from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
 from packager.samples.store import Unit, load_inputs, load_labels, sample, spread, unit_of
 from runtime_adapters.golden import save_golden
-from runtime_adapters.iree_abi import CompiledModel as IreeModel
+from runtime_adapters.iree.abi import CompiledModel as IreeModel
 from runtime_adapters.protocol import Limits, Session, Tensors
 from runtime_adapters.registry import open_session
-from runtime_adapters.tvm_abi import CompiledModel as TvmModel
+from runtime_adapters.tvm.abi import CompiledModel as TvmModel
 from wire.clock import SystemClock
 from wire.codec import convert, from_json
-from wire.manifest import Performance, TensorSpec, VariantInfo
+from wire.package.manifest import Performance, TensorSpec, VariantInfo
 
 GATE: Final = "gate"
 EMULATED_SAMPLES: Final = 64
@@ -55,8 +55,8 @@ def evaluate(job: Job, output: Path) -> Comparison:
 
 def emulate_tvm(job: Job, output: Path) -> Comparison:
     """Let an emulated shared object answer some samples, and compare it with the reference."""
-    from packager.backends.targets import Target
-    from packager.backends.tvm_emulation import run_emulated
+    from packager.plan.targets import Target
+    from packager.runtimes.tvm.emulation import run_emulated
 
     info = convert(job.options["info"], VariantInfo)
     folder = Path(job.inputs["variant"])
@@ -78,8 +78,8 @@ def emulate_tvm(job: Job, output: Path) -> Comparison:
 
 def emulate_iree(job: Job, output: Path) -> Comparison:
     """Let an emulated module answer some samples, and compare it with the reference."""
-    from packager.backends.iree_emulation import iree_runner, run_emulated
-    from packager.backends.targets import Target
+    from packager.plan.targets import Target
+    from packager.runtimes.iree.emulation import iree_runner, run_emulated
 
     info = convert(job.options["info"], VariantInfo)
     target = convert(job.options["target"], Target)

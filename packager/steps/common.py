@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from packager.figures import ModelFacts, ReferenceResult
-from packager.job import RESULT_FILE, Job
-from packager.recipes import MODEL_FILE
+from packager.plan.figures import ModelFacts, ReferenceResult
+from packager.plan.recipes import MODEL_FILE
+from packager.run.job import RESULT_FILE, Job
 from packager.samples.store import load_inputs, load_labels
 from runtime_adapters.protocol import Tensors
 from wire.codec import from_json
@@ -42,8 +42,8 @@ def samples(job: Job, part: str = "calibration") -> Tensors:
 
 def steering(job: Job) -> Tuning:
     """Return what steers a repair; the gate's samples are not among it."""
-    from packager.backends.float_answers import float_answers
-    from packager.comparison import compare
+    from packager.judge.comparison import compare
+    from packager.runtimes.common.float_answers import float_answers
     from packager.steps.checks import own_metric
 
     facts = facts_of(job)

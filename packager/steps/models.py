@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from packager.figures import Imported, Inspection, ModelFacts
-from packager.job import Job
-from packager.plan_steps import SOURCE_MODEL_FILE
-from packager.recipes import MODEL_FILE
+from packager.plan.figures import Imported, Inspection, ModelFacts
+from packager.plan.recipes import MODEL_FILE
+from packager.plan.steps import SOURCE_MODEL_FILE
+from packager.run.job import Job
 from packager.steps.common import TFLITE_FILE
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from packager.figures import DataResult, ModelFacts
-from packager.job import RESULT_FILE, Job
-from packager.plan_steps import CALIBRATION, EVALUATION, PREPROCESSING, TUNING
+from packager.plan.figures import DataResult, ModelFacts
+from packager.plan.steps import CALIBRATION, EVALUATION, PREPROCESSING, TUNING
+from packager.run.job import RESULT_FILE, Job
 from wire.codec import from_json
 
 
 def read(job: Job, output: Path) -> DataResult:
     """Read, prepare and divide the samples: a folder per part."""
-    from packager.declarations import read_preprocessing
+    from packager.samples.declarations import read_preprocessing
     from packager.samples.parts import make_parts
     from packager.samples.readers import Source
 

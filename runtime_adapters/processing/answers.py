@@ -18,8 +18,8 @@ from runtime_adapters.processing.declarations import check_postprocessing
 from runtime_adapters.processing.declared import constants
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
-from wire.manifest import TensorSpec
-from wire.processing import Postprocessing, Suppression
+from wire.package.manifest import TensorSpec
+from wire.package.processing import Postprocessing, Suppression
 
 _NOTHING = Postprocessing()
 

@@ -27,8 +27,8 @@ from runtime_adapters.processing.declarations import (
 )
 from runtime_adapters.protocol import Tensor
 from runtime_adapters.tensors import ANY, dtype_of
-from wire.manifest import Preprocessing, TensorSpec
-from wire.processing import Quantization
+from wire.package.manifest import Preprocessing, TensorSpec
+from wire.package.processing import Quantization
 
 MAX_PREPARED_BYTES: Final = 256 * 1024**2
 """As float32; as much as a request may bring of what is prepared already."""

@@ -17,8 +17,8 @@ import pytest
 
 from examples.digits.box import Box, stopping, until
 from examples.digits.demo import BAD, FLEET, GOOD, HEATED, MODEL, Demo, rollout, spoil
-from wire.manifest import MANIFEST_FILE
-from wire.package import ENVELOPE_FILE
+from wire.package.index import ENVELOPE_FILE
+from wire.package.manifest import MANIFEST_FILE
 
 DEAD_S = 1.5
 """How long the victim stays dead: long enough that the others notice."""

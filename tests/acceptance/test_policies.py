@@ -17,9 +17,9 @@ from examples.digits.box import Box, stopping, until
 from runtime_adapters.golden import save_golden
 from tests.integration.test_agent import X, reference
 from tests.simulators.packages import PROFILE, package, variant
-from wire.envelope import SigningKey
-from wire.manifest import Golden, Tolerance
-from wire.package import CHUNK_BYTES, asset_uri
+from wire.package.index import CHUNK_BYTES, asset_uri
+from wire.package.manifest import Golden, Tolerance
+from wire.trust.envelope import SigningKey
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 

@@ -19,11 +19,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runtime_adapters.openvino_library import openvino
+from runtime_adapters.openvino.library import openvino
 from runtime_adapters.protocol import Limits, Session, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
 from tests.contract import compiled_files
-from wire.manifest import Datatype, TensorSpec, VariantInfo
+from wire.package.manifest import Datatype, TensorSpec, VariantInfo
 
 WIDTH = 3
 LIMITS = Limits()

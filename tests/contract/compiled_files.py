@@ -13,9 +13,11 @@ from pathlib import Path
 
 import onnx
 
-from packager.backends import iree_models, toolchains, tvm_models
-from packager.backends.targets import TARGETS
+from packager.plan.targets import TARGETS
+from packager.runtimes.iree import models as iree_models
+from packager.runtimes.tvm import models as tvm_models
 from packager.sources.onnx_model import facts_of
+from packager.tools import toolchains
 
 TARGET = next((t for t in reversed(TARGETS) if toolchains.natively_runnable(t)), None)
 

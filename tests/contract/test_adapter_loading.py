@@ -25,7 +25,7 @@ from tests.contract.adapter_models import (
     only,
     resident_bytes,
 )
-from wire.manifest import TensorSpec, VariantInfo
+from wire.package.manifest import TensorSpec, VariantInfo
 
 
 def refused(tmp_path: Path, info: VariantInfo, limits: Limits = LIMITS) -> LoadError:

@@ -18,14 +18,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.serving.switchboard import Serving
-from runtime_adapters.onnxruntime_library import onnxruntime
-from runtime_adapters.openvino_library import openvino
+from agent.serve.switchboard import Serving
+from runtime_adapters.onnxruntime.library import onnxruntime
+from runtime_adapters.openvino.library import openvino
 from runtime_adapters.registry import open_session
 from tests.contract.adapter_models import KITS, LIMITS, Kit, batch, expected
 from tests.simulators.packages import package, variant
 from wire.clock import SystemClock
-from wire.manifest import VariantInfo
+from wire.package.manifest import VariantInfo
 
 ROOT = Path(__file__).resolve().parents[2]
 KIT = {kit.name: kit for kit in KITS}

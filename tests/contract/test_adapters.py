@@ -26,7 +26,7 @@ from tests.contract.adapter_models import (
     resident_bytes,
     values,
 )
-from wire.manifest import Datatype, VariantInfo
+from wire.package.manifest import Datatype, VariantInfo
 
 TYPED = [(kit, datatype) for kit in KITS for datatype in kit.datatypes]
 

@@ -11,14 +11,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from packager.backends import toolchains
-from packager.backends.iree_models import compile_model
-from packager.backends.targets import TARGETS
+from packager.plan.targets import TARGETS
+from packager.runtimes.iree.models import compile_model
+from packager.tools import toolchains
 from runtime_adapters.errors import InferenceError, InputError, LoadError
-from runtime_adapters.iree_abi import CompiledModel, description_of
+from runtime_adapters.iree.abi import CompiledModel, description_of
 from runtime_adapters.protocol import Limits, Session
 from runtime_adapters.registry import open_session
-from wire.manifest import TensorSpec, VariantInfo
+from wire.package.manifest import TensorSpec, VariantInfo
 
 NATIVE = next(target for target in TARGETS if toolchains.natively_runnable(target))
 FLOAT = TensorProto.FLOAT

@@ -12,11 +12,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from runtime_adapters.errors import LoadError
-from runtime_adapters.litert_adapter import ADAPTER
+from runtime_adapters.litert.adapter import ADAPTER
 from runtime_adapters.protocol import Limits, Session
 from tests.contract import litert_files
 from tests.contract.adapter_models import copying_onnx, onnx_model, values
-from wire.manifest import TensorSpec, VariantInfo
+from wire.package.manifest import TensorSpec, VariantInfo
 
 ROOT = Path(__file__).resolve().parents[2]
 X = TensorSpec(name="x", datatype="FP32", shape=(-1, 3))

@@ -20,11 +20,19 @@ from typing import Any
 import onnxruntime
 import pytest
 
-from packager.bundle import open_package, write_package
+from packager.package.directory import open_package, write_package
 from tests.contract.ort_packages import API_VERSION, Loader, OrtPackageError
-from wire.envelope import SigningKey
-from wire.manifest import COMPONENT, EXECUTOR, Golden, Manifest, TensorSpec, Variant, VariantInfo
-from wire.package import asset_directory, asset_uri
+from wire.package.index import asset_directory, asset_uri
+from wire.package.manifest import (
+    COMPONENT,
+    EXECUTOR,
+    Golden,
+    Manifest,
+    TensorSpec,
+    Variant,
+    VariantInfo,
+)
+from wire.trust.envelope import SigningKey
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 ORT_RUNTIMES = {"onnxruntime"}

@@ -16,10 +16,10 @@ import pytest
 from runtime_adapters.compiled import processor_flags
 from runtime_adapters.errors import InferenceError, InputError, LoadError
 from runtime_adapters.protocol import Limits
-from runtime_adapters.tvm_abi import VERSION, CompiledModel
-from runtime_adapters.tvm_adapter import ADAPTER
+from runtime_adapters.tvm.abi import VERSION, CompiledModel
+from runtime_adapters.tvm.adapter import ADAPTER
 from wire.codec import to_json
-from wire.manifest import TensorSpec, VariantInfo
+from wire.package.manifest import TensorSpec, VariantInfo
 
 X = TensorSpec(name="x", datatype="INT32", shape=(-1, 2))
 SHARED = TensorSpec(name="k", datatype="INT32", shape=(1, 1))

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from wire.codec import to_json, to_msgpack
-from wire.envelope import SigningKey, seal
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     Chunk,
@@ -34,8 +33,9 @@ from wire.messages import (
     TelemetryBatch,
     decode_message,
 )
-from wire.package import PackageIndex, entry_for, index_from_bytes
+from wire.package.index import PackageIndex, entry_for, index_from_bytes
 from wire.profile import DeviceProfile
+from wire.trust.envelope import SigningKey, seal
 
 HERE = Path(__file__).parent / "wire_v1"
 PROFILE = DeviceProfile(

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from controller.cli import main
-from packager.bundle import open_package
+from packager.package.directory import open_package
 from runtime_adapters.golden import check_golden
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.models import DIGITS, write_digits_data
-from wire.manifest import Manifest
-from wire.package import asset_directory
+from wire.package.index import asset_directory
+from wire.package.manifest import Manifest
 
 QUICK = ("--min-runs", "20", "--min-duration-s", "0")
 """For tests that are about something else than latency."""
@@ -148,6 +148,6 @@ def running_steps(text: str) -> list[int]:
             line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if text in line and "packager.step" in line:
+        if text in line and "packager.run.step" in line:
             found.append(int(path.parent.name))
     return found

@@ -18,8 +18,8 @@ import numpy as np
 import psutil
 import pytest
 
-from agent.config import AgentConfig, load_config
-from agent.control import SOCKET_FILE, ask
+from agent.app.config import AgentConfig, load_config
+from agent.app.control import SOCKET_FILE, ask
 from runtime_adapters.golden import save_golden
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
@@ -36,7 +36,6 @@ from tests.simulators.packages import (
 )
 from wire.clock import SystemClock
 from wire.codec import to_json
-from wire.manifest import Golden, Tolerance
 from wire.messages import (
     EnrolReply,
     EnrolRequest,
@@ -51,7 +50,8 @@ from wire.messages import (
     decode_message,
 )
 from wire.mqtt import MqttTransport
-from wire.package import CHUNK_BYTES, asset_uri
+from wire.package.index import CHUNK_BYTES, asset_uri
+from wire.package.manifest import Golden, Tolerance
 from wire.topics import ALL_UP, ENROL_REQUESTS, down, enrol_reply, parse_up
 from wire.transport import Received
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.replays.traces import trace_from_bytes
+from agent.replay.traces import trace_from_bytes
 from tests.integration.test_agent import FIRST, Controller, Device, until
 from tests.simulators.broker import running_broker
 from wire.messages import Hello

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.api_guard import MAX_BODY_BYTES
+from controller.api.guard import MAX_BODY_BYTES
 from tests.simulators.controller_fleet import Fleet, TestClient, names
 from tests.simulators.packages import (
     DIRECTOR_KEY,
@@ -22,11 +22,11 @@ from tests.simulators.packages import (
 )
 from wire import topics
 from wire.codec import sha256_hex, to_msgpack
-from wire.envelope import seal
 from wire.errors import TransportError
 from wire.messages import Event, GaugePoint, TelemetryBatch
-from wire.package import PAYLOAD_TYPE, PackageIndex
+from wire.package.index import PAYLOAD_TYPE, PackageIndex
 from wire.transport import Received
+from wire.trust.envelope import seal
 
 ONE = two_variants("1")
 

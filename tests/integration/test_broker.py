@@ -13,15 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from controller.broker import ACCOUNTS_FILE, CONFIG_FILE, Broker, BrokerSettings, config_text
-from controller.broker_errors import (
+from controller.app.home import HomeOptions, create_home
+from controller.broker.errors import (
     BrokerDirectoryError,
     BrokerNotFoundError,
     BrokerPortError,
     BrokerStartError,
 )
-from controller.broker_install import Mosquitto, locate, missing_sonames, package_names
-from controller.home import HomeOptions, create_home
+from controller.broker.install import Mosquitto, locate, missing_sonames, package_names
+from controller.broker.mosquitto import (
+    ACCOUNTS_FILE,
+    CONFIG_FILE,
+    Broker,
+    BrokerSettings,
+    config_text,
+)
 from examples.digits.box import free_port
 from wire.errors import FleetError
 
@@ -29,8 +35,8 @@ pytestmark = pytest.mark.broker
 UNPACK = """
 import sys
 from pathlib import Path
-from controller.broker import Broker, BrokerSettings
-from controller.broker_install import default_cache, unpack
+from controller.broker.mosquitto import Broker, BrokerSettings
+from controller.broker.install import default_cache, unpack
 from examples.digits.box import free_port
 
 found = unpack(default_cache())

@@ -16,11 +16,11 @@ import paho.mqtt.client as paho  # noqa: TID251 - sees the broker's refusals, wh
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion  # noqa: TID251 - as above
 
-from controller.broker import ACCOUNTS_FILE, Broker, BrokerSettings
-from controller.broker_access import CONTROLLER_USER, MosquittoAccess, OpenAccess
-from controller.broker_errors import BrokerAccessError, BrokerAccountError
-from controller.broker_install import locate
-from controller.home import HomeOptions, create_home
+from controller.app.home import HomeOptions, create_home
+from controller.broker.access import CONTROLLER_USER, MosquittoAccess, OpenAccess
+from controller.broker.errors import BrokerAccessError, BrokerAccountError
+from controller.broker.install import locate
+from controller.broker.mosquitto import ACCOUNTS_FILE, Broker, BrokerSettings
 from examples.digits.box import free_port
 from wire import topics
 from wire.clock import SystemClock

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from packager.keys import generate_key
+from packager.package.keys import generate_key
 from tests.integration.builds import QUICK, built, contents, digits, refused, write_profile
 
 Fault = Callable[[Path, Path], dict[str, str]]

@@ -24,7 +24,7 @@ from tests.integration.builds import (
     write_profile,
 )
 from tests.models import ROOT, trained
-from wire.package import asset_directory
+from wire.package.index import asset_directory
 
 STABLEHLO = ROOT / "tests" / "data" / "stablehlo"
 

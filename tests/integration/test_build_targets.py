@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from packager.backends import toolchains
-from packager.backends.targets import named
-from packager.bundle import open_package
+from packager.package.directory import open_package
+from packager.plan.targets import named
+from packager.tools import toolchains
 from tests.integration.builds import build_command, built, candidate, digits, write_profile
 from tests.models import ODD_SHAPE, odd_convolution, uniform
 

@@ -15,7 +15,7 @@ import pytest
 
 from controller.cli import main
 from examples.digits.box import free_port
-from packager.bundle import open_package
+from packager.package.directory import open_package
 from tests.integration.builds import (
     QUICK,
     build_command,

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from controller.cli import main
-from packager.bundle import open_package
+from packager.package.directory import open_package
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.integration.builds import QUICK, built, contents, digits, proven, write_profile
 from tests.simulators.rig import Rig
-from wire.manifest import MANIFEST_FILE
-from wire.processing import Postprocessing
+from wire.package.manifest import MANIFEST_FILE
+from wire.package.processing import Postprocessing
 
 NAMES = tuple("zero one two three four five six seven eight nine".split())  # noqa: SIM905
 HOW = Postprocessing(softmax=True, top_k=3, labels=NAMES)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulators.packages import package, variant
 from tests.simulators.stack import Puppet, Stack, fleet_on_terminal, running_stack, wait_for
-from wire.envelope import SigningKey
+from wire.trust.envelope import SigningKey
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli")]
 

@@ -22,7 +22,7 @@ if "without" in sys.argv:
 import numpy as np
 from runtime_adapters.processing import kernels
 from runtime_adapters.processing.declared import Preprocessor
-from wire.manifest import Preprocessing, TensorSpec
+from wire.package.manifest import Preprocessing, TensorSpec
 
 before = kernels.describe()
 spec = TensorSpec(name="x", datatype="FP32", shape=(-1, 3, 8, 8))

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.serving.errors import NotServingError, WorkerCrashedError
+from agent.serve.errors import NotServingError, WorkerCrashedError
 from tests.simulators.crowd import Crowd
 from tests.simulators.packages import package, variant
 from tests.simulators.rig import CLOCK, DIGEST, NAMES, SEEDS, Rig, infer
 from wire.errors import IntegrityError
-from wire.manifest import Variant
 from wire.messages import Event, Point, SumPoint
+from wire.package.manifest import Variant
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.serving.switchboard import ServingSettings
-from agent.serving.workers import WorkerLimits
+from agent.serve.switchboard import ServingSettings
+from agent.serve.workers import WorkerLimits
 from tests.simulators.packages import variant
 from tests.simulators.rig import CLOCK, Rig, body_of, infer
 

@@ -14,12 +14,12 @@ from typing import Self
 
 import pytest
 
-from agent.serving.endpoint import Endpoint
-from agent.serving.errors import EndpointError
-from agent.serving.frames import Reply
-from agent.serving.http_server import EndpointLimits
-from agent.serving.switchboard import Active, InferenceCall
-from agent.serving.tls import server_tls
+from agent.serve.errors import EndpointError
+from agent.serve.frames import Reply
+from agent.serve.http.endpoint import Endpoint
+from agent.serve.http.server import EndpointLimits
+from agent.serve.http.tls import server_tls
+from agent.serve.switchboard import Active, InferenceCall
 from tests.simulators.certificates import Authority, Certificate
 
 INFER = "/v2/models/digits/infer"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from packager.backends import environments
 from packager.errors import BuildError
+from packager.tools import environments
 
 
 @pytest.mark.parametrize(

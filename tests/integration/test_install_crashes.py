@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import AgentError, FetchError
-from agent.install.machine import MAX_ATTEMPTS
 from agent.install.states import State
+from agent.install.workflow import MAX_ATTEMPTS
 from tests.simulators.device import Hook, PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import SignedPackage, two_variants
 

@@ -13,19 +13,19 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
-from packager.backends import toolchains
-from packager.backends.iree_compiler import suggested_options
-from packager.backends.iree_emulation import iree_runner, run_emulated
-from packager.backends.iree_models import compile_model, compile_stablehlo
-from packager.backends.targets import TARGETS, Target, named
 from packager.errors import StepError
+from packager.plan.targets import TARGETS, Target, named
+from packager.runtimes.iree.compiler import suggested_options
+from packager.runtimes.iree.emulation import iree_runner, run_emulated
+from packager.runtimes.iree.models import compile_model, compile_stablehlo
 from packager.sources.stablehlo import MODULE_FILE, load, prepare
+from packager.tools import toolchains
 from runtime_adapters.errors import InputError, LoadError
-from runtime_adapters.iree_abi import CompiledModel
+from runtime_adapters.iree.abi import CompiledModel
 from runtime_adapters.protocol import Limits, Session, Tensor
 from runtime_adapters.registry import open_session
 from tests.models import DIGITS, ROOT, uniform
-from wire.manifest import VariantInfo
+from wire.package.manifest import VariantInfo
 
 STABLEHLO = ROOT / "tests" / "data" / "stablehlo"
 NATIVE = next(target for target in TARGETS if toolchains.natively_runnable(target))

@@ -12,13 +12,22 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from examples.digits.data import Splits, load_splits
-from packager.backends import environments, litert_models, litert_parity, litert_quantize
 from packager.errors import StepError
+from packager.runtimes.litert import (
+    models as litert_models,
+)
+from packager.runtimes.litert import (
+    parity as litert_parity,
+)
+from packager.runtimes.litert import (
+    quantize as litert_quantize,
+)
 from packager.sources import tflite
-from runtime_adapters.litert_adapter import ADAPTER
+from packager.tools import environments
+from runtime_adapters.litert.adapter import ADAPTER
 from runtime_adapters.protocol import Limits, Tensors
 from tests.models import DIGITS, cifar_images, trained
-from wire.manifest import TensorSpec, VariantInfo
+from wire.package.manifest import TensorSpec, VariantInfo
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from controller.database import Database, migrate
 from controller.errors import DatabaseError, SettingsError
-from controller.models import Base, PolicyRow
-from controller.repository import desired, policies, standing
-from telemetry.store import metadata as telemetry_metadata
+from controller.store import desired, policies, standing
+from controller.store.database import Database, migrate
+from controller.store.tables import Base, PolicyRow
+from telemetry.server.store import metadata as telemetry_metadata
 from wire.messages import PolicySpec
 
 

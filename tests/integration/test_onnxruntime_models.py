@@ -14,12 +14,11 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from packager.backends import onnxruntime_models as models
-from packager.backends import qdq
-from packager.backends.offline_graphs import layout_class, optimize_offline
-from packager.backends.onnx_files import session_of
 from packager.errors import StepError
 from packager.machine import cpu_flags
+from packager.runtimes.common.onnx_files import session_of
+from packager.runtimes.onnxruntime import models, qdq
+from packager.runtimes.onnxruntime.offline_graphs import layout_class, optimize_offline
 from runtime_adapters.protocol import Tensors
 from tests.models import DIGITS, ROOT, cifar_images, digits_data, trained
 
@@ -98,7 +97,7 @@ def test_equal_bytes_in_another_process_and_folder(
     np.save(tmp_path / "x.npy", digits["calibration"]["input"])
     code = (
         "import sys, numpy as np; from pathlib import Path; "
-        "from packager.backends.onnxruntime_models import quantize_static; "
+        "from packager.runtimes.onnxruntime.models import quantize_static; "
         "quantize_static(Path(sys.argv[1]), {'input': np.load(sys.argv[2])}, "
         f"{STATIC!r}, Path(sys.argv[3]))"
     )

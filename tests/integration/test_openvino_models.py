@@ -14,12 +14,12 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from packager.backends import openvino_models as models
 from packager.errors import StepError
+from packager.runtimes.openvino import models
 from runtime_adapters.protocol import Limits, Tensors
 from runtime_adapters.registry import open_session
 from tests.models import DIGITS, ROOT, digits_data, trained
-from wire.manifest import TensorSpec, VariantInfo
+from wire.package.manifest import TensorSpec, VariantInfo
 
 IMAGE = TensorSpec(name="input", datatype="FP32", shape=(-1, 1, 8, 8))
 INT8: dict[str, Any] = {
@@ -130,7 +130,7 @@ def test_equal_bytes_in_another_process_and_folder(
     options = INT8 | {"bias_correction": correction, "samples": 16}
     code = (
         "import sys, numpy as np; from pathlib import Path; "
-        "from packager.backends.openvino_models import quantize; "
+        "from packager.runtimes.openvino.models import quantize; "
         "quantize(Path(sys.argv[1]), {'input': np.load(sys.argv[2])}, "
         f"{options!r}, Path(sys.argv[3]))"
     )

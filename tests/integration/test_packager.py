@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from controller.cli import main
-from packager.bundle import load_trust, open_package
-from packager.keys import generate_key, load_key
+from packager.package.directory import load_trust, open_package
+from packager.package.keys import generate_key, load_key
 from tests.integration.builds import (
     QUICK,
     build_command,
@@ -34,7 +34,7 @@ from tests.integration.builds import (
 )
 from tests.models import ROOT, cifar_images, trained
 from wire.clock import SystemClock
-from wire.trust import Role, TrustRoot, encode_key
+from wire.trust.root import Role, TrustRoot, encode_key
 
 CLOCK = SystemClock()
 SHIPPED = ("x86-64-vnni", "rpi4", "edge-min")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from controller.cli import main
-from packager.keys import generate_key
+from packager.package.keys import generate_key
 from tests.integration.builds import QUICK, build_command, contents, digits, refused, write_profile
 from tests.models import ROOT
 

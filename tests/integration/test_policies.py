@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from sqlalchemy import event
 
-from controller.policy_choice import MAX_POLICIES
+from controller.domain.policy_choice import MAX_POLICIES
 from tests.simulators.controller_fleet import Fleet, FleetDevice, names
 from tests.simulators.packages import PROFILE, two_variants
 from wire import topics

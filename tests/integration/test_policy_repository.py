@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
-from controller import rollout_steps
-from controller.database import Database
+from controller.domain.policy_choice import MAX_POLICIES
 from controller.errors import ConflictError, UnknownPolicyError
-from controller.models import DesiredStateRow, PolicyRow
-from controller.policy_choice import MAX_POLICIES
-from controller.repository import deployments, desired, devices, policies
-from controller.repository.policies import Reach
+from controller.services import rollout_steps
+from controller.store import deployments, desired, devices, policies
+from controller.store.database import Database
+from controller.store.policies import Reach
+from controller.store.tables import DesiredStateRow, PolicyRow
 from tests.integration.test_repository import (  # noqa: F401 - a fixture
     DIGEST,
     NOW_S,

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.serving.errors import WorkerLoadError
+from agent.serve.errors import WorkerLoadError
 from runtime_adapters.processing.declared import Preprocessor
 from tests.simulators.packages import variant
 from tests.simulators.rig import INPUT, Rig
-from wire.manifest import Preprocessing, TensorSpec
-from wire.processing import Postprocessing
+from wire.package.manifest import Preprocessing, TensorSpec
+from wire.package.processing import Postprocessing
 
 IMAGE = TensorSpec(name="x", datatype="FP32", shape=(-1, 3, 4, 4))
 HOW = Preprocessing(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.replays.traces import Sensed, Trace, trace_from_bytes
+from agent.replay.traces import Sensed, Trace, trace_from_bytes
 from wire.clock import SystemClock
 
 CLOCK = SystemClock()
@@ -19,7 +19,7 @@ LIMITED = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
-from agent.__main__ import main
+from agent.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from controller import rollout_steps
-from controller.database import Database, migrate
+from controller.domain.rollout_policy import StageSpec
+from controller.domain.selectors import parse_selector
+from controller.domain.states import (
+    DeploymentEvent,
+    DeploymentState,
+    DeviceState,
+    ReleaseState,
+    RolloutOrder,
+    RolloutState,
+)
 from controller.errors import (
     ConflictError,
     DatabaseError,
@@ -21,26 +29,10 @@ from controller.errors import (
     UnknownReleaseError,
     UnknownRolloutError,
 )
-from controller.models import DeviceRow, ReleaseRow, RolloutRow
-from controller.repository import (
-    deployments,
-    desired,
-    devices,
-    previous,
-    releases,
-    rollouts,
-    tokens,
-)
-from controller.rollout_policy import StageSpec
-from controller.rollout_states import (
-    DeploymentEvent,
-    DeploymentState,
-    DeviceState,
-    ReleaseState,
-    RolloutOrder,
-    RolloutState,
-)
-from controller.selectors import parse_selector
+from controller.services import rollout_steps
+from controller.store import deployments, desired, devices, previous, releases, rollouts, tokens
+from controller.store.database import Database, migrate
+from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
 
 NOW_S = 1_750_000_000.0
 DIGEST = "a" * 64

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from packager.backends.onnx_files import session_of
-from packager.backends.onnxruntime_models import quantize_static
-from packager.backends.qdq import prepare
-from packager.backends.sensitivity import Goal, Quality, Repair, groups_of, repair
+from packager.runtimes.common.onnx_files import session_of
+from packager.runtimes.onnxruntime.models import quantize_static
+from packager.runtimes.onnxruntime.qdq import prepare
+from packager.runtimes.onnxruntime.sensitivity import Goal, Quality, Repair, groups_of, repair
 from runtime_adapters.protocol import Tensor, Tensors
 from tests.models import DIGITS, cifar_images, digits_data, hard_digits, trained
 from wire.clock import SystemClock

@@ -19,10 +19,10 @@ import httpx
 import msgspec
 import pytest
 
+from controller.app.logs import JsonFormatter
+from controller.app.service import Controller
 from controller.config import BrokerConfig, ControllerConfig
 from controller.errors import ListenError, SettingsError, StorageError
-from controller.logs import JsonFormatter
-from controller.service import Controller
 from examples.digits.box import free_port
 from tests.simulators.broker import RunningBroker, running_broker
 from tests.simulators.controller_fleet import API_TOKEN, MemoryAccess, make_home
@@ -30,7 +30,6 @@ from tests.simulators.packages import PROFILE, TRUST, two_variants
 from wire import topics
 from wire.clock import SystemClock
 from wire.codec import sha256_hex, to_json
-from wire.envelope import SigningKey
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     DesiredState,
@@ -43,6 +42,7 @@ from wire.messages import (
 )
 from wire.mqtt import MqttTransport
 from wire.transport import Received
+from wire.trust.envelope import SigningKey
 
 WAIT_S = 20.0
 ONE = two_variants("1")
@@ -224,9 +224,9 @@ def test_the_log_holds_no_secret(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 PROGRAM = """
 import sys
 from pathlib import Path
-from controller.broker_access import OpenAccess
+from controller.broker.access import OpenAccess
 from controller.config import load_config
-from controller.service import run
+from controller.app.service import run
 sys.exit(run(load_config(Path(sys.argv[1])), lambda config: OpenAccess()))
 """
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.serving.modes import Mode
-from agent.serving.switchboard import ServingSettings
-from agent.serving.workers import WorkerLimits
+from agent.serve.modes import Mode
+from agent.serve.switchboard import ServingSettings
+from agent.serve.workers import WorkerLimits
 from runtime_adapters.protocol import Limits, Tensor
 from runtime_adapters.registry import open_session
 from tests.simulators.packages import variant

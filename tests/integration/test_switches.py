@@ -17,15 +17,15 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from agent.serving.errors import NotServingError, WorkerLoadError
-from agent.serving.switchboard import ServingSettings
+from agent.serve.errors import NotServingError, WorkerLoadError
+from agent.serve.switchboard import ServingSettings
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.simulators.crowd import Crowd
 from tests.simulators.packages import package, variant
 from tests.simulators.rig import CLOCK, DIGEST, INPUT, NAMES, SEEDS, Rig, body_of, infer
-from wire.manifest import Variant
 from wire.messages import Event, HistogramPoint
+from wire.package.manifest import Variant
 
 SWITCHES = 200
 MEMORY = 1.05
@@ -36,11 +36,11 @@ ROOT = Path(__file__).parents[2]
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from agent.serving.endpoint import Endpoint
-from agent.serving.switchboard import Serving
-from telemetry.recorder import Recorder
+from agent.serve.http.endpoint import Endpoint
+from agent.serve.switchboard import Serving
+from telemetry.device.recorder import Recorder
 from wire.clock import SystemClock
-from wire.manifest import manifest_from_bytes
+from wire.package.manifest import manifest_from_bytes
 
 clock, package = SystemClock(), Path(sys.argv[1])
 serving = Serving(Recorder(clock), clock, device="dev-1")

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from telemetry import store as store_module
 from telemetry.errors import QueryError, TelemetryStoreError, UnknownMetricError
 from telemetry.histogram import RELATIVE_ERROR, ExponentialHistogram
-from telemetry.query import Query, parse, run
-from telemetry.store import TelemetryStore
+from telemetry.server import store as store_module
+from telemetry.server.query import Query, parse, run
+from telemetry.server.store import TelemetryStore
 from wire.errors import WireFormatError
 from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 

@@ -23,12 +23,12 @@ from tritonclient import http as triton
 from tritonclient.http import aio
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
-from agent.serving import extensions
+from agent.serve.http import extensions
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.simulators.packages import package, variant
 from tests.simulators.rig import DIGEST, Rig
-from wire.manifest import Datatype, TensorSpec, Variant
+from wire.package.manifest import Datatype, TensorSpec, Variant
 
 Array = NDArray[Any]
 Ask = Callable[..., Any]
@@ -411,7 +411,7 @@ def test_plugins_of_the_client_add_headers(tmp_path: Path) -> None:
         def __call__(self, request: Any) -> None:
             request.headers["Authorization"] = "Bearer s3cret"
 
-    from agent.serving.endpoint import Endpoint
+    from agent.serve.http.endpoint import Endpoint
 
     rig = Rig(tmp_path)
     endpoint = Endpoint(rig.serving, token="s3cret")

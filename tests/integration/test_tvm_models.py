@@ -15,21 +15,21 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from packager.backends import toolchains
-from packager.backends.targets import TARGETS, Target, named
-from packager.backends.tvm_emulation import run_emulated
 from packager.errors import StepError
+from packager.plan.targets import TARGETS, Target, named
+from packager.runtimes.tvm.emulation import run_emulated
 from packager.sources.onnx_model import facts_of
-from runtime_adapters.onnxruntime_library import onnxruntime
+from packager.tools import toolchains
+from runtime_adapters.onnxruntime.library import onnxruntime
 from runtime_adapters.protocol import Limits, Session, Tensors
 from runtime_adapters.tensors import DTYPES
-from runtime_adapters.tvm_abi import SYMBOLS, CompiledModel
-from runtime_adapters.tvm_adapter import ADAPTER
-from runtime_adapters.tvm_library import Library
+from runtime_adapters.tvm.abi import SYMBOLS, CompiledModel
+from runtime_adapters.tvm.adapter import ADAPTER
+from runtime_adapters.tvm.library import Library
 from tests.models import DIGITS
-from wire.manifest import TensorSpec, VariantInfo
+from wire.package.manifest import TensorSpec, VariantInfo
 
-tvm_models = pytest.importorskip("packager.backends.tvm_models")
+tvm_models = pytest.importorskip("packager.runtimes.tvm.models")
 pytest.importorskip("tvm")
 
 INPUTS = (TensorSpec(name="input", datatype="FP32", shape=(-1, 1, 8, 8)),)

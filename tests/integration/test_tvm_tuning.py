@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import tvm
 
-from packager.backends import toolchains, tvm_lowering
-from packager.backends.targets import TARGETS, named
-from packager.backends.tvm_models import compile_model
-from packager.backends.tvm_tuning import schedules, tune
 from packager.errors import StepError
+from packager.plan.targets import TARGETS, named
+from packager.runtimes.tvm import lowering as tvm_lowering
+from packager.runtimes.tvm.models import compile_model
+from packager.runtimes.tvm.tuning import schedules, tune
+from packager.tools import toolchains
 from runtime_adapters.protocol import Limits, Tensor
 from runtime_adapters.registry import open_session
 from tests.models import DIGITS, ODD_ANSWER, ODD_SHAPE, ROOT, odd_convolution, uniform
-from wire.manifest import TensorSpec, VariantInfo
+from wire.package.manifest import TensorSpec, VariantInfo
 
 NATIVE = next(target for target in TARGETS if toolchains.natively_runnable(target))
 

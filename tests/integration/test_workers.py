@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.serving.desk import Waiter
-from agent.serving.errors import (
+from agent.serve.desk import Waiter
+from agent.serve.errors import (
     WorkerBusyError,
     WorkerCrashedError,
     WorkerError,
@@ -25,16 +25,16 @@ from agent.serving.errors import (
     WorkerLoadError,
     WorkerTimeoutError,
 )
-from agent.serving.frames import Asked, Reply
-from agent.serving.modes import Turn
-from agent.serving.workers import ModelIdentity, WorkerLimits, WorkerProcess
+from agent.serve.frames import Asked, Reply
+from agent.serve.modes import Turn
+from agent.serve.workers import ModelIdentity, WorkerLimits, WorkerProcess
 from runtime_adapters.golden import save_golden
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.simulators.packages import package, variant
 from wire.clock import SystemClock
-from wire.manifest import Golden, Tolerance, Variant
-from wire.package import asset_uri
+from wire.package.index import asset_uri
+from wire.package.manifest import Golden, Tolerance, Variant
 
 CLOCK = SystemClock()
 MODEL = ModelIdentity(name="digits", version="1.0")
@@ -292,7 +292,7 @@ def test_a_variant_without_golden_samples_has_not_passed(start: Start) -> None:
 SUPERVISOR = """
 import sys, threading
 from pathlib import Path
-from agent.serving.workers import ModelIdentity, WorkerLimits, WorkerProcess
+from agent.serve.workers import ModelIdentity, WorkerLimits, WorkerProcess
 from tests.integration.test_workers import MODEL, infer
 from tests.simulators.packages import variant
 

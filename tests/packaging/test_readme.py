@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import AgentConfig, BrokerConfig, EndpointConfig
+from agent.app.config import AgentConfig, BrokerConfig, EndpointConfig
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

@@ -13,7 +13,7 @@ LIST: Final = Path(__file__).with_name("supervisor_modules.txt")
 OURS: Final = {"agent", "telemetry", "wire"}
 PROGRAM: Final = """
 import sys
-import agent.__main__, agent.daemon
+import agent.cli.main, agent.app.daemon
 print("\\n".join(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 

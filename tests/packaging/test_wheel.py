@@ -89,14 +89,14 @@ def test_the_wheel_holds_our_packages_and_their_data(wheel: Path) -> None:
     assert tops == OURS
     assert any(re.fullmatch(r"packager/profiles/.+\.toml", name) for name in names)
     data = {
-        "packager/backends/environments/onnx2tf.lock",
-        "packager/backends/runner.c",
-        "packager/backends/tvm_driver.c",
-        "packager/templates/report.html.j2",
-        "agent/replays/shipped_traces/hot-afternoon.jsonl",
+        "packager/tools/environments/onnx2tf.lock",
+        "packager/runtimes/tvm/runner.c",
+        "packager/runtimes/tvm/driver.c",
+        "packager/report/templates/report.html.j2",
+        "agent/replay/shipped_traces/hot-afternoon.jsonl",
     }
     assert data <= set(names)
-    assert any(name.startswith("controller/migrations/versions/0001") for name in names)
+    assert any(name.startswith("controller/store/migrations/versions/0001") for name in names)
 
 
 def test_our_names_belong_to_us_alone() -> None:
@@ -122,7 +122,7 @@ def test_the_supervisor_imports_neither_numpy_nor_a_runtime() -> None:
     # In this environment everything is installed, so whatever is imported is seen.
     code = f"""
 import sys
-import agent.__main__, agent.daemon, agent.serving.endpoint, agent.control
+import agent.cli.main, agent.app.daemon, agent.serve.http.endpoint
 loaded = sorted(name for name in {HEAVY!r} if name in sys.modules)
 print(loaded)
 """
@@ -134,17 +134,10 @@ def test_every_supervisor_module_imports_without_extras(device: Path) -> None:
     code = """
 import importlib, pkgutil, sys
 import agent, telemetry, wire
-worker_side = {
-    f"agent.serving.{name}"
-    for name in ("worker", "inference_protocol", "joining", "processing")
-}
-device_side = {"batches", "errors", "histogram", "recorder", "sensors", "spool"}
 for package in (wire, telemetry, agent):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        last = module.name.rpartition(".")[2]
-        if module.name in worker_side or last == "__main__":
-            continue
-        if package is not telemetry or last in device_side:
+        elsewhere = ("agent.serve.worker.", "telemetry.server.")
+        if not module.name.startswith(elsewhere) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 print("numpy" in sys.modules)
 """

@@ -20,14 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from controller.app.service import Controller
 from controller.config import ApiConfig, BrokerConfig, ControllerConfig
-from controller.service import Controller
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import DIRECTOR_KEY, PROFILE, TRUST, SignedPackage
 from tests.simulators.transport import MemoryHub
 from wire import topics
 from wire.codec import sha256_hex, to_json
-from wire.envelope import SigningKey
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     DesiredState,
@@ -39,6 +38,7 @@ from wire.messages import (
     enrol_proof,
 )
 from wire.transport import Received
+from wire.trust.envelope import SigningKey
 
 with warnings.catch_warnings():
     # Starlette 1 prefers a successor of httpx, which nothing else here needs; httpx works.

@@ -23,13 +23,13 @@ import msgspec
 
 from agent.install.fetch import Fetcher
 from agent.install.installer import Installer, InstallSettings
-from agent.install.machine import Machine, Progress
 from agent.install.slots import Slots
 from agent.install.states import State
+from agent.install.store import AgentState, FileStateStore
+from agent.install.workflow import Machine, Progress
 from agent.interrupts import Interrupts
-from agent.selection.adaptation import Adaptation
-from agent.selection.meter import Meter
-from agent.store import AgentState, FileStateStore
+from agent.select.adaptation import Adaptation
+from agent.select.meter import Meter
 from tests.simulators.chunk_server import ChunkServer
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import PROFILE, TRUST, SignedPackage, desired

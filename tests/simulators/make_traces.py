@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from agent.replays.board import Board, Fan, Inputs
-from agent.replays.command import EXAMPLE, VariantList
-from agent.replays.plant import ThermalPlant
-from agent.replays.replay import replay
-from agent.replays.traces import SHIPPED, SUFFIX, Header, Sensed, Tick, Trace, trace_to_bytes
+from agent.cli.replay import EXAMPLE, VariantList
+from agent.replay.board import Board, Fan, Inputs
+from agent.replay.plant import ThermalPlant
+from agent.replay.run import replay
+from agent.replay.traces import SHIPPED, SUFFIX, Header, Sensed, Tick, Trace, trace_to_bytes
 from wire.codec import from_json
 from wire.messages import PolicySpec
 from wire.profile import ThermalLimits

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wire.codec import sha256_hex, to_json
-from wire.envelope import SigningKey, seal
-from wire.manifest import (
+from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState, PolicySpec, ReleaseRef
+from wire.package.index import ENVELOPE_FILE, PAYLOAD_TYPE, PackageIndex, asset_directory, entry_for
+from wire.package.manifest import (
     MANIFEST_FILE,
     Accuracy,
     Golden,
@@ -19,10 +20,9 @@ from wire.manifest import (
     VariantInfo,
     manifest_to_bytes,
 )
-from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState, PolicySpec, ReleaseRef
-from wire.package import ENVELOPE_FILE, PAYLOAD_TYPE, PackageIndex, asset_directory, entry_for
 from wire.profile import DeviceProfile
-from wire.trust import Role, TrustRoot, encode_key
+from wire.trust.envelope import SigningKey, seal
+from wire.trust.root import Role, TrustRoot, encode_key
 
 RELEASE_KEY = SigningKey(b"r" * 32)
 DIRECTOR_KEY = SigningKey(b"d" * 32)

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from agent.serving.endpoint import Endpoint
-from agent.serving.switchboard import Serving, ServingSettings
+from agent.serve.http.endpoint import Endpoint
+from agent.serve.switchboard import Serving, ServingSettings
 from runtime_adapters.protocol import Limits, Tensor
 from runtime_adapters.registry import open_session
-from telemetry.recorder import Recorder
+from telemetry.device.recorder import Recorder
 from tests.simulators.packages import package, variant
 from wire.clock import SystemClock
-from wire.manifest import Variant
+from wire.package.manifest import Variant
 
 CLOCK = SystemClock()
 DIGEST = "d" * 64

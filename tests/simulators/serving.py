@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.errors import AgentError
-from agent.serving.errors import WorkerCrashedError, WorkerLoadError
-from wire.manifest import Variant
+from agent.serve.errors import WorkerCrashedError, WorkerLoadError
+from wire.package.manifest import Variant
 
 
 @dataclass(frozen=True, kw_only=True)

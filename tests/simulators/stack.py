@@ -28,16 +28,15 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.broker_install import locate
+from controller.broker.install import locate
 from controller.cli import main
 from examples.digits.box import free_port
-from telemetry.recorder import Recorder
+from telemetry.device.recorder import Recorder
 from tests.simulators.packages import PROFILE
 from wire import topics
 from wire.clock import SystemClock
 from wire.codec import to_json, to_msgpack
 from wire.enrolment import enrol_username
-from wire.envelope import SigningKey
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     DesiredState,
@@ -52,7 +51,8 @@ from wire.messages import (
 )
 from wire.mqtt import BrokerAddress, MqttTransport
 from wire.transport import Connection, Received
-from wire.trust import encode_key, trust_from_bytes
+from wire.trust.envelope import SigningKey
+from wire.trust.root import encode_key, trust_from_bytes
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 20.0

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from runtime_adapters.onnxruntime_library import onnxruntime
-from runtime_adapters.openvino_library import openvino
+from runtime_adapters.onnxruntime.library import onnxruntime
+from runtime_adapters.openvino.library import openvino
 from tests.contract.onnx_backend.cases import Run, fed
 
 

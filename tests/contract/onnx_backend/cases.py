@@ -29,7 +29,7 @@ from onnx.backend.test import BackendTest
 from runtime_adapters import registry
 from runtime_adapters.protocol import Limits, Tensor
 from tests.contract.adapter_models import ONNX_TYPES
-from wire.manifest import Datatype, TensorSpec, VariantInfo
+from wire.package.manifest import Datatype, TensorSpec, VariantInfo
 
 NEWEST_IR: Final = 13
 NEWEST_OPSET: Final = 26

@@ -26,8 +26,9 @@ from typing import Any, Final
 import msgspec
 import onnx
 
-from packager.backends import environments, litert_models
 from packager.errors import ModelError, StepError
+from packager.runtimes.litert import models as litert_models
+from packager.tools import environments
 from runtime_adapters import registry
 from runtime_adapters.errors import LoadError
 from runtime_adapters.protocol import Limits
@@ -172,7 +173,7 @@ def alone(conversions: Conversions) -> Prepare:
     """Return the way of running a converted model with LiteRT's own interpreter."""
 
     def prepare(model: onnx.ModelProto) -> Run:
-        from runtime_adapters.litert_library import litert
+        from runtime_adapters.litert.library import litert
 
         info = declaration("litert", model)
         path = conversions.of(model) / MODEL_FILE

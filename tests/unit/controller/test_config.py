@@ -16,7 +16,7 @@ from controller.config import (
 )
 from controller.errors import SettingsError
 from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY, TRUST
-from wire.trust import Role, TrustRoot, encode_key
+from wire.trust.root import Role, TrustRoot, encode_key
 
 LEAST = 'database_url = "sqlite:////tmp/x.db"\n'
 

@@ -23,7 +23,7 @@ from runtime_adapters.golden import (
 from runtime_adapters.protocol import SessionDescription, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES, datatype_of
 from wire.errors import WireFormatError
-from wire.manifest import Golden, TensorSpec, Tolerance, VariantInfo, safe_path
+from wire.package.manifest import Golden, TensorSpec, Tolerance, VariantInfo, safe_path
 
 SAMPLES = 4
 EXACT = Tolerance(absolute=0.0, relative=0.0)

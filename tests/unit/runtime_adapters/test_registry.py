@@ -11,7 +11,7 @@ import pytest
 from runtime_adapters import registry
 from runtime_adapters.errors import RuntimeUnavailableError
 from runtime_adapters.protocol import Limits
-from wire.manifest import VariantInfo
+from wire.package.manifest import VariantInfo
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

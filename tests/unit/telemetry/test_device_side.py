@@ -7,7 +7,8 @@ import sys
 
 PROGRAM = """
 import sys
-import telemetry.histogram, telemetry.recorder, telemetry.sensors, telemetry.spool
+import telemetry.histogram, telemetry.device.recorder
+import telemetry.device.sensors, telemetry.device.spool
 heavy = {"numpy", "sqlalchemy", "alembic", "pydantic", "controller", "packager", "agent"}
 heavy |= {"runtime_adapters"}
 print(*sorted(heavy & {name.partition(".")[0] for name in sys.modules}))

@@ -8,9 +8,9 @@ from agent.errors import RefusedError
 from agent.install.desired import read_desired
 from tests.simulators.packages import DIRECTOR_KEY, TRUST, desired, two_variants
 from wire.codec import to_json
-from wire.envelope import seal
 from wire.errors import WireFormatError
 from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState, Objective, PolicySpec
+from wire.trust.envelope import seal
 
 WANTED = two_variants("1.0.0", best="best", small="small")
 

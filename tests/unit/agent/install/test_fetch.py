@@ -17,7 +17,7 @@ from wire.clock import SystemClock
 from wire.codec import sha256_hex
 from wire.errors import IntegrityError, TransportError
 from wire.messages import Chunk, decode_message
-from wire.package import entry_for
+from wire.package.index import entry_for
 from wire.topics import all_down, up
 
 DEVICE = "dev-1"

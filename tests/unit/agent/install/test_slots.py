@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StorageError
-from agent.install.packages import is_intact, open_package
 from agent.install.slots import Slots
+from agent.packages import is_intact, open_package
 from tests.simulators.packages import (
     STRANGER_KEY,
     TRUST,
@@ -18,7 +18,7 @@ from tests.simulators.packages import (
     variant,
 )
 from wire.errors import IntegrityError, SignatureError
-from wire.package import ENVELOPE_FILE
+from wire.package.index import ENVELOPE_FILE
 
 PACKAGE = two_variants("1.0.0")
 OTHER = two_variants("2.0.0")

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from runtime_adapters.onnxruntime_library import onnxruntime
+from runtime_adapters.onnxruntime.library import onnxruntime
 from runtime_adapters.processing import numpy_forms as forms
 
 QUANTIZED: dict[str, tuple[Any, int]] = {

@@ -1,0 +1,1 @@
+"""The daemon: its configuration, its parts, its threads, and what it answers locally."""

@@ -1,0 +1,391 @@
+"""The agent's configuration: one TOML file.
+
+```toml
+device = "kiosk-17"
+state_dir = "/var/lib/edgefleet"
+profile = "/etc/edgefleet/profile.toml"
+trust = "/etc/edgefleet/trust.json"
+token_file = "/etc/edgefleet/token"
+
+[broker]
+host = "fleet.example.org"
+port = 8883
+ca_file = "/etc/edgefleet/ca.pem"
+
+[endpoint]
+port = 8500
+```
+
+Rules:
+- An unknown key is refused: a misspelt limit must not become no limit.
+- Relative paths are relative to the file, wherever the agent is started.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import msgspec
+
+from agent.errors import ConfigError
+from agent.serve.modes import Mode
+from agent.serve.settings import ServingSettings
+from agent.serve.workers import WorkerLimits
+from wire.codec import from_toml
+from wire.errors import FleetError, TopicError
+from wire.messages import Objective, PolicySpec
+from wire.mqtt import BrokerAddress
+from wire.profile import DeviceProfile, profile_from_toml
+from wire.topics import checked_device
+from wire.trust.root import TrustRoot, trust_from_bytes
+
+MAX_CONFIG_BYTES = 1024 * 1024
+MAX_PORT = 65535
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the broker is."""
+
+    host: str = "127.0.0.1"
+    port: int = 1883
+    ca_file: Path | None = None
+    """Authority of the broker's certificate; without it there is no TLS."""
+
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+
+class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where applications ask for inference."""
+
+    host: str = "127.0.0.1"
+    port: int = 8500
+    """0 takes a free one, which `fleet-agent status` tells."""
+
+    unix_path: Path | None = None
+    """A Unix socket instead of a port."""
+
+    token_file: Path | None = None
+    """Bearer token that requests must carry. For any address but loopback this is needed, or
+    `client_ca_file`."""
+
+    cert_file: Path | None = None
+    """The endpoint's certificate, PEM: it then speaks TLS alone."""
+
+    key_file: Path | None = None
+    client_ca_file: Path | None = None
+    """Authorities of the clients' certificates, which are then asked for."""
+
+
+class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How requests for inference are run; the defaults and their reasons are those of serving."""
+
+    max_batch: int = Mode().max_batch
+    company_ms: float = Mode().company_ms
+    waiting: int = WorkerLimits().waiting
+    memory_bytes: int | None = None
+    """By how much a worker's data may grow while it loads and runs; None for no limit."""
+
+    infer_timeout_s: float = ServingSettings().infer_timeout_s
+    drain_s: float = ServingSettings().drain_s
+    gap_wait_s: float = ServingSettings().gap_wait_s
+
+
+class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that an operator decides on a device."""
+
+    device: str
+    state_dir: Path
+    profile: Path
+    trust: Path
+    token_file: Path | None = None
+    """The enrolment token; not needed any more once the device is enrolled."""
+
+    broker: BrokerConfig = BrokerConfig()
+    endpoint: EndpointConfig = EndpointConfig()
+    serving: ServingConfig = ServingConfig()
+    policy: PolicySpec | None = None
+    """How this device chooses among its variants, whatever the controller says; None to do as it
+    says."""
+
+    sysfs_root: Path = Path("/sys")
+    procfs_root: Path = Path("/proc")
+    sense_interval_s: float = 1.0
+    """How often the device is looked at: heat takes seconds to build up."""
+
+    telemetry_interval_s: float = 10.0
+    """How often figures leave the device: one message of about a kilobyte."""
+
+    confirm_s: float = 10.0
+    """How long a new package must stay healthy before the old one may go."""
+
+    spool_bytes: int = 16 * 1024 * 1024
+    """Telemetry kept while there is no connection: weeks of a quiet device."""
+
+    labels: dict[str, str] = {}
+
+
+def load_config(path: Path) -> AgentConfig:
+    """Read a configuration file.
+
+    Args:
+        path: Of the file.
+
+    Returns:
+        The configuration, with absolute paths.
+
+    Raises:
+        ConfigError: It cannot be read, has an unknown or missing key, or an impossible value.
+    """
+    data = _read(path, "configuration")
+    try:
+        values = from_toml(data, dict, limit_bytes=MAX_CONFIG_BYTES)
+        config = msgspec.convert(values, AgentConfig, dec_hook=_path)
+        _check_keys(values.get("policy", {}), PolicySpec, "policy")
+        _check_keys(values.get("policy", {}).get("objective", {}), Objective, "policy.objective")
+        serving_settings(config)
+        checked_device(config.device)
+    except TopicError as exc:
+        raise ConfigError(f"{path.name}: {exc.message}", remedy=exc.remedy) from exc
+    except ConfigError as exc:
+        raise ConfigError(f"{path.name}: {exc.message}", remedy=exc.remedy) from exc
+    except (FleetError, msgspec.ValidationError) as exc:
+        raise ConfigError(f"{path.name}: {str(exc).lower()}") from exc
+    _check(config, path.name)
+    return _absolute(config, path.absolute().parent)
+
+
+def load_profile(config: AgentConfig) -> DeviceProfile:
+    """Read the profile that a configuration names.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The profile.
+
+    Raises:
+        ConfigError: It cannot be read or is not a profile.
+    """
+    content = _read(config.profile, "profile")
+    try:
+        return profile_from_toml(content)
+    except FleetError as exc:
+        raise ConfigError(f"{config.profile.name}: {exc.message}") from exc
+
+
+def load_trust(config: AgentConfig) -> TrustRoot:
+    """Read the trust root that a configuration names.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The keys that this device believes.
+
+    Raises:
+        ConfigError: It cannot be read or is not a trust root.
+    """
+    content = _read(config.trust, "trust root")
+    try:
+        return trust_from_bytes(content)
+    except FleetError as exc:
+        raise ConfigError(f"{config.trust.name}: {exc.message}") from exc
+
+
+def load_token(config: AgentConfig) -> str | None:
+    """Read the enrolment token.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The token, or None when none is named or its file is gone.
+
+    Raises:
+        ConfigError: The file cannot be read or holds no text.
+    """
+    if config.token_file is None or not config.token_file.exists():
+        return None
+    try:
+        return _read(config.token_file, "enrolment token").decode().strip() or None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{config.token_file.name} holds no text") from None
+
+
+def load_endpoint_token(config: AgentConfig) -> str | None:
+    """Read the token that requests for inference must carry.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The token, or None when none is asked for.
+
+    Raises:
+        ConfigError: The file cannot be read, or holds no token.
+    """
+    file = config.endpoint.token_file
+    if file is None:
+        return None
+    token = _read(file, "endpoint token").decode(errors="replace").strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise ConfigError(f"{file.name} holds no token", remedy="write one line of plain text")
+    return token
+
+
+def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSettings:
+    """Return the bounds on serving.
+
+    Args:
+        config: The configuration.
+        threads: That a worker may use.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ConfigError: A bound is impossible.
+    """
+    serving = config.serving
+    try:
+        return ServingSettings(
+            limits=WorkerLimits(
+                threads=threads, waiting=serving.waiting, memory_bytes=serving.memory_bytes
+            ),
+            infer_timeout_s=serving.infer_timeout_s,
+            drain_s=serving.drain_s,
+            gap_wait_s=serving.gap_wait_s,
+            mode=Mode(max_batch=serving.max_batch, company_ms=serving.company_ms),
+        )
+    except ValueError as exc:
+        raise ConfigError(f"serving: {exc}") from exc
+
+
+def broker_address(config: AgentConfig) -> BrokerAddress:
+    """Return where the broker is, as the transport wants it."""
+    files = (config.broker.ca_file, config.broker.cert_file, config.broker.key_file)
+    ca_file, cert_file, key_file = (None if file is None else str(file) for file in files)
+    return BrokerAddress(
+        host=config.broker.host,
+        port=config.broker.port,
+        ca_file=ca_file,
+        cert_file=cert_file,
+        key_file=key_file,
+    )
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as exc:
+        raise ConfigError(
+            f"cannot read the {what} {path}: {(exc.strerror or str(exc)).lower()}",
+            remedy="check the path and the permissions",
+        ) from exc
+
+
+def _path(kind: type, value: object) -> Path:
+    """Make a path of a text; msgspec knows only plain types.
+
+    Raises:
+        ValueError: It is none; msgspec says where.
+    """
+    if kind is Path and isinstance(value, str) and value and "\0" not in value:
+        return Path(value)
+    raise ValueError("expected a path")
+
+
+def _check(config: AgentConfig, name: str) -> None:
+    broker, endpoint = config.broker, config.endpoint
+    faults = [
+        (not 1 <= broker.port <= MAX_PORT, "broker.port is not within 1 to 65535"),
+        (not 0 <= endpoint.port <= MAX_PORT, "endpoint.port is not within 0 to 65535"),
+        (
+            (broker.cert_file is None) != (broker.key_file is None),
+            "broker.cert_file and broker.key_file need each other",
+        ),
+        (
+            broker.cert_file is not None and broker.ca_file is None,
+            "broker.cert_file needs broker.ca_file",
+        ),
+        (
+            (endpoint.cert_file is None) != (endpoint.key_file is None),
+            "endpoint.cert_file and endpoint.key_file need each other",
+        ),
+        (
+            endpoint.client_ca_file is not None and endpoint.cert_file is None,
+            "endpoint.client_ca_file needs endpoint.cert_file",
+        ),
+        (
+            not (endpoint.token_file or endpoint.client_ca_file or _is_private(endpoint)),
+            f"endpoint.host {endpoint.host} is open: it needs token_file or client_ca_file",
+        ),
+        (
+            config.serving.memory_bytes is not None and config.serving.memory_bytes <= 0,
+            "serving.memory_bytes is not positive",
+        ),
+        (config.sense_interval_s <= 0, "sense_interval_s is not positive"),
+        (config.telemetry_interval_s <= 0, "telemetry_interval_s is not positive"),
+        (config.confirm_s < 0, "confirm_s is negative"),
+        (config.spool_bytes <= 0, "spool_bytes is not positive"),
+    ]
+    if config.policy is not None:
+        faults += [(True, f"policy: {text}") for text in config.policy.faults()]
+    for wrong, text in faults:
+        if wrong:
+            raise ConfigError(f"{name}: {text}")
+
+
+def _check_keys(values: dict[str, object], kind: type[msgspec.Struct], name: str) -> None:
+    """Refuse keys that a table does not have; what travels may know more, a file is misspelt.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    strangers = sorted(set(values) - set(kind.__struct_fields__))
+    if strangers:
+        raise ConfigError(f"{name} has no key {strangers[0]!r}")
+
+
+def _is_private(endpoint: EndpointConfig) -> bool:
+    """Tell whether only this device can reach an endpoint."""
+    if endpoint.unix_path is not None or endpoint.host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(endpoint.host).is_loopback
+    except ValueError:
+        return False  # a name may resolve to anything
+
+
+def _absolute(config: AgentConfig, base: Path) -> AgentConfig:
+    replace = msgspec.structs.replace
+
+    def below(path: Path | None) -> Path | None:
+        return None if path is None else base / path
+
+    return replace(
+        config,
+        state_dir=base / config.state_dir,
+        profile=base / config.profile,
+        trust=base / config.trust,
+        token_file=below(config.token_file),
+        sysfs_root=base / config.sysfs_root,
+        procfs_root=base / config.procfs_root,
+        broker=replace(
+            config.broker,
+            ca_file=below(config.broker.ca_file),
+            cert_file=below(config.broker.cert_file),
+            key_file=below(config.broker.key_file),
+        ),
+        endpoint=replace(
+            config.endpoint,
+            unix_path=below(config.endpoint.unix_path),
+            token_file=below(config.endpoint.token_file),
+            cert_file=below(config.endpoint.cert_file),
+            key_file=below(config.endpoint.key_file),
+            client_ca_file=below(config.endpoint.client_ca_file),
+        ),
+    )

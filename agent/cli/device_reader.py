@@ -1,0 +1,74 @@
+"""Looks at this device: its sensors, its processor, and what its agent counts.
+
+Rules:
+- The sensors are read here, not in the agent; the agent is asked for its counters alone.
+- An agent that does not answer is no fault: the look is without its figures.
+"""
+
+from __future__ import annotations
+
+import os
+
+from agent.app.config import AgentConfig, load_profile
+from agent.app.control import SOCKET_FILE, ask
+from agent.replay.processes import read_descendants, read_processor
+from agent.replay.recording import Figures, Look
+from agent.replay.traces import Sensed
+from telemetry.device.sensors import Sensors
+from wire.clock import Clock, SystemClock
+from wire.codec import convert
+from wire.errors import FleetError
+from wire.health import HealthSnapshot
+
+
+class Device:
+    """Looks at this device.
+
+    Args:
+        config: Where its files and its agent are.
+        clock: For sensors and for the time between two looks.
+    """
+
+    def __init__(self, config: AgentConfig, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self.fault = ""
+        """Why no agent answered the last time."""
+
+        self._procfs = config.procfs_root
+        self._socket = config.state_dir / SOCKET_FILE
+        self._sensors = Sensors(
+            load_profile(config),
+            self.clock,
+            sysfs_root=config.sysfs_root,
+            procfs_root=config.procfs_root,
+        )
+
+    def look(self) -> tuple[Look, HealthSnapshot]:
+        """Return what there is to be read now."""
+        figures = self._figures()
+        at_s = self.clock.monotonic_s()
+        health = self._sensors.read()
+        processor = read_processor(self._procfs)
+        workers = read_descendants(self._procfs, figures.pid) if figures else None
+        own_s = dict(workers.processor_s) if workers else {}
+        own_s[os.getpid()] = sum(os.times()[:2])
+        cores = processor.cores if processor else 1
+        return Look(
+            at_s=at_s,
+            sensed=_sensed(health),
+            busy_s=processor.busy_s if processor else None,
+            own_s={pid: spent_s / cores for pid, spent_s in own_s.items()},
+            held_bytes=workers.held_bytes if workers else 0,
+            figures=figures,
+        ), health
+
+    def _figures(self) -> Figures | None:
+        try:
+            return convert(ask(self._socket, "figures"), Figures)
+        except FleetError as exc:
+            self.fault = exc.message
+            return None
+
+
+def _sensed(health: HealthSnapshot) -> Sensed:
+    return Sensed(**{name: getattr(health, name) for name in Sensed.__struct_fields__})

@@ -1,0 +1,192 @@
+"""`fleet-agent record`: writes what surrounds this device, as it goes, into a trace.
+
+Rules:
+- Each tick is written when it is over: what was recorded until a fault or Ctrl-C is a trace.
+- What cannot be recorded is said before it begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from agent.app.config import AgentConfig, load_profile
+from agent.cli.device_reader import Device
+from agent.errors import ReplayError
+from agent.replay.record_header import Maker, board_of, header_of, lacks
+from agent.replay.recording import Follower, Look, Terms, begin, ticks
+from agent.replay.trace_file import TraceFile, opened_trace
+from agent.replay.traces import MAX_TICKS, Header, Tick, Trace, trace_from_bytes, trace_to_bytes
+from wire.errors import WireFormatError
+
+Remark = Callable[[str], None]
+Wait = Callable[[float], bool]
+"""Waits for so many seconds; tells whether the recording is to end."""
+
+
+class Order(NamedTuple):
+    """What is to be recorded."""
+
+    path: Path
+    length_s: float
+    period_s: float
+    deadline_ms: float
+    board: Path | None = None
+    """JSON file with figures of the board; those that it does not have are the profile's."""
+
+
+def record(order: Order, config: AgentConfig, remark: Remark) -> str:
+    """Record until the time is over or somebody ends it.
+
+    Args:
+        order: What to record.
+        config: Of this device.
+        remark: Hears what is worth knowing meanwhile.
+
+    Returns:
+        What was recorded, in some lines.
+
+    Raises:
+        ReplayError: The order makes no sense, or the file cannot be written.
+        FleetError: The profile or the board cannot be read.
+    """
+    count = _count(order)
+    profile, device = load_profile(config), Device(config)
+    look, health = device.look()
+    terms = Terms(board_of(profile, health, order.board), order.period_s)
+    day = time.strftime("%Y-%m-%d", time.gmtime(device.clock.now_s()))
+    maker = Maker(device=config.device, profile=profile.name, day=day)
+    header = header_of(order.path.stem, maker, terms, look, deadline_ms=order.deadline_ms)
+    _check(terms, header, look)
+    for line in lacks(look, health, terms.board, fault=device.fault):
+        remark(line)
+    with opened_trace(order.path) as file, _ending() as wait:
+        remark(f"recording {count} ticks to {order.path}; Ctrl-C ends it")
+        recording = Recording(terms, look, file)
+        recording.run(device, header, count, wait)
+    return recording.summary(order.path)
+
+
+class Recording:
+    """A trace as it grows.
+
+    Args:
+        terms: Of the trace.
+        look: The first.
+        file: Takes the lines.
+    """
+
+    def __init__(self, terms: Terms, look: Look, file: TraceFile) -> None:
+        self.written = 0
+        self._terms = terms
+        self._look = look
+        self._file = file
+        self._follower: Follower = begin(terms.board)
+        self._ticks: Counter[str] = Counter()
+        self._silent = 0
+        self._errors_c: list[float] = []
+
+    def run(self, device: Device, header: Header, count: int, wait: Wait) -> None:
+        """Write ticks until there are enough or the wait says that it is over.
+
+        Args:
+            device: Is looked at.
+            header: The first line.
+            count: How many ticks.
+            wait: Between two looks.
+        """
+        period_s, start_s = self._terms.period_s, self._look.at_s
+        while self.written < count:
+            due_s = start_s + (self.written + 1) * period_s
+            if wait(max(due_s - device.clock.monotonic_s(), 0.0)):
+                return
+            look, _ = device.look()
+            passed = max(round((look.at_s - start_s) / period_s), self.written + 1)
+            made, self._follower = ticks(
+                self._terms,
+                self._follower,
+                self._look,
+                look,
+                first=self.written,
+                count=min(passed, count) - self.written,
+            )
+            self._file.write(made if self.written else (header, *made))
+            self._note(made)
+            self._look = look
+
+    def summary(self, path: Path) -> str:
+        """Return what was recorded, in some lines."""
+        if not self.written:
+            return "nothing was recorded"
+        period_s = self._terms.period_s
+        lines = [f"{self.written} ticks, {self.written * period_s:g} s, in {path}"]
+        served = ", ".join(f"{name} {n * period_s:g} s" for name, n in sorted(self._ticks.items()))
+        lines.append(f"served      {served or 'nothing'}")
+        if self._silent:
+            lines.append(f"no agent    in {self._silent} ticks: they have no demand")
+        if self._errors_c:
+            worst = max(map(abs, self._errors_c))
+            mean = sum(map(abs, self._errors_c)) / len(self._errors_c)
+            lines.append(f"model       follows temperature_c within {worst:.2f} C, mean {mean:.2f}")
+        return "\n".join(lines)
+
+    def _note(self, made: tuple[Tick, ...]) -> None:
+        self.written += len(made)
+        figures = self._look.figures
+        if figures is None:
+            self._silent += len(made)
+        elif figures.variant is not None:
+            self._ticks[figures.variant] += len(made)
+        if self._follower.error_c is not None:
+            self._errors_c.append(self._follower.error_c)
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[Wait]:
+    """Give a wait that a signal ends, once and for all."""
+    over = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: over.set()) for number in numbers]
+    try:
+        yield over.wait
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _check(terms: Terms, header: Header, look: Look) -> None:
+    """Have a trace's own reader look at the header before anything is recorded.
+
+    Raises:
+        ReplayError: A figure of the board or the period cannot be.
+    """
+    made, _ = ticks(terms, begin(terms.board), look, look, first=0)
+    try:
+        trace_from_bytes(trace_to_bytes(Trace(header=header, ticks=made)))
+    except WireFormatError as exc:
+        raise ReplayError(exc.message.removeprefix("trace: line 1: ")) from exc
+
+
+def _count(order: Order) -> int:
+    """Return how many ticks an order comes to.
+
+    Raises:
+        ReplayError: None, or too many, or a deadline that is none.
+    """
+    if not order.deadline_ms > 0.0:
+        raise ReplayError(f"a deadline of {order.deadline_ms:g} ms is not positive")
+    if not 0.0 < order.period_s <= order.length_s:
+        raise ReplayError("--every is not between nothing and --for")
+    count = round(order.length_s / order.period_s)
+    if count > MAX_TICKS:
+        raise ReplayError(
+            f"{count} ticks are more than the {MAX_TICKS} of a trace",
+            remedy="record for a shorter time or less often",
+        )
+    return count

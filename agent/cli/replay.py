@@ -1,0 +1,137 @@
+"""`fleet-agent replay`: reads a trace and variants, runs a policy, writes what came of it.
+
+Rules:
+- Nothing is run and nothing is served: of a package only its manifest is read, and its signature
+  is not asked for.
+- Without variants a made-up set serves, and the text says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from agent.errors import ReplayError
+from agent.replay.run import Replay, replay
+from agent.replay.traces import SHIPPED, Trace, load_trace, read_file
+from agent.select.decisions import Candidate, candidate
+from agent.select.policies import POLICIES
+from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_pretty_json
+from wire.messages import PolicySpec
+from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
+
+EXAMPLE: Final = SHIPPED / "example_variants.json"
+
+
+class VariantList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Variants in a JSON file."""
+
+    source: str
+    """Where the figures come from."""
+
+    variants: tuple[Candidate, ...]
+
+
+def report(
+    name: str,
+    *,
+    policy: str,
+    package: Path | None = None,
+    variants: Path | None = None,
+    pinned: str | None = None,
+    deadline_ms: float | None = None,
+    as_json: bool = False,
+) -> str:
+    """Replay a policy over a trace and say what came of it.
+
+    Args:
+        name: Path of a trace, or the name of a shipped one.
+        policy: Name of a policy, or path of a JSON file with its kind and thresholds.
+        package: Directory of the package whose variants are taken.
+        variants: JSON file of variants, in place of a package.
+        pinned: A variant that serves whatever the policy says.
+        deadline_ms: In place of that of the trace.
+        as_json: Write JSON, with every tick, instead of a table.
+
+    Returns:
+        The text, ending with a newline.
+
+    Raises:
+        ReplayError: A file cannot be read, or the policy cannot be replayed with it.
+        WireFormatError: A file is not what it should be.
+    """
+    if deadline_ms is not None and not deadline_ms > 0.0:
+        raise ReplayError(f"a deadline of {deadline_ms:g} ms is not positive")
+    trace = load_trace(name)
+    source, candidates = _candidates(trace, package, variants)
+    done = replay(trace, candidates, _spec(policy), pinned=pinned, deadline_ms=deadline_ms)
+    if as_json:
+        header = to_builtins(trace.header)
+        return to_pretty_json({"trace": header, "variants": source, "replay": done}).decode()
+    return "\n".join([*_table(trace, source, done), *_switches(done)]) + "\n"
+
+
+def _spec(policy: str) -> PolicySpec:
+    if policy in POLICIES:
+        return msgspec.convert({"kind": policy}, PolicySpec)
+    remedy = f"name a JSON file or one of {', '.join(sorted(POLICIES))}"
+    data = read_file(Path(policy), remedy, MAX_JSON_BYTES)
+    # A policy that travels may know keys of a later version; a misspelt one here is a mistake.
+    strangers = sorted(set(from_json(data, dict)) - set(PolicySpec.__struct_fields__))
+    if strangers:
+        raise ReplayError(f"{policy}: there is no threshold {', '.join(map(repr, strangers))}")
+    return from_json(data, PolicySpec)
+
+
+def _candidates(
+    trace: Trace, package: Path | None, variants: Path | None
+) -> tuple[str, tuple[Candidate, ...]]:
+    if package is not None:
+        data = read_file(package / MANIFEST_FILE, "name the directory of a package", MAX_JSON_BYTES)
+        manifest = manifest_from_bytes(data)
+        kept = [v for v in manifest.variants if trace.header.profile in v.info.profiles]
+        source = f"{manifest.name}:{manifest.version}"
+        return source, tuple(candidate(v) for v in kept or manifest.variants)
+    path = variants or EXAMPLE
+    listed = from_json(read_file(path, "name a JSON file of variants", MAX_JSON_BYTES), VariantList)
+    return listed.source, listed.variants
+
+
+def _table(trace: Trace, source: str, done: Replay) -> list[str]:
+    header, totals = trace.header, done.totals
+    served = ", ".join(f"{name} {share:g} s" for name, share in totals.served_s.items() if share)
+    kept = totals.mean_retention
+    rows = (
+        ("trace", f"{done.trace} ({header.origin}, {header.profile}): {header.source}"),
+        ("variants", source),
+        ("policy", done.policy),
+        ("duration", f"{totals.duration_s:g} s in {len(done.steps)} ticks"),
+        ("requests", f"{totals.requests:.0f}, {totals.refused:.0f} refused"),
+        ("missed", f"{totals.missed:.0f} ({totals.miss_ratio:.2%}) of the deadlines"),
+        ("retention", "unknown" if kept is None else f"{kept:.4f} of the reference's quality"),
+        ("worth", _share(totals.worth, totals.requests)),
+        ("energy", f"{totals.energy_j:.0f} J"),
+        ("switches", f"{totals.switches}, {totals.flaps} of them back within a minute"),
+        ("hottest", f"{totals.hottest_c:.1f} C, {totals.severe_s:g} s severe"),
+        ("memory", f"{totals.short_of_memory_s:g} s short"),
+        ("off", f"{totals.off_s:g} s"),
+        ("served", served or "nothing"),
+    )
+    return [f"{name:<10}{text}" for name, text in rows]
+
+
+def _share(worth: float | None, requests: float) -> str:
+    if worth is None or not requests:
+        return "unknown"
+    return f"{worth / requests:.4f}: answers in time, below the severe heat, times their retention"
+
+
+def _switches(done: Replay) -> list[str]:
+    lines = []
+    for switch in done.switches:
+        change = f"{switch.before or 'nothing'} -> {switch.after or 'nothing'}"
+        lines.append(f"{switch.at_s:>9.1f} s  {change}: {switch.reason}")
+        lines += [f"{'':>13}not {name}: {why}" for name, why in sorted(switch.verdicts.items())]
+    return lines

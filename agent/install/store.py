@@ -1,0 +1,140 @@
+"""What the agent must remember: the record of the install.
+
+Rules:
+- The record is saved before the effect that it announces.
+- A record that cannot be read is moved aside; the agent then starts from what `current` says.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from agent.errors import storage_faults
+from agent.install.states import State
+from wire.codec import from_json, to_json
+from wire.errors import WireFormatError
+from wire.files import write_atomic
+from wire.messages import InstallReport, ReleaseRef
+
+SCHEMA_VERSION = 1
+MAX_STATE_BYTES = 1024 * 1024
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an install did not come to its end."""
+
+    phase: State
+    code: str
+    detail: str
+
+
+class AgentState(msgspec.Struct, frozen=True, kw_only=True):
+    """All that outlives a restart, apart from the packages themselves."""
+
+    schema_version: int = SCHEMA_VERSION
+    revision: int = 0
+    """Of the desired state that was accepted last."""
+
+    desired: bytes = b""
+    """Its signed envelope."""
+
+    state: State = State.IDLE
+    attempts: int = 0
+    """How often the effect of `state` was begun without coming to its end."""
+
+    target: ReleaseRef | None = None
+    rollout: str | None = None
+    """For which `target` was ordered: another one is another order, even of the same package."""
+
+    previous: str | None = None
+    """Digest of the package that served before, to which a failed install returns."""
+
+    failure: Failure | None = None
+    abandoned: bool = False
+    """A newer desired state ended this install; nothing is reported for it."""
+
+    dropped: dict[str, dict[str, str]] = {}
+    """By package digest: variants that failed their golden test here, and why."""
+
+    latencies_ms: dict[str, dict[str, float]] = {}
+    """By package digest: what each variant took here in its golden test."""
+
+    report: InstallReport | None = None
+    """The outcome of the last install, sent again when its desired state comes again."""
+
+    pinned: str | None = None
+    """Variant that the operator pinned on this device."""
+
+
+class StateStore(Protocol):
+    """A place for the agent's state."""
+
+    @property
+    def state(self) -> AgentState:
+        """What was saved last."""
+        ...
+
+    def update(self, **changes: Any) -> AgentState:  # noqa: ANN401 - fields of AgentState
+        """Change fields and save them before returning."""
+        ...
+
+
+class FileStateStore:
+    """The agent's state in one file.
+
+    Args:
+        path: Of the file; made at the first save.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._state, self.recovered = _load(path)
+
+    @property
+    def state(self) -> AgentState:
+        """What was saved last."""
+        return self._state
+
+    def update(self, **changes: Any) -> AgentState:  # noqa: ANN401 - fields of AgentState
+        """Change fields and save them before returning.
+
+        Args:
+            **changes: New values of fields of `AgentState`.
+
+        Returns:
+            The state as saved.
+
+        Raises:
+            StorageError: It could not be saved; the state in memory is unchanged.
+        """
+        with self._lock:
+            changed = msgspec.structs.replace(self._state, **changes)
+            if changed != self._state:
+                with storage_faults(f"cannot write {self._path.name}"):
+                    write_atomic(self._path, to_json(changed))
+                self._state = changed
+            return changed
+
+
+def _load(path: Path) -> tuple[AgentState, bool]:
+    """Read the record; a new one, and True, when what is there cannot be used."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return AgentState(), False
+    except OSError:
+        data = b""
+    try:
+        state = from_json(data, AgentState, limit_bytes=MAX_STATE_BYTES)
+    except WireFormatError:
+        state = None
+    if state is not None and state.schema_version == SCHEMA_VERSION:
+        return state, False
+    with storage_faults("cannot move a corrupt state file aside"):
+        path.replace(path.with_name(f"{path.name}.corrupt"))
+    return AgentState(), True

@@ -1,0 +1,316 @@
+"""Runs the install workflow: looks up the table, saves before each effect, counts the tries.
+
+Rules:
+- What is about to be done is on disk before it is begun, so a power cut at any line ends in a
+  state whose effect is simply done again.
+- No effect is begun more than `MAX_ATTEMPTS` times without getting anywhere, restarts included.
+- Retryable errors wait 1 s to 60 s, and as long as the device is not connected they do not count.
+- When the state cannot be saved an install fails, but putting back the previous package goes on.
+- A newer desired state with the same release for the same rollout is no new order: the policy in it
+  is another one. Its revision is accepted, and nothing is installed, also after a failure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from agent.errors import AttemptsError, StoppedError, StorageError, SupersededError
+from agent.install.states import Event, State, may_abandon, next_state
+from agent.install.store import AgentState, Failure, StateStore
+from agent.interrupts import Interrupts
+from wire.clock import Clock
+from wire.errors import FleetError
+from wire.messages import DesiredState, InstallOutcome, InstallReport
+
+MAX_ATTEMPTS: Final = 5
+BACK_OFF_MIN_S: Final = 1.0
+BACK_OFF_MAX_S: Final = 60.0
+RECONNECT_POLL_S: Final = 1.0
+PROGRESS_EVERY_S: Final = 1.0
+MAX_DETAIL: Final = 500
+
+Progress = Callable[[int, int], None]
+"""Bytes that are here, bytes that there will be."""
+
+
+class Effects(Protocol):
+    """What the states do. Doing it again must do no harm."""
+
+    def perform(self, state: State, progress: Progress) -> None:
+        """Do what a state is for; returning means done, a FleetError means not."""
+        ...
+
+    def serving(self) -> tuple[str | None, str | None]:
+        """Return the digest of the package and the name of the variant that serve now."""
+        ...
+
+    def current(self) -> str | None:
+        """Return the digest of the package that serves after a restart."""
+        ...
+
+
+class Surroundings(Protocol):
+    """Who hears of an install, and whether there is a road."""
+
+    def tell(self, report: InstallReport) -> None:
+        """Take a report; it may get lost, and the outcome will be asked for again."""
+        ...
+
+    def is_connected(self) -> bool:
+        """Tell whether the broker is connected now."""
+        ...
+
+    def event(self, kind: str, reason: str, data: Mapping[str, object]) -> None:
+        """Note something that happened once."""
+        ...
+
+
+class _Result(NamedTuple):
+    event: Event
+    failure: Failure | None = None
+
+
+class Machine:
+    """One install at a time, from a desired state to its outcome.
+
+    Args:
+        device: Whose reports these are.
+        store: Where the state is saved.
+        effects: What the states do.
+        surroundings: Who hears of it.
+        interrupts: Wishes of other threads.
+        clock: For back-off and reports.
+        rng: For the jitter of the back-off.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        store: StateStore,
+        effects: Effects,
+        surroundings: Surroundings,
+        *,
+        interrupts: Interrupts,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._device = device
+        self._store = store
+        self._effects = effects
+        self._surroundings = surroundings
+        self._interrupts = interrupts
+        self._clock = clock
+        self._rng = rng
+        self._attempts = 0
+        self._bytes = (0, 0)
+        self._reported_s = float("-inf")
+        self._unsaved: dict[str, Any] = {}
+
+    def accept(self, desired: DesiredState, envelope: bytes) -> None:
+        """Take a verified desired state, while idle. A known order gets its outcome told again.
+
+        Args:
+            desired: What to run; not older than what was accepted.
+            envelope: Its signed form, which is kept.
+
+        Raises:
+            StorageError: It could not be saved, so nothing was begun.
+            IllegalTransitionError: An install is going on.
+        """
+        record, target = self._store.state, desired.release
+        accepted = next_state(record.state, Event.ACCEPTED)
+        current, serving = self._effects.current(), self._effects.serving()[0]
+        outcome = _outcome(record, desired)
+        if outcome is not None and not _is_lost(record, serving):
+            self._tell_again(outcome, desired, envelope)
+            return
+        changes: dict[str, Any] = {
+            "revision": desired.revision,
+            "desired": envelope,
+            "target": target,
+            "rollout": desired.rollout,
+            "failure": None,
+            "abandoned": False,
+            "attempts": 0,
+        }
+        self._bytes = (0, 0)
+        if target is None or target.digest == current == serving:
+            self._store.update(**changes)
+            self._finish({})
+            return
+        if target.digest != current:
+            changes["previous"] = current
+        self._store.update(state=accepted, **changes)
+
+    def run(self) -> None:
+        """Go on until idle.
+
+        Raises:
+            StoppedError: The agent is being stopped; the next run goes on from there.
+            IllegalTransitionError: A bug.
+        """
+        state = self._store.state.state
+        while state is not State.IDLE:
+            self._report_running(state)
+            result = self._step(state)
+            if result.failure is not None and state is not State.REVERTING:
+                self._unsaved["failure"] = result.failure
+            if result.event is Event.ABANDONED:
+                self._unsaved["abandoned"] = True
+            state = next_state(state, result.event)
+            if state is State.IDLE:
+                self._finish(self._take_unsaved())
+
+    def _step(self, state: State) -> _Result:
+        """Try the effect of a state until it is done or must not be tried again.
+
+        Raises:
+            StoppedError: The agent is being stopped.
+        """
+        saved = self._store.state
+        self._attempts = saved.attempts if saved.state is state else 0
+        while True:
+            if self._attempts >= MAX_ATTEMPTS:
+                return _failed(state, AttemptsError(f"{state} was begun {self._attempts} times"))
+            self._attempts += 1
+            try:
+                self._interrupts.check(abandon=may_abandon(state))
+                self._save(state)
+                self._effects.perform(state, self._progress)
+            except StoppedError:
+                raise
+            except SupersededError:
+                return _Result(Event.ABANDONED)
+            except FleetError as exc:
+                # A stop ends the workers too: what they then say is no verdict on the package.
+                self._interrupts.check(abandon=False)
+                if not exc.retryable or self._attempts >= MAX_ATTEMPTS:
+                    return _failed(state, exc)
+            else:
+                return _Result(Event.DONE)
+            try:
+                self._back_off(abandon=may_abandon(state))
+            except SupersededError:
+                return _Result(Event.ABANDONED)
+
+    def _save(self, state: State) -> None:
+        try:
+            self._store.update(state=state, attempts=self._attempts, **self._unsaved)
+        except StorageError:
+            if state is not State.REVERTING:
+                raise
+        else:
+            self._unsaved.clear()
+
+    def _back_off(self, *, abandon: bool) -> None:
+        if self._surroundings.is_connected():
+            ceiling_s = min(BACK_OFF_MAX_S, BACK_OFF_MIN_S * 2.0**self._attempts)
+            wait_s = self._rng.uniform(max(BACK_OFF_MIN_S, ceiling_s / 2), ceiling_s)
+            self._interrupts.wait(wait_s, abandon=abandon)
+            return
+        self._attempts -= 1
+        while True:
+            self._interrupts.wait(RECONNECT_POLL_S, abandon=abandon)
+            if self._surroundings.is_connected():
+                return
+
+    def _progress(self, done_bytes: int, total_bytes: int) -> None:
+        if self._store.state.attempts > 1:
+            self._store.update(attempts=1)
+        self._attempts = 1
+        self._bytes = (done_bytes, total_bytes)
+        if self._clock.monotonic_s() - self._reported_s >= PROGRESS_EVERY_S:
+            self._report_running(self._store.state.state)
+
+    def _tell_again(self, outcome: InstallReport, desired: DesiredState, envelope: bytes) -> None:
+        active, variant = self._effects.serving()
+        report = msgspec.structs.replace(
+            outcome, revision=desired.revision, active=active, variant=variant
+        )
+        if desired.revision != outcome.revision:
+            self._store.update(revision=desired.revision, desired=envelope, report=report)
+        self._surroundings.tell(report)
+
+    def _report_running(self, state: State) -> None:
+        self._reported_s = self._clock.monotonic_s()
+        self._surroundings.tell(self._report(self._store.state, state, failure=None))
+
+    def _take_unsaved(self) -> dict[str, Any]:
+        unsaved, self._unsaved = self._unsaved, {}
+        return unsaved
+
+    def _finish(self, changes: dict[str, Any]) -> None:
+        """Save and tell the outcome; an abandoned install has none."""
+        record = self._store.state
+        failure = changes.get("failure", record.failure)
+        if changes.get("abandoned", record.abandoned):
+            self._store.update(state=State.IDLE, attempts=0, **changes)
+            self._note(record, "abandoned for a newer desired state", None)
+            return
+        report = self._report(record, State.IDLE, failure=failure)
+        try:
+            self._store.update(state=State.IDLE, attempts=0, report=report, **changes)
+        finally:
+            # Told even when it cannot be saved: silence would say less.
+            self._surroundings.tell(report)
+            self._note(record, report.detail or report.outcome, report)
+
+    def _note(self, record: AgentState, reason: str, report: InstallReport | None) -> None:
+        target = record.target
+        data = {
+            "revision": record.revision,
+            "release": f"{target.name}:{target.version}" if target else None,
+            "outcome": report.outcome if report else "abandoned",
+            "phase": report.phase if report else None,
+            "code": report.error_code if report else "",
+            "active": self._effects.serving()[0],
+        }
+        self._surroundings.event("install", reason, data)
+
+    def _report(
+        self, record: AgentState, state: State, *, failure: Failure | None
+    ) -> InstallReport:
+        active, variant = self._effects.serving()
+        outcome: InstallOutcome = "failed" if failure else "succeeded"
+        if state is not State.IDLE:
+            outcome = "running"
+        return InstallReport(
+            device=self._device,
+            revision=record.revision,
+            digest=record.target.digest if record.target else None,
+            phase=(failure.phase if failure else state).value,
+            outcome=outcome,
+            active=active,
+            variant=variant,
+            error_code=failure.code if failure else "",
+            detail=failure.detail if failure else "",
+            done_bytes=self._bytes[0],
+            total_bytes=self._bytes[1],
+            at_s=self._clock.now_s(),
+        )
+
+
+def _outcome(record: AgentState, desired: DesiredState) -> InstallReport | None:
+    """Return how what is desired came out; None when it was never ordered or has no outcome."""
+    report = record.report
+    if report is None or report.revision != record.revision:
+        return None
+    order = (desired.release, desired.rollout)
+    # Without a rollout nothing tells two orders for the same package apart.
+    same_order = desired.rollout is not None and order == (record.target, record.rollout)
+    return report if same_order or desired.revision == record.revision else None
+
+
+def _is_lost(record: AgentState, serving: str | None) -> bool:
+    """Tell whether what was installed once is no longer what serves: storage went bad."""
+    installed = record.report is not None and record.report.outcome == "succeeded"
+    return installed and record.target is not None and record.target.digest != serving
+
+
+def _failed(state: State, exc: FleetError) -> _Result:
+    detail = " ".join(exc.message.split())[:MAX_DETAIL]
+    return _Result(Event.FAILED, Failure(phase=state, code=exc.code, detail=detail))

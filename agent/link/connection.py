@@ -1,0 +1,117 @@
+"""The connection to the controller: what the device says, and a bounded queue of what it hears.
+
+Rules:
+- The transport's thread only puts on the queue; when that is full for a second a message is
+  dropped, and whoever waits for it asks again.
+- Nothing is kept for later: on every connect the device says how it is, and that is answered.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Final
+
+from agent.link.enrolment import Connect, Login
+from wire.codec import to_json
+from wire.messages import Hello, InstallReport, Presence
+from wire.mqtt import LastWill
+from wire.topics import all_down, up
+from wire.transport import Connection, Received, Transport
+
+INBOX_ITEMS: Final = 256
+"""With chunks of 128 KiB at most 32 MiB, and in practice a fetcher's window."""
+
+PUT_TIMEOUT_S: Final = 1.0
+
+
+class Link:
+    """A device's connection to its controller.
+
+    Args:
+        device: Whose.
+        boot_id: Of this start of the agent.
+    """
+
+    def __init__(self, device: str, boot_id: str) -> None:
+        self._device = device
+        self._boot_id = boot_id
+        self._inbox: queue.Queue[Received | Connection] = queue.Queue(maxsize=INBOX_ITEMS)
+        self._transport: Transport | None = None
+        self._lock = threading.Lock()
+        self._up = False
+        self._closed = False
+
+    def open(self, connect: Connect, password: str | None) -> None:
+        """Begin to connect; messages come to the queue.
+
+        Args:
+            connect: Makes the connection.
+            password: Of the device's own account, or None where a certificate stands for it.
+
+        Raises:
+            TransportError: A certificate file cannot be read.
+        """
+        gone = Presence(device=self._device, online=False, boot_id=self._boot_id)
+        transport = connect(
+            Login(
+                client_id=self._device,
+                username=self._device,
+                password=password,
+                will=LastWill(topic=up(self._device, "presence"), payload=to_json(gone)),
+            )
+        )
+        transport.subscribe(all_down(self._device))
+        with self._lock:
+            if self._closed:
+                return
+            self._transport = transport
+            transport.start(self._heard, self._changed)
+
+    def next(self, timeout_s: float) -> Received | Connection | None:
+        """Return what was heard next, or None after a while."""
+        try:
+            return self._inbox.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def greet(self, hello: Hello) -> None:
+        """Say who is here and how the device is."""
+        here = Presence(device=self._device, online=True, boot_id=self._boot_id)
+        self.publish(up(self._device, "presence"), to_json(here))
+        self.publish(up(self._device, "hello"), to_json(hello))
+
+    def tell(self, report: InstallReport) -> None:
+        """Take a report; without a connection it is dropped."""
+        self.publish(up(self._device, "report"), to_json(report))
+
+    def publish(self, topic: str, payload: bytes, expiry_s: int | None = None) -> bool:
+        """Hand a message over; False when there is no connection."""
+        transport = self._transport
+        return transport is not None and transport.publish(topic, payload, expiry_s=expiry_s)
+
+    def is_connected(self) -> bool:
+        """Tell whether the broker is connected now."""
+        return self._up
+
+    def close(self) -> None:
+        """Say goodbye and stop."""
+        gone = Presence(device=self._device, online=False, boot_id=self._boot_id)
+        self.publish(up(self._device, "presence"), to_json(gone))
+        with self._lock:
+            self._closed = True
+            if self._transport is not None:
+                self._transport.close()
+
+    def _heard(self, received: Received) -> None:
+        self._put(received)
+
+    def _changed(self, connection: Connection) -> None:
+        self._up = connection.up
+        self._put(connection)
+
+    def _put(self, item: Received | Connection) -> None:
+        try:
+            self._inbox.put(item, timeout=0 if self._closed else PUT_TIMEOUT_S)
+        except queue.Full:
+            return

@@ -1,0 +1,98 @@
+"""Who this device is: its own key, which never leaves it, and its broker password.
+
+Rules:
+- Secrets lie in files that only the agent can read, and in no log.
+- The password is on disk before the controller hears it: a power cut during enrolment cannot
+  leave a device that its own fleet knows and that does not know its password.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from agent.errors import ConfigError, storage_faults
+from wire.codec import from_json, to_json
+from wire.errors import WireFormatError
+from wire.files import write_atomic
+from wire.trust.envelope import SEED_BYTES, SigningKey
+
+KEY_FILE = "device.key"
+CREDENTIALS_FILE = "credentials.json"
+PASSWORD_BYTES = 32
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """What the device says to the broker."""
+
+    device: str
+    password: str
+    enrolled: bool = False
+    """Whether the controller has accepted them."""
+
+
+class Identity:
+    """The key and the credentials of this device.
+
+    Args:
+        directory: Where they are kept; they are made when they are not there.
+        device: The identifier from the configuration.
+
+    Raises:
+        ConfigError: What is there is damaged or belongs to another device.
+        StorageError: They cannot be read or written.
+    """
+
+    def __init__(self, directory: Path, device: str) -> None:
+        self._credentials_path = directory / CREDENTIALS_FILE
+        self.key = _load_key(directory / KEY_FILE)
+        self.credentials = _load_credentials(self._credentials_path, device)
+
+    def confirm(self) -> None:
+        """Remember that the controller knows this device.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        self.credentials = msgspec.structs.replace(self.credentials, enrolled=True)
+        with storage_faults("cannot write the credentials"):
+            write_atomic(self._credentials_path, to_json(self.credentials))
+
+
+def _load_key(path: Path) -> SigningKey:
+    with storage_faults("cannot keep the device's key"):
+        if not path.exists():
+            key, seed = SigningKey.generate()
+            write_atomic(path, seed)
+            return key
+        seed = path.read_bytes()
+    if len(seed) != SEED_BYTES:
+        raise ConfigError(
+            f"{path.name} has {len(seed)} bytes, not {SEED_BYTES}",
+            remedy="remove it and enrol the device again",
+        )
+    return SigningKey(seed)
+
+
+def _load_credentials(path: Path, device: str) -> Credentials:
+    with storage_faults("cannot keep the credentials"):
+        if not path.exists():
+            made = Credentials(device=device, password=secrets.token_urlsafe(PASSWORD_BYTES))
+            write_atomic(path, to_json(made))
+            return made
+        data = path.read_bytes()
+    try:
+        credentials = from_json(data, Credentials, limit_bytes=64 * 1024)
+    except WireFormatError:
+        # The text of the error could hold a part of the secret.
+        raise ConfigError(
+            f"{path.name} is damaged", remedy="remove it and enrol the device again"
+        ) from None
+    if credentials.device != device:
+        raise ConfigError(
+            f"{path.name} is of {credentials.device}, the configuration says {device}",
+            remedy="use another state_dir for another device",
+        )
+    return credentials

@@ -1,0 +1,115 @@
+"""Brings figures and events from memory to the spool, and from there to the controller.
+
+Rules:
+- What is on disk is sent until it is acknowledged; a batch that is on its way is not sent again
+  before `RESEND_S`.
+- A question writes nothing, unless there were very many: what it took from the recorder waits in
+  memory for the next `collect`.
+- An event that the disk does not take is kept for the next time, figures are not: a reason cannot
+  be had again.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from agent.link.connection import Link
+from telemetry.device.recorder import MAX_EVENTS, Recorder
+from telemetry.device.spool import Spool
+from wire.clock import Clock
+from wire.messages import Event, Point, TelemetryAck
+from wire.topics import up
+
+RESEND_S: Final = 30.0
+BATCHES: Final = 8
+"""On their way at one time: about a mebibyte."""
+
+HELD_POINTS: Final = 4096
+"""More figures than this do not wait in memory: 16 drains of a recorder that is full."""
+
+
+class TelemetryPump:
+    """Moves telemetry off the device; usable from several threads.
+
+    Args:
+        device: Whose.
+        recorder: Where it gathers.
+        spool: Where it waits.
+        link: Where it goes.
+        clock: For sending again.
+    """
+
+    def __init__(
+        self, device: str, *, recorder: Recorder, spool: Spool, link: Link, clock: Clock
+    ) -> None:
+        self._topic = up(device, "telemetry")
+        self._recorder = recorder
+        self._spool = spool
+        self._link = link
+        self._clock = clock
+        self._sent_s: dict[tuple[str, int], float] = {}
+        self._lock = threading.Lock()
+        self._points: list[Point] = []
+        self._events: list[Event] = []
+
+    def collect(self) -> None:
+        """Bring to disk what gathered in memory; raises SpoolError when it does not take it."""
+        with self._lock:
+            self._gather()
+            self._write()
+
+    def send(self) -> None:
+        """Send what waits, oldest first."""
+        if not self._link.is_connected():
+            return
+        now_s = self._clock.monotonic_s()
+        waiting = {(b.boot_id, b.sequence): data for b, data in self._spool.pending(BATCHES)}
+        self._sent_s = {key: at_s for key, at_s in self._sent_s.items() if key in waiting}
+        for key, data in waiting.items():
+            if now_s - self._sent_s.get(key, float("-inf")) < RESEND_S:
+                continue
+            if not self._link.publish(self._topic, data):
+                return
+            self._sent_s[key] = now_s
+
+    def acknowledged(self, ack: TelemetryAck) -> None:
+        """Forget what the controller has, and send what follows."""
+        self._spool.acknowledge(ack)
+        for sequence in ack.sequences:
+            self._sent_s.pop((ack.boot_id, sequence), None)
+        self.send()
+
+    def events(self, kinds: tuple[str, ...], since_s: float, limit: int) -> list[Event]:
+        """Return what happened on this device, delivered or not.
+
+        Args:
+            kinds: Only these; empty for all.
+            since_s: Only from this wall time on.
+            limit: Only the newest so many.
+
+        Returns:
+            Events, oldest first.
+
+        Raises:
+            SpoolError: The disk does not give them.
+        """
+        with self._lock:
+            self._gather()
+            if len(self._points) > HELD_POINTS:
+                self._write()
+            stored = self._spool.events(kinds, since_s, limit)
+            held = [e for e in self._events if e.at_s >= since_s and (not kinds or e.kind in kinds)]
+        return (stored + held)[-limit:]
+
+    def _gather(self) -> None:
+        points, events = self._recorder.drain()
+        self._points += points
+        self._events += events
+        del self._events[:-MAX_EVENTS]
+
+    def _write(self) -> None:
+        points, self._points = self._points, []
+        if points or self._events:
+            self._spool.append(points, self._events)
+            self._events = []

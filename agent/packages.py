@@ -1,0 +1,207 @@
+"""A package on this device: its signed index, its manifest, and whether its files are right.
+
+Rules:
+- Nothing of a package is believed before its index's signature and digest have been checked.
+- A file is opened without following links, below the package's own directory, and hashed whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from agent.errors import storage_faults
+from wire.errors import IntegrityError
+from wire.package.index import (
+    ENVELOPE_FILE,
+    PAYLOAD_TYPE,
+    FileEntry,
+    PackageIndex,
+    index_from_bytes,
+)
+from wire.package.manifest import MANIFEST_FILE, Manifest, Variant, manifest_from_bytes
+from wire.trust.root import TrustRoot
+
+READ_BYTES = 1024 * 1024
+MAX_ENVELOPE_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A package whose index and manifest have been checked; its other files may not be there."""
+
+    digest: str
+    directory: Path
+    index: PackageIndex
+    manifest: Manifest
+
+    @property
+    def release(self) -> str:
+        """Name and version, for people."""
+        return f"{self.index.name}:{self.index.version}"
+
+    def files(self, variants: Iterable[Variant]) -> tuple[FileEntry, ...]:
+        """Return the entries of the files that some variants need."""
+        return self.index.files_for(tuple(variants))
+
+    def verify(self, variants: Iterable[Variant]) -> None:
+        """Hash every file that some variants need.
+
+        Args:
+            variants: Of this package.
+
+        Raises:
+            IntegrityError: A file is missing, is a link, or is not what was signed.
+            StorageError: A file cannot be read.
+        """
+        for entry in self.files(variants):
+            if not is_intact(self.directory, entry):
+                raise IntegrityError(
+                    f"{entry.path} of {self.release} is not what was signed",
+                    remedy="the package is fetched again with the next desired state",
+                )
+
+
+def read_index(directory: Path, digest: str, trust: TrustRoot) -> PackageIndex:
+    """Read and check the signed index of a package.
+
+    Args:
+        directory: Of the package.
+        digest: The name of the package that was asked for.
+        trust: Who may sign packages.
+
+    Returns:
+        The index.
+
+    Raises:
+        IntegrityError: The index is of another package, or is missing.
+        SignatureError: It is not signed as it must be.
+        WireFormatError: It is malformed.
+        StorageError: It cannot be read.
+    """
+    data = _read_bounded(directory, ENVELOPE_FILE, MAX_ENVELOPE_BYTES)
+    index = index_from_bytes(trust.unseal(data, role="release", payload_type=PAYLOAD_TYPE))
+    if index.digest != digest:
+        raise IntegrityError(f"the envelope is that of package {index.digest}, not of {digest}")
+    return index
+
+
+def open_package(directory: Path, digest: str, trust: TrustRoot) -> Package:
+    """Read the index and the manifest of a package, checking both.
+
+    Args:
+        directory: Of the package.
+        digest: The name of the package that was asked for.
+        trust: Who may sign packages.
+
+    Returns:
+        The package; its other files are not looked at.
+
+    Raises:
+        IntegrityError: The index or the manifest is missing or not what was signed.
+        SignatureError: The index is not signed as it must be.
+        WireFormatError: One of them is malformed.
+        StorageError: One of them cannot be read.
+    """
+    index = read_index(directory, digest, trust)
+    entry = index.file(MANIFEST_FILE)
+    data = _read_bounded(directory, MANIFEST_FILE, entry.size_bytes)
+    if hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise IntegrityError(f"{MANIFEST_FILE} of {index.name}:{index.version} is not what it was")
+    manifest = manifest_from_bytes(data)
+    if (manifest.name, manifest.version) != (index.name, index.version):
+        raise IntegrityError(
+            f"the index of {index.name}:{index.version} holds the manifest of "
+            f"{manifest.name}:{manifest.version}"
+        )
+    return Package(digest=digest, directory=directory, index=index, manifest=manifest)
+
+
+def is_intact(directory: Path, entry: FileEntry) -> bool:
+    """Tell whether a file is there and is what was signed.
+
+    Args:
+        directory: Of the package.
+        entry: What the index says of the file.
+
+    Returns:
+        False also for a link, wherever it points.
+
+    Raises:
+        StorageError: The file is there and cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with (
+            storage_faults(f"cannot read {entry.path}"),
+            open_inside(directory, entry.path) as file,
+        ):
+            if os.fstat(file.fileno()).st_size != entry.size_bytes:
+                return False
+            while block := file.read(READ_BYTES):
+                digest.update(block)
+    except IntegrityError:
+        return False
+    return digest.hexdigest() == entry.sha256
+
+
+@contextlib.contextmanager
+def open_inside(directory: Path, path: str) -> Iterator[BinaryIO]:
+    """Open a regular file below a directory, following no link on the way.
+
+    Args:
+        directory: That the file must be in.
+        path: Relative, as in a package index.
+
+    Yields:
+        The file, open for reading.
+
+    Raises:
+        IntegrityError: It is missing, not a regular file, or reached through a link.
+        OSError: It cannot be read.
+    """
+    refuse_links(directory, path)
+    # Without O_NONBLOCK a pipe in the place of a file would hold the agent up for ever.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(directory / path, flags)
+    except (FileNotFoundError, NotADirectoryError):
+        raise IntegrityError(f"the package has lost its file {path}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise IntegrityError(f"{path} is not a regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
+
+
+def refuse_links(directory: Path, path: str) -> None:
+    """Check that a path leads to a place below a directory without a link on the way.
+
+    Args:
+        directory: That the path must stay in.
+        path: Relative, as in a package index.
+
+    Raises:
+        IntegrityError: It leaves the directory, or a part of it is a link.
+    """
+    place = directory
+    for part in path.split("/"):
+        place /= part
+        if part in {"", ".", ".."} or place.is_symlink():
+            raise IntegrityError(f"{path} leads out of its package")
+
+
+def _read_bounded(directory: Path, path: str, limit_bytes: int) -> bytes:
+    with storage_faults(f"cannot read {path}"), open_inside(directory, path) as file:
+        data = file.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise IntegrityError(f"{path} is longer than {limit_bytes} bytes")
+    return data

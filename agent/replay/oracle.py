@@ -1,0 +1,132 @@
+"""The best that anybody could have done over a trace, who had known it all.
+
+Dynamic programming forward over the ticks: of all ways that lead to about the same state of the
+board the one that was worth most is kept. States are binned, so a way that is a little better may
+be lost: the oracle is a lower bound of the best, and close to it.
+
+Rules:
+- Pure; the same board, queue and price of a switch as for the policies.
+- It moves as a policy does: at the beginning of a tick, and not while a variant is loaded.
+
+Source:
+    Bellman, Dynamic Programming (1957); forward, as Held and Karp (1962).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from agent.errors import ReplayError
+from agent.replay.board import is_off
+from agent.replay.run import checked
+from agent.replay.simulation import World, is_short, serve, start, start_loading
+from agent.replay.traces import Trace
+from agent.select.decisions import Candidate
+
+SWITCH_WORTH: Final = 1.0
+"""What a switch costs: as much as one answer of the reference."""
+
+TEMPERATURE_BIN_C: Final = 0.5
+CHARGE_BIN: Final = 0.002
+WAITING_BIN: Final = 2.0
+
+Key = tuple[object, ...]
+
+
+class Way(NamedTuple):
+    """One way through the trace so far."""
+
+    score: float
+    world: World
+    served: tuple[object, ...]
+    """Names of what served, newest first, as nested pairs."""
+
+    switches: int
+
+
+class Best(NamedTuple):
+    """The best way through a trace."""
+
+    score: float
+    """Worth of all answers, less that of the switches."""
+
+    variants: tuple[str | None, ...]
+    """What served in each tick."""
+
+    switches: int
+
+
+def best_possible(
+    trace: Trace, candidates: Sequence[Candidate], *, deadline_ms: float | None = None
+) -> Best:
+    """Return the best way through a trace.
+
+    Args:
+        trace: The surroundings over time.
+        candidates: The variants that there are; a benched one never serves.
+        deadline_ms: In place of that of the trace.
+
+    Returns:
+        What it is worth, and how it goes.
+
+    Raises:
+        ReplayError: A variant declares no latency, memory or accuracy.
+    """
+    able = [c for c in checked(candidates).values() if not c.benched]
+    for c in able:
+        if c.accuracy is None:
+            raise ReplayError(f"variant {c.name!r} declares no accuracy")
+    header = trace.header
+    limit_ms = header.deadline_ms if deadline_ms is None else deadline_ms
+    ways = [Way(0.0, start(header.board, at_work=header.at_work), (), 0)]
+    for tick in trace.ticks:
+        kept: dict[Key, Way] = {}
+        for way in ways:
+            off = is_off(header.board, way.world.state, tick.inputs)
+            for choice in _choices(way.world, able, off=off):
+                world, changes = way.world, 0
+                if choice is not None and choice is not world.serving:
+                    changes = int(world.serving is not None)
+                    gap = is_short(header.board, tick, choice, beside=world.serving)
+                    world = start_loading(world, choice, gap=gap)
+                served, after = serve(
+                    header.board, world, tick, period_s=header.period_s, deadline_ms=limit_ms
+                )
+                score = way.score + (served.worth or 0.0) - SWITCH_WORTH * changes
+                key = _key(after)
+                if key not in kept or kept[key].score < score:
+                    name = after.serving.name if after.serving else None
+                    kept[key] = Way(score, after, (name, way.served), way.switches + changes)
+        ways = list(kept.values())
+    best = max(ways, key=lambda way: way.score)
+    return Best(best.score, _unrolled(best.served), best.switches)
+
+
+def _choices(
+    world: World, candidates: Sequence[Candidate], *, off: bool
+) -> Sequence[Candidate | None]:
+    if off or world.coming is not None or not candidates:
+        return (None,)
+    return candidates
+
+
+def _key(world: World) -> Key:
+    charge = world.state.charge_ratio
+    return (
+        world.serving.name if world.serving else None,
+        world.coming.name if world.coming else None,
+        round(world.loading_s, 3),
+        round(world.state.temperature_c / TEMPERATURE_BIN_C),
+        world.state.fan_on,
+        None if charge is None else round(charge / CHARGE_BIN),
+        round(world.waiting / WAITING_BIN),
+    )
+
+
+def _unrolled(served: tuple[object, ...]) -> tuple[str | None, ...]:
+    names: list[str | None] = []
+    while served:
+        name, served = served  # type: ignore[assignment]  # a nested pair
+        names.append(name)  # type: ignore[arg-type]  # of which this is the name
+    return tuple(reversed(names))

@@ -1,0 +1,142 @@
+"""What a recording says of itself: the figures of the board, where it is from, what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from agent.errors import ReplayError
+from agent.replay.board import WH_J, Board
+from agent.replay.recording import Look, Terms
+from agent.replay.traces import Header, read_file
+from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_json
+from wire.errors import WireFormatError
+from wire.health import HealthSnapshot
+from wire.profile import NAME_PATTERN, DeviceProfile, ThermalLimits
+
+THROTTLE_SPAN_C: Final = 5.0
+"""Below the severe temperature boards begin to throttle; the Raspberry Pi's firmware does so."""
+
+
+def board_of(profile: DeviceProfile, health: HealthSnapshot, file: Path | None) -> Board:
+    """Return the figures of a board: those of a file, else those that profile and sensors give.
+
+    Args:
+        profile: This kind of device.
+        health: The first readings: from them the model starts.
+        file: JSON with some keys of a trace's board, or None.
+
+    Returns:
+        The board.
+
+    Raises:
+        ReplayError: The file cannot be read, or is not what it should be.
+    """
+    limits = _limits(profile, health)
+    known = Board(
+        limits=limits,
+        throttle_c=limits.severe_c - THROTTLE_SPAN_C,
+        slowest_c=limits.severe_c,
+        battery_wh=_capacity_wh(health),
+        memory_bytes=health.memory_total_bytes or profile.memory_bytes,
+        cpu_share=min(profile.threads / max(profile.cpu_count, 1), 1.0),
+    )
+    if file is not None:
+        remedy = "name a JSON file with keys of a trace's board"
+        data = read_file(file, remedy, MAX_JSON_BYTES)
+        try:
+            known = from_json(to_json(to_builtins(known) | from_json(data, dict)), Board)
+        except WireFormatError as exc:
+            raise ReplayError(f"{file}: {exc.message}", remedy=remedy) from exc
+    first_c, charge_ratio = health.temperature_c, health.battery_ratio
+    return msgspec.structs.replace(
+        known,
+        start_c=known.start_c if first_c is None else first_c,
+        start_charge_ratio=known.start_charge_ratio if charge_ratio is None else charge_ratio,
+    )
+
+
+def _limits(profile: DeviceProfile, health: HealthSnapshot) -> ThermalLimits:
+    severe_c = health.severe_c
+    if severe_c is None or severe_c <= profile.thermal.nominal_c:
+        return profile.thermal
+    return msgspec.structs.replace(profile.thermal, severe_c=severe_c)
+
+
+def _capacity_wh(health: HealthSnapshot) -> float | None:
+    capacity_j = health.battery_capacity_j
+    return None if capacity_j is None or capacity_j <= 0.0 else round(capacity_j / WH_J, 3)
+
+
+class Maker(NamedTuple):
+    """Who records."""
+
+    device: str
+    profile: str
+    day: str
+
+
+def header_of(name: str, maker: Maker, terms: Terms, look: Look, *, deadline_ms: float) -> Header:
+    """Return the first line of a recording.
+
+    Args:
+        name: Of the trace.
+        maker: Who records.
+        terms: Of the trace.
+        look: The first.
+        deadline_ms: Within which the application needs an answer.
+
+    Returns:
+        The header, whose source says what is estimated and how.
+    """
+    plant = terms.board.thermal
+    ambient = (
+        f"ambient_c is estimated: with it a board of {plant.resistance_c_per_w:g} C/W, "
+        f"{plant.time_constant_s:g} s and {plant.idle_w:g} to {plant.busy_w:g} W is as warm as this"
+        if look.sensed.temperature_c is not None
+        else "ambient_c is assumed: no temperature was read"
+    )
+    serving = look.figures.variant if look.figures else None
+    demand = (
+        f"demand and slowdown are from the agent's counters ({serving or 'nothing'} served first)"
+        if look.figures
+        else "demand_per_s is 0: no agent answered at the start"
+    )
+    return Header(
+        trace=1,
+        at_work=serving is not None,
+        name=name if NAME_PATTERN.fullmatch(name) else "recording",
+        profile=maker.profile,
+        period_s=terms.period_s,
+        origin="recorded",
+        source=f"device {maker.device}, {maker.day}; {ambient}; {demand}",
+        deadline_ms=deadline_ms,
+        board=terms.board,
+    )
+
+
+def lacks(look: Look, health: HealthSnapshot, board: Board, *, fault: str) -> Iterator[str]:
+    """Say what a recording will not have.
+
+    Args:
+        look: The first.
+        health: The first readings.
+        board: The figures of the board.
+        fault: Why no agent answered, if none did.
+
+    Yields:
+        One line for each.
+    """
+    if look.figures is None:
+        yield f"{fault}: without it the trace has no demand and no slowdown"
+    elif look.figures.variant is not None and not look.figures.declared_ms:
+        yield f"{look.figures.variant} declares no latency: the trace has no slowdown"
+    if look.sensed.temperature_c is None:
+        yield "no temperature can be read: the trace has an assumed ambient temperature"
+    if look.busy_s is None:
+        yield "what the processor does cannot be read: the trace has no load of others"
+    if health.battery_ratio is not None and board.battery_wh is None:
+        yield "the battery's capacity cannot be read: give battery_wh with --board"

@@ -1,0 +1,264 @@
+"""From what can be read on a device to what a trace holds: the inputs behind the readings.
+
+Rules:
+- Pure: two looks at the device in, ticks of a trace out.
+- Inputs are those with which the replay's own model comes to what was read. So they are as good as
+  the figures of the board: a wrong resistance or power shows as a wrong ambient temperature.
+- What was not read stays as it was last known; what was never known is nothing: no demand, no
+  slowdown, no others.
+
+Source:
+    Ambient temperature: the board's model runs beside the recording, and a proportional-integral
+    observer turns the error between its temperature and the recorded one into the ambient that
+    removes it; both poles of the error are those of half the board's time constant. The charger's
+    power is found in the same way from the charge. Ogata, Discrete-Time Control Systems, 2nd
+    edition, section 6-5 (pole placement).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import msgspec
+
+from agent.replay.board import MAX, WH_J, Board, BoardState, Inputs, advance
+from agent.replay.traces import Sensed, Tick
+
+AMBIENT_MIN_C, AMBIENT_MAX_C = -40.0, 85.0
+"""What industrial boards are made for."""
+
+ASSUMED_AMBIENT_C: Final = 25.0
+"""Where no temperature was ever read."""
+
+SLOWDOWN_MIN, SLOWDOWN_MAX = 1e-3, 1e3
+MS_PER_S, MW_PER_W = 1000.0, 1000.0
+FULL_RATIO: Final = 0.99
+CHARGE_FOLLOW_S: Final = 600.0
+"""Within which the modelled charge comes to the recorded one: charge is read in whole percent."""
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent tells; counters that only grow until it starts anew."""
+
+    pid: int
+    release: str | None = None
+    variant: str | None = None
+    """What serves now."""
+
+    declared_ms: float | None = None
+    """The latency that it declares."""
+
+    requests: float = 0.0
+    answered: float = 0.0
+    """By this variant."""
+
+    compute_s: float = 0.0
+    """That these took in the worker."""
+
+
+class Look(NamedTuple):
+    """Everything that was read at one instant."""
+
+    at_s: float
+    """Monotonic."""
+
+    sensed: Sensed
+    busy_s: float | None = None
+    """Time for which the processors were busy since the device started, mean over them."""
+
+    own_s: Mapping[int, float] = MappingProxyType({})
+    """The part of it that the workers and the recording took, by process."""
+
+    held_bytes: int = 0
+    """Memory that would be free without the workers."""
+
+    figures: Figures | None = None
+    """None where no agent answered."""
+
+
+class Terms(NamedTuple):
+    """What does not change while a trace is recorded."""
+
+    board: Board
+    period_s: float
+
+
+class Follower(NamedTuple):
+    """The board's model beside the recording, and what was last known."""
+
+    state: BoardState
+    ambient_c: float | None = None
+    """As learnt so far; None before the first tick."""
+
+    surplus_w: float = 0.0
+    """What the charger gives beyond the draw, as learnt so far."""
+
+    slowdown: float = 1.0
+    memory_bytes: int | None = None
+    error_c: float | None = None
+    """By how much the last tick was recorded warmer than modelled; None without a reading."""
+
+
+def begin(board: Board) -> Follower:
+    """Return a follower for a board that starts as the first look found it."""
+    return Follower(board.start())
+
+
+def ticks(
+    terms: Terms, follower: Follower, before: Look, after: Look, *, first: int, count: int = 1
+) -> tuple[tuple[Tick, ...], Follower]:
+    """Return the ticks between two looks.
+
+    Args:
+        terms: Of the trace.
+        follower: As the tick before left it.
+        before: The look at the beginning.
+        after: The look at the end.
+        first: Number of the first tick.
+        count: How many there are: more than one where looks were missed.
+
+    Returns:
+        The ticks, all but the first without readings, and the follower at their end.
+    """
+    made = []
+    use = _use(before, after)
+    for number in range(first, first + count):
+        sensed = before.sensed if number == first else Sensed()
+        inputs, follower = _inputs(terms, follower, before, after, sensed=sensed, use=use)
+        state = advance(
+            terms.board,
+            follower.state,
+            inputs,
+            work_share=use.own * _frequency(terms.board, follower),
+            period_s=terms.period_s,
+        )
+        follower = follower._replace(state=state)
+        made.append(Tick(at_s=round(number * terms.period_s, 6), inputs=inputs, sensed=sensed))
+    return tuple(made), follower
+
+
+class _Use(NamedTuple):
+    """Shares of the processor's time."""
+
+    own: float = 0.0
+    others: float = 0.0
+
+
+def _inputs(
+    terms: Terms, follower: Follower, before: Look, after: Look, *, sensed: Sensed, use: _Use
+) -> tuple[Inputs, Follower]:
+    frequency = _frequency(terms.board, follower)
+    ambient_c, follower = _ambient(terms, follower, sensed.temperature_c, use)
+    charger_w, follower = _charger(terms, follower, sensed)
+    follower = follower._replace(
+        slowdown=_slowdown(before.figures, after.figures, frequency) or follower.slowdown,
+        memory_bytes=follower.memory_bytes
+        if sensed.memory_available_bytes is None
+        else sensed.memory_available_bytes + before.held_bytes,
+    )
+    inputs = Inputs(
+        ambient_c=round(ambient_c, 2),
+        demand_per_s=round(min(_demand(before, after), MAX), 3),
+        slowdown=round(follower.slowdown, 4),
+        # In the board's model others too need the longer, the slower the processor is.
+        other_share=round(use.others * frequency, 4),
+        charger_w=round(charger_w, 3),
+        memory_bytes=follower.memory_bytes,
+    )
+    return inputs, follower
+
+
+def _frequency(board: Board, follower: Follower) -> float:
+    return board.frequency_ratio(follower.state.temperature_c)
+
+
+def _ambient(
+    terms: Terms, follower: Follower, recorded_c: float | None, use: _Use
+) -> tuple[float, Follower]:
+    """Return the ambient temperature of a tick, and the follower that has learnt from it."""
+    plant, settled_c = terms.board.thermal, follower.ambient_c
+    if settled_c is None:
+        # For want of better the board was as warm as its load keeps it.
+        rise_c = plant.resistance_c_per_w * plant.power_w(use.own + use.others)
+        settled_c = ASSUMED_AMBIENT_C if recorded_c is None else _possible_c(recorded_c - rise_c)
+    if recorded_c is None:
+        return settled_c, follower._replace(ambient_c=settled_c, error_c=None)
+    error_c = recorded_c - follower.state.temperature_c
+    kept = math.exp(-terms.period_s / plant.time_constant_s)
+    learnt_c = _possible_c(settled_c + (1.0 - kept) * (1.0 + kept) ** 2 * error_c)
+    follower = follower._replace(ambient_c=learnt_c, error_c=error_c)
+    return _possible_c(settled_c + (1.0 + 2.0 * kept) * error_c), follower
+
+
+def _possible_c(ambient_c: float) -> float:
+    return min(max(ambient_c, AMBIENT_MIN_C), AMBIENT_MAX_C)
+
+
+def _demand(before: Look, after: Look) -> float:
+    if before.figures is None or after.figures is None:
+        return 0.0
+    grown = after.figures.requests - before.figures.requests
+    # A counter that fell is that of an agent that began anew.
+    return (after.figures.requests if grown < 0 else grown) / _elapsed_s(before, after)
+
+
+def _slowdown(before: Figures | None, after: Figures | None, frequency: float) -> float | None:
+    """Return the measured latency over the declared one at full frequency; None if unknown."""
+    if before is None or after is None:
+        return None
+    same = (before.release, before.variant, before.pid) == (
+        after.release,
+        after.variant,
+        after.pid,
+    )
+    answered, compute_s = after.answered - before.answered, after.compute_s - before.compute_s
+    declared_ms = after.declared_ms or 0.0
+    if not same or answered < 1 or compute_s <= 0.0 or declared_ms <= 0.0:
+        return None
+    # The frequency is the model's own at this temperature, as the replay will divide by it. The
+    # kernel's figure says little of the frequency during a request: between two it idles slowly.
+    slowdown = compute_s * MS_PER_S / answered / declared_ms * frequency
+    return min(max(slowdown, SLOWDOWN_MIN), SLOWDOWN_MAX)
+
+
+def _use(before: Look, after: Look) -> _Use:
+    """Return what the workers and the recording took of the processor, and what all else took."""
+    elapsed_s = _elapsed_s(before, after)
+    spent_s = (max(s - before.own_s.get(process, 0.0), 0.0) for process, s in after.own_s.items())
+    own = min(math.fsum(spent_s) / elapsed_s, 1.0)
+    if before.busy_s is None or after.busy_s is None:
+        return _Use(own)
+    busy = min(max((after.busy_s - before.busy_s) / elapsed_s, 0.0), 1.0)
+    return _Use(min(own, busy), max(busy - own, 0.0))
+
+
+def _elapsed_s(before: Look, after: Look) -> float:
+    return max(after.at_s - before.at_s, 1e-9)
+
+
+def _charger(terms: Terms, follower: Follower, sensed: Sensed) -> tuple[float, Follower]:
+    """Return the charger's power with which the modelled battery does as the recorded one."""
+    board, state = terms.board, follower.state
+    charge, recorded = state.charge_ratio, sensed.battery_ratio
+    discharging = sensed.battery_discharging
+    if board.battery_wh is None or charge is None or discharging is None:
+        return 0.0, follower
+    behind_j = 0.0 if recorded is None else (recorded - charge) * board.battery_wh * WH_J
+    if discharging:
+        given_w = state.draw_w if sensed.power_mw is None else sensed.power_mw / MW_PER_W
+        follow_w, follower = behind_j / CHARGE_FOLLOW_S, follower._replace(surplus_w=0.0)
+        return _possible_w(state.draw_w - given_w + follow_w), follower
+    follow_s = max(CHARGE_FOLLOW_S, 4.0 * terms.period_s)
+    charger_w = state.draw_w + follower.surplus_w + 2.0 * behind_j / follow_s
+    learnt_w = follower.surplus_w + behind_j * terms.period_s / follow_s**2
+    if recorded is not None and recorded >= FULL_RATIO:
+        # A full battery takes nothing: what the charger could give besides is not to be seen.
+        charger_w = max(charger_w, board.thermal.busy_w)
+    return _possible_w(charger_w), follower._replace(surplus_w=_possible_w(learnt_w))
+
+
+def _possible_w(watts: float) -> float:
+    return min(max(watts, 0.0), float(MAX))

@@ -1,0 +1,300 @@
+"""What a policy would have done over a trace, and what that would have cost.
+
+Rules:
+- Pure: trace, variants and policy in, result out; time comes from the trace alone.
+- The policy sees readings as the agent makes them, and nothing of the trace behind them.
+- A variant that does not declare a latency and a memory is refused: an unknown cost is not nothing.
+- A switch loses no request, as in the agent, but loading takes time of the processor.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from agent.errors import ReplayError
+from agent.replay.board import is_off
+from agent.replay.simulation import Served, is_short, sense, serve, start, switch
+from agent.replay.traces import Trace
+from agent.select.decisions import Candidate, Decision, Present
+from agent.select.estimates import Observed, joined
+from agent.select.policies import POLICIES
+from wire.health import HealthSnapshot
+from wire.messages import PolicySpec
+
+FLAP_S: Final = 60.0
+"""A switch back to what was left less than this ago was for nothing."""
+
+SHORTEST_MS, LONGEST_MS = 1e-6, 1e9
+"""A latency outside this is none."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One tick of a replay."""
+
+    at_s: float
+    readings: HealthSnapshot
+    decision: Decision | None
+    """None while the board is off, and while a variant is loaded."""
+
+    variant: str | None
+    """What served."""
+
+    off: bool
+
+    served: Served
+    observed: Observed | None
+    """What the agent saw of it."""
+
+    temperature_c: float
+    """In truth, as all that follows, at the tick's beginning."""
+
+    charge_ratio: float | None
+    power_w: float
+    """Mean during the tick."""
+
+    short_of_memory: bool
+    """What served needed more memory than there was."""
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the variant."""
+
+    at_s: float
+    before: str | None
+    after: str | None
+    reason: str
+    verdicts: dict[str, str]
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay in figures."""
+
+    duration_s: float
+    requests: float
+    refused: float
+    missed: float
+    """Refused, or answered after the deadline."""
+
+    miss_ratio: float
+    mean_retention: float | None
+    """Over answered requests; None without any, or where one that served was not measured."""
+
+    worth: float | None
+    """Sum of that of all ticks; None where a variant that served was not measured."""
+
+    energy_j: float
+    switches: int
+    """Changes from one variant to another; the first choice is none."""
+
+    flaps: int
+    hottest_c: float
+    severe_s: float
+    """Time at or above the temperature that counts as severe."""
+
+    short_of_memory_s: float
+    off_s: float
+    served_s: dict[str, float]
+    """Time for which each variant was in service."""
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy did over a trace."""
+
+    trace: str
+    policy: str
+    totals: Totals
+    switches: tuple[Switch, ...]
+    """Every change, the first choice too."""
+
+    steps: tuple[Step, ...]
+
+
+def replay(
+    trace: Trace,
+    candidates: Sequence[Candidate],
+    spec: PolicySpec,
+    *,
+    pinned: str | None = None,
+    deadline_ms: float | None = None,
+) -> Replay:
+    """Run a policy over a trace.
+
+    Args:
+        trace: The surroundings over time.
+        candidates: The variants that there are to choose from.
+        spec: The policy and its thresholds.
+        pinned: A variant that an operator pinned, so that the policy has no say.
+        deadline_ms: In place of that of the trace.
+
+    Returns:
+        The totals, each switch and each tick.
+
+    Raises:
+        ReplayError: No such variant, or one without a latency or memory.
+    """
+    policy = POLICIES[spec.kind]
+    by_name = checked(candidates, pinned)
+    header, board, period_s = trace.header, trace.header.board, trace.header.period_s
+    limit_ms = header.deadline_ms if deadline_ms is None else deadline_ms
+    if spec.aim.deadline_ms is None:
+        objective = msgspec.structs.replace(spec.aim, deadline_ms=limit_ms)
+        spec = msgspec.structs.replace(spec, objective=objective)
+    world, present, switched_s = (
+        start(board, at_work=header.at_work),
+        Present(pinned=pinned),
+        -math.inf,
+    )
+    seen: list[Observed | None] = []
+    steps: list[Step] = []
+    switches: list[Switch] = []
+    for tick in trace.ticks:
+        readings, decision = sense(board, world, tick), None
+        off = is_off(board, world.state, tick.inputs)
+        if off:
+            # It begins anew when it is charged.
+            present, switched_s = Present(pinned=pinned), -math.inf
+            seen.clear()
+        elif world.coming is None:
+            present = msgspec.structs.replace(
+                present,
+                since_switch_s=tick.at_s - switched_s,
+                period_s=period_s * len(seen),
+                observed=joined(seen),
+            )
+            decision = policy(readings, candidates, spec, present)
+            seen.clear()
+            world = switch(world, decision, by_name)
+            if decision.variant != present.variant:
+                switched_s = tick.at_s
+                switches.append(_switch(tick.at_s, present.variant, decision))
+            present = msgspec.structs.replace(
+                present, variant=decision.variant, memory=decision.memory
+            )
+        before = world
+        served, world = serve(board, before, tick, period_s=period_s, deadline_ms=limit_ms)
+        seen.append(world.observed)
+        steps.append(
+            Step(
+                at_s=tick.at_s,
+                readings=readings,
+                decision=decision,
+                variant=world.serving.name if world.serving else None,
+                off=off,
+                served=served,
+                observed=world.observed,
+                temperature_c=before.state.temperature_c,
+                charge_ratio=before.state.charge_ratio,
+                power_w=world.state.draw_w,
+                short_of_memory=is_short(board, tick, world.serving),
+            )
+        )
+    return Replay(
+        trace=header.name,
+        policy=spec.kind if pinned is None else f"pinned to {pinned}",
+        totals=_totals(trace, by_name, steps, switches),
+        switches=tuple(switches),
+        steps=tuple(steps),
+    )
+
+
+def checked(candidates: Sequence[Candidate], pinned: str | None = None) -> dict[str, Candidate]:
+    """Return the variants by name.
+
+    Args:
+        candidates: What there is to choose from.
+        pinned: The one that has to serve, if so.
+
+    Returns:
+        Them.
+
+    Raises:
+        ReplayError: None, two of one name, a latency or memory that cannot be, or none to pin.
+    """
+    by_name = {c.name: c for c in candidates}
+    if not by_name:
+        raise ReplayError("there are no variants to choose from")
+    if len(by_name) != len(candidates):
+        raise ReplayError("two variants have one name")
+    for c in candidates:
+        latency_ms, memory_bytes = c.latency_p50_ms, c.peak_memory_bytes
+        if latency_ms is None or not SHORTEST_MS <= latency_ms <= LONGEST_MS:
+            raise ReplayError(f"variant {c.name!r} declares no latency, or none that can be")
+        if memory_bytes is None or memory_bytes < 0:
+            raise ReplayError(f"variant {c.name!r} declares no memory, or none that can be")
+    if pinned is not None and (pinned not in by_name or by_name[pinned].benched):
+        raise ReplayError(f"there is no variant {pinned!r} to pin", remedy=_one_of(by_name))
+    return by_name
+
+
+def _one_of(names: Iterable[str]) -> str:
+    return f"choose one of {', '.join(sorted(names))}"
+
+
+def _switch(at_s: float, before: str | None, decision: Decision) -> Switch:
+    return Switch(
+        at_s=at_s,
+        before=before,
+        after=decision.variant,
+        reason=decision.reason,
+        verdicts=decision.verdicts,
+    )
+
+
+def _totals(
+    trace: Trace,
+    by_name: Mapping[str, Candidate],
+    steps: Sequence[Step],
+    switches: Sequence[Switch],
+) -> Totals:
+    period_s, severe_c = trace.header.period_s, trace.header.board.limits.severe_c
+    requests = math.fsum(s.served.requests for s in steps)
+    missed = math.fsum(s.served.missed for s in steps)
+    worths = [s.served.worth for s in steps]
+    served_s = dict.fromkeys(by_name, 0.0)
+    answered = dict.fromkeys(by_name, 0.0)
+    for step in steps:
+        if step.variant is not None:
+            served_s[step.variant] += period_s
+            answered[step.variant] += step.served.requests - step.served.refused
+    return Totals(
+        duration_s=trace.duration_s,
+        requests=requests,
+        refused=math.fsum(s.served.refused for s in steps),
+        missed=missed,
+        miss_ratio=missed / requests if requests else 0.0,
+        mean_retention=_mean_retention(by_name, answered),
+        worth=None if None in worths else math.fsum(w for w in worths if w is not None),
+        energy_j=math.fsum(s.power_w for s in steps) * period_s,
+        switches=sum(s.before is not None for s in switches),
+        flaps=_flaps(switches),
+        hottest_c=max(s.temperature_c for s in steps),
+        severe_s=sum(s.temperature_c >= severe_c for s in steps) * period_s,
+        short_of_memory_s=sum(s.short_of_memory for s in steps) * period_s,
+        off_s=sum(s.off for s in steps) * period_s,
+        served_s=served_s,
+    )
+
+
+def _mean_retention(
+    by_name: Mapping[str, Candidate], answered: Mapping[str, float]
+) -> float | None:
+    total, kept = math.fsum(answered.values()), 0.0
+    for name, count in answered.items():
+        if count:
+            retention = by_name[name].accuracy
+            if retention is None:
+                return None
+            kept += retention * count
+    return kept / total if total else None
+
+
+def _flaps(switches: Sequence[Switch]) -> int:
+    return sum(
+        back.after is not None and back.after == left.before and back.at_s - left.at_s < FLAP_S
+        for left, back in itertools.pairwise(switches)
+    )

@@ -1,0 +1,235 @@
+"""Traces: how a device's surroundings were over time, for the replay of policies.
+
+A trace is JSON Lines, UTF-8. The first line is a `Header`, each further one a `Tick`:
+
+```json
+{"trace":1,"name":"lab-3","profile":"rpi4","period_s":1,"origin":"synthetic","source":"...",
+ "deadline_ms":50,"board":{"throttle_c":80}}
+{"at_s":0,"inputs":{"ambient_c":25,"demand_per_s":10},"sensed":{"temperature_c":41.5}}
+{"at_s":1,"inputs":{"ambient_c":25,"demand_per_s":10},"sensed":{"temperature_c":null}}
+```
+
+(The header stands on one line; it is broken here to be read.) `inputs` is what comes from outside
+whatever the policy decides (`agent.replay.board.Inputs`); `board` is the plant model's part
+(`agent.replay.board.Board`). `sensed` is what the agent read then, under the variant that served
+then. A replay computes these readings anew from the model; of the recorded ones it takes which were
+lost.
+
+Rules:
+- Ticks are `period_s` apart, the first at 0; what is in doubt is refused, with line and fault.
+- Unknown keys are refused; a reading that is null or not there was not had.
+- `origin` says whether a device recorded it or somebody made it up, `source` from what.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from agent.errors import ReplayError
+from agent.replay.board import Board, Inputs
+from wire.codec import from_json
+from wire.errors import WireFormatError
+from wire.profile import NAME_PATTERN
+
+TRACE_VERSION: Final = 1
+SHIPPED: Final = Path(__file__).parent / "shipped_traces"
+SUFFIX: Final = ".jsonl"
+MAX_BYTES: Final = 64 * 1024 * 1024
+MAX_LINE_BYTES: Final = 8192
+MAX_TICKS: Final = 100_000
+"""A day at 1 Hz is 86,400."""
+
+MAX_PERIOD_S: Final = 3600.0
+MAX_TIME_CONSTANTS: Final = 10.0
+"""A longer tick would hide all that happens on the board."""
+
+TOLERANCE_S: Final = 1e-3
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first line of a trace."""
+
+    trace: Literal[1]
+    """Version of the format."""
+
+    name: str
+    profile: str
+    """Of the device that it was recorded on, or that it imitates."""
+
+    period_s: float
+    origin: Literal["recorded", "synthetic"]
+    source: str
+    """Where it was recorded; for a synthetic one what it imitates and what made it."""
+
+    deadline_ms: float
+    """Within which the application needs an answer."""
+
+    at_work: bool = False
+    """Whether the device served at the beginning: what a policy chooses first is then loaded."""
+
+    board: Board = Board()
+
+
+class Sensed(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What the agent read; None where it read nothing. Names as in `wire.health`."""
+
+    temperature_c: float | None = None
+    cpu_frequency_ratio: float | None = None
+    battery_ratio: float | None = None
+    battery_discharging: bool | None = None
+    power_mw: float | None = None
+    memory_available_bytes: int | None = None
+    load_ratio: float | None = None
+
+
+class Tick(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """One line of a trace, good for one period."""
+
+    at_s: float
+    inputs: Inputs
+    sensed: Sensed | None = None
+    """None where no readings were recorded: a replay then takes it that every sensor works."""
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace as a whole."""
+
+    header: Header
+    ticks: tuple[Tick, ...]
+
+    @property
+    def duration_s(self) -> float:
+        """Its length in seconds."""
+        return len(self.ticks) * self.header.period_s
+
+
+def trace_from_bytes(data: bytes) -> Trace:
+    """Read a trace.
+
+    Args:
+        data: The bytes of the file.
+
+    Returns:
+        The trace.
+
+    Raises:
+        WireFormatError: Not a trace; names the line and the fault.
+    """
+    if len(data) > MAX_BYTES:
+        raise WireFormatError(f"trace: {len(data)} bytes is over the limit of {MAX_BYTES}")
+    lines = data.split(b"\n")
+    if lines[-1]:
+        raise WireFormatError(
+            f"trace: line {len(lines)}: is cut short, no newline at its end",
+            remedy="remove that line: what stands before it is a trace",
+        )
+    del lines[-1]
+    if not 2 <= len(lines) <= MAX_TICKS + 1:  # noqa: PLR2004 - a header and one tick
+        raise WireFormatError(
+            f"trace: {len(lines)} lines; a header and 1 to {MAX_TICKS} ticks are needed"
+        )
+    header = _decode(lines[0], 1, Header)
+    _refuse(1, _header_faults(header))
+    ticks = []
+    for number, line in enumerate(lines[1:], start=2):
+        tick = _decode(line, number, Tick)
+        _refuse(number, _tick_faults(tick, (number - 2) * header.period_s))
+        ticks.append(tick)
+    return Trace(header=header, ticks=tuple(ticks))
+
+
+def trace_to_bytes(trace: Trace) -> bytes:
+    """Write a trace; equal traces give equal bytes."""
+    rows: tuple[msgspec.Struct, ...] = (trace.header, *trace.ticks)
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+
+
+def load_trace(name: str) -> Trace:
+    """Read a trace from a file, or a shipped one.
+
+    Args:
+        name: A path, or the name of a shipped trace.
+
+    Returns:
+        The trace.
+
+    Raises:
+        ReplayError: There is no such trace, or it cannot be read.
+        WireFormatError: It is not a trace.
+    """
+    shipped = NAME_PATTERN.fullmatch(name) is not None and name in shipped_names()
+    path = SHIPPED / f"{name}{SUFFIX}" if shipped else Path(name)
+    return trace_from_bytes(
+        read_file(path, f"shipped traces are {', '.join(shipped_names())}", MAX_BYTES)
+    )
+
+
+def shipped_names() -> tuple[str, ...]:
+    """Return the names of the traces that come with the agent."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob(f"*{SUFFIX}")))
+
+
+def read_file(path: Path, remedy: str, limit_bytes: int) -> bytes:
+    """Read a file that a person named.
+
+    Args:
+        path: Of the file.
+        remedy: What would work, if it cannot be read.
+        limit_bytes: At most one byte more than this is read.
+
+    Returns:
+        Its bytes; longer than the limit only where the file is.
+
+    Raises:
+        ReplayError: It cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(limit_bytes + 1)
+    except (OSError, ValueError) as exc:
+        text = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+        raise ReplayError(f"cannot read {str(path)!r}: {text.lower()}", remedy=remedy) from exc
+
+
+def _decode(line: bytes, number: int, kind: type[T]) -> T:
+    try:
+        return from_json(line, kind, limit_bytes=MAX_LINE_BYTES)
+    except WireFormatError as exc:
+        raise WireFormatError(f"trace: line {number}: {exc.message}") from exc
+
+
+def _refuse(number: int, faults: tuple[str, ...]) -> None:
+    if faults:
+        raise WireFormatError(f"trace: line {number}: {faults[0]}")
+
+
+def _header_faults(header: Header) -> tuple[str, ...]:
+    longest_s = min(MAX_PERIOD_S, MAX_TIME_CONSTANTS * header.board.thermal.time_constant_s)
+    rules = (
+        (NAME_PATTERN.fullmatch(header.name) is not None, "name is not a plain name"),
+        (NAME_PATTERN.fullmatch(header.profile) is not None, "profile is not a plain name"),
+        (bool(header.source.strip()), "source is empty"),
+        (header.deadline_ms > 0.0, "deadline_ms is not positive"),
+    )
+    faults = tuple(text for holds, text in rules if not holds)
+    faults += tuple(f"board: {text}" for text in header.board.faults())
+    if not 0.01 <= header.period_s <= longest_s:  # noqa: PLR2004 - no sensor is read at over 100 Hz
+        faults += (f"period_s is not within 0.01 to {longest_s:g}",)
+    return faults
+
+
+def _tick_faults(tick: Tick, expected_s: float) -> tuple[str, ...]:
+    faults = tuple(f"inputs: {text}" for text in tick.inputs.faults())
+    if not math.isclose(tick.at_s, expected_s, rel_tol=1e-9, abs_tol=TOLERANCE_S):
+        faults = (f"at_s is {tick.at_s:g} where {expected_s:g} follows", *faults)
+    return faults

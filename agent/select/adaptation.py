@@ -1,0 +1,324 @@
+"""Which variant of the current package serves: chosen every second, changed with a reason.
+
+Rules:
+- A variant's files are hashed again before each start of its worker.
+- The new worker is ready before the old one loses its requests; one that cannot start is benched
+  for a while and the next best is tried.
+- One change at a time: an install and the selector wait for each other.
+- Where old and new do not fit into memory together the old worker ends first, and the gap is told.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic
+
+import msgspec
+
+from agent.errors import NoVariantError
+from agent.packages import Package
+from agent.ports import P, Probed, ServingPort
+from agent.select.decision_log import DecisionLog
+from agent.select.decisions import Candidate, Decision, Memory, Present, candidate
+from agent.select.meter import Meter, Served, observed
+from agent.select.policies import POLICIES
+from wire.clock import Clock
+from wire.codec import to_builtins
+from wire.errors import FleetError
+from wire.health import HealthSnapshot
+from wire.messages import PolicySpec
+from wire.package.manifest import Variant
+from wire.profile import DeviceProfile
+
+BENCH_S: Final = 300.0
+"""How long a variant that did not start is left alone: long enough that trying it costs nothing,
+short enough that a device whose memory came back uses it again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """The package in service and its variants that may run here."""
+
+    package: Package
+    variants: tuple[Variant, ...]
+    latencies_ms: Mapping[str, float]
+    """As measured on this device, by variant."""
+
+
+class Adaptation(Generic[P]):
+    """Keeps the variant in service that suits the device.
+
+    Args:
+        serving: Runs the workers.
+        profile: This kind of device.
+        meter: Counts what comes of serving; hears of switches too.
+        clock: For dwell and benches.
+        cpu_share: Share of the processor that one computing request takes.
+        policy: What holds until another is set; None for the default.
+    """
+
+    def __init__(
+        self,
+        serving: ServingPort[P],
+        profile: DeviceProfile,
+        meter: Meter,
+        clock: Clock,
+        *,
+        cpu_share: float = 1.0,
+        policy: PolicySpec | None = None,
+    ) -> None:
+        self._serving = serving
+        self._profile = profile
+        self._meter = meter
+        self._cpu_share = cpu_share
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._loaded: Loaded | None = None
+        self._health = HealthSnapshot(at_s=clock.now_s())
+        self._memory = Memory()
+        self._switched_s = self._decided_s = float("-inf")
+        self._failed: dict[tuple[str, str], tuple[str, float]] = {}
+        self._last: Decision | None = None
+        self._log = DecisionLog(meter, clock)
+        self.policy = policy or PolicySpec()
+        self.pinned: str | None = None
+
+    @property
+    def health(self) -> HealthSnapshot:
+        """The newest readings."""
+        return self._health
+
+    @property
+    def decision(self) -> Decision | None:
+        """The newest decision."""
+        return self._last
+
+    def serving(self) -> tuple[str | None, str | None]:
+        """Return the digest of the package and the name of the variant that serve now."""
+        active = self._serving.active
+        return (active.digest, active.variant.name) if active is not None else (None, None)
+
+    def served(self) -> Served:
+        """Return what was served since the agent started, by the variant that serves now."""
+        return self._meter.served(self.serving()[1])
+
+    def declared_ms(self) -> float | None:
+        """Return the latency that the variant in service declares."""
+        active = self._serving.active
+        performance = active.variant.info.performance if active is not None else None
+        return performance.latency_p50_ms if performance is not None else None
+
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Return the variants of the package in service, benched ones with the reason."""
+        with self._lock:
+            return self._candidates(self._loaded) if self._loaded is not None else ()
+
+    def serve(
+        self,
+        package: Package,
+        dropped: Mapping[str, str],
+        latencies_ms: Mapping[str, float],
+        *,
+        why: str,
+    ) -> None:
+        """Bring a package into service, with the variant that suits the device now.
+
+        Args:
+            package: Whole; its files are verified here.
+            dropped: Variants that must not serve, and why.
+            latencies_ms: Of its variants, as measured on this device; the others' are as declared.
+            why: Reason for the event that tells of the switch.
+
+        Raises:
+            NoVariantError: None of its variants can serve.
+        """
+        fitting = package.manifest.fitting(self._profile)
+        loaded = Loaded(
+            package=package,
+            variants=tuple(v for v in fitting if v.name not in dropped),
+            latencies_ms=latencies_ms,
+        )
+        with self._lock:
+            if self.serving()[0] != package.digest:
+                self._enter(loaded, why)
+            self._loaded = loaded
+
+    def withdraw(self) -> None:
+        """Take the package out of service; nothing follows it."""
+        with self._lock:
+            self._loaded = None
+            self._serving.withdraw()
+
+    def probe(self, package: Package, variant: Variant) -> Probed:
+        """Run the golden test of a variant in a worker of its own.
+
+        Args:
+            package: Whole.
+            variant: Of that package.
+
+        Returns:
+            What the test came to.
+
+        Raises:
+            FleetError: The files are not what was signed, or the worker does not start.
+        """
+        package.verify((variant,))
+        prepared = self._serving.prepare(package.directory, package.digest, variant)
+        try:
+            return self._serving.probe(prepared)
+        finally:
+            self._serving.discard(prepared)
+
+    def probe_active(self) -> Probed:
+        """Run the golden test in the worker that serves; raises FleetError when it cannot."""
+        return self._serving.probe_active()
+
+    def fault(self, digest: str) -> str | None:
+        """Say what is wrong with a package that should be serving well, or None.
+
+        Args:
+            digest: Of the package.
+
+        Returns:
+            The first fault.
+        """
+        active = self._serving.active
+        if active is None:
+            return "nothing serves"
+        if active.digest != digest:
+            return f"package {active.digest} serves instead"
+        for name, reason in self._serving.benched.items():
+            return f"variant {name} was benched: {reason}"
+        return None
+
+    def note(self, health: HealthSnapshot) -> None:
+        """Take new readings; what follows from them comes with the next choice."""
+        self._health = health
+
+    def tick(self, health: HealthSnapshot) -> None:
+        """Look at the device, choose, and switch if that is what follows.
+
+        Args:
+            health: The newest readings.
+        """
+        self.note(health)
+        self._serving.supervise()
+        with self._lock:
+            if self._loaded is not None:
+                self._adapt(self._loaded)
+
+    def _adapt(self, loaded: Loaded) -> None:
+        decision = self._decide(loaded)
+        wanted, (_, present) = decision.variant, self.serving()
+        if wanted is None or wanted == present:
+            self._log.stayed(decision, loaded.package.release)
+            return
+        try:
+            self._bring(loaded, decision, present)
+        except FleetError as exc:
+            self._bench(loaded, wanted, exc)
+
+    def _enter(self, loaded: Loaded, why: str) -> None:
+        """Try the variants of a package, best first, until one serves.
+
+        Raises:
+            NoVariantError: None did.
+        """
+        faults: list[str] = []
+        self._failed.clear()
+        self._memory = msgspec.structs.replace(
+            self._memory, estimates=self._memory.estimates.of_other_variants()
+        )
+        while (decision := self._decide(loaded, entering=True)).variant is not None:
+            try:
+                self._bring(loaded, decision, None, why=why)
+            except FleetError as exc:
+                self._bench(loaded, decision.variant, exc)
+                faults.append(f"{decision.variant}: {exc.message}")
+            else:
+                return
+        raise NoVariantError(
+            f"no variant of {loaded.package.release} can serve: {'; '.join(faults) or 'none fits'}"
+        )
+
+    def _decide(self, loaded: Loaded, *, entering: bool = False) -> Decision:
+        candidates = self._candidates(loaded)
+        decision = POLICIES[self.policy.kind](
+            self._health, candidates, self.policy, self._present(candidates, entering=entering)
+        )
+        self._memory = decision.memory
+        self._last = decision
+        self._serving.stream(on=decision.stream)
+        return decision
+
+    def _present(self, candidates: Sequence[Candidate], *, entering: bool) -> Present:
+        now_s = self._clock.monotonic_s()
+        period_s = now_s - self._decided_s if math.isfinite(self._decided_s) else 0.0
+        self._decided_s = now_s
+        since, active = self._meter.take(), self._serving.active
+        name = active.variant.name if active is not None and not entering else None
+        return Present(
+            variant=name,
+            since_switch_s=now_s - self._switched_s,
+            memory=self._memory,
+            period_s=period_s,
+            observed=observed(
+                since,
+                name,
+                alone_ms=next((c.latency_p50_ms for c in candidates if c.name == name), None),
+                held_bytes=active.memory_bytes if active is not None else 0,
+                period_s=period_s,
+                cpu_share=self._cpu_share,
+            ),
+            pinned=self.pinned,
+        )
+
+    def _candidates(self, loaded: Loaded) -> tuple[Candidate, ...]:
+        now_s, digest = self._clock.monotonic_s(), loaded.package.digest
+        benched = {
+            name: reason for (of, name), (reason, until_s) in self._failed.items()
+            if of == digest and now_s < until_s
+        }  # fmt: skip
+        if self.serving()[0] == digest:
+            benched |= self._serving.benched
+        return tuple(
+            candidate(
+                v, benched=benched.get(v.name, ""), latency_ms=loaded.latencies_ms.get(v.name)
+            )
+            for v in loaded.variants
+        )
+
+    def _bring(
+        self, loaded: Loaded, decision: Decision, before: str | None, *, why: str = ""
+    ) -> None:
+        package = loaded.package
+        variant = next(v for v in loaded.variants if v.name == decision.variant)
+        package.verify((variant,))
+        gap = decision.switch is not None and decision.switch.gap
+        prepared = self._serving.prepare(package.directory, package.digest, variant, alone=gap)
+        try:
+            self._serving.activate(prepared)
+        except FleetError:
+            self._serving.discard(prepared)
+            raise
+        self._switched_s = self._clock.monotonic_s()
+        self._meter.add("variant_switches_total", 1.0, {"release": package.release})
+        data: dict[str, Any] = {
+            "from": before,
+            "to": variant.name,
+            "release": package.release,
+            "inputs": to_builtins(decision.inputs),
+            "verdicts": decision.verdicts,
+            "cost": to_builtins(decision.switch),
+        }
+        self._meter.event("switch", f"{why}: {decision.reason}" if why else decision.reason, data)
+        self._log.switched(decision)
+
+    def _bench(self, loaded: Loaded, name: str, exc: FleetError) -> None:
+        until_s = self._clock.monotonic_s() + BENCH_S
+        self._failed[loaded.package.digest, name] = (exc.message, until_s)
+        data = {"variant": name, "release": loaded.package.release, "code": exc.code}
+        self._meter.event("worker", f"variant {name} cannot serve: {exc.message}", data)

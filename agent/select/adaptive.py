@@ -1,0 +1,268 @@
+"""The policy that keeps an objective: the most accurate variant for which all is well.
+
+What would come of each variant is predicted from what the device has shown of itself
+(`agent.select.estimates`, `agent.select.outlook`). Constraints come first: in time, in
+memory, below the severe heat, as long as the battery has to last. Among variants that keep them
+the most accurate serves, among equals the one that works least. Where none keeps them all, the one
+serves whose shortfalls cost least.
+
+Rules:
+- Pure. Equal inputs give equal decisions.
+- What serves goes on while all is well with it now. More work is taken on only where all would be
+  well under the worst of the last minutes too: this is what prevents flapping, not a timer.
+- Two switches are at least `dwell_s` apart, unless what serves may not go on.
+
+Source:
+    Android's thermal headroom for the scale; ALERT (USENIX ATC 2020) for a slowdown that all
+    variants share; NestDNN (MobiCom 2018) for the soft cost where no variant keeps the objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from agent.select.decisions import (
+    UNKNOWN_LOAD_MS,
+    Candidate,
+    Decision,
+    Memory,
+    Present,
+    Pressure,
+    by_accuracy,
+    by_latency,
+    inputs_of,
+    switch_cost,
+)
+from agent.select.estimates import Estimates
+from agent.select.outlook import SOON_S, Prediction, predict
+from wire.health import HealthSnapshot
+from wire.messages import PolicySpec
+
+AS_ACCURATE: Final = 0.001
+"""Retentions that differ by less are taken as equal: evaluation sets are not larger."""
+
+WORTH_A_SWITCH: Final = 0.1
+"""Share of the work that a variant of equal accuracy must save."""
+
+MISTAKE_S: Final = 0.5
+"""What the first switch to more work costs should it be wrong: the answers of so many seconds."""
+
+MS_PER_S: Final = 1000.0
+SECONDS_PER_MINUTE: Final = 60.0
+TINY_S: Final = 1e-9
+"""In place of no time at all."""
+
+CHEAPER: Final = 0.02
+"""By which the cost of shortfalls must fall before a variant is left for another."""
+
+_PRESSURES: Final[dict[str, Pressure]] = {"heat": "heat", "battery": "battery", "memory": "memory"}
+
+
+class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant under both outlooks."""
+
+    now: Prediction
+    lately: Prediction
+
+    @property
+    def candidate(self) -> Candidate:
+        """The variant."""
+        return self.now.candidate
+
+    @property
+    def accuracy(self) -> float:
+        """Its retention; unknown is none."""
+        known = self.candidate.accuracy
+        return 0.0 if known is None else known
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether the board would be too warm under it."""
+        return any(fault.kind == "heat" for fault in self.now.faults)
+
+
+def choose(
+    health: HealthSnapshot,
+    candidates: Iterable[Candidate],
+    spec: PolicySpec,
+    present: Present,
+) -> Decision:
+    """Choose which variant should serve.
+
+    Args:
+        health: The newest readings.
+        candidates: All variants that are on the device.
+        spec: The objective.
+        present: What serves, what came of it, and what was learnt before.
+
+    Returns:
+        The decision.
+    """
+    known = present.memory.estimates.update(health, present.observed, present.period_s)
+    everyone = sorted(candidates, key=by_accuracy)
+    able = [
+        Outlooks(
+            now=predict(c, known, spec, lately=False), lately=predict(c, known, spec, lately=True)
+        )
+        for c in everyone
+        if not c.benched
+    ]
+    by_name = {o.candidate.name: o for o in able}
+    serving = by_name.get(present.variant or "")
+    pinned = by_name.get(present.pinned or "")
+    winner, reason = (
+        _winner(able, serving, known, dwell_s=spec.dwell_s, since_switch_s=present.since_switch_s)
+        if pinned is None
+        else (pinned, f"pinned to {pinned.candidate.name}")
+    )
+    chosen = winner.candidate if winner else None
+    return Decision(
+        variant=chosen.name if chosen else None,
+        reason=reason,
+        memory=Memory(pressures=_pressures(able), estimates=known),
+        inputs=_inputs(health, present, known, winner),
+        verdicts={
+            c.name: _verdict(by_name[c.name], winner, serving, known, reason)
+            if c.name in by_name
+            else f"benched: {c.benched}"
+            for c in everyone
+            if c is not chosen
+        },
+        stream=winner is not None and any(f.kind == "memory" for f in winner.now.faults),
+        switch=switch_cost(
+            serving.candidate if serving else None, chosen, health.memory_available_bytes
+        ),
+    )  # fmt: skip
+
+
+def _winner(
+    able: list[Outlooks],
+    serving: Outlooks | None,
+    known: Estimates,
+    *,
+    dwell_s: float,
+    since_switch_s: float,
+) -> tuple[Outlooks | None, str]:
+    if not able:
+        return None, "no variant may serve"
+    well = [o for o in able if not _objection(o, serving, known)]
+    if serving is None or serving.now.faults:
+        return _leave(able, well, serving)
+    best = _best([serving, *(o for o in well if o is not serving)])
+    if best is serving or not _is_better(best, serving):
+        return serving, "the most accurate variant that keeps the objective"
+    if since_switch_s < dwell_s:
+        return serving, f"held: {since_switch_s:.1f} of {dwell_s:g} s since the last switch"
+    gain = best.accuracy - serving.accuracy
+    if gain > AS_ACCURATE:
+        return best, f"keeps the objective, lately too, and {gain:.2%} more of the quality"
+    return best, "as accurate with less work"
+
+
+def _leave(
+    able: list[Outlooks], well: list[Outlooks], serving: Outlooks | None
+) -> tuple[Outlooks, str]:
+    """Choose where nothing serves, or what serves may not go on."""
+    why = f"{serving.candidate.name}: {serving.now.faults[0].text}" if serving else "nothing serves"
+    if well:
+        return _best(well), why
+    lightest = min(able, key=lambda o: by_latency(o.candidate))
+    if (serving or lightest).is_hot:
+        # Too warm with less work is too warm with more, whatever that is worth.
+        able = [o for o in able if not _is_more_work(o, serving or lightest)]
+    least = min(able, key=lambda o: (o.now.cost, o.now.load, *by_accuracy(o.candidate)))
+    if serving is not None and serving.now.cost - least.now.cost < CHEAPER:
+        return serving, f"no variant keeps the objective; {why}"
+    return least, f"no variant keeps the objective, its shortfalls cost least; {why}"
+
+
+def _objection(o: Outlooks, serving: Outlooks | None, known: Estimates) -> str:
+    """Return what speaks against a variant; empty for nothing. More work has to pay for longer."""
+    if o.now.faults:
+        return "; ".join(fault.text for fault in o.now.faults)
+    if serving is None or not _is_more_work(o, serving):
+        return ""
+    if o.lately.faults:
+        return f"lately: {o.lately.faults[0].text}"
+    # Whenever it turns late what serves now comes back, and what it answers until then is lost. One
+    # such mistake is counted in any case; it weighs less the longer the device was seen at work.
+    in_time, turns = o.lately.in_time_lately, o.lately.turns_late_per_s
+    gain = in_time * (o.accuracy - serving.lately.in_time_lately * serving.accuracy)
+    first = MISTAKE_S / max(known.slowdown_lately.seen_s, TINY_S)
+    mistakes = first + turns * _back_s(o, serving, known)
+    if gain > mistakes * o.accuracy:
+        return ""
+    if gain <= 0.0:
+        return f"lately: more work that gains nothing, {in_time:.1%} would be in time"
+    return (
+        f"lately: {in_time:.1%} would be in time, {gain:.3f} gained, "
+        f"{mistakes * o.accuracy:.3f} lost in {turns * SECONDS_PER_MINUTE:.1f} turns a minute"
+    )
+
+
+def _back_s(o: Outlooks, serving: Outlooks, known: Estimates) -> float:
+    """Return how long it takes to notice that a variant is late, and what both switches cost."""
+    loads_ms = (c.candidate.load_ms for c in (o, serving))
+    load_s = sum(UNKNOWN_LOAD_MS if ms is None else ms for ms in loads_ms) / MS_PER_S
+    return known.period_s + load_s
+
+
+def _is_more_work(o: Outlooks, serving: Outlooks) -> bool:
+    if o is serving:
+        return False
+    ours, theirs = o.candidate.latency_p50_ms, serving.candidate.latency_p50_ms
+    return ours is None or theirs is None or ours > theirs
+
+
+def _best(well: list[Outlooks]) -> Outlooks:
+    """Return the one with the least work among those that are about as accurate as the best."""
+    most = max(o.accuracy for o in well)
+    equals = [o for o in well if most - o.accuracy <= AS_ACCURATE]
+    return min(equals, key=lambda o: (o.now.load, *by_accuracy(o.candidate)))
+
+
+def _is_better(o: Outlooks, serving: Outlooks) -> bool:
+    if o.accuracy - serving.accuracy > AS_ACCURATE:
+        return True
+    return o.now.load < (1.0 - WORTH_A_SWITCH) * serving.now.load
+
+
+def _pressures(able: list[Outlooks]) -> frozenset[Pressure]:
+    """Return what keeps the most accurate variant from serving."""
+    kinds = {fault.kind for fault in able[0].now.faults} if able else set()
+    return frozenset(_PRESSURES[kind] for kind in kinds if kind in _PRESSURES)
+
+
+def _verdict(
+    o: Outlooks, winner: Outlooks | None, serving: Outlooks | None, known: Estimates, reason: str
+) -> str:
+    if objection := _objection(o, serving, known):
+        return objection
+    if winner is None or reason.startswith(("pinned", "held")):
+        return reason
+    if o.accuracy < winner.accuracy - AS_ACCURATE:
+        return f"less accurate: {o.accuracy:.4g} against {winner.accuracy:.4g}"
+    if o.now.load >= winner.now.load:
+        return f"more work: {o.now.load:.2f} of the processor against {winner.now.load:.2f}"
+    return "not worth a switch yet"
+
+
+def _inputs(
+    health: HealthSnapshot, present: Present, known: Estimates, winner: Outlooks | None
+) -> dict[str, Any]:
+    load = winner.now.load if winner else known.other_load
+    name = winner.candidate.name if winner else ""
+    ahead = {f"{after_s:g}": known.heat.forecast(load, after_s) for after_s in SOON_S}
+    return inputs_of(health, present) | {
+        "demand_per_s": round(known.demand_per_s, 3),
+        "slowdown": round(known.slowdown.expected(name).factor, 3),
+        "load": round(load, 3),
+        "headroom_forecast": {
+            key: None if f is None else [round(f.mean, 3), round(f.sigma, 3)]
+            for key, f in ahead.items()
+        },
+        "battery_lasts_s": known.battery.lasts_s(load),
+    }

@@ -1,0 +1,80 @@
+"""Which decisions are worth a place on disk: those that change what the device does, or why.
+
+Rules:
+- A switch has an event of its own with all this; here are the decisions after which nothing
+  switched.
+- A reason that changes in its figures alone is the same reason: a countdown is no news.
+- Between two events of a changed reason are at least `LEAST_GAP_S`: a reason that flickers must not
+  wear out the flash.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from agent.ports import RecorderPort
+from agent.select.decisions import Decision
+from wire.clock import Clock
+from wire.codec import to_builtins
+
+LEAST_GAP_S: Final = 60.0
+_FIGURE = re.compile(r"\b\d+(\.\d+)?")
+
+
+class DecisionLog:
+    """Tells of decisions.
+
+    Args:
+        recorder: Hears of them.
+        clock: For the gap.
+    """
+
+    def __init__(self, recorder: RecorderPort, clock: Clock) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._told: Decision | None = None
+        self._told_s = float("-inf")
+
+    def switched(self, decision: Decision) -> None:
+        """Take it that the event of a switch has told of a decision."""
+        self._told, self._told_s = decision, self._clock.monotonic_s()
+
+    def stayed(self, decision: Decision, release: str) -> None:
+        """Tell of a decision after which nothing switched, if it is news.
+
+        Args:
+            decision: What was decided.
+            release: For which package.
+        """
+        if not is_news(self._told, decision, self._clock.monotonic_s() - self._told_s):
+            return
+        data = {
+            "variant": decision.variant,
+            "release": release,
+            "stream": decision.stream,
+            "inputs": to_builtins(decision.inputs),
+            "verdicts": decision.verdicts,
+        }
+        self._recorder.event("decision", decision.reason, data)
+        self.switched(decision)
+
+
+def is_news(told: Decision | None, decision: Decision, since_s: float) -> bool:
+    """Tell whether a decision is worth an event.
+
+    Args:
+        told: The last one of which there was an event.
+        decision: The newest.
+        since_s: Time between the two.
+
+    Returns:
+        Whether it does something else, or, after a while, does the same for another reason.
+    """
+    if told is None or (told.variant, told.stream) != (decision.variant, decision.stream):
+        return True
+    return since_s >= LEAST_GAP_S and _kind(told.reason) != _kind(decision.reason)
+
+
+def _kind(reason: str) -> str:
+    return _FIGURE.sub("#", reason)

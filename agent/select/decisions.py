@@ -1,0 +1,201 @@
+"""What a policy decides from, and what it decides. Values alone.
+
+Rules:
+- Pure: a policy takes these values and gives a `Decision`; what it must remember goes into the
+  decision and comes back with the next question.
+- None where nothing was measured: unknown is never taken for cool, full, free or fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from agent.select.estimates import Estimates, Observed
+from wire.health import HealthSnapshot
+from wire.messages import PolicySpec
+from wire.package.manifest import Variant
+
+Pressure = Literal["heat", "battery", "memory"]
+
+UNKNOWN_LOAD_MS: Final = 1000.0
+"""What loading is taken to cost where nobody measured it; INFaaS (ATC 2021) takes as much."""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant as a policy sees it; None where nothing was measured."""
+
+    name: str
+    latency_p50_ms: float | None = None
+    """Alone on the device: as measured there, or as declared."""
+
+    peak_memory_bytes: int | None = None
+    accuracy: float | None = None
+    """Share of the reference's quality that it keeps: larger is better whatever the metric."""
+
+    worst_error: float | None = None
+    load_ms: float | None = None
+    benched: str = ""
+    """Why it may not serve; empty when it may."""
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy keeps from one decision to the next."""
+
+    pressures: frozenset[Pressure] = frozenset()
+    """Those that weighed on the device."""
+
+    estimates: Estimates = Estimates()
+    """What was learnt of the device."""
+
+
+class Present(msgspec.Struct, frozen=True, kw_only=True):
+    """How things are before a decision."""
+
+    variant: str | None = None
+    """What serves."""
+
+    since_switch_s: float = math.inf
+    memory: Memory = Memory()
+    """As the last decision left it."""
+
+    period_s: float = 0.0
+    """Since the last decision; 0 before the first."""
+
+    observed: Observed | None = None
+    """What came of that time; None where nothing served."""
+
+    pinned: str | None = None
+
+
+class SwitchCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change of the variant costs."""
+
+    load_ms: float
+    """Of the processor's time."""
+
+    both_bytes: int | None
+    """Memory while both are loaded; None where a need is unknown."""
+
+    gap: bool
+    """Both do not fit: the old one ends before the new one starts, and requests wait."""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What should serve, and why."""
+
+    variant: str | None
+    """None when no candidate may serve."""
+
+    reason: str
+    memory: Memory
+    """For the next decision."""
+
+    inputs: dict[str, Any]
+    verdicts: dict[str, str]
+    """Why each of the others lost."""
+
+    stream: bool = False
+    """Whether to run one sample at a time, to save memory."""
+
+    switch: SwitchCost | None = None
+    """None where what serves goes on."""
+
+
+Policy: TypeAlias = Callable[[HealthSnapshot, Iterable[Candidate], PolicySpec, Present], Decision]
+
+
+def candidate(variant: Variant, *, benched: str = "", latency_ms: float | None = None) -> Candidate:
+    """Return what a policy needs to know of a variant.
+
+    Args:
+        variant: From a manifest.
+        benched: Why it may not serve, if so.
+        latency_ms: As measured on this device; None to take the declared one.
+
+    Returns:
+        The candidate.
+    """
+    performance, accuracy = variant.info.performance, variant.info.accuracy
+    if latency_ms is None and performance is not None:
+        latency_ms = performance.latency_p50_ms
+    return Candidate(
+        name=variant.name,
+        latency_p50_ms=latency_ms,
+        peak_memory_bytes=variant.info.requirements.memory_bytes
+        or (performance.peak_memory_bytes if performance else None),
+        accuracy=accuracy.retention if accuracy else None,
+        worst_error=accuracy.worst_error if accuracy else None,
+        load_ms=performance.load_ms if performance else None,
+        benched=benched,
+    )
+
+
+def preference(candidates: Iterable[Candidate]) -> tuple[str, ...]:
+    """Return the names of the candidates as a device without any pressure prefers them."""
+    return tuple(c.name for c in sorted(candidates, key=by_accuracy))
+
+
+def by_accuracy(c: Candidate) -> tuple[Any, ...]:
+    """Return the key that puts the most accurate candidate first; ties are broken by name."""
+    return (
+        -_known(c.accuracy, -math.inf),
+        _known(c.worst_error, math.inf),
+        _known(c.latency_p50_ms, math.inf),
+        c.name,
+    )
+
+
+def by_latency(c: Candidate) -> tuple[Any, ...]:
+    """Return the key that puts the fastest candidate first."""
+    return (_known(c.latency_p50_ms, math.inf), *by_accuracy(c))
+
+
+def by_memory(c: Candidate) -> tuple[Any, ...]:
+    """Return the key that puts the smallest candidate first."""
+    return (_known(c.peak_memory_bytes, math.inf), *by_latency(c))
+
+
+def inputs_of(health: HealthSnapshot, present: Present) -> dict[str, Any]:
+    """Return what every decision was made from, as it is told."""
+    return {
+        "headroom": health.headroom,
+        "temperature_c": health.temperature_c,
+        "battery_ratio": health.battery_ratio,
+        "battery_discharging": health.battery_discharging,
+        "memory_available_bytes": health.memory_available_bytes,
+        "throttled": health.throttled,
+        "serving": present.variant,
+        "pinned": present.pinned,
+    }
+
+
+def switch_cost(
+    serving: Candidate | None, chosen: Candidate | None, available_bytes: int | None
+) -> SwitchCost | None:
+    """Return what it costs to change from one variant to another.
+
+    Args:
+        serving: What serves.
+        chosen: What should.
+        available_bytes: Memory that is free beside what serves.
+
+    Returns:
+        The cost; None where nothing changes.
+    """
+    if chosen is None or serving is chosen:
+        return None
+    need, held = chosen.peak_memory_bytes, serving.peak_memory_bytes if serving else 0
+    short = need is not None and available_bytes is not None and need > available_bytes
+    return SwitchCost(
+        load_ms=_known(chosen.load_ms, UNKNOWN_LOAD_MS),
+        both_bytes=None if need is None or held is None else need + held,
+        gap=serving is not None and short,
+    )
+
+
+def _known(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value

@@ -1,0 +1,230 @@
+"""What a device has shown of itself: how slow, how asked, how warm, how long its battery lasts.
+
+Rules:
+- Pure: readings and what came of a period in, the next estimates out.
+
+Source:
+    Waits: Pollaczek and Khinchine; Kleinrock, Queueing Systems, volume 1, section 5.6. How long a
+    mean wait takes to show itself: volume 2, section 2.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from agent.select.battery import BatteryFit
+from agent.select.heat import HeatFit
+from agent.select.kalman import Line
+from agent.select.recent import Peak, Scatter, Spread
+from agent.select.slowdowns import Slowdowns
+from wire.health import HealthSnapshot
+
+WAIT_PRIOR, WAIT_SIGMA = 0.5, 0.5
+"""Of a queue with random arrivals and constant service (M/D/1); regular arrivals hardly wait."""
+
+BESIDE_SIGMA_MS: Final = 2.0
+"""What an answer takes beside the runtime and the wait for it, at first: from nothing to a few."""
+
+MOST_USE: Final = 0.95
+"""Above this the waits grow as long as it lasts, and tell of that alone."""
+
+READING_MS: Final = 0.5
+"""Deviation of a mean latency in which nothing waited."""
+
+LEAST_WAIT: Final = 0.05
+"""Of arrivals by a clock, where services are not all equally long."""
+
+BESIDE_DRIFT, WAIT_DRIFT = 0.01, 5e-4
+"""Variances per second: within some minutes the doubt of the beginning is back."""
+
+MOST_SURPRISE: Final = 3.0
+"""Standard deviations; what lies above counts as this much: one request that hung is no wait."""
+
+MS_PER_S: Final = 1000.0
+FASTEST, SLOWEST = 0.05, 100.0
+"""A slowdown outside this is a misreading."""
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of serving one variant since the last decision."""
+
+    variant: str
+    alone_ms: float | None
+    """Its latency alone on the device; None where nobody measured it."""
+
+    held_bytes: int
+    """Memory that it holds."""
+
+    requests: float
+    """That arrived."""
+
+    answered: float
+    compute_s: float
+    """Time in the runtime, over all answers."""
+
+    latency_ms: float | None
+    """Mean of the answers, waits included; None without one."""
+
+    log_variance: float | None = None
+    """Of the logarithms of single latencies; None for fewer than two, or where only means are
+    known."""
+
+    own_load: float
+    """Share of the processor that the workers took, what they took to load included."""
+
+    cpu_share: float = 1.0
+    """Share of the processor that one computing request takes: its threads over the cores."""
+
+    mixed: bool = False
+    """Another variant served for a part of it, or one was loaded: of the demand alone it tells."""
+
+
+def joined(seen: Sequence[Observed | None]) -> Observed | None:
+    """Return what came of some equal periods, one after the other, as of one.
+
+    Args:
+        seen: The periods; None for one in which nothing served.
+
+    Returns:
+        The whole; None where nothing ever served.
+    """
+    there = [o for o in seen if o is not None]
+    if not there:
+        return None
+    last, answered = there[-1], math.fsum(o.answered for o in there)
+    waited_ms = math.fsum(o.answered * (o.latency_ms or 0.0) for o in there)
+    return msgspec.structs.replace(
+        last,
+        requests=math.fsum(o.requests for o in there),
+        answered=answered,
+        compute_s=math.fsum(o.compute_s for o in there),
+        latency_ms=waited_ms / answered if answered else None,
+        own_load=math.fsum(o.own_load for o in there) / len(seen),
+        mixed=len(seen) > 1 or last.mixed,
+    )
+
+
+class Estimates(msgspec.Struct, frozen=True, kw_only=True):
+    """What was learnt of the device; as it starts, nothing."""
+
+    period_s: float = 0.0
+    """Between the last two decisions; the next comes no sooner."""
+
+    slowdown: Slowdowns = Slowdowns()
+    slowdown_lately: Spread = Spread()
+    """How the part of it that is common to all variants was lately."""
+
+    scatter: Scatter = Scatter()
+    """Of single answers about the mean of their period."""
+
+    demand_per_s: float = 0.0
+    demand_peak: Peak = Peak()
+    other_load: float = 0.0
+    """Share of the processor that others keep busy."""
+
+    other_peak: Peak = Peak()
+    waits: Line = Line(
+        base=0.0, slope=WAIT_PRIOR, base_variance=BESIDE_SIGMA_MS**2, slope_variance=WAIT_SIGMA**2
+    )
+    """Latency less the time in the runtime, in ms, over `use / (1 - use)` service times. What does
+    not grow with these is the way to the worker and back, and no wait."""
+
+    cpu_share: float = 1.0
+    free_bytes: int | None = None
+    """Memory that would be free with no variant loaded."""
+
+    taken_peak: Peak = Peak()
+    """Of `free_bytes`, negative: its greatest value is the scarcest moment lately."""
+
+    heat: HeatFit = HeatFit()
+    battery: BatteryFit = BatteryFit()
+
+    def update(
+        self, health: HealthSnapshot, observed: Observed | None, period_s: float
+    ) -> Estimates:
+        """Return the estimates after a period.
+
+        Args:
+            health: Readings at its end.
+            observed: What came of it; None where nothing served.
+            period_s: Its length in seconds; 0 before the first.
+        """
+        learnt = self._served(observed, period_s) if observed and period_s else self
+        own = observed.own_load if observed else 0.0
+        busy = health.load_ratio if health.cpu_busy_ratio is None else health.cpu_busy_ratio
+        # Without a reading others go on as they did.
+        load = min(own + self.other_load if busy is None else busy, 1.0)
+        # What is loading works too, and is not others.
+        told = period_s == 0.0 or (observed is not None and not observed.mixed)
+        other = max(load - own, 0.0) if told and busy is not None else self.other_load
+        free = _free_bytes(health, observed)
+        return msgspec.structs.replace(
+            learnt,
+            period_s=period_s,
+            other_load=other,
+            other_peak=self.other_peak.update(other, period_s),
+            free_bytes=free,
+            taken_peak=self.taken_peak.update(None if free is None else -float(free), period_s),
+            heat=self.heat.update(
+                health.headroom,
+                load,
+                period_s,
+                fan=self.heat.fan if health.fan_ratio is None else health.fan_ratio > 0.0,
+            ),
+            battery=self.battery.update(health, load, period_s),
+        )
+
+    def of_other_variants(self) -> Estimates:
+        """Return what still holds when other variants come: their latencies are others'."""
+        return msgspec.structs.replace(
+            self, slowdown=Slowdowns(), slowdown_lately=Spread(), scatter=Scatter()
+        )
+
+    def _served(self, observed: Observed, period_s: float) -> Estimates:
+        rate = observed.requests / period_s
+        # Upwards at once, downwards as fast as two periods of doubt allow.
+        demand = rate if rate >= self.demand_per_s else 0.5 * (self.demand_per_s + rate)
+        learnt = msgspec.structs.replace(
+            self, demand_per_s=demand, demand_peak=self.demand_peak.update(rate, period_s),
+            cpu_share=observed.cpu_share,
+        )  # fmt: skip
+        nothing = not observed.answered or observed.compute_s <= 0.0
+        alone_ms = observed.alone_ms or 0.0
+        if observed.mixed or nothing or alone_ms <= 0.0:
+            return learnt
+        measured_ms = observed.compute_s / observed.answered * MS_PER_S
+        factor = min(max(measured_ms / alone_ms, FASTEST), SLOWEST)
+        service_ms = factor * alone_ms
+        slowdown = self.slowdown.update(observed.variant, math.log(factor))
+        common = factor / math.exp(slowdown.own(observed.variant))
+        return msgspec.structs.replace(
+            learnt,
+            slowdown=slowdown,
+            slowdown_lately=self.slowdown_lately.update(common, period_s),
+            scatter=self.scatter.update(observed.log_variance, observed.answered, period_s),
+            waits=_waits(self.waits, observed, service_ms, period_s),
+        )
+
+
+def _waits(known: Line, observed: Observed, service_ms: float, period_s: float) -> Line:
+    known = known.drifted(BESIDE_DRIFT * period_s, WAIT_DRIFT * period_s)
+    use = observed.requests / period_s * service_ms / MS_PER_S
+    if observed.latency_ms is None or use > MOST_USE:
+        return known
+    busy_ms = service_ms * use / (1.0 - use)
+    # Waits vary as much as they are long, and hang together for `service / (1 - use)^2`.
+    wait_ms = max(known.slope, LEAST_WAIT) * busy_ms
+    rest_ms = wait_ms * math.sqrt(service_ms / MS_PER_S / period_s) / (1.0 - use)
+    noise = READING_MS**2 + rest_ms**2
+    most_ms = known.at(busy_ms) + MOST_SURPRISE * math.sqrt(known.variance_at(busy_ms) + noise)
+    waited_ms = min(max(observed.latency_ms - service_ms, 0.0), most_ms)
+    return known.update(busy_ms, waited_ms, gain=1.0, noise=noise)
+
+
+def _free_bytes(health: HealthSnapshot, observed: Observed | None) -> int | None:
+    available = health.memory_available_bytes
+    return None if available is None else available + (observed.held_bytes if observed else 0)

@@ -1,0 +1,279 @@
+"""How warm the device will be: a first-order model, fitted while it runs.
+
+The headroom (0.0 nominal, 1.0 severe) moves towards `base + slope * load` with a time constant.
+Which time constant is right is found by keeping one filter for each of a few, and believing each
+by how well it predicted.
+
+Rules:
+- Pure. Without a reading the model goes on alone and its doubt grows: unknown never counts as cool.
+- A forecast comes with its standard deviation, the disagreement of the filters included.
+- What was done while the sensor was lost is remembered: its return teaches what came of it.
+- A fan that is seen to run has a line of its own, and is foreseen to start where it last did.
+
+Source:
+    Lumped-capacitance heat balance: Incropera and DeWitt, Fundamentals of Heat and Mass Transfer,
+    chapter 5. Several filters side by side: Magill, Optimal Adaptive Estimation of Sampled
+    Stochastic Processes (1965). The scale of the headroom: Android's getThermalHeadroom.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from agent.select.kalman import Line
+
+TIME_CONSTANTS_S: Final = (15.0, 30.0, 60.0, 120.0, 240.0, 480.0)
+"""From a bare chip to a box of cast aluminium."""
+
+SLOPE_PRIOR: Final = 0.8
+"""Full load raises a small board by about 30 degrees, its scale is about 35 degrees wide."""
+
+SLOPE_SIGMA, BASE_SIGMA = 0.4, 0.3
+READING_SIGMA: Final = 0.015
+"""Half a degree: thermal zones step by so much."""
+
+BASE_DRIFT_PER_S: Final = 1e-5
+"""Variance per second: the surroundings may change by about a degree in a minute."""
+
+BLIND_PER_S: Final = 0.002
+"""Doubt that each second without a reading adds: four degrees in a minute, as out of a shade into
+the sun."""
+
+SLOPE_DRIFT_PER_S: Final = 1e-7
+STEP_S: Final = 30.0
+"""Shorter steps show more of the sensor's noise than of the board: a slow one is taken for a quick
+one that no load makes warm."""
+
+FIRST_STEP_S: Final = 15.0
+"""As long as nothing is known even a short step teaches more than it misleads."""
+
+KEPT: Final = 0.98
+"""Share of what is known of a model's errors that is kept after `STEP_S`: of some, none tells one
+time constant from another."""
+
+
+LEAST_WORTH: Final = 1e-3
+"""A model that is so much less likely than the best is not heard."""
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """The headroom at a time to come."""
+
+    mean: float
+    sigma: float
+
+    def at_most(self, z: float) -> float:
+        """Return the headroom that is `z` standard deviations above the mean."""
+        return self.mean + z * self.sigma
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """One time constant, and what the headroom tends to under it."""
+
+    time_constant_s: float
+    steady: Line
+    cooled: Line
+    """As `steady`, while a fan runs."""
+
+    unlikeliness: float = 0.0
+    """Mean of -2 log of the likelihood of what it was shown."""
+
+    unexplained: float = 0.0
+    """Variance of the steady headroom that its errors show and its line does not admit."""
+
+    def share(self, after_s: float) -> float:
+        """Return which share of the way to its steady headroom the board has gone by then."""
+        return -math.expm1(-after_s / self.time_constant_s)
+
+    def line(self, *, fan: bool) -> Line:
+        """Return what the headroom tends to with a fan that runs, or without."""
+        return self.cooled if fan else self.steady
+
+    def response(self, before: float, load: float, period_s: float) -> float:
+        """Return what a unit of slope adds to the headroom by the end of a period, and before."""
+        share = self.share(period_s)
+        return (1.0 - share) * before + share * load
+
+    def learn(
+        self,
+        before: float,
+        after: float,
+        response: float,
+        period_s: float,
+        *,
+        fan: bool,
+        moved_sigma: float,
+    ) -> Model:
+        """Return the model after it was shown how the headroom changed.
+
+        Args:
+            before: At the last lesson.
+            after: Now.
+            response: What a unit of slope added in between.
+            period_s: What lies between.
+            fan: Whether a fan ran.
+            moved_sigma: By which the surroundings may have changed while nobody looked.
+        """
+        share = self.share(period_s)
+        # What shows of an early load has faded: the same as a lesser one all the time.
+        load = response / share
+        moved = after - (1.0 - share) * before
+        base_step = BASE_DRIFT_PER_S * period_s + moved_sigma**2
+        line = self.line(fan=fan).drifted(base_step, SLOPE_DRIFT_PER_S * period_s)
+        noise = 2.0 * READING_SIGMA**2
+        expected = share * share * line.variance_at(load) + noise
+        square = (moved - share * line.at(load)) ** 2
+        learnt = line.update(load, moved, gain=share, noise=noise)
+        kept = KEPT ** (period_s / STEP_S)
+        return Model(
+            time_constant_s=self.time_constant_s,
+            steady=self.steady if fan else learnt,
+            cooled=learnt if fan else self.cooled,
+            unlikeliness=_mix(self.unlikeliness, square / expected + math.log(expected), kept),
+            unexplained=_mix(self.unexplained, max(square - expected, 0.0) / share**2, kept),
+        )
+
+    def forecast(self, now: Forecast, load: float, after_s: float, *, fan: bool) -> Forecast:
+        """Return the headroom after a time under a load, from what it is now."""
+        share, line = self.share(after_s), self.line(fan=fan)
+        steady_sigma = math.sqrt(line.variance_at(load) + self.unexplained)
+        # A wrong steady headroom is wrong in one direction all the way: deviations add.
+        return Forecast(
+            mean=(1.0 - share) * now.mean + share * line.at(load),
+            sigma=(1.0 - share) * now.sigma + share * steady_sigma,
+        )
+
+    def reaches_s(self, headroom: float, now: float, load: float) -> float:
+        """Return when the headroom comes up to a value without a fan; infinite for never."""
+        left, whole = self.steady.at(load) - headroom, self.steady.at(load) - now
+        if left <= 0.0:
+            return math.inf
+        return self.time_constant_s * math.log(whole / left) if whole > left else 0.0
+
+
+class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the board's heat."""
+
+    now: Forecast | None = None
+    """The headroom; by the model where the sensor says nothing. None before the first reading."""
+
+    models: tuple[Model, ...] = ()
+    weights: tuple[float, ...] = ()
+    """How much each is believed, by what it predicted; they sum to 1."""
+
+    fan: bool = False
+    """Whether a fan runs."""
+
+    fan_from: float | None = None
+    """The headroom at which it began to, when it last did."""
+
+    start: float | None = None
+    """The reading since which nothing was learnt; None where there is none to learn from, ..."""
+
+    since_s: float = 0.0
+    """... how long ago it was, ..."""
+
+    responses: tuple[float, ...] = ()
+    """... and what came of the work since, by each model, for a unit of slope."""
+
+    learnt: bool = False
+    """Whether anything was learnt of the board."""
+
+    def update(
+        self, headroom: float | None, load: float, period_s: float, *, fan: bool = False
+    ) -> HeatFit:
+        """Return the fit after a period.
+
+        Args:
+            headroom: As read at its end; None where there was no reading to be believed.
+            load: Share of it in which the processor was busy, 0 to 1.
+            period_s: Its length in seconds.
+            fan: Whether a fan runs at its end.
+        """
+        doubt = self.now.sigma if self.now else 0.0
+        # What lies between is not known well enough to learn from when a fan began or ended.
+        start = self.start if fan is self.fan else None
+        since_s = self.since_s + period_s
+        responses = tuple(
+            model.response(before, load, period_s)
+            for model, before in zip(self.models, self.responses, strict=True)
+        )
+        if headroom is None:
+            ahead = self.forecast(load, period_s)
+            if ahead is not None:
+                ahead = Forecast(mean=ahead.mean, sigma=doubt + BLIND_PER_S * period_s)
+            return msgspec.structs.replace(
+                self, now=ahead, fan=fan, start=start, since_s=since_s, responses=responses
+            )
+        begun = headroom if fan and not self.fan and self.now is not None else self.fan_from
+        fresh = msgspec.structs.replace(
+            self, now=Forecast(mean=headroom, sigma=READING_SIGMA), fan=fan, fan_from=begun
+        )
+        if start is not None and since_s < (STEP_S if self.learnt else FIRST_STEP_S):
+            return msgspec.structs.replace(fresh, since_s=since_s, responses=responses)
+        models = self.models or _priors(headroom, load)
+        if start is not None:
+            blind_sigma = max(doubt - READING_SIGMA, 0.0)
+            models = tuple(
+                model.learn(start, headroom, came, since_s, fan=fan, moved_sigma=blind_sigma)
+                for model, came in zip(models, responses, strict=True)
+            )
+        return msgspec.structs.replace(
+            fresh,
+            models=models,
+            weights=_weights(models),
+            start=headroom,
+            since_s=0.0,
+            responses=(0.0,) * len(models),
+            learnt=self.learnt or start is not None,
+        )
+
+    def forecast(self, load: float, after_s: float) -> Forecast | None:
+        """Return the headroom after a time under a load; None before the first reading."""
+        if self.now is None:
+            return None
+        each = [
+            (weight, self._by(model, self.now, load, after_s))
+            for weight, model in zip(self.weights, self.models, strict=True)
+            if weight
+        ]
+        mean = math.fsum(weight * f.mean for weight, f in each)
+        # Where the models disagree at least one is wrong.
+        variance = math.fsum(weight * (f.sigma**2 + (f.mean - mean) ** 2) for weight, f in each)
+        return Forecast(mean=mean, sigma=math.sqrt(variance))
+
+    def _by(self, model: Model, now: Forecast, load: float, after_s: float) -> Forecast:
+        if self.fan or self.fan_from is None:
+            return model.forecast(now, load, after_s, fan=self.fan)
+        begins_s = model.reaches_s(self.fan_from, now.mean, load)
+        if begins_s >= after_s:
+            return model.forecast(now, load, after_s, fan=False)
+        there = Forecast(mean=max(self.fan_from, now.mean), sigma=now.sigma)
+        return model.forecast(there, load, after_s - begins_s, fan=True)
+
+
+def _priors(headroom: float, load: float) -> tuple[Model, ...]:
+    line = Line(
+        base=headroom - SLOPE_PRIOR * load,
+        slope=SLOPE_PRIOR,
+        base_variance=BASE_SIGMA**2,
+        slope_variance=SLOPE_SIGMA**2,
+    )
+    return tuple(Model(time_constant_s=tau, steady=line, cooled=line) for tau in TIME_CONSTANTS_S)
+
+
+def _weights(models: Sequence[Model]) -> tuple[float, ...]:
+    least = min(model.unlikeliness for model in models)
+    # A lesson weighs 1 - KEPT in the mean of -2 log of the likelihood.
+    worths = [math.exp((least - m.unlikeliness) / (2.0 * (1.0 - KEPT))) for m in models]
+    heard = [worth if worth >= LEAST_WORTH else 0.0 for worth in worths]
+    total = math.fsum(heard)
+    return tuple(worth / total for worth in heard)
+
+
+def _mix(before: float, added: float, kept: float) -> float:
+    return kept * before + (1.0 - kept) * added

@@ -1,0 +1,157 @@
+"""What came of serving: counted from the figures of each request as serving tells them.
+
+Rules:
+- A meter stands between serving and the recorder and hands everything on.
+- What came since the last look is read and set back in one step: nothing is counted twice or lost.
+- Memory is bounded: beyond `MAX_VARIANTS` the variant that came first is forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from agent.ports import RecorderPort
+from agent.select.estimates import Observed
+
+MAX_VARIANTS: Final = 64
+SHORTEST_MS: Final = 1e-3
+"""Below this no clock tells latencies apart."""
+
+MS_PER_S: Final = 1000.0
+
+
+class Served(msgspec.Struct, kw_only=True):
+    """What one variant, or some, did."""
+
+    requests: float = 0.0
+    """Of all variants, refused ones and those that met no variant included."""
+
+    answered: float = 0.0
+    compute_s: float = 0.0
+    """In the worker, for what was answered."""
+
+    latency_s: float = 0.0
+    """That the answers took as a whole, waits included."""
+
+    logs: float = 0.0
+    log_squares: float = 0.0
+    """Sums of the logarithms of what each took, and of their squares."""
+
+
+class Meter:
+    """Counts what serving tells of its requests. For any thread.
+
+    Args:
+        recorder: Hears everything too.
+    """
+
+    def __init__(self, recorder: RecorderPort) -> None:
+        self._recorder = recorder
+        self._lock = threading.Lock()
+        self._requests = 0.0
+        self._variants: dict[str, Served] = {}
+        self._since: tuple[Served, set[str]] = (Served(), set())
+        """What came since the last look, and which variants answered."""
+
+    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
+        """Add a value to a histogram."""
+        self._recorder.observe(metric, value, attributes)
+        if metric == "inference_latency_ms":
+            with self._lock:
+                self._since[1].add(attributes["variant"])
+                for served in (self._since[0], self._variant(attributes)):
+                    served.answered += 1.0
+                    served.latency_s += value / MS_PER_S
+                    log = math.log(max(value, SHORTEST_MS))
+                    served.logs += log
+                    served.log_squares += log * log
+
+    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
+        """Let a counter grow."""
+        self._recorder.add(metric, amount, attributes)
+        with self._lock:
+            if metric == "inference_requests_total":
+                self._since[0].requests += amount
+                self._requests += amount
+            elif metric == "worker_compute_seconds_total":
+                for served in (self._since[0], self._variant(attributes)):
+                    served.compute_s += amount
+
+    def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
+        """Keep something that happened once."""
+        self._recorder.event(kind, reason, data)
+
+    def take(self) -> tuple[Served, frozenset[str]]:
+        """Return what came since the last time and which variants answered, and begin anew."""
+        with self._lock:
+            (served, variants), self._since = self._since, (Served(), set())
+        return served, frozenset(variants)
+
+    def served(self, variant: str | None) -> Served:
+        """Return what was served since the agent started.
+
+        Args:
+            variant: Whose answers are counted; the requests are those of all.
+        """
+        with self._lock:
+            known = self._variants.get(variant or "", Served())
+            return msgspec.structs.replace(known, requests=self._requests)
+
+    def _variant(self, attributes: Mapping[str, str]) -> Served:
+        known = self._variants.setdefault(attributes["variant"], Served())
+        if len(self._variants) > MAX_VARIANTS:
+            del self._variants[next(iter(self._variants))]
+        return known
+
+
+def observed(
+    since: tuple[Served, frozenset[str]],
+    variant: str | None,
+    *,
+    alone_ms: float | None,
+    held_bytes: int,
+    period_s: float,
+    cpu_share: float,
+) -> Observed | None:
+    """Return what came of a period, as a policy takes it.
+
+    Args:
+        since: As the meter gave it.
+        variant: What serves; None for nothing.
+        alone_ms: Its latency.
+        held_bytes: Memory that its worker holds.
+        period_s: Length of the period.
+        cpu_share: Share of the processor that one computing request takes.
+
+    Returns:
+        What came of it; None where nothing serves or no time has passed.
+    """
+    if variant is None or period_s <= 0.0:
+        return None
+    served, variants = since
+    answered = served.answered
+    return Observed(
+        variant=variant,
+        alone_ms=alone_ms,
+        held_bytes=held_bytes,
+        requests=served.requests,
+        answered=answered,
+        compute_s=served.compute_s,
+        latency_ms=served.latency_s / answered * MS_PER_S if answered else None,
+        log_variance=_log_variance(served),
+        own_load=min(served.compute_s / period_s, 1.0) * cpu_share,
+        cpu_share=cpu_share,
+        mixed=bool(variants - {variant}),
+    )
+
+
+def _log_variance(served: Served) -> float | None:
+    if served.answered < 2.0:  # noqa: PLR2004 - one answer has no spread
+        return None
+    squares = served.log_squares - served.logs**2 / served.answered
+    return max(squares, 0.0) / (served.answered - 1.0)

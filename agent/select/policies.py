@@ -1,0 +1,15 @@
+"""The policies by the name that a device is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from agent.select import adaptive, rules
+from agent.select.decisions import Policy
+
+POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
+    {"rules": rules.choose, "adaptive": adaptive.choose}
+)
+"""By `PolicySpec.kind`."""

@@ -1,0 +1,275 @@
+"""What the supervisor and a worker process say to each other over a socket pair.
+
+A frame is its length in four bytes, big endian, and one of the structs below as MessagePack. The
+supervisor asks, the worker answers; requests for inference may come several at once, and each is
+answered as soon as it can be.
+
+Rules:
+- No frame is longer than `MAX_FRAME_BYTES`; a longer one is neither sent nor read.
+- Tensors travel as the bytes that the client sent; only the worker looks inside.
+- Bytes are not copied when a frame is decoded: the views hold the frame.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from wire.clock import Clock
+from wire.codec import to_json
+from wire.errors import WireFormatError
+from wire.package.manifest import VariantInfo
+
+MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
+NO_MEMORY: Final = "agent.worker.memory"
+"""Code of a failure: there is no room for what was asked."""
+
+RETRY_AFTER: Final = {"Retry-After": "1"}
+"""Header of an answer that says: not now."""
+
+MAX_ERROR_CHARACTERS: Final = 500
+_LENGTH: Final = struct.Struct(">I")
+_ONE_SEND_BYTES: Final = 64 * 1024
+"""Up to here length and content are joined: a copy is cheaper than a second system call."""
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+F = TypeVar("F")
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
+    """Load a variant. The first thing that a worker is asked."""
+
+    variant_directory: str
+    asset_directory: str | None
+    """Of the golden samples, where the variant has some."""
+
+    info: VariantInfo
+    threads: int
+    memory_bytes: int | None
+    """Greatest growth of the data segment from here on, in bytes."""
+
+    model_name: str
+    model_version: str
+    parameters: dict[str, str]
+    """Put into every response, such as the names of the variant and the device."""
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """The variant is loaded and warm."""
+
+    description: dict[str, Any]
+    """A `SessionDescription` as plain values."""
+
+    load_ms: float
+    warm_up_ms: float
+    rss_bytes: int
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """What was asked could not be done."""
+
+    code: str
+    message: str
+    remedy: str = ""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """An inference request of the Open Inference Protocol."""
+
+    header_length: int | None
+    """Length of the JSON at the start of the body; None when all of it is JSON."""
+
+    body: memoryview
+
+
+class Infer(msgspec.Struct, frozen=True, kw_only=True, tag="infer"):
+    """Answer inference requests, with one or several `Replies`."""
+
+    requests: tuple[Asked, ...]
+    """Never empty."""
+
+    most_rows: int = 1
+    """Samples that may be joined into one run of the model."""
+
+    stream: bool = False
+    """Whether to run the samples of a request one at a time, which bounds its memory."""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """An HTTP answer, less the protocol's own headers."""
+
+    status: int
+    headers: dict[str, str]
+    body: memoryview
+    compute_ms: float = 0.0
+    """Time in the runtime; a request that was joined with others has its share of theirs."""
+
+    place: int = 0
+    """Of the request in `Infer`."""
+
+    joined: int = 1
+    """Requests that were answered by the same run of the model."""
+
+    apart: str = ""
+    """Why requests before this one could not be answered by the same run, where that is news."""
+
+    @classmethod
+    def refusal(cls, status: int, message: str, headers: dict[str, str] | None = None) -> Reply:
+        """Return an answer that says what is wrong, in the form of the Open Inference Protocol.
+
+        Args:
+            status: HTTP status.
+            message: What is wrong, in one line.
+            headers: Further headers.
+        """
+        text = " ".join(message.split())[:MAX_ERROR_CHARACTERS]
+        return cls(
+            status=status,
+            headers={"Content-Type": "application/json"} | (headers or {}),
+            body=memoryview(to_json({"error": text.encode(errors="replace").decode()})),
+        )
+
+
+class Replies(msgspec.Struct, frozen=True, kw_only=True, tag="replies"):
+    """Answers to some of the requests of an `Infer`."""
+
+    replies: tuple[Reply, ...]
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
+    """Run the golden samples."""
+
+    measure: bool = False
+    """Whether to run them for a while longer, to find what one takes."""
+
+
+class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
+    """How a variant did on its golden samples."""
+
+    passed: bool
+    samples: int
+    agreement: float
+    """Share of samples whose first answer equals the reference's."""
+
+    worst_ratio: float
+    """Greatest error over its tolerance; 1.0 is the most that passes."""
+
+    detail: str
+    """What was wrong first; empty when passed."""
+
+    latency_ms: float | None = None
+    """Of one sample with nothing beside it; None where it was not measured."""
+
+
+Request: TypeAlias = Load | Infer | Probe
+Answer: TypeAlias = Ready | Failed | Replies | ProbeResult
+REQUESTS: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)
+ANSWERS: Final[msgspec.msgpack.Decoder[Answer]] = msgspec.msgpack.Decoder(Answer)
+
+
+class Channel(Generic[F]):
+    """One end of the socket pair. Not for several threads at once.
+
+    Args:
+        sock: The end; owned by the channel from now on.
+        incoming: What the other end says: `REQUESTS` or `ANSWERS`.
+        clock: For deadlines.
+    """
+
+    def __init__(
+        self, sock: socket.socket, incoming: msgspec.msgpack.Decoder[F], clock: Clock
+    ) -> None:
+        self._socket = sock
+        self._incoming = incoming
+        self._clock = clock
+
+    def send(self, frame: Request | Answer, *, timeout_s: float | None = None) -> None:
+        """Send a frame.
+
+        Args:
+            frame: What to say.
+            timeout_s: How long the other end may take to read it; None for ever.
+
+        Raises:
+            WireFormatError: It is longer than a frame may be; nothing was sent.
+            OSError: The other end is gone, or (TimeoutError) does not read.
+        """
+        content = _ENCODER.encode(frame)
+        if len(content) > MAX_FRAME_BYTES:
+            raise WireFormatError(
+                f"a frame of {len(content)} bytes is over the limit of {MAX_FRAME_BYTES}"
+            )
+        self._socket.settimeout(timeout_s)
+        length = _LENGTH.pack(len(content))
+        if len(content) <= _ONE_SEND_BYTES:
+            self._socket.sendall(length + content)
+        else:
+            self._socket.sendall(length)
+            self._socket.sendall(content)
+
+    def receive(self, *, timeout_s: float | None = None) -> F:
+        """Wait for a frame.
+
+        Args:
+            timeout_s: How long to wait for the whole of it; None for ever.
+
+        Returns:
+            The frame.
+
+        Raises:
+            EOFError: The other end is gone.
+            WireFormatError: Not such a frame, or too long a one.
+            MemoryError: There is no room for it; it was skipped.
+            OSError: The connection failed, or (TimeoutError) nothing came in time.
+        """
+        deadline_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        (length,) = _LENGTH.unpack(self._receive_exactly(_LENGTH.size, deadline_s))
+        if length > MAX_FRAME_BYTES:
+            raise WireFormatError(f"a frame of {length} bytes is over the limit")
+        content = self._receive_exactly(length, deadline_s)
+        try:
+            return self._incoming.decode(content)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise WireFormatError(f"not a frame that was expected: {exc}") from exc
+
+    def hang_up(self) -> None:
+        """End the conversation; whoever waits on either end wakes. May be called by any thread."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # the other end was faster
+
+    def close(self) -> None:
+        """Give the socket back; no thread may be using the channel."""
+        self._socket.close()
+
+    def _receive_exactly(self, count: int, deadline_s: float | None) -> bytearray:
+        try:
+            data = bytearray(count)
+        except MemoryError:
+            self._skip(count, deadline_s)
+            raise
+        view = memoryview(data)
+        while view:
+            view = view[self._receive_into(view, deadline_s) :]
+        return data
+
+    def _receive_into(self, view: memoryview, deadline_s: float | None) -> int:
+        left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
+        if left_s is not None and left_s <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left_s)
+        received = self._socket.recv_into(view)
+        if received == 0:
+            raise EOFError
+        return received
+
+    def _skip(self, count: int, deadline_s: float | None) -> None:
+        """Read past a frame for which there is no room, so that the next one can be read."""
+        scrap = memoryview(bytearray(min(count, _ONE_SEND_BYTES)))
+        while count:
+            count -= self._receive_into(scrap[:count], deadline_s)

@@ -1,0 +1,1 @@
+"""The inference endpoint: HTTP and the Open Inference Protocol."""

@@ -1,0 +1,157 @@
+"""The inference endpoint: the Open Inference Protocol on loopback or on a Unix socket.
+
+Rules:
+- It listens until it is stopped, whatever serves behind it.
+- Other machines can reach it only where clients have to show who they are: by a token, or by a
+  certificate.
+- Nothing here imports NumPy or a runtime.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import threading
+from pathlib import Path
+from typing import Final
+
+from agent import socket_server as listening
+from agent.serve.errors import EndpointError
+from agent.serve.http.inference_api import InferenceApi, Switchboard
+from agent.serve.http.server import EndpointLimits, HttpServer, Room
+from wire.clock import Clock, SystemClock
+
+SOCKET_MODE: Final = 0o660
+"""A Unix socket is for the agent's user and group."""
+
+
+class Endpoint:
+    """Serves the Open Inference Protocol.
+
+    Args:
+        serving: What answers.
+        host: Address to listen on.
+        port: 0 takes a free one.
+        unix_path: A Unix socket instead of host and port.
+        token: Secret that clients must show; None when none is asked for.
+        tls: Encrypts, and asks for certificates where it says so; None for plain HTTP.
+        limits: Bounds.
+        version: Of this software, told to clients.
+        clock: For deadlines and durations.
+    """
+
+    def __init__(  # noqa: PLR0913 - one parameter per option
+        self,
+        serving: Switchboard,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        unix_path: Path | None = None,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        limits: EndpointLimits | None = None,
+        version: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        self._where: Path | tuple[str, int] = unix_path or (host, port)
+        self._tls = tls
+        asks_for_certificates = tls is not None and tls.verify_mode is ssl.CERT_REQUIRED
+        self._knows_clients = token is not None or asks_for_certificates
+        clock = clock or SystemClock()
+        self._room = Room(limits or EndpointLimits(), clock)
+        self._api = InferenceApi(serving, token=token, version=version, clock=clock)
+        self._server: HttpServer | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port`, or `unix:` and the path; empty while not listening."""
+        if self._server is None:
+            return ""
+        if isinstance(self._where, Path):
+            return f"unix:{self._where}"
+        host, port = self._server.server_address[:2]
+        return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
+
+    def start(self) -> None:
+        """Listen and answer.
+
+        Raises:
+            EndpointError: The address cannot be used, or is open to strangers.
+        """
+        try:
+            self._server = self._listen()
+        except OSError as exc:
+            where = self._where if isinstance(self._where, Path) else "{}:{}".format(*self._where)
+            reason = (exc.strerror or str(exc)).lower()
+            raise EndpointError(
+                f"cannot listen on {where}: {reason}",
+                remedy="end what uses it or configure another address under [endpoint]",
+            ) from exc
+        self._thread = listening.serve(self._server, "endpoint")
+
+    def stop(self, *, grace_s: float = 2.0) -> None:
+        """Take no more requests, answer those that have come, close. Again is no fault.
+
+        Args:
+            grace_s: How long answering may take.
+        """
+        server, self._server = self._server, None
+        if server is None or self._thread is None:
+            return
+        listening.end(server, self._thread)
+        if isinstance(self._where, Path):
+            self._where.unlink(missing_ok=True)
+        self._room.empty(grace_s)
+
+    def _listen(self) -> HttpServer:
+        """Open the listening socket.
+
+        Raises:
+            EndpointError: The address is open to strangers.
+            OSError: It cannot be used.
+        """
+        if not isinstance(self._where, Path):
+            server = HttpServer(self._where, self._api.answer, self._room, self._tls)
+        else:
+            _remove_stale(self._where)
+            server = HttpServer(str(self._where), self._api.answer, self._room, self._tls)
+            self._where.chmod(SOCKET_MODE)
+        try:
+            self._check(server)
+            server.server_activate()
+        except BaseException:
+            server.server_close()
+            raise
+        return server
+
+    def _check(self, server: HttpServer) -> None:
+        """See to it that strangers are kept out, before anybody can connect.
+
+        Raises:
+            EndpointError: They are not.
+        """
+        if not self._knows_clients and not _is_private(server):
+            raise EndpointError(
+                f"the endpoint would be open to whoever reaches {server.server_address[0]!s}",
+                remedy="listen on 127.0.0.1, or configure a token or client certificates",
+            )
+
+
+def _is_private(server: HttpServer) -> bool:
+    """Tell whether only this machine can reach an address, as it was bound: names say nothing."""
+    if server.address_family == socket.AF_UNIX:
+        return True
+    return ipaddress.ip_address(str(server.server_address[0])).is_loopback
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket that nobody listens on any more, as a killed agent leaves it."""
+    if not path.is_socket():
+        return  # a file of another kind stays, and binding fails
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()

@@ -1,0 +1,124 @@
+"""Triton's extensions of the Open Inference Protocol: what is answered and what is not.
+
+Rules:
+- What is said of a model is what is known: a figure that nobody has is left out.
+- What this endpoint has no use for is refused with 501 and the way to do it instead.
+
+Source:
+    Triton Inference Server, protocol/extension_*.md: model configuration, model repository,
+    statistics, shared memory, trace, logging.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from agent.serve.frames import Reply
+from agent.serve.lanes import Prepared
+from wire.codec import from_json
+from wire.errors import WireFormatError
+from wire.package.manifest import TensorSpec
+
+NAMES: Final = ("binary_tensor_data", "classification", "model_configuration", "statistics")
+"""As a server's metadata lists them; the model repository is offered as an index alone."""
+
+INDEX_PATH: Final = "/v2/repository/index"
+MAX_INDEX_BYTES: Final = 4096
+BY_ROLLOUT: Final = "models come and go by rollout: see `fleet rollout create`"
+NO_SHARED_MEMORY: Final = "no shared memory: send tensors raw, as binary_tensor_data provides"
+NO_TRACES: Final = "requests are not traced: see `fleet telemetry query` and `fleet-agent why`"
+NO_LOG_SETTINGS: Final = "what is logged is up to the agent's service: see its journal"
+_NOT_OFFERED: Final = (
+    (re.compile(r"/v2/repository/models/[^/]{1,200}/(?:load|unload)"), BY_ROLLOUT),
+    (re.compile(r"/v2/(?:system|cuda)sharedmemory/.{1,300}"), NO_SHARED_MEMORY),
+    (re.compile(r"/v2/(?:models/[^/]{1,200}/)?trace/setting"), NO_TRACES),
+    (re.compile(r"/v2/logging"), NO_LOG_SETTINGS),
+)
+
+
+class IndexRequest(msgspec.Struct, frozen=True):
+    """What the repository index is to hold."""
+
+    ready: bool = False
+    """Only models that are ready."""
+
+
+def not_offered(path: str) -> Reply | None:
+    """Refuse an extension that this endpoint does not have.
+
+    Args:
+        path: Of the request.
+
+    Returns:
+        The refusal, or None where the path belongs to no such extension.
+    """
+    for pattern, way in _NOT_OFFERED:
+        if pattern.fullmatch(path):
+            return Reply.refusal(501, way)
+    return None
+
+
+def config_document(active: Prepared) -> dict[str, Any]:
+    """Return a model's configuration.
+
+    `max_batch_size` of 0 says that `dims` are whole shapes, with the batch where there is one.
+
+    Args:
+        active: What serves.
+    """
+    info = active.variant.info
+    return {
+        "name": active.model.name,
+        "platform": info.runtime,
+        "backend": info.runtime,
+        "version_policy": {"latest": {"num_versions": 1}},
+        "max_batch_size": 0,
+        "input": _tensors(info.inputs),
+        "output": _tensors(info.outputs),
+        "default_model_filename": info.model_file,
+        "parameters": {
+            name: {"string_value": value} for name, value in active.model.parameters.items()
+        },
+    }
+
+
+def index_document(body: memoryview, active: Prepared | None, *, is_ready: bool) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the index of the model repository: the one model that serves.
+
+    Args:
+        body: Of the request; empty for all models.
+        active: What serves.
+        is_ready: Whether it would answer now.
+
+    Returns:
+        The index.
+
+    Raises:
+        WireFormatError: The body is no such request.
+    """
+    wanted = IndexRequest()
+    if body:
+        if len(body) > MAX_INDEX_BYTES:
+            raise WireFormatError("not a request for an index: too long")
+        wanted = from_json(bytes(body), IndexRequest)
+    if active is None or (wanted.ready and not is_ready):
+        return []
+    state = {"state": "READY", "reason": ""}
+    if not is_ready:
+        state = {"state": "UNAVAILABLE", "reason": "its worker is being replaced"}
+    return [{"name": active.model.name, "version": active.model.version} | state]
+
+
+def _tensors(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": spec.name,
+            "data_type": "TYPE_STRING" if spec.datatype == "BYTES" else f"TYPE_{spec.datatype}",
+            "dims": list(spec.shape),
+        }
+        for spec in specs
+    ]

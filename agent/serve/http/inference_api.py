@@ -1,0 +1,217 @@
+"""The paths of the Open Inference Protocol, less HTTP: a request in, an answer out.
+
+Rules:
+- What can be refused without a worker is refused here.
+- Nothing here knows a socket; nothing imports NumPy or a runtime.
+
+Source:
+    Open Inference Protocol (KServe v2), REST; `agent.serve.http.extensions` for what Triton adds.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Mapping
+from typing import Final, Protocol, TypeAlias
+
+from agent.serve.frames import RETRY_AFTER, Reply
+from agent.serve.http import extensions
+from agent.serve.http.request_options import wishes
+from agent.serve.http.statistics import Statistics
+from agent.serve.switchboard import Active, InferenceCall
+from wire.clock import Clock, SystemClock
+from wire.codec import to_builtins, to_json
+from wire.errors import WireFormatError
+
+SERVER_NAME: Final = "edgefleet"
+HEADER_LENGTH: Final = "inference-header-content-length"
+READING: Final = ("GET", "HEAD")
+_MODEL: Final = re.compile(
+    r"/v2/models/([^/]{1,200})(?:/versions/([^/]{1,200}))?(/ready|/infer|/config|/stats)?"
+)
+_ALL_STATISTICS: Final = "/v2/models/stats"
+_DIGITS: Final = re.compile(r"[0-9]{1,12}")
+
+Model: TypeAlias = tuple[str, str | None]
+"""Name and version as asked for; None for whichever version serves."""
+
+
+class Switchboard(Protocol):
+    """What answers inference requests."""
+
+    @property
+    def active(self) -> Active | None:
+        """The variant that serves now."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request would be answered now."""
+        ...
+
+    def handle(self, call: InferenceCall) -> Reply:
+        """Answer an inference request."""
+        ...
+
+
+class InferenceApi:
+    """Answers by path.
+
+    Args:
+        serving: What runs the model.
+        token: Secret that clients show as a bearer token; None when none is asked for.
+        version: Of this software.
+        clock: For statistics.
+    """
+
+    def __init__(
+        self,
+        serving: Switchboard,
+        *,
+        token: str | None = None,
+        version: str = "",
+        clock: Clock | None = None,
+    ) -> None:
+        self._serving = serving
+        self._clock = clock or SystemClock()
+        self._statistics = Statistics(self._clock)
+        self._token = token
+        self._about = {
+            "name": SERVER_NAME,
+            "version": version,
+            "extensions": list(extensions.NAMES),
+        }
+
+    def answer(
+        self, method: str, target: str, headers: Mapping[str, str], body: memoryview
+    ) -> Reply:
+        """Answer a request.
+
+        Args:
+            method: Of HTTP.
+            target: Path and query.
+            headers: Those of the request, names in lower case.
+            body: As received.
+
+        Returns:
+            The answer.
+        """
+        path = target.partition("?")[0]
+        if path == "/v2/health/live":
+            return _reading(method, {"live": True})
+        if path == "/v2/health/ready":
+            return self._ready(method, {"ready": True})
+        if not self._is_allowed(headers):
+            return Reply.refusal(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+        return self._model(method, path, headers, body)
+
+    def _model(self, method: str, path: str, headers: Mapping[str, str], body: memoryview) -> Reply:
+        if path == "/v2":
+            return _reading(method, self._about)
+        if path == extensions.INDEX_PATH:
+            return self._index(method, body)
+        if path == _ALL_STATISTICS:
+            return self._all_statistics(method)
+        match = _MODEL.fullmatch(path)
+        if match is None:
+            return extensions.not_offered(path) or Reply.refusal(404, f"there is no {path[:200]}")
+        name, version, action = match.groups()
+        if action == "/infer":
+            return self._infer(method, (name, version), headers, body)
+        return self._describe(method, (name, version), action)
+
+    def _ready(self, method: str, document: object) -> Reply:
+        return _reading(method, document) if self._serving.is_ready else _not_ready()
+
+    def _is_allowed(self, headers: Mapping[str, str]) -> bool:
+        if self._token is None:
+            return True
+        shown = headers.get("authorization", "")
+        return hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode())
+
+    def _infer(
+        self, method: str, model: Model, headers: Mapping[str, str], body: memoryview
+    ) -> Reply:
+        if method != "POST":
+            return Reply.refusal(405, "inference takes POST", {"Allow": "POST"})
+        text = headers.get(HEADER_LENGTH)
+        if text is not None and (_DIGITS.fullmatch(text) is None or int(text) > len(body)):
+            return Reply.refusal(400, f"{HEADER_LENGTH} is not a length within the body")
+        start_s = self._clock.monotonic_s()
+        header_length = None if text is None else int(text)
+        try:
+            priority, timeout_s = wishes(headers, body[:header_length])
+        except WireFormatError as exc:
+            return Reply.refusal(400, exc.message)
+        reply = self._serving.handle(
+            InferenceCall(
+                model=model[0],
+                version=model[1],
+                header_length=header_length,
+                body=body,
+                priority=priority,
+                timeout_s=timeout_s,
+            )
+        )
+        active = self._serving.active
+        if active is not None and model[0] == active.model.name:
+            self._statistics.count(active.model, reply, start_s)
+        return reply
+
+    def _index(self, method: str, body: memoryview) -> Reply:
+        if method != "POST":
+            return Reply.refusal(405, "this path takes POST", {"Allow": "POST"})
+        serving = self._serving
+        try:
+            document = extensions.index_document(body, serving.active, is_ready=serving.is_ready)
+        except WireFormatError as exc:
+            return Reply.refusal(400, exc.message)
+        return _document(document)
+
+    def _all_statistics(self, method: str) -> Reply:
+        active = self._serving.active
+        if active is None:
+            return _reading(method, {"model_stats": []})
+        return _reading(method, self._statistics.document(active.model))
+
+    def _describe(self, method: str, asked: Model, action: str | None) -> Reply:
+        active = self._serving.active
+        if active is None:
+            return _not_ready()
+        model = active.model
+        if asked[0] != model.name or asked[1] not in {None, model.version}:
+            return Reply.refusal(404, f"no model {asked[0][:140]!r} of that version serves here")
+        if action == "/ready":
+            return self._ready(method, {"name": model.name, "ready": True})
+        if action == "/config":
+            return _reading(method, extensions.config_document(active))
+        if action == "/stats":
+            return _reading(method, self._statistics.document(model))
+        info = active.variant.info
+        return _reading(
+            method,
+            {
+                "name": model.name,
+                "versions": [model.version],
+                "platform": info.runtime,
+                "inputs": to_builtins(info.inputs),
+                "outputs": to_builtins(info.outputs),
+                "parameters": dict(model.parameters),
+            },
+        )
+
+
+def _reading(method: str, document: object) -> Reply:
+    if method not in READING:
+        return Reply.refusal(405, "this path takes GET", {"Allow": ", ".join(READING)})
+    return _document(document)
+
+
+def _document(document: object) -> Reply:
+    headers = {"Content-Type": "application/json"}
+    return Reply(status=200, headers=headers, body=memoryview(to_json(document)))
+
+
+def _not_ready() -> Reply:
+    return Reply.refusal(503, "no model is ready", RETRY_AFTER)

@@ -1,0 +1,293 @@
+"""HTTP/1.1 for the inference endpoint: connections, bodies, bounds.
+
+Rules:
+- Every size and every wait has a bound: connections, header, body, bodies at once, idle time.
+- What is malformed is answered with a 4xx and `{"error": ...}`, and the connection is closed: where
+  the next request would begin cannot be trusted any more.
+- Over TLS, nothing is ever sent in the clear.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import socketserver
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias
+
+from agent.serve.frames import MAX_FRAME_BYTES, RETRY_AFTER, Reply
+from agent.serve.http.body import Incoming
+from agent.serve.http.encodings import coding_asked, compressed, expanded
+from agent.serve.http.head import Head, RefusedRequestError, head_of_request
+from wire.clock import Clock
+
+MAX_BODY_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
+"""What a frame to a worker has room for."""
+
+LINGER_S: Final = 1.0
+"""How long to read on after an early answer, so that a client which still sends can hear it."""
+
+JOINED_BYTES: Final = 64 * 1024
+"""Up to here head and body are joined: a copy is cheaper than a second packet."""
+
+SMALL_BYTES: Final = 64 * 1024
+"""Up to here a body needs no room: so many connections bound such ones, and large ones never keep
+them out."""
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+Answer: TypeAlias = Callable[[str, str, Mapping[str, str], memoryview], Reply]
+"""From method, target, headers (names in lower case) and body."""
+
+Connection: TypeAlias = socket.socket | tuple[bytes, socket.socket]
+"""As `socketserver` has it; always a stream socket here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointLimits:
+    """Bounds on what clients may take."""
+
+    body_bytes: int = 64 * 1024**2
+    bodies_bytes: int = 128 * 1024**2
+    """All large bodies that are being read or answered, together."""
+
+    head_timeout_s: float = 10.0
+    """How long a client may take to send a header, and for TLS to agree on keys."""
+
+    body_timeout_s: float = 30.0
+    """How long a client may take to send a body, and to read an answer."""
+
+    idle_s: float = 75.0
+    """How long a connection may be silent."""
+
+    connections: int = 64
+
+    def __post_init__(self) -> None:
+        if self.body_bytes > MAX_BODY_BYTES:
+            raise ValueError(f"body_bytes is over {MAX_BODY_BYTES}")
+
+
+class Room:
+    """What clients have taken of the limits."""
+
+    def __init__(self, limits: EndpointLimits, clock: Clock) -> None:
+        self.limits = limits
+        self.clock = clock
+        self.is_closing = False
+        """Whether all connections are about to end."""
+
+        self._changed = threading.Condition()
+        self._connections: set[socket.socket] = set()
+        self._bodies_bytes = 0
+
+    def admit(self, connection: socket.socket) -> bool:
+        """Count a connection; False when there are too many."""
+        with self._changed:
+            if len(self._connections) >= self.limits.connections:
+                return False
+            self._connections.add(connection)
+            return True
+
+    def dismiss(self, connection: socket.socket) -> None:
+        """Forget a connection."""
+        with self._changed:
+            self._connections.discard(connection)
+            self._changed.notify_all()
+
+    def empty(self, grace_s: float) -> None:
+        """End all connections: idle ones now, busy ones when they have been answered."""
+        self.is_closing = True
+        for how, wait_s in ((socket.SHUT_RD, grace_s), (socket.SHUT_RDWR, 1.0)):
+            with self._changed:
+                for connection in self._connections:
+                    with contextlib.suppress(OSError):
+                        _shut_down(connection, how)
+                self._changed.wait_for(lambda: not self._connections, timeout=wait_s)
+
+    @contextlib.contextmanager
+    def body(self) -> Iterator[Callable[[int], None]]:
+        """Hold room for a body while it is needed.
+
+        Yields:
+            What takes room for some more bytes; it raises RefusedRequestError when there is none.
+        """
+        asked = held = 0
+
+        def take(count: int) -> None:
+            nonlocal asked, held
+            asked += count
+            if asked <= SMALL_BYTES:
+                return
+            with self._changed:
+                if self._bodies_bytes + asked - held > self.limits.bodies_bytes:
+                    raise RefusedRequestError(503, "too many large requests at once", RETRY_AFTER)
+                self._bodies_bytes += asked - held
+                held = asked
+
+        try:
+            yield take
+        finally:
+            with self._changed:
+                self._bodies_bytes -= held
+
+
+class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """A thread per connection, up to a number. It listens when `server_activate` is called.
+
+    Args:
+        where: Host and port, or the path of a Unix socket.
+        answer: Answers requests.
+        room: What clients may take.
+        tls: Encrypts, and asks for certificates where it says so; None for plain HTTP.
+
+    Raises:
+        OSError: The address cannot be used.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        where: tuple[str, int] | str,
+        answer: Answer,
+        room: Room,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        if isinstance(where, str):
+            self.address_family = socket.AF_UNIX
+        elif ":" in where[0]:
+            self.address_family = socket.AF_INET6
+        self.answer = answer
+        self.room = room
+        self._tls = tls
+        super().__init__(where, _Handler, bind_and_activate=False)  # type: ignore[arg-type]  # paths are addresses too
+        try:
+            self.server_bind()
+        except BaseException:
+            self.server_close()
+            raise
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; TLS begins in the connection's own thread."""
+        connection, address = super().get_request()
+        if self._tls is not None:
+            connection = self._tls.wrap_socket(
+                connection, server_side=True, do_handshake_on_connect=False
+            )
+        return connection, address
+
+    def verify_request(
+        self,
+        request: Connection,
+        client_address: object,  # noqa: ARG002 - the base class's signature
+    ) -> bool:
+        """Take a connection, or say that there are too many."""
+        if not isinstance(request, socket.socket) or self.room.admit(request):
+            return True
+        if self._tls is None:
+            reply = Reply.refusal(503, "too many connections", RETRY_AFTER)
+            with contextlib.suppress(OSError):
+                request.settimeout(LINGER_S)
+                request.sendall(head_of(reply, closing=True) + reply.body)
+        return False
+
+    def shutdown_request(self, request: Connection) -> None:
+        """Close a connection."""
+        super().shutdown_request(request)
+        if isinstance(request, socket.socket):
+            self.room.dismiss(request)
+
+    def handle_error(self, request: Connection, client_address: object) -> None:
+        """Say nothing of clients that went away; whatever else fails was answered with a 500."""
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    """One connection."""
+
+    request: socket.socket
+    server: HttpServer
+
+    def handle(self) -> None:
+        """Answer one request after another, until one of the two wants no more."""
+        room = self.server.room
+        if self.request.family != socket.AF_UNIX:
+            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # the client went away or was silent for too long
+            if isinstance(self.request, ssl.SSLSocket):
+                self.request.settimeout(room.limits.head_timeout_s)
+                self.request.do_handshake()
+            incoming = Incoming(self.request, room.clock)
+            try:
+                while incoming.waits_for_request(room.limits.idle_s) and self._answer(incoming):
+                    pass
+            except RefusedRequestError as exc:
+                reply = Reply.refusal(exc.status, exc.message, exc.headers)
+                if room.is_closing:  # it is no client's fault that its request breaks off
+                    reply = Reply.refusal(503, "the endpoint is stopping", RETRY_AFTER)
+                self._send(reply, closing=True)
+                _shut_down(self.request, socket.SHUT_WR)
+                incoming.ignore(LINGER_S)
+
+    def _answer(self, incoming: Incoming) -> bool:
+        """Answer the next request; tell whether another one may follow.
+
+        Raises:
+            RefusedRequestError: It ends here.
+            OSError: The client went away.
+        """
+        room = self.server.room
+        limits = room.limits
+        head = head_of_request(incoming.head(limits.head_timeout_s), limits.body_bytes)
+        if head.waits:
+            self.request.sendall(CONTINUE)
+        with room.body() as take:
+            body = incoming.body(head.length, limits.body_timeout_s, take)
+            coding = head.headers.pop("content-encoding", "identity")
+            body = expanded(body, coding, limit_bytes=limits.body_bytes, take=take)
+            reply = self._ask(head, body)
+            if head.method == "POST" and reply.status == HTTPStatus.OK:
+                reply = compressed(reply, coding_asked(head.headers.get("accept-encoding", "")))
+            closing = room.is_closing or not head.keeps_alive
+            self._send(reply, closing=closing, bodiless=head.method == "HEAD")
+        return not closing
+
+    def _ask(self, head: Head, body: memoryview) -> Reply:
+        try:
+            return self.server.answer(head.method, head.target, head.headers, body)
+        except Exception as exc:  # noqa: BLE001 - a client must hear of a fault of ours
+            return Reply.refusal(500, f"the endpoint failed: {type(exc).__name__}")
+
+    def _send(self, reply: Reply, *, closing: bool, bodiless: bool = False) -> None:
+        self.request.settimeout(self.server.room.limits.body_timeout_s)
+        head = head_of(reply, closing=closing)
+        body = b"" if bodiless else reply.body
+        if len(body) <= JOINED_BYTES:
+            self.request.sendall(head + body)
+        else:
+            self.request.sendall(head)
+            self.request.sendall(body)
+
+
+def head_of(reply: Reply, *, closing: bool) -> bytes:
+    """Return the status line and the header of an answer."""
+    lines = [
+        f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}",
+        f"Content-Length: {len(reply.body)}",
+        f"Connection: {'close' if closing else 'keep-alive'}",
+        *(f"{name}: {value}" for name, value in reply.headers.items()),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1", errors="replace")
+
+
+def _shut_down(connection: socket.socket, how: int) -> None:
+    """Shut a connection down, below TLS.
+
+    `SSLSocket.shutdown` forgets the keys: a thread that is answering would go on in the clear.
+    """
+    socket.socket.shutdown(connection, how)

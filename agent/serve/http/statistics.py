@@ -1,0 +1,90 @@
+"""How many requests the model that serves has answered, and how long that took.
+
+Rules:
+- Counted from the first request on; another model or version begins at zero.
+- A request is one, however many samples it holds: only the worker looks inside. Figures that would
+  need more are left out.
+
+Source:
+    Triton Inference Server, protocol/extension_statistics.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from agent.serve.frames import Reply
+from agent.serve.workers import ModelIdentity
+from wire.clock import Clock
+
+SUCCESS: Final = "success"
+FAIL: Final = "fail"
+COMPUTE: Final = "compute_infer"
+OK: Final = 200
+
+
+class Statistics:
+    """Figures of one model at a time.
+
+    Args:
+        clock: For durations, and for the time of the last request.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._model = ("", "")
+        self._last_ms = 0
+        self._figures: dict[str, list[int]] = {}
+        """A count and nanoseconds for each kind."""
+
+    def count(self, model: ModelIdentity, reply: Reply, start_s: float) -> None:
+        """Count a request.
+
+        Args:
+            model: Of which it was asked.
+            reply: Its answer.
+            start_s: When it came, by the monotonic clock.
+        """
+        took_s = self._clock.monotonic_s() - start_s
+        with self._lock:
+            self._begin(model)
+            self._last_ms = int(self._clock.now_s() * 1000)
+            self._add(SUCCESS if reply.status == OK else FAIL, took_s)
+            if reply.status == OK:
+                self._add(COMPUTE, reply.compute_ms / 1000)
+
+    def document(self, model: ModelIdentity) -> dict[str, Any]:
+        """Return the figures as the statistics extension has them.
+
+        Args:
+            model: What serves.
+        """
+        with self._lock:
+            self._begin(model)
+            figures = {
+                kind: {"count": count, "ns": ns} for kind, (count, ns) in self._figures.items()
+            }
+            last_ms = self._last_ms
+        return {
+            "model_stats": [
+                {
+                    "name": model.name,
+                    "version": model.version,
+                    "last_inference": last_ms,
+                    "inference_stats": figures,
+                }
+            ]
+        }
+
+    def _begin(self, model: ModelIdentity) -> None:
+        if self._model != (model.name, model.version):
+            self._model = (model.name, model.version)
+            self._last_ms = 0
+            self._figures = {kind: [0, 0] for kind in (SUCCESS, FAIL, COMPUTE)}
+
+    def _add(self, kind: str, took_s: float) -> None:
+        figure = self._figures[kind]
+        figure[0] += 1
+        figure[1] += int(took_s * 1e9)

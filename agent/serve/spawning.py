@@ -1,0 +1,64 @@
+"""How a worker process is started: its command, its environment, its two links to the supervisor.
+
+Rules:
+- A worker gets nothing of the supervisor's environment that it does not need, so no secrets.
+- Nothing here imports NumPy or a runtime.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from typing import BinaryIO, Final
+
+from agent.serve.errors import WorkerLoadError
+
+KEPT_ENVIRONMENT: Final = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "NUMBA_CACHE_DIR",
+)
+
+
+def spawn(threads: int) -> tuple[subprocess.Popen[bytes], socket.socket, BinaryIO]:
+    """Start a worker process.
+
+    Args:
+        threads: That libraries may start on their own.
+
+    Returns:
+        The process, our end of its socket pair, the writing end of its lifeline.
+
+    Raises:
+        WorkerLoadError: The system has no room for it.
+    """
+    ours, theirs = socket.socketpair()
+    reading, writing = os.pipe()
+    lifeline = os.fdopen(writing, "wb", buffering=0)
+    command = [sys.executable, "-P", "-m", "agent.serve.worker.process"]
+    try:
+        process = subprocess.Popen(
+            [*command, "--fd", str(theirs.fileno()), "--lifeline", str(reading)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=_environment(threads),
+            pass_fds=(theirs.fileno(), reading),
+        )
+    except OSError as exc:
+        ours.close()
+        lifeline.close()
+        raise WorkerLoadError(f"cannot start a worker process: {exc.strerror}") from exc
+    finally:
+        theirs.close()
+        os.close(reading)
+    return process, ours, lifeline
+
+
+def _environment(threads: int) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    return kept | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}

@@ -1,0 +1,1 @@
+"""The worker process: one loaded variant. Nothing here runs in the supervisor."""

@@ -1,0 +1,314 @@
+"""A worker process: one loaded variant, answering what the supervisor asks.
+
+Started by `agent.serve.workers` as `python -P -m agent.serve.worker.process --fd N --lifeline M`.
+N is one end of a socket pair (`agent.serve.frames`), M the reading end of a pipe that nobody
+writes to.
+
+Rules:
+- It never outlives its supervisor: the kernel ends it when the lifeline breaks, whatever it does.
+- It decides nothing: it is started, asked and ended by the supervisor.
+- No request ends it: what is wrong with a request goes back as a 4xx answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import resource
+import signal
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from agent.serve.frames import (
+    MAX_ERROR_CHARACTERS,
+    NO_MEMORY,
+    REQUESTS,
+    Answer,
+    Asked,
+    Channel,
+    Failed,
+    Infer,
+    Load,
+    ProbeResult,
+    Ready,
+    Replies,
+    Reply,
+    Request,
+)
+from agent.serve.worker.batching import Done, Joiner
+from agent.serve.worker.inference_protocol import InferenceProtocol, InferenceRequest
+from agent.serve.worker.processing import Processing
+from runtime_adapters.errors import InputError
+from runtime_adapters.golden import check_golden, load_golden
+from runtime_adapters.latency import latency_alone_ms
+from runtime_adapters.protocol import Limits, Session
+from runtime_adapters.registry import open_session
+from runtime_adapters.tensors import dtype_of
+from wire.clock import Clock, SystemClock
+from wire.codec import to_builtins
+from wire.errors import FleetError, WireFormatError
+from wire.package.manifest import TensorSpec
+
+OOM_SCORE_ADJUSTMENT: Final = "500"
+"""When memory runs out the kernel should take a worker, which is replaced, not the supervisor."""
+TOO_LARGE: Final = "the request needs more memory than this model may use"
+
+
+class VariantWorker:
+    """A loaded variant and how it answers.
+
+    Args:
+        load: What to load.
+        clock: For measured times.
+
+    Raises:
+        FleetError: The variant cannot be loaded.
+    """
+
+    def __init__(self, load: Load, clock: Clock) -> None:
+        self._load = load
+        self._clock = clock
+        processing = Processing.ready(load.info)  # a compiler is not what the limit is for
+        if load.memory_bytes is not None:
+            _limit_memory(load.memory_bytes)
+        start_s = clock.monotonic_s()
+        self._session: Session = open_session(
+            Path(load.variant_directory),
+            load.info,
+            Limits(threads=load.threads, memory_bytes=load.memory_bytes),
+        )
+        loaded_s = clock.monotonic_s()
+        description = self._session.describe()
+        self._protocol = InferenceProtocol(
+            inputs=description.inputs,
+            outputs=description.outputs,
+            model_name=load.model_name,
+            model_version=load.model_version,
+            parameters=load.parameters,
+            processing=processing,
+        )
+        self._joiner = Joiner(self._session, description.inputs, description.outputs, clock)
+        _warm_up(self._session, description.inputs)
+        self.ready = Ready(
+            description=to_builtins(description) | {"processing": processing.describe()},
+            load_ms=(loaded_s - start_s) * 1000,
+            warm_up_ms=(clock.monotonic_s() - loaded_s) * 1000,
+            rss_bytes=_status_bytes("VmRSS"),
+        )
+
+    def answers(self, request: Request) -> Iterator[Answer]:
+        """Do what the supervisor asks; the answers come as soon as they are there."""
+        if isinstance(request, Infer):
+            yield from self._infer(request)
+        elif isinstance(request, Load):
+            yield Failed(code="agent.worker", message="a worker loads one variant in its life")
+        else:
+            yield self._probe(measure=request.measure)
+
+    def _infer(self, asked: Infer) -> Iterator[Replies]:
+        understood: dict[int, InferenceRequest] = {}
+        for place, request in enumerate(asked.requests):
+            outcome = self._understand(request)
+            if isinstance(outcome, InferenceRequest):
+                understood[place] = outcome
+            else:
+                yield Replies(replies=(_refusal(place, outcome),))
+        requests = [(place, request.inputs) for place, request in understood.items()]
+        for run in self._joiner.run(requests, most_rows=asked.most_rows, stream=asked.stream):
+            yield Replies(replies=tuple(self._reply(understood[d.place], d) for d in run))
+
+    def _understand(self, request: Asked) -> InferenceRequest | Exception:
+        try:
+            return self._protocol.decode(request.body, request.header_length)
+        except Exception as exc:  # noqa: BLE001 - a request must never end the worker
+            return exc
+
+    def _reply(self, request: InferenceRequest, done: Done) -> Reply:
+        if isinstance(done.result, Exception):
+            return _refusal(done.place, done.result)
+        try:
+            headers, body = self._protocol.encode(request, done.result)
+        except Exception as exc:  # noqa: BLE001 - a request must never end the worker
+            return _refusal(done.place, exc)
+        return Reply(
+            status=200,
+            headers=headers,
+            body=memoryview(body),
+            compute_ms=done.compute_s * 1000,
+            place=done.place,
+            joined=done.joined,
+            apart=self._joiner.take_fault()[:MAX_ERROR_CHARACTERS],
+        )
+
+    def _probe(self, *, measure: bool) -> ProbeResult:
+        if self._load.asset_directory is None:
+            return ProbeResult(
+                passed=False,
+                samples=0,
+                agreement=0.0,
+                worst_ratio=0.0,
+                detail="the variant has no golden samples",
+            )
+        assets = Path(self._load.asset_directory)
+        result = check_golden(self._session, self._load.info, assets)
+        latency_ms = None
+        if measure and result.passed:
+            with contextlib.suppress(FleetError):  # what was not measured is as declared
+                inputs, _ = load_golden(assets)
+                latency_ms = latency_alone_ms(self._session, inputs, self._clock)
+        return ProbeResult(
+            passed=result.passed,
+            samples=result.samples,
+            agreement=result.agreement,
+            worst_ratio=result.worst_ratio,
+            detail=result.detail,
+            latency_ms=latency_ms,
+        )
+
+
+def serve(channel: Channel[Request], clock: Clock) -> None:
+    """Load one variant and answer until the supervisor hangs up.
+
+    Args:
+        channel: To the supervisor.
+        clock: For measured times.
+    """
+    with contextlib.suppress(EOFError, OSError):  # the supervisor hung up or is gone
+        worker = _load_first(channel, clock)
+        while worker is not None:
+            try:
+                request = channel.receive()
+            except MemoryError:
+                channel.send(Failed(code=NO_MEMORY, message=TOO_LARGE))
+                continue
+            for answer in worker.answers(request):
+                _send(channel, answer)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a worker process.
+
+    Args:
+        arguments: Of the command line; the process's own by default.
+    """
+    parser = argparse.ArgumentParser(prog="agent.worker")
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--lifeline", type=int, required=True)
+    options = parser.parse_args(arguments)
+    # A service manager signals the whole group; the supervisor alone decides when a worker ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _hang_on(options.lifeline)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJUSTMENT)
+    clock = SystemClock()
+    serve(Channel(socket.socket(fileno=options.fd), REQUESTS, clock), clock)
+
+
+def _load_first(channel: Channel[Request], clock: Clock) -> VariantWorker | None:
+    request = channel.receive()
+    if not isinstance(request, Load):
+        return None
+    try:
+        worker = VariantWorker(request, clock)
+    except FleetError as exc:
+        channel.send(Failed(code=exc.code, message=exc.message, remedy=exc.remedy))
+        return None
+    except MemoryError:
+        channel.send(
+            Failed(code="agent.worker.load", message="loading needs more memory than allowed")
+        )
+        return None
+    channel.send(worker.ready)
+    return worker
+
+
+def _send(channel: Channel[Request], answer: Answer) -> None:
+    """Send an answer, each reply by itself where there is no room for all.
+
+    Raises:
+        MemoryError: There is no room for an answer that is no reply.
+        WireFormatError: Such an answer is longer than a frame may be.
+    """
+    try:
+        channel.send(answer)
+    except (MemoryError, WireFormatError) as exc:
+        if not isinstance(answer, Replies):
+            raise
+        for reply in answer.replies:
+            alone = reply if len(answer.replies) > 1 else _refusal(reply.place, exc)
+            _send(channel, Replies(replies=(alone,)))
+
+
+def _refusal(place: int, exc: Exception) -> Reply:
+    """Return what a client hears of an exception."""
+    if isinstance(exc, InputError):
+        reply = Reply.refusal(400, str(exc))
+    elif isinstance(exc, MemoryError):
+        reply = Reply.refusal(413, TOO_LARGE)
+    elif isinstance(exc, WireFormatError):
+        reply = Reply.refusal(500, f"the answer is too large: {exc}")
+    elif isinstance(exc, FleetError):
+        reply = Reply.refusal(500, str(exc))
+    else:
+        reply = Reply.refusal(500, f"the worker failed on this request: {type(exc).__name__}")
+    return msgspec.structs.replace(reply, place=place)
+
+
+def _warm_up(session: Session, specs: Iterable[TensorSpec]) -> None:
+    """Run the model once, so that the first client does not pay for lazy initialisation.
+
+    Zeros of the least shape need not be an input that this model takes; that is no fault.
+    """
+    inputs = {
+        spec.name: np.zeros([max(size, 1) for size in spec.shape], dtype_of(spec.datatype))
+        for spec in specs
+        if spec.datatype != "BYTES"
+    }
+    with contextlib.suppress(FleetError):
+        session.infer(inputs)
+
+
+def _hang_on(lifeline: int) -> None:
+    """Have the kernel end this process when the other end of a pipe is closed.
+
+    A pipe with O_ASYNC signals SIGIO when its last writer goes; by default that signal terminates,
+    and unlike a thread it needs no turn of the interpreter, which native code may be holding.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
+def _limit_memory(growth_bytes: int) -> None:
+    """Bound the growth of the data segment from now on.
+
+    Raises:
+        FleetError: The kernel refused the limit.
+    """
+    limit_bytes = _status_bytes("VmData") + growth_bytes
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
+    except (OSError, ValueError, OverflowError) as exc:
+        raise FleetError(f"the memory limit of {limit_bytes} bytes was refused: {exc}") from exc
+
+
+def _status_bytes(field: str) -> int:
+    """Return a figure of /proc/self/status in bytes; 0 when the kernel does not say."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0]) * 1024
+    return 0
+
+
+if __name__ == "__main__":
+    main()

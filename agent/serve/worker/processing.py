@@ -1,0 +1,191 @@
+"""What a client may ask beside plain tensors: raw inputs, declared answers, classification.
+
+Runs in the worker process.
+
+Rules:
+- An input with the parameter `raw` is of the type and shape that its preprocessing starts from.
+- An output with the parameter `processed` is answered as its postprocessing declares, one with
+  `classification` by the greatest of each row as text: value, index, and label where there is one.
+- Both together: the greatest of the declared scores.
+
+Source:
+    Triton's classification extension of the Open Inference Protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from runtime_adapters.batches import is_batch
+from runtime_adapters.errors import InputError
+from runtime_adapters.processing import kernels, numpy_forms
+from runtime_adapters.processing.answers import Answers
+from runtime_adapters.processing.declared import Preprocessor
+from runtime_adapters.protocol import Tensor, Tensors
+from wire.package.manifest import Preprocessing, TensorSpec, VariantInfo
+from wire.package.processing import Postprocessing
+
+MAX_CLASSES: Final = 100_000
+"""Texts that one answer may hold; each takes some hundred bytes until it is sent."""
+
+_NO_CLASSES: Final = frozenset({"BOOL", "BYTES"})
+_NONE: Final[Mapping[str, Postprocessing]] = {}
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """An output that a client asks for."""
+
+    name: str
+    binary: bool
+    """Whether it goes raw."""
+
+    classes: int = 0
+    """How many of the greatest, as text; 0 for tensors."""
+
+    processed: bool = False
+
+
+class Processing:
+    """The declared processing of one variant.
+
+    Args:
+        inputs: The variant's inputs.
+        outputs: Its outputs.
+        preprocessing: By input.
+        postprocessing: By output.
+
+    Raises:
+        DeclarationError: A declaration does not fit.
+    """
+
+    def __init__(
+        self,
+        inputs: Iterable[TensorSpec],
+        outputs: Iterable[TensorSpec],
+        preprocessing: Mapping[str, Preprocessing] | None = None,
+        postprocessing: Mapping[str, Postprocessing] | None = None,
+    ) -> None:
+        declared = preprocessing or {}
+        self._inputs = {
+            spec.name: Preprocessor(spec, declared[spec.name])
+            for spec in inputs
+            if spec.name in declared
+        }
+        self._outputs = {spec.name: spec for spec in outputs}
+        self._answers = Answers(self._outputs.values(), postprocessing or _NONE)
+
+    @classmethod
+    def ready(cls, info: VariantInfo) -> Processing:
+        """Return a variant's processing after a first run: no request waits for a compiler.
+
+        Args:
+            info: What the variant declares.
+
+        Returns:
+            The processing.
+
+        Raises:
+            DeclarationError: A declaration does not fit.
+        """
+        made = cls(info.inputs, info.outputs, info.preprocessing, info.postprocessing or _NONE)
+        for preprocessor in made._inputs.values():
+            preprocessor.warm()
+        made._answers.warm()
+        return made
+
+    def describe(self) -> dict[str, str]:
+        """Say what runs it."""
+        return kernels.describe()
+
+    def raw(self, name: str) -> TensorSpec:
+        """Return what a raw sample of an input must be.
+
+        Args:
+            name: The input.
+
+        Returns:
+            Its type and shape before preprocessing.
+
+        Raises:
+            InputError: None is declared.
+        """
+        if name not in self._inputs:
+            raise InputError(f"input {name!r} has no declared preprocessing: send it prepared")
+        return self._inputs[name].raw
+
+    def prepared(self, name: str, raw: Tensor) -> Tensor:
+        """Prepare a raw input.
+
+        Args:
+            name: The input.
+            raw: Of the type and shape that `raw` says.
+
+        Returns:
+            What the model takes.
+
+        Raises:
+            InputError: Too large, or not fit for the declaration.
+        """
+        return self._inputs[name](raw)
+
+    def check(self, wanted: Wanted) -> None:
+        """Refuse what an output cannot be answered as.
+
+        Args:
+            wanted: What a client asks for; the output is known.
+
+        Raises:
+            InputError: There is no such answer.
+        """
+        if wanted.processed and wanted.name not in self._answers:
+            raise InputError(f"output {wanted.name!r} has no declared postprocessing")
+        if wanted.classes and self._outputs[wanted.name].datatype in _NO_CLASSES:
+            raise InputError(f"output {wanted.name!r} has no scores to classify by")
+
+    def answer(self, wanted: Wanted, outputs: Tensors) -> Tensors:
+        """Return what goes to the client for an output.
+
+        Args:
+            wanted: What it asks for.
+            outputs: Of the model.
+
+        Returns:
+            Tensors by name; text where classes are wanted.
+
+        Raises:
+            InputError: More text than an answer may hold.
+            InferenceError: The model's outputs do not fit the declaration.
+        """
+        name = wanted.name
+        if wanted.classes:
+            scores = self._answers.scores(name, outputs) if wanted.processed else outputs[name]
+            return {name: self._classes(name, scores, wanted.classes)}
+        return self._answers.answer(name, outputs) if wanted.processed else {name: outputs[name]}
+
+    def _classes(self, name: str, scores: Tensor, most: int) -> Tensor:
+        """Return the greatest of each row as text, `value:index` or `value:index:label`.
+
+        Raises:
+            InputError: More than an answer may hold.
+        """
+        has_rows = scores.ndim > 1 or is_batch(self._outputs[name])
+        rows = len(scores) if has_rows else 1
+        classes = scores.size // rows if rows else 0
+        most = min(most, classes)
+        if rows * most > MAX_CLASSES:
+            raise InputError(
+                f"{most} classes for each of {rows} rows are over the limit of {MAX_CLASSES}"
+            )
+        values, indices = numpy_forms.top_k(scores.reshape(rows, classes), most)
+        labels = self._answers.labels(name)
+        form = "{:f}:{}" if scores.dtype.kind == "f" else "{}:{}"
+        text = np.empty(rows * most, np.object_)
+        pairs = zip(values.ravel().tolist(), indices.ravel().tolist(), strict=True)
+        for place, (value, index) in enumerate(pairs):
+            label = f":{labels[index]}" if index < len(labels) else ""
+            text[place] = form.format(value, index) + label
+        return text.reshape((rows, most) if has_rows else (most,))

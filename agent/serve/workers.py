@@ -1,0 +1,383 @@
+"""Worker processes as the supervisor sees them: start, ask, end.
+
+Rules:
+- A worker talks with one thread at a time; only so many requests may wait for it.
+- A worker that fails in any way is ended at once, so that it never answers the wrong request.
+- Ending a process is how its memory surely comes back.
+- Nothing here imports NumPy or a runtime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from agent.serve.desk import Desk, Waiter
+from agent.serve.errors import (
+    WorkerCrashedError,
+    WorkerGoneError,
+    WorkerLoadError,
+    WorkerTimeoutError,
+)
+from agent.serve.frames import (
+    ANSWERS,
+    NO_MEMORY,
+    Answer,
+    Channel,
+    Failed,
+    Infer,
+    Load,
+    Probe,
+    ProbeResult,
+    Ready,
+    Replies,
+    Reply,
+    Request,
+)
+from agent.serve.modes import Turn
+from agent.serve.spawning import spawn
+from wire.clock import Clock, SystemClock
+from wire.errors import WireFormatError
+from wire.package.index import asset_directory
+from wire.package.manifest import Variant
+
+END_GRACE_S: Final = 1.0
+"""How long a worker may take to end by itself before it is killed."""
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLimits:
+    """What a worker may use."""
+
+    threads: int = 1
+    memory_bytes: int | None = None
+    """Greatest growth of its data segment while it loads and runs, in bytes; None for no limit."""
+
+    waiting: int = 64
+    """Requests that may wait for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelIdentity:
+    """What a worker calls its model when it answers."""
+
+    name: str
+    version: str
+    parameters: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Put into every response."""
+
+
+class WorkerProcess:
+    """A process that loads a variant and runs it. `start` makes one that is ready.
+
+    Args:
+        limits: What it may use.
+        clock: For deadlines.
+
+    Raises:
+        WorkerLoadError: No process can be started.
+    """
+
+    def __init__(self, limits: WorkerLimits, clock: Clock) -> None:
+        self._limits = limits
+        self._process, sock, self._lifeline = spawn(limits.threads)
+        self._channel = Channel(sock, ANSWERS, clock)
+        self._turn = threading.Lock()
+        self._desk = Desk(self._converse, limits.waiting, clock)
+        self._end_lock = threading.Lock()
+        self._ended = False
+        self._why_ended = "the worker has ended"
+        self._ready = Ready(description={}, load_ms=0.0, warm_up_ms=0.0, rss_bytes=0)
+        self._compute_s = 0.0
+        self._clock = clock
+        self._began_s = clock.monotonic_s()
+        self._start_s = 0.0
+
+    @classmethod
+    def start(
+        cls,
+        package: Path,
+        variant: Variant,
+        *,
+        model: ModelIdentity,
+        limits: WorkerLimits,
+        timeout_s: float,
+        clock: Clock | None = None,
+    ) -> WorkerProcess:
+        """Start a process and have it load a variant.
+
+        Args:
+            package: The package's directory, whose files have been verified.
+            variant: One of its variants.
+            model: What the worker calls its model.
+            limits: What it may use.
+            timeout_s: How long starting and loading may take.
+            clock: For deadlines.
+
+        Returns:
+            A worker that is ready and warm.
+
+        Raises:
+            WorkerLoadError: The variant cannot be loaded, or no process can be started.
+            WorkerCrashedError: The process ended while it loaded.
+            WorkerTimeoutError: It took too long.
+        """
+        worker = cls(limits, clock or SystemClock())
+        try:
+            worker.load(package, variant, model, timeout_s=timeout_s)
+        except BaseException:
+            worker.stop(grace_s=0)
+            raise
+        return worker
+
+    def load(
+        self, package: Path, variant: Variant, model: ModelIdentity, *, timeout_s: float
+    ) -> None:
+        """Have the process load a variant, once in its life.
+
+        Args:
+            package: The package's directory.
+            variant: One of its variants.
+            model: What the worker calls its model.
+            timeout_s: How long it may take.
+
+        Raises:
+            WorkerLoadError: The variant cannot be loaded.
+            WorkerCrashedError: The process ended.
+            WorkerTimeoutError: It took too long.
+        """
+        golden = variant.info.golden
+        request = Load(
+            variant_directory=str(package / variant.directory),
+            asset_directory=str(package / asset_directory(golden.asset)) if golden else None,
+            info=variant.info,
+            threads=self._limits.threads,
+            memory_bytes=self._limits.memory_bytes,
+            model_name=model.name,
+            model_version=model.version,
+            parameters=dict(model.parameters),
+        )
+        self._ready = self._ask(request, Ready, timeout_s)
+        self._start_s = self._clock.monotonic_s() - self._began_s
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process can still be asked something."""
+        return not self._ended and self._process.poll() is None
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Runtime, version, devices and fallback, as plain values."""
+        return self._ready.description
+
+    @property
+    def load_ms(self) -> float:
+        """How long loading took, without the start of the process."""
+        return self._ready.load_ms
+
+    @property
+    def start_s(self) -> float:
+        """How long the process took from its start until it was ready."""
+        return self._start_s
+
+    @property
+    def compute_s(self) -> float:
+        """Time spent in the runtime by all inferences so far."""
+        return self._compute_s
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn now."""
+        return self._desk.waiting
+
+    def rss_bytes(self) -> int:
+        """Return the resident size of the process, in bytes; 0 when it has ended."""
+        try:
+            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * PAGE_BYTES
+
+    def infer(self, waiter: Waiter, turn: Turn) -> Reply:
+        """Answer an inference request, after those that go before it.
+
+        Args:
+            waiter: What the client sent, how urgent it is and how long it may take.
+            turn: How requests are run and how long the worker may take for an answer.
+
+        Returns:
+            The answer, which may say that the request is malformed.
+
+        Raises:
+            DeadlineError: Its time passed before its turn.
+            WorkerBusyError: Too many wait already.
+            WorkerGoneError: The process ended before this request's turn.
+            WorkerCrashedError: The process ended during this request.
+            WorkerTimeoutError: It did not answer in time and was ended.
+        """
+        return self._desk.ask(waiter, turn)
+
+    def probe(self, *, timeout_s: float, measure: bool = False) -> ProbeResult:
+        """Run the golden samples.
+
+        Args:
+            timeout_s: How long it may take.
+            measure: Run them for a while longer, to find what one takes.
+
+        Returns:
+            The verdict.
+
+        Raises:
+            WorkerCrashedError: The process ended.
+            WorkerTimeoutError: It did not answer in time and was ended.
+        """
+        return self._ask(Probe(measure=measure), ProbeResult, timeout_s)
+
+    def stop(self, *, grace_s: float = END_GRACE_S) -> None:
+        """End the process; a request that it is working on fails. Again is no fault.
+
+        Args:
+            grace_s: How long it may take to end by itself.
+        """
+        self._desk.close(self._why_ended)
+        self._end(grace_s=grace_s)
+        with self._turn:
+            self._channel.close()
+
+    def _ask(self, request: Request, kind: type[A], timeout_s: float) -> A:
+        """Say something and wait for the answer, when it is this caller's turn.
+
+        Raises:
+            WorkerLoadError: The worker could not do it.
+            WorkerGoneError: The process had ended before.
+            WorkerCrashedError: The process ended.
+            WorkerTimeoutError: It did not answer in time and was ended.
+        """
+        with self._talking(timeout_s):
+            self._channel.send(request, timeout_s=timeout_s)
+            return _expected(self._channel.receive(timeout_s=timeout_s), kind)
+
+    def _converse(self, waiters: Sequence[Waiter], turn: Turn) -> None:
+        """Have some requests answered, and finish each as its answer comes.
+
+        Where the worker has no room for all together, they are asked one by one.
+
+        Raises:
+            WorkerGoneError: The process had ended before.
+            WorkerCrashedError: The process ended.
+            WorkerTimeoutError: It did not answer in time and was ended.
+        """
+        request = Infer(
+            requests=tuple(waiter.asked for waiter in waiters),
+            most_rows=turn.most,
+            stream=turn.stream,
+        )
+        left = dict(enumerate(waiters))
+        with self._talking(turn.timeout_s):
+            self._channel.send(request, timeout_s=turn.timeout_s)
+            while left:
+                answer = self._channel.receive(timeout_s=turn.timeout_s)
+                if isinstance(answer, Failed) and answer.code == NO_MEMORY:
+                    break
+                for reply in _expected(answer, Replies).replies:
+                    self._compute_s += reply.compute_ms / 1000
+                    _taken(left, reply).finish(reply)
+        if len(waiters) == 1 and left:
+            waiters[0].finish(Reply.refusal(413, "there is no memory for so large a request"))
+        elif left:
+            for waiter in left.values():
+                self._converse([waiter], turn)
+
+    @contextlib.contextmanager
+    def _talking(self, timeout_s: float) -> Iterator[None]:
+        """Have the channel to oneself, and end the worker whatever breaks the conversation.
+
+        Raises:
+            WorkerLoadError: It could not do what it was asked, and goes on.
+            WorkerGoneError: The process had ended before.
+            WorkerCrashedError: The process ended, or said what nobody expected.
+            WorkerTimeoutError: It did not answer in time and was ended.
+        """
+        with self._turn:
+            if self._ended:
+                raise WorkerGoneError(self._why_ended)
+            try:
+                yield
+            except WorkerLoadError:
+                raise
+            except TimeoutError:
+                self._end(grace_s=0)
+                self._why_ended = f"no answer from the worker in {timeout_s:g} s"
+                raise WorkerTimeoutError(self._why_ended) from None
+            except WireFormatError as exc:
+                self._end(grace_s=0)
+                self._why_ended = f"the worker is not understood: {exc.message}"
+                raise WorkerCrashedError(self._why_ended) from exc
+            except (EOFError, OSError) as exc:
+                self._end(grace_s=END_GRACE_S)
+                self._why_ended = self._obituary()
+                raise WorkerCrashedError(self._why_ended) from exc
+            except BaseException:
+                self._end(grace_s=0)
+                raise
+
+    def _end(self, *, grace_s: float) -> None:
+        """Wake who waits for the process and end it."""
+        self._ended = True
+        self._channel.hang_up()
+        with self._end_lock:
+            try:
+                self._process.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._lifeline.close()
+
+    def _obituary(self) -> str:
+        code = self._process.returncode
+        if code < 0:
+            return f"the worker was ended by {signal.Signals(-code).name}"
+        return f"the worker ended with exit code {code}"
+
+
+def _expected(answer: Answer, kind: type[A]) -> A:
+    """Return an answer of the kind that was asked for.
+
+    Raises:
+        WorkerLoadError: The worker could not do what it was asked.
+        WireFormatError: It is of another kind.
+    """
+    if isinstance(answer, Failed):
+        raise WorkerLoadError(answer.message, remedy=answer.remedy)
+    if not isinstance(answer, kind):
+        raise WireFormatError(f"it answered with a {type(answer).__name__}")
+    return answer
+
+
+def _taken(left: dict[int, Waiter], reply: Reply) -> Waiter:
+    """Take out the request that a reply is for.
+
+    Raises:
+        WireFormatError: There is none.
+    """
+    waiter = left.pop(reply.place, None)
+    if waiter is None:
+        raise WireFormatError(f"it answered a request that does not wait, {reply.place}")
+    return waiter

@@ -1,0 +1,69 @@
+"""The HTTP API: the one way in for the command line and for other programs.
+
+Rules:
+- Everything but the health and the description of the API itself needs the API token.
+- Every fault has one form, `schemas.Fault`.
+"""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Security
+from fastapi.security import HTTPBearer
+
+from controller.api import faults as api_faults
+from controller.api.guard import Guard
+from controller.api.policies import policy_routes
+from controller.api.rollouts import rollout_routes
+from controller.api.routes import FleetServices, fleet_routes
+from controller.services.blobs import MAX_BLOB_BYTES
+from controller.services.rollout_views import RolloutViews
+from controller.services.rollouts import RolloutOrders
+
+_DESCRIPTION = """
+Devices, releases, rollouts, policies and telemetry of a fleet.
+
+Send the API token as `Authorization: Bearer TOKEN`. Times are seconds since the epoch (`_s`), sizes
+are bytes, digests are SHA-256 in hexadecimal. Every answer of 400 or more is a `Fault`.
+"""
+
+
+def create_app(
+    services: FleetServices,
+    orders: RolloutOrders,
+    views: RolloutViews,
+    *,
+    token: str,
+    version: str,
+    max_blob_bytes: int = MAX_BLOB_BYTES,
+) -> FastAPI:
+    """Make the application.
+
+    Args:
+        services: Devices, policies, releases, blobs, telemetry.
+        orders: What the operator may order of rollouts.
+        views: Rollouts as they are shown.
+        token: The secret that callers show.
+        version: Of the program.
+        max_blob_bytes: The largest body of an uploaded blob.
+
+    Returns:
+        The application, guarded.
+    """
+    app = FastAPI(
+        title="edgefleet controller",
+        description=_DESCRIPTION,
+        version=version,
+        responses=api_faults.FAULT_RESPONSES,
+        redoc_url=None,
+        # Checks nothing: it tells readers of the description what the guard wants.
+        dependencies=[Security(HTTPBearer(auto_error=False, description="The API token."))],
+    )
+    for router in [
+        *fleet_routes(services),
+        rollout_routes(orders, views),
+        policy_routes(services.policies),
+    ]:
+        app.include_router(router)
+    api_faults.install(app)
+    app.add_middleware(Guard, token=token, max_blob_bytes=max_blob_bytes)
+    return app

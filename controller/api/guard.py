@@ -1,0 +1,90 @@
+"""The gate before the HTTP API: who may come in, and with how much.
+
+Rules:
+- The token is checked before a byte of the body is read, in constant time.
+- A body is counted while it comes: what it announces is not believed.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from controller.api import faults as api_faults
+from controller.errors import TooLargeError, UnauthorizedError
+from wire.errors import FleetError
+
+MAX_BODY_BYTES = 1024 * 1024
+OPEN_PATHS = frozenset({"/v1/health", "/openapi.json", "/docs"})
+"""What says nothing about the fleet."""
+
+_BLOBS = "/v1/blobs/"
+
+
+class Guard:
+    """An ASGI application before another.
+
+    Args:
+        app: The other.
+        token: The API token.
+        max_blob_bytes: The largest body of an uploaded blob.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, max_blob_bytes: int) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._max_blob_bytes = max_blob_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path: str = scope["path"]
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        try:
+            if path not in OPEN_PATHS:
+                self._check_token(headers.get(b"authorization", b""))
+            limit = self._max_blob_bytes if path.startswith(_BLOBS) else MAX_BODY_BYTES
+            _check_length(headers.get(b"content-length", b""), limit)
+        except FleetError as exc:
+            await api_faults.answer(exc)(scope, receive, send)
+            return
+        await self._app(scope, _Counted(receive, limit), send)
+
+    def _check_token(self, header: bytes) -> None:
+        scheme, _, shown = header.partition(b" ")
+        right = hmac.compare_digest(shown.strip(), self._token)
+        if scheme.lower() != b"bearer" or not right:
+            raise UnauthorizedError(
+                "the API token is missing or wrong",
+                remedy="send the content of api.token as a bearer token",
+            )
+
+
+class _Counted:
+    """The body of a request, which ends in a fault when it is too large."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._size_bytes = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._size_bytes += len(message.get("body", b""))
+        if self._size_bytes > self._limit:
+            # The framework lets only its own exception through while it reads a body.
+            raise HTTPException(413, _too_large(self._limit).message)
+        return message
+
+
+def _check_length(announced: bytes, limit: int) -> None:
+    if announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit)
+
+
+def _too_large(limit: int) -> TooLargeError:
+    return TooLargeError(f"a body may have {limit} bytes, this one has more")

@@ -1,0 +1,214 @@
+"""The routes of the HTTP API: each calls one service and returns what it gives.
+
+Rules:
+- Nothing is decided here. A fault leaves as an exception and is answered in `api_faults`.
+- Handlers are synchronous and run on threads; uploading alone is not, because its body comes in
+  parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response, StreamingResponse
+
+from controller.errors import UnknownBlobError
+from controller.ports import TelemetryQuestion, TelemetryReader
+from controller.schemas import (
+    BlobRef,
+    Device,
+    DeviceEvent,
+    DeviceUpdate,
+    Health,
+    Release,
+    ReleaseRequest,
+    TelemetryTable,
+    Token,
+    TokenRequest,
+)
+from controller.services.blobs import UPLOAD, BlobStore
+from controller.services.devices import Devices
+from controller.services.enrolment import Enrolment
+from controller.services.policies import Policies
+from controller.services.releases import Releases
+
+MAX_LISTED = 100_000
+DEFAULT_LISTED = 10_000
+MAX_EVENTS = 1000
+
+LimitParameter = Annotated[int, Query(ge=1, le=MAX_LISTED, description="The greatest number.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetServices:
+    """What the API gives access to."""
+
+    devices: Devices
+    enrolment: Enrolment
+    policies: Policies
+    releases: Releases
+    blobs: BlobStore
+    telemetry: TelemetryReader
+    health: Callable[[], Health]
+
+
+def fleet_routes(services: FleetServices) -> list[APIRouter]:
+    """Return the routes for devices, releases, blobs and telemetry."""
+    return [
+        _admin(services),
+        _devices(services),
+        _blobs(services.blobs),
+        _releases(services.releases),
+        _telemetry(services.telemetry),
+    ]
+
+
+def _admin(services: FleetServices) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["controller"])
+
+    @router.get("/health")
+    def health() -> Health:
+        """Whether the controller works and has its broker; needs no token."""
+        return services.health()
+
+    @router.post("/tokens", status_code=201)
+    def create_token(request: TokenRequest) -> Token:
+        """Make an enrolment token; it is shown this once."""
+        return services.enrolment.create_token(request)
+
+    return router
+
+
+def _devices(services: FleetServices) -> APIRouter:
+    router = APIRouter(prefix="/v1/devices", tags=["devices"])
+
+    @router.get("")
+    def list_devices(
+        selector: Annotated[str, Query(description="A label expression; empty means all.")] = "",
+        after: Annotated[str, Query(description="Begin behind this identifier.")] = "",
+        limit: LimitParameter = DEFAULT_LISTED,
+    ) -> list[Device]:
+        """List devices by identifier."""
+        return services.devices.selected(selector, after=after, limit=limit)
+
+    @router.get("/{device}")
+    def get_device(device: str) -> Device:
+        """Return one device."""
+        return services.devices.get(device)
+
+    @router.patch("/{device}")
+    def update_device(device: str, change: DeviceUpdate) -> Device:
+        """Replace the labels of a device, quarantine it, let it back, or decommission it."""
+        return services.devices.update(device, change)
+
+    @router.get("/{device}/events")
+    def device_events(
+        device: str,
+        kind: Annotated[list[str] | None, Query(description="Only these; repeatable.")] = None,
+        since_s: Annotated[
+            float, Query(description="Seconds since the epoch.", allow_inf_nan=False)
+        ] = 0.0,
+        limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = 200,
+    ) -> list[DeviceEvent]:
+        """Return what happened on a device and why, the oldest first."""
+        services.devices.get(device)
+        kinds = tuple(kind or ())
+        return services.telemetry.events(device, kinds=kinds, since_s=since_s, limit=limit)
+
+    return router
+
+
+def _blobs(blobs: BlobStore) -> APIRouter:
+    router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
+
+    @router.put(
+        "/{sha256}",
+        status_code=201,
+        openapi_extra={"requestBody": {"content": {"application/octet-stream": {}}}},
+    )
+    async def put_blob(sha256: str, request: Request) -> BlobRef:
+        """Store a blob; its content must hash to its name. Again changes nothing."""
+        writer = await run_in_threadpool(blobs.writer, sha256)
+        with writer:
+            async for part in request.stream():
+                await run_in_threadpool(writer.write, part)
+            await run_in_threadpool(writer.finish)
+        return BlobRef(sha256=sha256, size_bytes=writer.size_bytes)
+
+    @router.head("/{sha256}")
+    def has_blob(sha256: str) -> Response:
+        """Tell whether a blob is there, and its size."""
+        return Response(headers={"Content-Length": str(_size(blobs, sha256))})
+
+    @router.get("/{sha256}", response_class=StreamingResponse)
+    def get_blob(sha256: str) -> StreamingResponse:
+        """Return the content of a blob."""
+        headers = {"Content-Length": str(_size(blobs, sha256))}
+        return StreamingResponse(
+            blobs.parts(sha256), media_type="application/octet-stream", headers=headers
+        )
+
+    return router
+
+
+def _releases(releases: Releases) -> APIRouter:
+    router = APIRouter(prefix="/v1/releases", tags=["releases"])
+
+    @router.post("", status_code=201)
+    def publish(request: ReleaseRequest) -> Release:
+        """Publish a package whose blobs have been uploaded. Again changes nothing."""
+        return releases.publish(request.envelope_sha256)
+
+    @router.get("")
+    def list_releases() -> list[Release]:
+        """List releases, the newest first."""
+        return releases.newest()
+
+    @router.get("/{ref}")
+    def get_release(ref: str) -> Release:
+        """Return a release by `name:version` or digest."""
+        return releases.get(ref)
+
+    @router.post("/{ref}/revoke")
+    def revoke(ref: str) -> Release:
+        """Hand a release out no more, and halt its rollouts."""
+        return releases.revoke(ref)
+
+    return router
+
+
+def _telemetry(telemetry: TelemetryReader) -> APIRouter:
+    router = APIRouter(prefix="/v1/telemetry", tags=["telemetry"])
+
+    @router.get("/query")
+    def query(
+        metric: Annotated[str, Query(description="Such as inference_latency_ms.")],
+        stat: Annotated[str, Query(description="Such as count,p50,p95.")] = "",
+        by: Annotated[str, Query(description="Such as variant,device,minute.")] = "",
+        where: Annotated[list[str] | None, Query(description="key=value; repeatable.")] = None,
+        since: Annotated[str, Query(description="Such as 1h.")] = "1h",
+        step: Annotated[str, Query(description="One row for each such time, as 5m.")] = "",
+    ) -> TelemetryTable:
+        """Ask for statistics of a metric; percentiles are true over all devices."""
+        question = TelemetryQuestion(
+            metric=metric,
+            statistics=stat,
+            group_by=by,
+            where=",".join(where or ()),
+            since=since,
+            step=step,
+        )
+        return telemetry.query(question)
+
+    return router
+
+
+def _size(blobs: BlobStore, sha256: str) -> int:
+    size_bytes = blobs.size_bytes(sha256)
+    if size_bytes is None:
+        raise UnknownBlobError(f"there is no blob {sha256}", remedy=UPLOAD)
+    return size_bytes

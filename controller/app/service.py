@@ -1,0 +1,262 @@
+"""The controller as a whole: puts its parts together, starts and stops them.
+
+Rules:
+- The database, the settings and the port are proven before anything starts; what is wrong with
+  them is one clear error.
+- A broker that is away is normal: it is said once, and devices are told when it is back.
+- Stopping takes five seconds at most; being killed instead loses nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import signal
+import threading
+from pathlib import Path
+
+from controller.api.app import create_app
+from controller.api.routes import FleetServices
+from controller.api.server import HttpServer
+from controller.app.inbox import Inbox
+from controller.app.logs import configure_logging
+from controller.broker.connection import connection
+from controller.config import (
+    ControllerConfig,
+    read_api_token,
+    read_director_key,
+    read_trust,
+)
+from controller.errors import StorageError
+from controller.ports import AccessFactory, BrokerAccess
+from controller.schemas import Health
+from controller.services.blobs import BlobStore
+from controller.services.chunks import Budget, ChunkServer
+from controller.services.devices import Devices
+from controller.services.director import Director
+from controller.services.enrolment import Enrolment
+from controller.services.ingest import Ingest
+from controller.services.policies import Policies
+from controller.services.releases import Releases
+from controller.services.rollout_tick import RolloutEngine
+from controller.services.rollout_views import RolloutViews
+from controller.services.rollouts import RolloutOrders
+from controller.services.telemetry import TelemetryAccess
+from controller.services.upkeep import Upkeep
+from controller.store.database import Database, migrate
+from wire import topics
+from wire.clock import Clock, SystemClock
+from wire.errors import FleetError
+from wire.transport import Connection, Received, Transport
+
+JOIN_S = 2.0
+_log = logging.getLogger(__name__)
+
+
+class Controller:
+    """A running controller.
+
+    Args:
+        config: The settings.
+        access: The broker's accounts.
+        transport: The way to the devices; MQTT as configured when None.
+        clock: Time.
+
+    Raises:
+        SettingsError: A file named in the settings is unusable.
+        DatabaseError: The database does not answer.
+        StorageError: A directory cannot be written.
+        ListenError: The API's port is taken.
+    """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        access: BrokerAccess,
+        *,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        clock = clock or SystemClock()
+        self._config = config
+        self._connected = False
+        self._stopping = threading.Event()
+        token = read_api_token(config)
+        key = read_director_key(config)
+        trust = read_trust(config, key)
+        _check_writable(Path(config.data_dir))
+        blobs = BlobStore(Path(config.blobs_dir))
+        migrate(config.database_url)
+        self._transport = transport or connection(config)
+        self._database = database = Database(config.database_url)
+        telemetry = TelemetryAccess(database, clock)
+        self._upkeep = Upkeep(database, telemetry, config.telemetry_retention_days, clock)
+        self._director = director = Director(database, self._transport, key, clock)
+        self._engine = RolloutEngine(database, director, clock)
+        self._policies = Policies(database, director, clock)
+        self._enrolment = Enrolment(database, access, self._transport, clock)
+        self._ingest = Ingest(
+            database,
+            director=director,
+            enrolment=self._enrolment,
+            chunks=ChunkServer(
+                database, blobs, self._transport, Budget(clock, config.transfer_bytes_per_s)
+            ),
+            telemetry=telemetry,
+            publisher=self._transport,
+            clock=clock,
+        )
+        self.app = create_app(
+            FleetServices(
+                devices=Devices(database, access, clock),
+                enrolment=self._enrolment,
+                policies=self._policies,
+                releases=Releases(database, blobs, trust, director, clock),
+                blobs=blobs,
+                telemetry=telemetry,
+                health=self.health,
+            ),
+            RolloutOrders(database, director, clock),
+            RolloutViews(database, clock),
+            token=token,
+            version=program_version(),
+        )
+        self._inbox = Inbox(self.receive)
+        self._ticker = threading.Thread(target=self._tick_for_ever, name="ticker", daemon=True)
+        try:
+            self._server = HttpServer(config.api.host, config.api.port)
+        except FleetError:
+            database.close()
+            raise
+
+    @property
+    def api_address(self) -> tuple[str, int]:
+        """Host and port of the HTTP API."""
+        return self._server.host, self._server.port
+
+    def start(self) -> None:
+        """Begin to serve; returns at once, also when the broker is away."""
+        for topic_filter in (topics.ALL_UP, topics.ENROL_REQUESTS):
+            self._transport.subscribe(topic_filter)
+        self._inbox.start()
+        self._transport.start(self._inbox.put, self._on_connection)
+        self._ticker.start()
+        self._server.start(self.app)
+
+    def stop(self) -> None:
+        """End everything within five seconds; also when it was never started."""
+        self._stopping.set()
+        self._server.stop()
+        self._inbox.stop(JOIN_S)
+        if self._ticker.is_alive():
+            self._ticker.join(JOIN_S)
+        self._transport.close()
+        self._database.close()
+        _log.info("the controller has stopped")
+
+    def health(self) -> Health:
+        """Return whether the controller works and has its broker."""
+        return Health(
+            status="ok" if self._connected else "degraded",
+            broker_connected=self._connected,
+            version=program_version(),
+        )
+
+    def receive(self, received: Received) -> None:
+        """Take one message of a device."""
+        self._ingest.handle(received)
+
+    def tick(self) -> None:
+        """Do what time asks for: rollouts, policies, reminders, tokens, silent devices."""
+        for work in (
+            self._engine.tick,
+            self._policies.apply,
+            self._director.remind,
+            self._enrolment.sweep,
+            self._upkeep.mark_silent,
+            self._upkeep.prune,
+        ):
+            try:
+                work()
+            except FleetError as exc:
+                _log.warning("%s is tried again: %s", work.__qualname__, exc)
+
+    def _tick_for_ever(self) -> None:
+        while not self._stopping.wait(self._config.tick_interval_s):
+            try:
+                self.tick()
+            except Exception:  # noqa: BLE001 - the next tick may succeed; a dead ticker cannot
+                _log.exception("a tick broke; the next one is tried")
+
+    def _on_connection(self, connection: Connection) -> None:
+        was, self._connected = self._connected, connection.up
+        if connection.up:
+            _log.info("connected with the broker")
+        elif connection.refused:
+            _log.error("the broker refuses the controller's account: %s", connection.reason)
+        elif self._stopping.is_set():
+            return
+        elif was:
+            _log.warning("lost the broker: %s; trying again", connection.reason)
+        else:
+            _log.info("no broker yet: %s; trying again", connection.reason)
+
+
+def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
+    """Run a controller until SIGTERM or SIGINT.
+
+    Args:
+        config: The settings.
+        access_factory: Makes the access to the broker's accounts.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        FleetError: It could not start.
+    """
+    configure_logging()
+    stop = threading.Event()
+    access = access_factory(config)
+    try:
+        controller = Controller(config, access)
+        before = {
+            number: signal.signal(number, lambda _number, _frame: stop.set())
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            controller.start()
+            stop.wait()
+        finally:
+            controller.stop()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+    finally:
+        access.close()
+    return 0
+
+
+def program_version() -> str:
+    """Return the version of this program."""
+    try:
+        return importlib.metadata.version("edgefleet")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"
+
+
+def _check_writable(directory: Path) -> None:
+    """Prove that the data directory can be written.
+
+    Raises:
+        StorageError: It cannot.
+    """
+    probe = directory / ".writable"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe.touch(mode=0o600)
+        probe.unlink()
+    except OSError as exc:
+        raise StorageError(
+            f"cannot write to the data directory {directory}: {(exc.strerror or str(exc)).lower()}",
+            remedy="give it to the user that runs the controller",
+        ) from exc

@@ -1,0 +1,1 @@
+"""The broker: a local Mosquitto, and accounts with least privilege."""

@@ -1,0 +1,353 @@
+"""Who may do what at the broker: accounts for enrolment tokens and for devices.
+
+Mosquitto's dynamic-security plugin takes commands on a control topic and answers on another; it
+keeps the accounts in a file of its own, so they survive a restart of the broker.
+
+Rules:
+- Each device has a role of its own with its topics spelt out: the plugin of Mosquitto 2.0 accepts
+  `%u` in a role and then never matches it.
+- Every call may be repeated: what exists already is brought to what was asked for.
+- Creating comes first and costs two commands, because the plugin writes its whole file for each;
+  only what existed already is changed in a second message.
+- Passwords are never part of an error or a log line.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import re
+import secrets
+import threading
+from typing import Any
+
+import msgspec
+
+from controller.broker.connection import connection
+from controller.broker.errors import BrokerAccessError, BrokerAccountError
+from controller.config import ControllerConfig
+from controller.ports import BrokerAccess
+from wire import topics
+from wire.clock import Clock, SystemClock
+from wire.codec import from_json, to_json
+from wire.errors import WireFormatError
+from wire.transport import Connection, Received, Transport
+
+CONTROL_TOPIC = "$CONTROL/dynamic-security/v1"
+RESPONSE_TOPIC = f"{CONTROL_TOPIC}/response"
+CONTROLLER_USER = "_controller"
+"""No device can have this name: identifiers begin with a letter or digit."""
+
+CONTROLLER_ROLE = "controller"
+ENROL_ROLE = "enrol"
+TIMEOUT_S = 5.0
+MAX_WAITING_ANSWERS = 64
+
+ENROL_USER = re.compile(r"enrol-[0-9a-f]{8}")
+"""What `wire.enrolment.enrol_username` returns."""
+
+EXISTS = frozenset({"Client already exists", "Role already exists"})
+NOT_THERE = frozenset({"Client not found"})
+
+Command = dict[str, Any]
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    command: str
+    error: str = ""
+    correlation_data: str = ""
+
+
+class _Answers(msgspec.Struct, frozen=True, kw_only=True):
+    responses: tuple[_Answer, ...]
+
+
+class MosquittoAccess:
+    """Accounts at a Mosquitto with the dynamic-security plugin.
+
+    Args:
+        transport: A connection of its own, not yet started, as a user with the controller's role.
+        timeout_s: How long to wait for a connection, and for an answer.
+        clock: Source of time.
+    """
+
+    def __init__(
+        self, transport: Transport, *, timeout_s: float = TIMEOUT_S, clock: Clock | None = None
+    ) -> None:
+        self._transport = transport
+        self._timeout_s = timeout_s
+        self._clock = clock or SystemClock()
+        self._one_at_a_time = threading.Lock()
+        self._connected = threading.Event()
+        self._last_word = Connection(up=False, reason="not connected yet")
+        self._answers: queue.Queue[_Answers] = queue.Queue(MAX_WAITING_ANSWERS)
+        transport.subscribe(RESPONSE_TOPIC)
+        transport.start(self._on_message, self._on_connection)
+
+    def allow_enrolment(self, username: str, password: str) -> None:
+        """Let holders of a token ask to be enrolled; see `controller.ports.BrokerAccess`.
+
+        Raises:
+            BrokerAccessError: No answer.
+            BrokerAccountError: The broker refused.
+        """
+        account = _account(username, password, ENROL_ROLE)
+        if self._ask([{"command": "createClient", **account}], tolerated=EXISTS):
+            self._ask(_modify(account))
+
+    def end_enrolment(self, username: str) -> None:
+        """Remove the account of a token; see `controller.ports.BrokerAccess`.
+
+        Raises:
+            BrokerAccessError: No answer.
+            BrokerAccountError: The broker refused.
+        """
+        self._ask([{"command": "deleteClient", "username": username}], tolerated=NOT_THERE)
+
+    def allow_device(self, device: str, password: str | None) -> None:
+        """Let a device use its own topics; see `controller.ports.BrokerAccess`.
+
+        Raises:
+            BrokerAccessError: No answer.
+            BrokerAccountError: The broker refused, or there is no account whose password to keep.
+        """
+        username = _device_user(device)
+        if password is None:
+            self._ask([{"command": "enableClient", "username": username}])
+            return
+        role: Command = {"rolename": device_role(device), "acls": device_acls(device)}
+        # Bound to its own client identifier, a device cannot end another's connection by using it.
+        account = _account(username, password, device_role(device)) | {"clientid": username}
+        create = [{"command": "createRole", **role}, {"command": "createClient", **account}]
+        if self._ask(create, tolerated=EXISTS):
+            self._ask([{"command": "modifyRole", **role}, *_modify(account)])
+
+    def refuse_device(self, device: str) -> None:
+        """Disable a device's account and end its connection; see `controller.ports.BrokerAccess`.
+
+        Raises:
+            BrokerAccessError: No answer.
+            BrokerAccountError: The broker refused.
+        """
+        self._ask(
+            [{"command": "disableClient", "username": _device_user(device)}],
+            tolerated=NOT_THERE,
+        )
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._transport.close()
+
+    def _ask(
+        self, commands: list[Command], *, tolerated: frozenset[str] = frozenset()
+    ) -> list[str]:
+        """Send commands; return the tolerated errors among the answers.
+
+        Raises:
+            BrokerAccountError: The broker refused, for a reason that is not tolerated.
+        """
+        with self._one_at_a_time:
+            answers = self._round_trip(commands)
+        errors = [answer for answer in answers if answer.error]
+        for answer in errors:
+            if answer.error not in tolerated:
+                raise BrokerAccountError(
+                    f"the broker refused {answer.command}: {answer.error.lower()}",
+                    remedy="a device without an account must enrol again"
+                    if answer.error in NOT_THERE
+                    else "check the dynamic-security plugin's file and the controller's role",
+                )
+        return [answer.error for answer in errors]
+
+    def _round_trip(self, commands: list[Command]) -> list[_Answer]:
+        deadline_s = self._clock.monotonic_s() + self._timeout_s
+        if not self._connected.wait(self._timeout_s):
+            raise self._no_connection()
+        # Answers go to every subscriber: another controller's must not be taken for ours.
+        mark = secrets.token_hex(8)
+        request = {"commands": [{**command, "correlationData": mark} for command in commands]}
+        if not self._transport.publish(CONTROL_TOPIC, to_json(request)):
+            raise self._no_connection()
+        while (left_s := deadline_s - self._clock.monotonic_s()) > 0:
+            try:
+                batch = self._answers.get(timeout=left_s)
+            except queue.Empty:
+                break
+            ours = [answer for answer in batch.responses if answer.correlation_data == mark]
+            if len(ours) == len(commands):
+                return ours
+        raise BrokerAccessError(
+            f"the broker's dynamic-security plugin gave no answer within {self._timeout_s:g} s",
+            remedy="see that the broker runs with the plugin and the controller has its role",
+        )
+
+    def _no_connection(self) -> BrokerAccessError:
+        word = self._last_word
+        if word.refused:
+            return BrokerAccessError(
+                "the broker refused the controller's own account",
+                remedy="check the broker's user and password file in controller.toml",
+            )
+        return BrokerAccessError(
+            f"the broker cannot be reached: {word.reason or 'connection lost'}",
+            remedy="start it (fleet broker run DIR) or correct its address in controller.toml",
+        )
+
+    def _on_connection(self, connection: Connection) -> None:
+        # A refusal is followed by a mere disconnect, which must not hide it.
+        if connection.up or not self._last_word.refused:
+            self._last_word = connection
+        if connection.up:
+            self._connected.set()
+        else:
+            self._connected.clear()
+
+    def _on_message(self, received: Received) -> None:
+        if received.topic != RESPONSE_TOPIC:
+            return
+        try:
+            answers = from_json(received.payload, _Answers)
+        except WireFormatError:
+            return  # not an answer to us: ours have this form
+        while True:
+            try:
+                self._answers.put_nowait(answers)
+            except queue.Full:
+                self._drop_oldest()
+            else:
+                return
+
+    def _drop_oldest(self) -> None:
+        try:
+            self._answers.get_nowait()
+        except queue.Empty:
+            return
+
+
+class OpenAccess:
+    """For a broker whose accounts are managed elsewhere: does nothing, and says so once."""
+
+    def __init__(self) -> None:
+        logging.getLogger(__name__).warning(
+            "the broker's accounts are managed elsewhere: enrolment, quarantine and decommission "
+            "change nothing there"
+        )
+
+    def allow_enrolment(self, username: str, password: str) -> None:
+        """Do nothing."""
+
+    def end_enrolment(self, username: str) -> None:
+        """Do nothing."""
+
+    def allow_device(self, device: str, password: str | None) -> None:
+        """Do nothing."""
+
+    def refuse_device(self, device: str) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def access_for(config: ControllerConfig) -> BrokerAccess:
+    """Return the access that the settings name.
+
+    Args:
+        config: The controller's settings.
+
+    Returns:
+        A Mosquitto's accounts over a connection of their own, or `OpenAccess`.
+    """
+    if config.access == "open":
+        return OpenAccess()
+    # The controller's own connection uses its client identifier already.
+    client_id = f"{config.broker.client_id}-access-{secrets.token_hex(4)}"
+    broker = msgspec.structs.replace(config.broker, client_id=client_id)
+    transport = connection(msgspec.structs.replace(config, broker=broker))
+    return MosquittoAccess(transport)
+
+
+def device_role(device: str) -> str:
+    """Return the name of a device's own role."""
+    return f"device-{topics.checked_device(device)}"
+
+
+def device_acls(device: str) -> list[Command]:
+    """Return what a device may do: publish on its `up` topics, hear its `down` topics."""
+    return [*_may_publish(topics.all_up(device)), *_may_hear(topics.all_down(device))]
+
+
+def _device_user(device: str) -> str:
+    """Return a device's user name, which must not be that of a token's account.
+
+    Raises:
+        BrokerAccountError: It has the form of an enrolment account.
+    """
+    if ENROL_USER.fullmatch(device):
+        raise BrokerAccountError(
+            f"the identifier {device} is reserved for enrolment accounts",
+            remedy="give the device another identifier",
+        )
+    return topics.checked_device(device)
+
+
+def _account(username: str, password: str, role: str) -> Command:
+    return {"username": username, "password": password, "roles": [{"rolename": role}]}
+
+
+def _modify(account: Command) -> list[Command]:
+    return [
+        {"command": "modifyClient", **account},
+        {"command": "enableClient", "username": account["username"]},
+    ]
+
+
+def first_accounts(controller: Command) -> Command:
+    """Return the content of a new `dynamic-security.json`.
+
+    Args:
+        controller: The controller's own client: `username`, and its hashed password.
+
+    Returns:
+        One client with the controller's role; all that no role allows is denied.
+    """
+    return {
+        "clients": [{**controller, "roles": [{"rolename": CONTROLLER_ROLE}]}],
+        "roles": [
+            {
+                "rolename": CONTROLLER_ROLE,
+                "acls": [
+                    acl
+                    for pattern in (f"{topics.PREFIX}/#", "$CONTROL/dynamic-security/#")
+                    for acl in (*_may_publish(pattern), *_may_hear(pattern))
+                ]
+                # Several controllers share the work; the plugin compares the whole filter.
+                + [_acl("subscribePattern", f"$share/+/{topics.PREFIX}/#")],
+            },
+            {
+                "rolename": ENROL_ROLE,
+                "acls": [
+                    *_may_publish(topics.ENROL_REQUESTS),
+                    *_may_hear(topics.ENROL_REPLIES),
+                ],
+            },
+        ],
+        "defaultACLAccess": {
+            "publishClientSend": False,
+            "publishClientReceive": False,
+            "subscribe": False,
+            "unsubscribe": True,
+        },
+    }
+
+
+def _may_publish(pattern: str) -> list[Command]:
+    return [_acl("publishClientSend", pattern)]
+
+
+def _may_hear(pattern: str) -> list[Command]:
+    return [_acl("publishClientReceive", pattern), _acl("subscribePattern", pattern)]
+
+
+def _acl(kind: str, pattern: str) -> Command:
+    return {"acltype": kind, "topic": pattern, "allow": True}

@@ -1,0 +1,1 @@
+"""Decisions about the fleet. Pure: values in, values out."""

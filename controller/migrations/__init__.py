@@ -1,1 +1,0 @@
-"""Schema migrations of the control state; see `controller.database.migrate`."""

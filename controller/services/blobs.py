@@ -1,0 +1,241 @@
+"""Blobs: files that are named by the SHA-256 of their content.
+
+Rules:
+- A blob is there whole and right, or not at all: it is written aside, hashed on the way, flushed to
+  the disk and then renamed.
+- Writing one that is there already changes nothing.
+- No blob is larger than the limit, whatever its sender announces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from controller.errors import StorageError, TooLargeError, UnknownBlobError
+from wire.errors import IntegrityError, WireFormatError
+from wire.files import sync_directory
+from wire.package.index import is_digest
+
+MAX_BLOB_BYTES = 16 * 1024**3
+READ_BYTES = 256 * 1024
+_ASIDE = "incoming"
+UPLOAD = "upload it first"
+
+
+class BlobStore:
+    """Blobs under a directory, fanned out by the first two digits.
+
+    Args:
+        directory: Made when missing.
+        max_blob_bytes: The largest blob.
+
+    Raises:
+        StorageError: The directory cannot be made or written.
+    """
+
+    def __init__(self, directory: Path, *, max_blob_bytes: int = MAX_BLOB_BYTES) -> None:
+        self._directory = directory
+        self._max_blob_bytes = max_blob_bytes
+        try:
+            (directory / _ASIDE).mkdir(mode=0o700, parents=True, exist_ok=True)
+            for stray in (directory / _ASIDE).iterdir():
+                stray.unlink()  # left by a process that was killed while it wrote
+        except OSError as exc:
+            raise StorageError(
+                f"cannot use the blob directory {directory}: {_why(exc)}",
+                remedy="choose a directory that the controller may write",
+            ) from exc
+
+    def size_bytes(self, sha256: str) -> int | None:
+        """Return the size of a blob, or None when it is not there.
+
+        Raises:
+            WireFormatError: Not a digest.
+            StorageError: The disk does not answer.
+        """
+        try:
+            return self._path(sha256).stat().st_size
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise StorageError(f"cannot look at blob {sha256}: {_why(exc)}") from exc
+
+    def writer(self, sha256: str) -> BlobWriter:
+        """Begin to write a blob.
+
+        Args:
+            sha256: What its content must hash to.
+
+        Returns:
+            The writer, to be used in a `with` statement.
+
+        Raises:
+            WireFormatError: Not a digest.
+            StorageError: The disk does not take it.
+        """
+        return BlobWriter(
+            self._path(sha256), sha256, self._directory / _ASIDE, self._max_blob_bytes
+        )
+
+    def put(self, content: bytes) -> str:
+        """Store content that is at hand.
+
+        Args:
+            content: The bytes.
+
+        Returns:
+            Their SHA-256.
+
+        Raises:
+            TooLargeError: Over the limit.
+            StorageError: The disk does not take it.
+        """
+        sha256 = hashlib.sha256(content).hexdigest()
+        with self.writer(sha256) as writer:
+            writer.write(content)
+            writer.finish()
+        return sha256
+
+    def read(self, sha256: str, *, offset: int = 0, length: int) -> bytes:
+        """Return a part of a blob.
+
+        Args:
+            sha256: The blob.
+            offset: Where the part begins, in bytes.
+            length: At most so many bytes.
+
+        Returns:
+            The bytes; fewer at the end of the blob.
+
+        Raises:
+            WireFormatError: Not a digest.
+            UnknownBlobError: It is not there.
+            StorageError: The disk does not give it.
+        """
+        try:
+            with self._path(sha256).open("rb") as file:
+                file.seek(offset)
+                return file.read(length)
+        except FileNotFoundError as exc:
+            raise UnknownBlobError(f"there is no blob {sha256}", remedy=UPLOAD) from exc
+        except OSError as exc:
+            raise StorageError(f"cannot read blob {sha256}: {_why(exc)}") from exc
+
+    def parts(self, sha256: str) -> Iterator[bytes]:
+        """Return a blob's content in parts.
+
+        Args:
+            sha256: The blob.
+
+        Returns:
+            The parts, read as they are asked for.
+
+        Raises:
+            WireFormatError: Not a digest.
+            UnknownBlobError: It is not there.
+        """
+        if self.size_bytes(sha256) is None:
+            raise UnknownBlobError(f"there is no blob {sha256}", remedy=UPLOAD)
+        return self._parts(sha256)
+
+    def _parts(self, sha256: str) -> Iterator[bytes]:
+        offset = 0
+        while part := self.read(sha256, offset=offset, length=READ_BYTES):
+            offset += len(part)
+            yield part
+
+    def _path(self, sha256: str) -> Path:
+        if not is_digest(sha256):
+            raise WireFormatError(f"not a SHA-256 digest: {sha256[:80]!r}")
+        return self._directory / sha256[:2] / sha256
+
+
+class BlobWriter:
+    """One blob on its way to the disk; without `finish` nothing remains of it.
+
+    Args:
+        target: Where the blob will be.
+        sha256: What it must hash to.
+        aside: Where it is written first, on the same file system.
+        max_bytes: The largest size.
+
+    Raises:
+        StorageError: The disk does not take it.
+    """
+
+    def __init__(self, target: Path, sha256: str, aside: Path, max_bytes: int) -> None:
+        self._target = target
+        self._sha256 = sha256
+        self._max_bytes = max_bytes
+        self._hash = hashlib.sha256()
+        self.size_bytes = 0
+        try:
+            descriptor, name = tempfile.mkstemp(dir=aside)
+        except OSError as exc:
+            raise StorageError(f"cannot store a blob: {_why(exc)}") from exc
+        self._aside = Path(name)
+        self._file = os.fdopen(descriptor, "wb")
+
+    def write(self, part: bytes) -> None:
+        """Take the next part.
+
+        Args:
+            part: Some bytes.
+
+        Raises:
+            TooLargeError: The blob is over the limit.
+            StorageError: The disk does not take it.
+        """
+        self.size_bytes += len(part)
+        if self.size_bytes > self._max_bytes:
+            raise TooLargeError(f"a blob may have {self._max_bytes} bytes, this one has more")
+        self._hash.update(part)
+        try:
+            self._file.write(part)
+        except OSError as exc:
+            raise StorageError(f"cannot store a blob: {_why(exc)}") from exc
+
+    def finish(self) -> None:
+        """Make the blob appear.
+
+        Raises:
+            IntegrityError: The content is not what was announced.
+            StorageError: The disk does not take it.
+        """
+        found = self._hash.hexdigest()
+        if found != self._sha256:
+            raise IntegrityError(f"the content announced as {self._sha256} is {found}")
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._target.parent.mkdir(mode=0o700, exist_ok=True)
+            self._aside.rename(self._target)
+            for directory in (self._target.parent, self._target.parent.parent):
+                sync_directory(directory)
+        except OSError as exc:
+            raise StorageError(f"cannot store a blob: {_why(exc)}") from exc
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with suppress(OSError):
+            self._file.close()
+        self._aside.unlink(missing_ok=True)
+
+
+def _why(exc: OSError) -> str:
+    return (exc.strerror or str(exc)).lower()

@@ -1,0 +1,132 @@
+"""Devices as the operator sees and changes them."""
+
+from __future__ import annotations
+
+from controller.domain.policy_choice import choose_policy
+from controller.domain.selectors import checked_labels, parse_selector
+from controller.domain.states import DeviceState
+from controller.errors import UnknownDeviceError
+from controller.ports import BrokerAccess
+from controller.schemas import Device, DeviceUpdate
+from controller.services import rollout_steps
+from controller.store import devices, policies
+from controller.store.database import Database
+from controller.store.devices import DeviceRecord
+from controller.store.policies import PolicySet
+from controller.store.tables import DeviceRow, ReleaseRow
+from wire.clock import Clock
+
+_SAME = (
+    *("id", "state", "online", "agent_version", "variant", "reported_revision", "phase"),
+    *("enrolled_at_s", "last_seen_at_s", "last_error"),
+)
+"""What has the same name in the table and in the API."""
+
+
+class Devices:
+    """The devices of the fleet.
+
+    Args:
+        database: The control state.
+        access: The broker's accounts.
+        clock: Wall time.
+    """
+
+    def __init__(self, database: Database, access: BrokerAccess, clock: Clock) -> None:
+        self._database = database
+        self._access = access
+        self._clock = clock
+
+    def selected(self, selector: str, *, after: str, limit: int) -> list[Device]:
+        """Return the devices that a selector means, by identifier.
+
+        Args:
+            selector: A label expression.
+            after: Begin behind this identifier.
+            limit: The greatest number.
+
+        Returns:
+            The devices.
+
+        Raises:
+            SelectorError: The selector cannot be read.
+        """
+        conditions = devices.selected(parse_selector(selector))
+        with self._database.reading() as session:
+            found = devices.records(session, conditions, after=after, limit=limit)
+            known = policies.current(session)
+        return [to_schema(item, known) for item in found]
+
+    def get(self, device: str) -> Device:
+        """Return a device.
+
+        Raises:
+            UnknownDeviceError: There is none of that name.
+        """
+        with self._database.reading() as session:
+            found = devices.records(session, [DeviceRow.id == device], limit=1)
+            known = policies.current(session)
+        if not found:
+            raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled")
+        return to_schema(found[0], known)
+
+    def update(self, device: str, change: DeviceUpdate) -> Device:
+        """Change the labels or the state of a device.
+
+        A device that leaves the fleet is taken out of its rollout and off the broker.
+
+        Args:
+            device: Its identifier.
+            change: What to change.
+
+        Returns:
+            The device as it is then.
+
+        Raises:
+            UnknownDeviceError: There is none of that name.
+            InvalidRequestError: Labels that no selector can name.
+            IllegalTransitionError: It was decommissioned.
+            FleetError: The broker does not answer: the state is saved, order it again.
+        """
+        now_s = self._clock.now_s()
+        target = DeviceState(change.state) if change.state is not None else None
+        with self._database.transaction() as session:
+            row = devices.get(session, device, lock=True)
+            if change.labels is not None:
+                devices.set_labels(session, row, checked_labels(change.labels))
+                policies.mark_stale(session, device)
+            if target is not None and (target != row.state or target != DeviceState.DECOMMISSIONED):
+                devices.move(session, device, target)
+                if target is not DeviceState.ENROLLED:
+                    rollout_steps.skip_device(
+                        session, device, reason=f"the device was {target}", now_s=now_s
+                    )
+        if target is DeviceState.ENROLLED:
+            self._access.allow_device(device, None)
+        elif target is not None:
+            self._access.refuse_device(device)
+        return self.get(device)
+
+
+def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
+    """Return a device as the API shows it, with the policy that holds for it now."""
+    row = record.row
+    policy = choose_policy(policy_set.policies, record.values)
+    has_newest = 0 < record.revision <= row.reported_revision
+    known = {name: getattr(row, name) for name in _SAME}
+    return Device.model_validate(
+        known
+        | {
+            "profile": row.profile_name,
+            "labels": {label.key: label.value for label in row.labels},
+            "release": _name(record.reported) or row.reported_release,
+            "desired_release": _name(record.desired),
+            "revision": record.revision,
+            "policy": policy.name if policy is not None else None,
+            "policy_accepted": has_newest and record.policy_generation == policy_set.generation,
+        }
+    )
+
+
+def _name(release: ReleaseRow | None) -> str | None:
+    return f"{release.name}:{release.version}" if release is not None else None

@@ -1,0 +1,104 @@
+"""The director: tells each device what it should run, signed, until it has heard.
+
+Rules:
+- A desired state is saved before it is signed and published; this module changes nothing.
+- Publishing is outside every transaction. It may be lost, so it is repeated: at a device's hello,
+  and while a device that is online lags behind.
+- What was revoked is not handed out, nor is anything to a device that is not enrolled.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from controller.store import desired
+from controller.store.database import Database
+from wire import topics
+from wire.clock import Clock
+from wire.codec import to_json
+from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState
+from wire.trust.envelope import SigningKey, seal
+
+RESEND_EVERY_S = 15.0
+MAX_RESENT = 500
+"""Devices that one pass reminds; the next pass reminds others."""
+
+_log = logging.getLogger(__name__)
+
+
+class Publisher(Protocol):
+    """The part of a transport that sends."""
+
+    def publish(self, topic: str, payload: bytes, *, expiry_s: int | None = None) -> bool:
+        """Hand a message over; False when it was dropped."""
+        ...
+
+
+class Director:
+    """Publishes desired states.
+
+    Args:
+        database: Where they are.
+        publisher: The way to the devices.
+        key: The director's private key.
+        clock: Wall time and durations.
+    """
+
+    def __init__(
+        self, database: Database, publisher: Publisher, key: SigningKey, clock: Clock
+    ) -> None:
+        self._database = database
+        self._publisher = publisher
+        self._key = key
+        self._clock = clock
+        self._sent_at_s: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def publish(self, devices: Sequence[str]) -> int:
+        """Send devices their desired states.
+
+        Args:
+            devices: Which devices.
+
+        Returns:
+            How many were handed to the broker.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        if not devices:
+            return 0
+        with self._database.reading() as session:
+            documents = desired.documents(session, devices)
+        sent = [item.device for item in documents if self._send(item)]
+        with self._lock:
+            self._sent_at_s.update(dict.fromkeys(sent, self._clock.monotonic_s()))
+        return len(sent)
+
+    def remind(self) -> int:
+        """Send again to devices that are online and have not answered for some time.
+
+        Returns:
+            How many were reminded.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as session:
+            lagging = desired.lagging(session, now_s=self._clock.now_s())
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            self._sent_at_s = {
+                name: at_s
+                for name, at_s in self._sent_at_s.items()
+                if now_s - at_s < RESEND_EVERY_S
+            }
+            due = [name for name in lagging if name not in self._sent_at_s]
+        return self.publish(due[:MAX_RESENT])
+
+    def _send(self, document: DesiredState) -> bool:
+        envelope = seal(to_json(document), payload_type=DESIRED_PAYLOAD_TYPE, keys=(self._key,))
+        return self._publisher.publish(topics.down(document.device, "desired"), envelope)

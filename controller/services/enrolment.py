@@ -1,0 +1,239 @@
+"""How a device becomes one of the fleet: tokens, and the requests that show them.
+
+Rules:
+- A token is a secret that is shown once; only its digest is kept.
+- A device shows that it holds its private key; a known identifier is accepted again only with the
+  same key, and then costs no further use of the token.
+- Saved before it acts: the device first, then its broker account, then the answer. Each may be
+  repeated, so a device that heard nothing asks again.
+- The account of a used-up token stays for a while: ending it ends the connection over which the
+  answer is still on its way.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import re
+import secrets
+from collections.abc import Mapping
+
+from sqlalchemy.orm import Session
+
+from controller.domain.selectors import checked_labels
+from controller.domain.states import DeviceState
+from controller.errors import EnrolmentError, InvalidRequestError
+from controller.ports import BrokerAccess
+from controller.schemas import Token, TokenRequest
+from controller.services.director import Publisher
+from controller.store import devices, policies, tokens
+from controller.store.database import Database
+from controller.store.tables import DeviceRow
+from wire import topics
+from wire.clock import Clock
+from wire.codec import sha256_hex, to_builtins, to_json
+from wire.enrolment import enrol_username
+from wire.errors import FleetError
+from wire.messages import EnrolReply, EnrolRequest, enrol_proof
+from wire.profile import checked_profile
+from wire.trust.envelope import is_valid
+
+TOKEN_BYTES = 24
+ANSWER_GRACE_S = 60.0
+MIN_PASSWORD_CHARS = 16
+MAX_PASSWORD_CHARS = 256
+MAX_TOKEN_CHARS = 256
+MAX_PROFILE_ITEMS = 64
+MAX_TEXT_CHARS = 64
+_RESERVED = re.compile(r"enrol-[0-9a-f]{8}")
+"""User names of enrolment accounts; see `wire.enrolment`."""
+
+_log = logging.getLogger(__name__)
+
+
+class Enrolment:
+    """Lets devices in.
+
+    Args:
+        database: The control state.
+        access: The broker's accounts.
+        publisher: The way to answer.
+        clock: Wall time.
+    """
+
+    def __init__(
+        self, database: Database, access: BrokerAccess, publisher: Publisher, clock: Clock
+    ) -> None:
+        self._database = database
+        self._access = access
+        self._publisher = publisher
+        self._clock = clock
+
+    def create_token(self, request: TokenRequest) -> Token:
+        """Make a token and its broker account.
+
+        Args:
+            request: How often and how long it may be used, and the labels that it gives.
+
+        Returns:
+            The token; it cannot be shown again.
+
+        Raises:
+            InvalidRequestError: Labels that no selector can name.
+            FleetError: The database or the broker does not answer.
+        """
+        labels = checked_labels(request.labels)
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        digest, username = sha256_hex(token.encode()), enrol_username(token)
+        now_s = self._clock.now_s()
+        expires_at_s = now_s + request.expires_in_s
+        with self._database.transaction() as session:
+            tokens.add(
+                session,
+                sha256=digest,
+                username=username,
+                uses=request.uses,
+                labels=labels,
+                now_s=now_s,
+                expires_at_s=expires_at_s,
+            )
+        try:
+            self._access.allow_enrolment(username, token)
+        except FleetError:
+            with self._database.transaction() as session:
+                tokens.close(session, digest)
+            raise
+        return Token(token=token, uses=request.uses, expires_at_s=expires_at_s)
+
+    def sweep(self) -> None:
+        """Remove the broker accounts of tokens that have expired or are used up.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        now_s = self._clock.now_s()
+        with self._database.reading() as session:
+            over = tokens.over(session, now_s=now_s, used_before_s=now_s - ANSWER_GRACE_S)
+        for digest, username in over:
+            try:
+                self._access.end_enrolment(username)
+            except FleetError as exc:
+                _log.warning("the account %s is removed later: %s", username, exc)
+                return
+            with self._database.transaction() as session:
+                tokens.close(session, digest)
+
+    def handle(self, device: str, request: EnrolRequest) -> None:
+        """Answer a device that asks to be enrolled.
+
+        Args:
+            device: As its topic says.
+            request: What it shows.
+
+        Raises:
+            FleetError: The database or the broker does not answer; the device asks again.
+        """
+        try:
+            self._admit(device, request)
+        except (EnrolmentError, InvalidRequestError) as exc:
+            _log.warning("device %s is not enrolled: %s", device, exc.message)
+            reply = EnrolReply(device=device, accepted=False, reason=exc.message)
+        else:
+            self._access.allow_device(device, request.password)
+            _log.info("device %s is enrolled", device)
+            reply = EnrolReply(device=device, accepted=True)
+        self._publisher.publish(topics.enrol_reply(device), to_json(reply))
+
+    def _admit(self, device: str, request: EnrolRequest) -> None:
+        check_request(device, request)
+        now_s = self._clock.now_s()
+        digest = sha256_hex(request.token.encode())
+        with self._database.transaction() as session:
+            token = tokens.find_valid(session, digest, now_s=now_s)
+            if token is None:
+                raise EnrolmentError("the token is not valid")
+            row = devices.find(session, device, lock=True)
+            if row is not None and row.state != DeviceState.DECOMMISSIONED:
+                _check_known(row, request)
+                return
+            if not tokens.use(session, digest, now_s=now_s):
+                raise EnrolmentError("the token is used up")
+            labels = {**request.labels, **token.labels}
+            _save_new(session, row, request, checked_labels(labels), now_s)
+
+
+def check_request(device: str, request: EnrolRequest) -> None:
+    """Refuse a request that cannot be right, before the database is asked.
+
+    Args:
+        device: As the topic says.
+        request: What the device shows.
+
+    Raises:
+        EnrolmentError: Another device, a reserved name, sizes out of bounds, or no proof.
+        WireFormatError: An impossible profile.
+    """
+    profile = checked_profile(request.profile)
+    lists = (profile.isa_features, profile.runtimes, profile.sources)
+    faults = [
+        (request.device != device, "the request is for another device"),
+        (_RESERVED.fullmatch(device) is not None, "that identifier is reserved"),
+        (
+            not MIN_PASSWORD_CHARS <= len(request.password) <= MAX_PASSWORD_CHARS,
+            f"a password has {MIN_PASSWORD_CHARS} to {MAX_PASSWORD_CHARS} characters",
+        ),
+        (not 1 <= len(request.token) <= MAX_TOKEN_CHARS, "the token is not valid"),
+        (any(len(items) > MAX_PROFILE_ITEMS for items in lists), "the profile is too long"),
+        (not _is_proven(device, request), "the proof of possession is not valid"),
+    ]
+    for wrong, text in faults:
+        if wrong:
+            raise EnrolmentError(text)
+    checked_labels(request.labels)
+
+
+def _is_proven(device: str, request: EnrolRequest) -> bool:
+    try:
+        key = base64.b64decode(request.public_key, validate=True)
+        signature = base64.b64decode(request.signature, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    # Base64 has several spellings of some bytes; the kept one is compared as text.
+    canonical = base64.b64encode(key).decode() == request.public_key
+    proof = enrol_proof(device, request.token, request.password)
+    return canonical and is_valid(key, proof, signature)
+
+
+def _check_known(row: DeviceRow, request: EnrolRequest) -> None:
+    if row.public_key != request.public_key:
+        raise EnrolmentError("that identifier belongs to a device with another key")
+    if row.state != DeviceState.ENROLLED:
+        raise EnrolmentError(f"the device is {row.state}")
+
+
+def _save_new(
+    session: Session,
+    row: DeviceRow | None,
+    request: EnrolRequest,
+    labels: Mapping[str, str],
+    now_s: float,
+) -> None:
+    if row is None:
+        row = DeviceRow(id=request.device, labels=[])
+        session.add(row)
+    row.state = DeviceState.ENROLLED
+    row.public_key = request.public_key
+    row.agent_version = request.agent_version[:MAX_TEXT_CHARS]
+    row.boot_id = ""
+    row.online = False
+    row.reported_revision = 0
+    row.reported_release = None
+    row.variant = None
+    row.phase = ""
+    row.last_error = ""
+    row.enrolled_at_s = now_s
+    row.last_seen_at_s = None
+    devices.set_profile(row, request.profile, to_builtins(request.profile))
+    devices.set_labels(session, row, labels)
+    policies.mark_stale(session, row.id)

@@ -1,0 +1,171 @@
+"""What devices say: from a topic and bytes to a handler.
+
+Rules:
+- A device is believed only about itself: the name in a message must be that of its topic.
+- Whatever is malformed, unknown or out of place is counted and logged, and stops nothing.
+- A device that is not enrolled is not answered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
+
+from controller.ports import TelemetrySink
+from controller.services import reports
+from controller.services.chunks import ChunkServer
+from controller.services.director import Director, Publisher
+from controller.services.enrolment import Enrolment
+from controller.store import standing
+from controller.store.database import Database
+from wire import topics
+from wire.clock import Clock
+from wire.codec import to_json
+from wire.errors import FleetError, WireFormatError
+from wire.messages import (
+    ChunkRequest,
+    EnrolRequest,
+    Hello,
+    InstallReport,
+    Message,
+    Presence,
+    TelemetryAck,
+    TelemetryBatch,
+    decode_message,
+)
+from wire.topics import UpKind
+from wire.transport import Received
+
+_log = logging.getLogger(__name__)
+
+
+M = TypeVar("M", bound=Message)
+
+
+class Ingest:
+    """Takes what devices say.
+
+    Args:
+        database: The control state.
+        director: Answers a hello.
+        enrolment: Answers unknown devices.
+        chunks: Answers requests for chunks.
+        telemetry: Where telemetry goes.
+        publisher: The way to acknowledge.
+        clock: Wall time.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        director: Director,
+        enrolment: Enrolment,
+        chunks: ChunkServer,
+        telemetry: TelemetrySink,
+        publisher: Publisher,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._director = director
+        self._enrolment = enrolment
+        self._chunks = chunks
+        self._telemetry = telemetry
+        self._publisher = publisher
+        self._clock = clock
+        self.counts: Counter[str] = Counter()
+        """How many messages came, by kind, and how many were refused, by code."""
+
+        self._handlers: dict[UpKind, Callable[[str, bytes], None]] = {
+            "hello": self._hello,
+            "presence": self._presence,
+            "report": self._report,
+            "chunk_request": self._chunk_request,
+            "telemetry": self._telemetry_batch,
+        }
+
+    def handle(self, received: Received) -> None:
+        """Take one message; whatever is wrong with it is counted and logged."""
+        try:
+            self._route(received)
+        except FleetError as exc:
+            self._refuse(exc.code, received.topic, exc.message)
+
+    def _route(self, received: Received) -> None:
+        if received.topic.startswith(f"{topics.PREFIX}/enrol/"):
+            self.counts["enrol"] += 1
+            device = topics.parse_enrol_request(received.topic)
+            self._enrolment.handle(device, decode_message(received.payload, EnrolRequest))
+            return
+        topic = topics.parse_up(received.topic)
+        self.counts[topic.kind] += 1
+        self._handlers[topic.kind](topic.device, received.payload)
+
+    def _hello(self, device: str, payload: bytes) -> None:
+        hello = _read(payload, Hello, device)
+        now_s = self._clock.now_s()
+        with self._database.transaction() as session:
+            known = standing.find(session, device)
+            answer = known is not None and reports.take_hello(session, known, hello, now_s=now_s)
+        if known is None:
+            self._refuse("ingest.stranger", device, "not enrolled")
+        elif answer:
+            self._director.publish([device])
+
+    def _presence(self, device: str, payload: bytes) -> None:
+        presence = _read(payload, Presence, device)
+        now_s = self._clock.now_s()
+        with self._database.transaction() as session:
+            known = standing.find(session, device)
+            if known is not None:
+                reports.take_presence(known.device, presence, now_s=now_s)
+
+    def _report(self, device: str, payload: bytes) -> None:
+        report = _read(payload, InstallReport, device)
+        now_s = self._clock.now_s()
+        with self._database.transaction() as session:
+            known = standing.find(session, device)
+            taken = known is not None and reports.take_report(session, known, report, now_s=now_s)
+        if not taken:
+            self.counts["ingest.stale"] += 1
+            _log.debug("a report of %s for revision %s is ignored", device, report.revision)
+
+    def _chunk_request(self, device: str, payload: bytes) -> None:
+        if not self._chunks.handle(_read(payload, ChunkRequest, device)):
+            self.counts["ingest.over_budget"] += 1
+
+    def _telemetry_batch(self, device: str, payload: bytes) -> None:
+        batch = _read(payload, TelemetryBatch, device, packed=True)
+        now_s = self._clock.now_s()
+        with self._database.reading() as session:
+            noted = standing.is_noted(session, device, now_s=now_s)
+        if noted is None:
+            self._refuse("ingest.stranger", device, "not enrolled")
+            return
+        if not noted:
+            with self._database.transaction() as session:
+                known = standing.find(session, device)
+                if known is not None:
+                    standing.note_seen(known.device, now_s=now_s)
+        if not self._telemetry.ingest(batch):
+            self.counts["ingest.duplicate"] += 1
+        ack = TelemetryAck(boot_id=batch.boot_id, sequences=(batch.sequence,))
+        self._publisher.publish(topics.down(device, "telemetry_ack"), to_json(ack))
+
+    def _refuse(self, code: str, where: str, why: str) -> None:
+        self.counts[code] += 1
+        _log.warning("a message on %s was refused: %s", where[:200], why[:300])
+
+
+def _read(payload: bytes, kind: type[M], device: str, *, packed: bool = False) -> M:
+    """Decode a message and check that a device speaks of itself.
+
+    Raises:
+        WireFormatError: Malformed, or in another device's name.
+    """
+    message = decode_message(payload, kind, packed=packed)
+    if getattr(message, "device", None) != device:
+        raise WireFormatError(f"a {kind.__name__} in the name of another device")
+    return message

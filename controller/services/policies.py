@@ -1,0 +1,150 @@
+"""The fleet's policies: what the operator sets, and how it comes into desired states.
+
+Rules:
+- To set or remove a policy only saves it. From then on every tick gives some devices what now holds
+  for them, each time as one transaction, until none is left: however many devices there are, and
+  wherever the controller is killed.
+- Publishing comes after, may be lost, and is repeated by `controller.services.director`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from controller.domain.policy_choice import checked_name, checked_spec
+from controller.domain.selectors import parse_selector
+from controller.schemas import Policy, PolicyRequest
+from controller.services.director import Director
+from controller.store import desired, policies
+from controller.store.database import Database
+from controller.store.policies import Reach
+from controller.store.tables import PolicyRow
+from wire.clock import Clock
+from wire.codec import to_builtins
+
+MAX_CHOSEN = 1000
+"""Devices that one tick gives another policy."""
+
+_log = logging.getLogger(__name__)
+
+
+class Policies:
+    """The policies of the fleet.
+
+    Args:
+        database: The control state.
+        director: Tells devices.
+        clock: Wall time.
+    """
+
+    def __init__(self, database: Database, director: Director, clock: Clock) -> None:
+        self._database = database
+        self._director = director
+        self._clock = clock
+
+    def all(self) -> list[Policy]:
+        """Return the policies in the order of precedence.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as session:
+            reach = policies.reach(session)
+            return [_to_schema(row, reach) for row in policies.all_rows(session)]
+
+    def get(self, name: str) -> Policy:
+        """Return a policy.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The policy and how far it has come.
+
+        Raises:
+            InvalidRequestError: No policy can have that name.
+            UnknownPolicyError: There is none of that name.
+        """
+        with self._database.reading() as session:
+            row = policies.get(session, checked_name(name))
+            return _to_schema(row, policies.reach(session))
+
+    def put(self, name: str, request: PolicyRequest) -> Policy:
+        """Make a policy, or put it in the place of the one of that name; again changes nothing.
+
+        Args:
+            name: Its name.
+            request: For whom, before which others, and what.
+
+        Returns:
+            The policy as it is then.
+
+        Raises:
+            InvalidRequestError: A name that no policy can have, or a policy that cannot be kept.
+            SelectorError: The selector cannot be read.
+            ConflictError: There are too many policies.
+        """
+        parse_selector(request.selector)
+        spec = checked_spec(request.policy.model_dump(exclude_none=True))
+        row = PolicyRow(
+            name=checked_name(name),
+            selector=request.selector,
+            priority=request.priority,
+            spec=to_builtins(spec),
+            changed_at_s=self._clock.now_s(),
+        )
+        with self._database.transaction() as session:
+            is_new = policies.put(session, row)
+        if is_new:
+            _log.info("policy %s is set: %s for %r", name, spec.kind, request.selector)
+        return self.get(name)
+
+    def remove(self, name: str) -> Policy:
+        """Remove a policy; its devices get the one that then holds for them.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The policy as it was.
+
+        Raises:
+            InvalidRequestError: No policy can have that name.
+            UnknownPolicyError: There is none of that name.
+        """
+        with self._database.transaction() as session:
+            row = policies.get(session, checked_name(name))
+            removed = _to_schema(row, policies.reach(session))
+            policies.remove(session, name)
+        _log.info("policy %s is removed", name)
+        return removed
+
+    def apply(self) -> None:
+        """Give devices the policy that holds for them now, and tell those that are online.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as session:
+            stale = policies.stale(session, limit=MAX_CHOSEN)
+        if not stale:
+            return
+        now_s = self._clock.now_s()
+        with self._database.transaction() as session:
+            told = desired.choose_anew(session, stale, now_s=now_s)
+        self._director.publish(told)
+
+
+def _to_schema(row: PolicyRow, reach: dict[str, Reach]) -> Policy:
+    so_far = reach.get(row.name, Reach())
+    return Policy.model_validate(
+        {
+            "name": row.name,
+            "selector": row.selector,
+            "priority": row.priority,
+            "policy": row.spec,
+            "changed_at_s": row.changed_at_s,
+            "devices": so_far.devices,
+            "accepted": so_far.accepted,
+        }
+    )

@@ -1,0 +1,226 @@
+"""Publishing and revoking releases.
+
+Rules:
+- The signature comes first: nothing of a package is looked at before its envelope verified.
+- What is published is complete: every file is in the blob store with the size that was signed.
+- A name and version mean one package for ever.
+- Revoking ends the rollouts of a release; its desired states are no longer handed out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from controller.domain.states import ReleaseState, RolloutOrder
+from controller.errors import ConflictError, InvalidRequestError
+from controller.schemas import Release, VariantSummary
+from controller.services import rollout_steps
+from controller.services.blobs import BlobStore
+from controller.services.director import Director
+from controller.store import releases, rollouts
+from controller.store.database import Database
+from controller.store.tables import ReleaseRow
+from wire.clock import Clock
+from wire.codec import MAX_JSON_BYTES
+from wire.errors import WireFormatError
+from wire.messages import MAX_MESSAGE_BYTES
+from wire.package.index import PAYLOAD_TYPE, PackageIndex, index_from_bytes
+from wire.package.manifest import MANIFEST_FILE, Manifest, Variant, manifest_from_bytes
+from wire.trust.envelope import MAX_ENVELOPE_BYTES
+from wire.trust.root import TrustRoot
+
+MAX_CHUNK_BYTES = MAX_MESSAGE_BYTES - 4096
+"""What fits into one message with its header."""
+
+MAX_RELEASES = 10_000
+
+
+class Releases:
+    """The releases of the fleet.
+
+    Args:
+        database: The control state.
+        blobs: The content.
+        trust: Who may sign packages.
+        director: Tells devices that go back.
+        clock: Wall time.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        trust: TrustRoot,
+        director: Director,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._trust = trust
+        self._director = director
+        self._clock = clock
+
+    def publish(self, envelope_sha256: str) -> Release:
+        """Publish a package whose blobs are here; again changes nothing.
+
+        Args:
+            envelope_sha256: The blob that holds its signed index.
+
+        Returns:
+            The release.
+
+        Raises:
+            UnknownBlobError: The envelope has not been uploaded.
+            SignatureError: It is not signed by the release role.
+            WireFormatError: The index or the manifest is malformed, or they contradict each other.
+            InvalidRequestError: Files have not been uploaded.
+            ConflictError: That name and version belong to another package, or it was revoked.
+        """
+        envelope = self._blobs.read(envelope_sha256, length=MAX_ENVELOPE_BYTES + 1)
+        payload = self._trust.unseal(envelope, role="release", payload_type=PAYLOAD_TYPE)
+        index = index_from_bytes(payload)
+        if index.to_bytes() != payload:
+            raise WireFormatError("the package index is not in its canonical form")
+        if index.chunk_bytes > MAX_CHUNK_BYTES:
+            raise WireFormatError(f"chunks of {index.chunk_bytes} bytes do not fit into a message")
+        self._check_blobs(index)
+        manifest = self._manifest(index)
+        row = _row(index, manifest, envelope_sha256, len(envelope), self._clock.now_s())
+        blobs = [(entry.sha256, entry.size_bytes) for entry in index.files]
+        with self._database.transaction() as session:
+            return _kept(session, row, [*blobs, (envelope_sha256, len(envelope))])
+
+    def newest(self) -> list[Release]:
+        """Return all releases, the newest first.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as session:
+            return [to_schema(row) for row in releases.all_releases(session, limit=MAX_RELEASES)]
+
+    def get(self, ref: str) -> Release:
+        """Return a release by digest or `name:version`.
+
+        Raises:
+            UnknownReleaseError: None of that name has been published.
+        """
+        with self._database.reading() as session:
+            return to_schema(releases.get(session, ref))
+
+    def revoke(self, ref: str) -> Release:
+        """Hand a release out no more and halt its rollouts; again changes nothing.
+
+        Args:
+            ref: Digest or `name:version`.
+
+        Returns:
+            The release.
+
+        Raises:
+            UnknownReleaseError: None of that name has been published.
+        """
+        now_s = self._clock.now_s()
+        told: list[str] = []
+        with self._database.transaction() as session:
+            row = releases.get(session, ref)
+            if releases.revoke(session, row.digest):
+                session.refresh(row)
+                for rollout in rollouts.active_for_release(session, row.digest):
+                    told += rollout_steps.end_rollout(
+                        session,
+                        rollout,
+                        RolloutOrder.HALT,
+                        reason=f"release {row.name}:{row.version} was revoked",
+                        now_s=now_s,
+                    )
+            release = to_schema(row)
+        self._director.publish(told)
+        return release
+
+    def _check_blobs(self, index: PackageIndex) -> None:
+        wrong = [
+            entry.sha256
+            for entry in index.files
+            if self._blobs.size_bytes(entry.sha256) != entry.size_bytes
+        ]
+        if wrong:
+            raise InvalidRequestError(
+                f"{len(wrong)} of {len(index.files)} files are not here, such as {wrong[0]}",
+                remedy="upload every file of the package first",
+            )
+
+    def _manifest(self, index: PackageIndex) -> Manifest:
+        entry = index.file(MANIFEST_FILE)
+        data = self._blobs.read(entry.sha256, length=MAX_JSON_BYTES + 1)
+        manifest = manifest_from_bytes(data)
+        if (manifest.name, manifest.version) != (index.name, index.version):
+            raise WireFormatError(
+                f"the index is of {index.name}:{index.version}, "
+                f"the manifest of {manifest.name}:{manifest.version}"
+            )
+        for variant in manifest.variants:
+            index.file(f"{variant.directory}/{variant.info.model_file}")
+        return manifest
+
+
+def to_schema(row: ReleaseRow) -> Release:
+    """Return a release as the API shows it."""
+    return Release(
+        name=row.name,
+        version=row.version,
+        digest=row.digest,
+        size_bytes=row.size_bytes,
+        state="published" if row.state == ReleaseState.PUBLISHED else "revoked",
+        published_at_s=row.published_at_s,
+        variants=[VariantSummary.model_validate(item) for item in row.variants],
+    )
+
+
+def _kept(session: Session, row: ReleaseRow, blobs: list[tuple[str, int]]) -> Release:
+    known = releases.find(session, f"{row.name}:{row.version}")
+    if known is None:
+        releases.add(session, row, blobs)
+        return to_schema(row)
+    if known.digest != row.digest:
+        raise ConflictError(
+            f"{row.name}:{row.version} is already the package {known.digest}",
+            remedy="give the new package a new version",
+        )
+    if known.state != ReleaseState.PUBLISHED:
+        raise ConflictError(f"{row.name}:{row.version} has been revoked")
+    return to_schema(known)
+
+
+def _row(
+    index: PackageIndex, manifest: Manifest, envelope_sha256: str, envelope_bytes: int, now_s: float
+) -> ReleaseRow:
+    return ReleaseRow(
+        digest=index.digest,
+        name=index.name,
+        version=index.version,
+        state=ReleaseState.PUBLISHED,
+        envelope_sha256=envelope_sha256,
+        envelope_size_bytes=envelope_bytes,
+        size_bytes=index.size_bytes,
+        published_at_s=now_s,
+        variants=[_summary(variant) for variant in manifest.variants],
+    )
+
+
+def _summary(variant: Variant) -> dict[str, Any]:
+    info = variant.info
+    summary = VariantSummary(
+        name=variant.name,
+        runtime=info.runtime,
+        precision=info.precision,
+        size_bytes=info.size_bytes,
+        profiles=list(info.profiles),
+        accuracy=info.accuracy.value if info.accuracy else None,
+        retention=info.accuracy.retention if info.accuracy else None,
+        latency_p50_ms=info.performance.latency_p50_ms if info.performance else None,
+        peak_memory_bytes=info.performance.peak_memory_bytes if info.performance else None,
+    )
+    return summary.model_dump(mode="json")

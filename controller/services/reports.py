@@ -1,0 +1,168 @@
+"""What a device's words change in the control state.
+
+Rules:
+- A report counts for the release that was last issued to the device, in whatever revision since
+  then: a later one may have changed the policy alone. Older ones are ignored.
+- A success is one only when the device runs what it was told to run.
+- The last report for a revision is its outcome: a success may still be taken back while its rollout
+  goes on. A failure stands.
+- Texts from a device are cut and freed of control characters before they are kept.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from controller.domain.states import DeploymentEvent, DeploymentState
+from controller.store import desired, devices, policies, standing
+from controller.store.standing import Standing, Verdict
+from controller.store.tables import (
+    MAX_CODE_CHARS,
+    MAX_DETAIL_CHARS,
+    DeploymentRow,
+    DesiredStateRow,
+    DeviceRow,
+)
+from wire.codec import to_builtins
+from wire.messages import Hello, InstallReport, Presence
+from wire.package.index import is_digest
+from wire.profile import checked_profile
+
+MAX_REVISION = 2**53
+"""Beyond that, JSON readers lose digits."""
+
+MISMATCH = "controller.report.mismatch"
+UNNAMED = "controller.report.unnamed"
+
+
+def take_hello(session: Session, known: Standing, hello: Hello, *, now_s: float) -> bool:
+    """Record what a device is and has.
+
+    Args:
+        session: The transaction.
+        known: The device.
+        hello: What it says.
+        now_s: Wall time.
+
+    Returns:
+        Whether it is to be sent its desired state.
+
+    Raises:
+        WireFormatError: An impossible profile.
+    """
+    row, wanted = known.device, known.desired
+    kind = (row.profile_name, row.architecture)
+    devices.set_profile(row, checked_profile(hello.profile), to_builtins(hello.profile))
+    if kind != (row.profile_name, row.architecture):
+        policies.mark_stale(session, row.id)
+    row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
+    row.boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
+    row.reported_revision = min(max(hello.revision, 0), MAX_REVISION)
+    row.reported_release = _digest(hello.release)
+    row.variant = _name(hello.variant)
+    row.online = True
+    row.last_seen_at_s = now_s
+    if wanted is None:
+        return False
+    part = known.deployment
+    if wanted.revision < row.reported_revision < MAX_REVISION:
+        # The database was restored from a backup: what it holds is newer than what it says.
+        _reissue(session, wanted, part, above=row.reported_revision, now_s=now_s)
+        return True
+    at_work = part is not None and part.state == DeploymentState.ASSIGNED
+    return row.reported_revision < wanted.revision or at_work
+
+
+def take_presence(row: DeviceRow, presence: Presence, *, now_s: float) -> None:
+    """Record whether a device is connected; a last will of an earlier boot is ignored."""
+    if not presence.online and row.boot_id not in {"", clean(presence.boot_id, MAX_CODE_CHARS)}:
+        return
+    row.online = presence.online
+    row.last_seen_at_s = now_s
+
+
+def take_report(session: Session, known: Standing, report: InstallReport, *, now_s: float) -> bool:
+    """Record how far a device is.
+
+    Args:
+        session: The transaction.
+        known: The device.
+        report: What it says.
+        now_s: Wall time.
+
+    Returns:
+        False when the report is for an older release and was ignored.
+    """
+    row, wanted = known.device, known.desired
+    standing.note_seen(row, now_s=now_s)
+    if wanted is None or not wanted.release_revision <= report.revision <= wanted.revision:
+        return False
+    row.reported_revision = max(row.reported_revision, report.revision)
+    row.reported_release = _digest(report.active)
+    row.variant = _name(report.variant)
+    row.phase = "idle" if report.outcome != "running" else report.phase
+    verdict = _verdict(report, wanted.release)
+    if report.outcome != "running":
+        code = verdict.error_code
+        row.last_error = f"{code}: {verdict.detail}" if code else ""
+    if known.deployment is not None:
+        _judge(session, known.deployment, report, verdict, now_s)
+    return True
+
+
+def clean(text: str, max_chars: int) -> str:
+    """Return a device's text as one bounded line that every database takes."""
+    return "".join(char if char.isprintable() else " " for char in text[:max_chars])
+
+
+def _judge(
+    session: Session, part: DeploymentRow, report: InstallReport, verdict: Verdict, now_s: float
+) -> None:
+    if report.outcome != "running":
+        event = DeploymentEvent.FAIL if verdict.error_code else DeploymentEvent.SUCCEED
+        if not standing.settle(session, part, event, verdict, now_s=now_s):
+            return
+    elif part.state != DeploymentState.ASSIGNED:
+        return
+    part.reported_at_s = now_s
+    part.phase = report.phase
+    part.done_bytes = _size(report.done_bytes)
+    part.total_bytes = _size(report.total_bytes)
+
+
+def _verdict(report: InstallReport, wanted: str | None) -> Verdict:
+    if report.outcome == "failed":
+        code = clean(report.error_code, MAX_CODE_CHARS) or UNNAMED
+        return Verdict(error_code=code, detail=clean(report.detail, MAX_DETAIL_CHARS))
+    if report.outcome == "succeeded" and wanted is not None and report.active != wanted:
+        detail = "the device says that it succeeded and runs something else"
+        return Verdict(error_code=MISMATCH, detail=detail)
+    return Verdict()
+
+
+def _reissue(
+    session: Session,
+    wanted: DesiredStateRow,
+    part: DeploymentRow | None,
+    *,
+    above: int,
+    now_s: float,
+) -> None:
+    device = wanted.device
+    revisions = desired.issue(
+        session, {device: wanted.release}, rollout=wanted.rollout, now_s=now_s, above=above
+    )
+    if part is not None:
+        part.revision = revisions[device]
+
+
+def _digest(text: str | None) -> str | None:
+    return text if text is not None and is_digest(text) else None
+
+
+def _name(text: str | None) -> str | None:
+    return clean(text, 63) if text is not None else None
+
+
+def _size(size_bytes: int) -> int:
+    return min(max(size_bytes, 0), MAX_REVISION)

@@ -1,0 +1,58 @@
+"""What has to be done from time to time, whatever happens."""
+
+from __future__ import annotations
+
+from controller.services.telemetry import TelemetryAccess
+from controller.store import devices
+from controller.store.database import Database
+from wire.clock import Clock
+
+SILENT_AFTER_S = 180.0
+"""A device sends telemetry several times a minute: after so long without, it is offline, even if
+its last will was lost."""
+
+PRUNE_EVERY_S = 3600.0
+
+
+class Upkeep:
+    """Keeps the database true and small.
+
+    Args:
+        database: The control state.
+        telemetry: What devices sent.
+        retention_days: How long that is kept.
+        clock: Wall time and durations.
+    """
+
+    def __init__(
+        self, database: Database, telemetry: TelemetryAccess, retention_days: float, clock: Clock
+    ) -> None:
+        self._database = database
+        self._telemetry = telemetry
+        self._retention_days = retention_days
+        self._clock = clock
+        self._pruned_at_s: float | None = None
+
+    def mark_silent(self) -> None:
+        """Record as offline what has not been heard of for long.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        since_s = self._clock.now_s() - SILENT_AFTER_S
+        with self._database.reading() as session:
+            silent = devices.count_silent(session, since_s=since_s)
+        if silent:
+            with self._database.transaction() as session:
+                devices.mark_silent(session, since_s=since_s)
+
+    def prune(self) -> None:
+        """Forget old telemetry, once an hour.
+
+        Raises:
+            TelemetryStoreError: The database does not answer.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._pruned_at_s is None or now_s - self._pruned_at_s >= PRUNE_EVERY_S:
+            self._telemetry.prune(self._retention_days)
+            self._pruned_at_s = now_s

@@ -1,0 +1,208 @@
+"""Desired states: one per device, with a revision that only grows.
+
+Rules:
+- A revision means one document for ever: what a device is sent is kept with it, the policy too.
+- A policy that changes raises the revision and nothing else: the release, its rollout and the
+  revision in which it was given stay, and so does every deployment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.orm import Session
+
+from controller.domain.policy_choice import choose_policy
+from controller.domain.states import DeploymentState, DeviceState, ReleaseState
+from controller.store import devices as device_rows
+from controller.store import policies
+from controller.store.statements import in_batches
+from controller.store.tables import DeploymentRow, DesiredStateRow, DeviceRow, ReleaseRow
+from wire.codec import convert, to_builtins
+from wire.messages import DesiredState, PolicySpec, ReleaseRef
+
+REPORT_LOST_AFTER_S = 10.0
+"""A device at work that said nothing for this long is asked again: its last report may be lost, as
+when the controller was down. Asking costs one message, and the answer is the report again."""
+
+_DEFAULT = to_builtins(PolicySpec())
+
+
+def issue(
+    session: Session,
+    releases: Mapping[str, str | None],
+    *,
+    rollout: str | None,
+    now_s: float,
+    above: int = 0,
+) -> dict[str, int]:
+    """Give devices a new desired state each.
+
+    Args:
+        session: The transaction.
+        releases: Device to digest, or to None for nothing.
+        rollout: For which rollout.
+        now_s: Wall time.
+        above: The new revisions are greater than this, too.
+
+    Returns:
+        Device to new revision.
+    """
+    revisions: dict[str, int] = {}
+    for batch in in_batches(sorted(releases)):
+        known = {row.device: row for row in _locked(session, batch)}
+        rows = [known.get(device) or DesiredStateRow(device=device, revision=0) for device in batch]
+        _choose_policies(session, rows)
+        for row in rows:
+            row.revision = row.release_revision = max(row.revision, above) + 1
+            row.release = releases[row.device]
+            row.rollout = rollout
+            row.issued_at_s = now_s
+            revisions[row.device] = row.revision
+        session.add_all(rows)
+    session.flush()
+    return revisions
+
+
+def choose_anew(session: Session, devices: Sequence[str], *, now_s: float) -> list[str]:
+    """Give devices the policy that now holds for them, in a new revision where it is another one.
+
+    Args:
+        session: The transaction.
+        devices: Which devices; those without a desired state get the policy with their first.
+        now_s: Wall time.
+
+    Returns:
+        Those of them that are online and have something new to hear.
+    """
+    changed: list[str] = []
+    for batch in in_batches(sorted(devices)):
+        for row in _choose_policies(session, _locked(session, batch)):
+            row.revision += 1
+            row.issued_at_s = now_s
+            changed.append(row.device)
+    session.flush()
+    return [name for batch in in_batches(changed) for name in _online(session, batch)]
+
+
+def find(session: Session, device: str) -> DesiredStateRow | None:
+    """Return the desired state of a device, or None."""
+    return session.get(DesiredStateRow, device)
+
+
+def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
+    """Return the desired states of some devices as they are to be handed out.
+
+    Args:
+        session: The transaction.
+        devices: Which devices.
+
+    Returns:
+        Those of enrolled devices whose release has not been revoked.
+    """
+    found: list[DesiredState] = []
+    for batch in in_batches(devices):
+        rows = session.execute(
+            select(DesiredStateRow, ReleaseRow)
+            .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
+            .outerjoin(ReleaseRow, ReleaseRow.digest == DesiredStateRow.release)
+            .where(
+                DesiredStateRow.device.in_(batch),
+                DeviceRow.state == DeviceState.ENROLLED,
+                or_(
+                    DesiredStateRow.release.is_(None),
+                    ReleaseRow.state == ReleaseState.PUBLISHED,
+                ),
+            )
+        )
+        found.extend(_document(desired, release) for desired, release in rows)
+    return found
+
+
+def lagging(session: Session, *, now_s: float) -> list[str]:
+    """Return online devices that have not accepted, or not answered for, what can be handed out."""
+    unanswered = and_(
+        func.coalesce(DeploymentRow.reported_at_s, DeploymentRow.started_at_s)
+        < now_s - REPORT_LOST_AFTER_S,
+        DeploymentRow.state == DeploymentState.ASSIGNED,
+    )
+    statement = (
+        select(DeviceRow.id)
+        .join(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
+        .outerjoin(
+            DeploymentRow,
+            and_(
+                DeploymentRow.device == DeviceRow.id,
+                DeploymentRow.revision == DesiredStateRow.release_revision,
+            ),
+        )
+        .outerjoin(ReleaseRow, ReleaseRow.digest == DesiredStateRow.release)
+        .where(
+            or_(DesiredStateRow.release.is_(None), ReleaseRow.state == ReleaseState.PUBLISHED),
+            DeviceRow.online.is_(True),
+            DeviceRow.state == DeviceState.ENROLLED,
+            or_(DeviceRow.reported_revision < DesiredStateRow.revision, unanswered),
+        )
+    )
+    return list(session.scalars(statement))
+
+
+def _document(desired: DesiredStateRow, release: ReleaseRow | None) -> DesiredState:
+    ref = None
+    if release is not None:
+        ref = ReleaseRef(
+            name=release.name,
+            version=release.version,
+            digest=release.digest,
+            envelope_sha256=release.envelope_sha256,
+            envelope_size_bytes=release.envelope_size_bytes,
+        )
+    return DesiredState(
+        device=desired.device,
+        revision=desired.revision,
+        issued_at_s=desired.issued_at_s,
+        release=ref,
+        rollout=desired.rollout,
+        policy=PolicySpec() if desired.policy is None else convert(desired.policy, PolicySpec),
+    )
+
+
+def _locked(session: Session, devices: Sequence[str]) -> list[DesiredStateRow]:
+    """Return desired states as they are now, locked in an order that all writers keep."""
+    statement = (
+        select(DesiredStateRow)
+        .where(DesiredStateRow.device.in_(devices))
+        .order_by(DesiredStateRow.device)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+    return list(session.scalars(statement))
+
+
+def _choose_policies(session: Session, rows: Sequence[DesiredStateRow]) -> list[DesiredStateRow]:
+    """Choose the policies of locked desired states; return those that it changes for the device."""
+    if not rows:
+        return []
+    known = policies.current(session)
+    values = device_rows.values_of(session, [row.device for row in rows]) if known.policies else {}
+    changed: list[DesiredStateRow] = []
+    for row in rows:
+        chosen = choose_policy(known.policies, values.get(row.device, {}))
+        spec = None if chosen is None else to_builtins(chosen.spec)
+        if (spec or _DEFAULT) != (row.policy or _DEFAULT):
+            changed.append(row)
+        row.policy = spec
+        row.policy_name = None if chosen is None else chosen.name
+        row.policy_generation = known.generation
+    return changed
+
+
+def _online(session: Session, devices: Sequence[str]) -> list[str]:
+    return list(
+        session.scalars(
+            select(DeviceRow.id)
+            .where(DeviceRow.id.in_(devices), DeviceRow.online.is_(True))
+            .order_by(DeviceRow.id)
+        )
+    )

@@ -1,0 +1,237 @@
+"""Devices and their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, exists, func, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Session, selectinload
+
+from controller.domain.selectors import OWN_KEYS, Selector, Term
+from controller.domain.states import DeviceState
+from controller.errors import IllegalTransitionError, UnknownDeviceError
+from controller.store.statements import changed_rows
+from controller.store.tables import DesiredStateRow, DeviceLabelRow, DeviceRow, ReleaseRow
+from wire.profile import DeviceProfile
+
+_OWN: Mapping[str, InstrumentedAttribute[str]] = {
+    "id": DeviceRow.id,
+    "profile": DeviceRow.profile_name,
+    "arch": DeviceRow.architecture,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRecord:
+    """A device with what it should run."""
+
+    row: DeviceRow
+    revision: int
+    policy_generation: int
+    """Of the policies from which that of its desired state was chosen."""
+
+    desired: ReleaseRow | None
+    reported: ReleaseRow | None
+
+    @property
+    def values(self) -> dict[str, str]:
+        """What selectors ask for."""
+        labels = {label.key: label.value for label in self.row.labels}
+        return labels | own_values(self.row.id, self.row.profile_name, self.row.architecture)
+
+
+def find(session: Session, device: str, *, lock: bool = False) -> DeviceRow | None:
+    """Return a device, or None; `lock` keeps other transactions from changing it."""
+    return session.get(DeviceRow, device, with_for_update=lock or None)
+
+
+def get(session: Session, device: str, *, lock: bool = False) -> DeviceRow:
+    """Return a device.
+
+    Args:
+        session: The transaction.
+        device: Its identifier.
+        lock: Keep other transactions from changing it.
+
+    Returns:
+        The row.
+
+    Raises:
+        UnknownDeviceError: There is none of that name.
+    """
+    row = find(session, device, lock=lock)
+    if row is None:
+        raise UnknownDeviceError(f"no device {device!r} is enrolled")
+    return row
+
+
+def selected(selector: Selector) -> list[ColumnElement[bool]]:
+    """Return a selector as conditions on `DeviceRow`."""
+    return [_condition(term) for term in selector.terms]
+
+
+def records(
+    session: Session, conditions: Sequence[ColumnElement[bool]], *, after: str = "", limit: int
+) -> list[DeviceRecord]:
+    """Return devices by identifier.
+
+    Args:
+        session: The transaction.
+        conditions: On `DeviceRow`; all must hold.
+        after: Begin behind this identifier.
+        limit: The greatest number.
+
+    Returns:
+        The devices with what they should run and what they run.
+    """
+    desired, reported = (ReleaseRow.__table__.alias(name) for name in ("desired", "reported"))
+    rows = session.execute(
+        select(
+            DeviceRow,
+            DesiredStateRow.revision,
+            DesiredStateRow.policy_generation,
+            desired.c.digest,
+            reported.c.digest,
+        )
+        .options(selectinload(DeviceRow.labels))
+        .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
+        .outerjoin(desired, desired.c.digest == DesiredStateRow.release)
+        .outerjoin(reported, reported.c.digest == DeviceRow.reported_release)
+        .where(DeviceRow.id > after, *conditions)
+        .order_by(DeviceRow.id)
+        .limit(limit)
+    ).all()
+    digests = {digest for row in rows for digest in row[3:] if digest is not None}
+    releases = releases_by_digest(session, digests)
+    return [
+        DeviceRecord(
+            row=device,
+            revision=revision or 0,
+            policy_generation=generation or 0,
+            desired=releases.get(wanted or ""),
+            reported=releases.get(active or ""),
+        )
+        for device, revision, generation, wanted, active in rows
+    ]
+
+
+def own_values(device: str, profile: str, architecture: str) -> dict[str, str]:
+    """Return a device's own data under `selectors.OWN_KEYS`."""
+    return dict(zip(OWN_KEYS, (device, profile, architecture), strict=True))
+
+
+def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return what selectors ask for: the labels of devices and their own data.
+
+    Args:
+        session: The transaction.
+        devices: Which devices, no more than one statement may name.
+
+    Returns:
+        Device to key to value.
+    """
+    own = session.execute(
+        select(DeviceRow.id, DeviceRow.profile_name, DeviceRow.architecture).where(
+            DeviceRow.id.in_(devices)
+        )
+    )
+    found = {row[0]: own_values(*row) for row in own}
+    labels = session.execute(
+        select(DeviceLabelRow.device, DeviceLabelRow.key, DeviceLabelRow.value).where(
+            DeviceLabelRow.device.in_(devices)
+        )
+    )
+    for device, key, value in labels:
+        found[device].setdefault(key, value)
+    return found
+
+
+def releases_by_digest(session: Session, digests: Iterable[str]) -> dict[str, ReleaseRow]:
+    """Return those of some releases that are known."""
+    wanted = sorted(set(digests))
+    if not wanted:
+        return {}
+    rows = session.scalars(select(ReleaseRow).where(ReleaseRow.digest.in_(wanted)))
+    return {row.digest: row for row in rows}
+
+
+def set_labels(session: Session, row: DeviceRow, labels: Mapping[str, str]) -> None:
+    """Give a device exactly these labels."""
+    row.labels.clear()
+    session.flush()
+    row.labels.extend(DeviceLabelRow(key=key, value=value) for key, value in labels.items())
+
+
+def set_profile(row: DeviceRow, profile: DeviceProfile, encoded: dict[str, object]) -> None:
+    """Record what kind of device it says it is."""
+    row.profile_name = profile.name
+    row.architecture = profile.architecture
+    row.profile = encoded
+
+
+def move(session: Session, device: str, target: DeviceState) -> None:
+    """Change the state of a device by the operator's order.
+
+    Args:
+        session: The transaction.
+        device: Its identifier.
+        target: The new state.
+
+    Raises:
+        IllegalTransitionError: It was decommissioned: only an enrolment brings it back.
+    """
+    allowed = (DeviceState.ENROLLED, DeviceState.QUARANTINED)
+    changed = changed_rows(
+        session,
+        update(DeviceRow)
+        .where(DeviceRow.id == device, DeviceRow.state.in_(allowed))
+        .values(state=target),
+    )
+    if changed != 1:
+        raise IllegalTransitionError(
+            f"device {device} is decommissioned and cannot become {target}",
+            remedy="enrol it anew with a token",
+        )
+
+
+def count_silent(session: Session, *, since_s: float) -> int:
+    """Return how many devices are recorded as online and were not heard of since an instant."""
+    statement = (
+        select(func.count())
+        .select_from(DeviceRow)
+        .where(DeviceRow.online.is_(True), DeviceRow.last_seen_at_s < since_s)
+    )
+    return session.scalar(statement) or 0
+
+
+def mark_silent(session: Session, *, since_s: float) -> int:
+    """Record as offline what has not been heard of since an instant: a last will may be lost.
+
+    Args:
+        session: The transaction.
+        since_s: The instant.
+
+    Returns:
+        How many devices.
+    """
+    return changed_rows(
+        session,
+        update(DeviceRow)
+        .where(DeviceRow.online.is_(True), DeviceRow.last_seen_at_s < since_s)
+        .values(online=False),
+    )
+
+
+def _condition(term: Term) -> ColumnElement[bool]:
+    own = _OWN.get(term.key)
+    if own is not None:
+        return {
+            "in": own.in_(term.values),
+            "not_in": own.not_in(term.values),
+            "exists": own.is_not(None),
+            "absent": own.is_(None),
+        }[term.operator]
+    label = exists().where(DeviceLabelRow.device == DeviceRow.id, DeviceLabelRow.key == term.key)
+    valued = label.where(DeviceLabelRow.value.in_(term.values))
+    return {"in": valued, "not_in": ~valued, "exists": label, "absent": ~label}[term.operator]

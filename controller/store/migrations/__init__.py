@@ -1,0 +1,1 @@
+"""Schema migrations of the control state; see `controller.store.database.migrate`."""

@@ -1,0 +1,119 @@
+"""Releases and the blobs that belong to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from controller.domain.states import DeviceState, ReleaseState
+from controller.errors import IllegalTransitionError, UnknownReleaseError
+from controller.store.statements import changed_rows
+from controller.store.tables import DesiredStateRow, DeviceRow, ReleaseBlobRow, ReleaseRow
+from wire.package.index import is_digest
+
+
+def find(session: Session, ref: str) -> ReleaseRow | None:
+    """Return a release by digest or `name:version`, or None."""
+    if is_digest(ref):
+        return session.get(ReleaseRow, ref)
+    name, _, version = ref.partition(":")
+    return session.scalar(
+        select(ReleaseRow).where(ReleaseRow.name == name, ReleaseRow.version == version)
+    )
+
+
+def get(session: Session, ref: str) -> ReleaseRow:
+    """Return a release by digest or `name:version`.
+
+    Args:
+        session: The transaction.
+        ref: The reference.
+
+    Returns:
+        The row.
+
+    Raises:
+        UnknownReleaseError: None of that name has been published.
+    """
+    row = find(session, ref)
+    if row is None:
+        raise UnknownReleaseError(
+            f"no release {ref[:130]!r} has been published",
+            remedy="name it as name:version or by its digest",
+        )
+    return row
+
+
+def get_published(session: Session, ref: str) -> ReleaseRow:
+    """Return a release that may be handed out.
+
+    Args:
+        session: The transaction.
+        ref: The reference.
+
+    Returns:
+        The row.
+
+    Raises:
+        IllegalTransitionError: It was revoked.
+        UnknownReleaseError: None of that name has been published.
+    """
+    row = get(session, ref)
+    if row.state != ReleaseState.PUBLISHED:
+        raise IllegalTransitionError(f"release {row.name}:{row.version} has been revoked")
+    return row
+
+
+def all_releases(session: Session, *, limit: int) -> list[ReleaseRow]:
+    """Return releases, the newest first."""
+    statement = select(ReleaseRow).order_by(ReleaseRow.published_at_s.desc(), ReleaseRow.digest)
+    return list(session.scalars(statement.limit(limit)))
+
+
+def add(session: Session, row: ReleaseRow, blobs: Iterable[tuple[str, int]]) -> None:
+    """Keep a new release and what belongs to it."""
+    session.add(row)
+    session.flush()
+    session.add_all(
+        ReleaseBlobRow(release=row.digest, sha256=sha256, size_bytes=size_bytes)
+        for sha256, size_bytes in sorted(set(blobs))
+    )
+
+
+def revoke(session: Session, digest: str) -> bool:
+    """Revoke a release; False when it was revoked before."""
+    changed = changed_rows(
+        session,
+        update(ReleaseRow)
+        .where(ReleaseRow.digest == digest, ReleaseRow.state == ReleaseState.PUBLISHED)
+        .values(state=ReleaseState.REVOKED),
+    )
+    return changed == 1
+
+
+def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
+    """Return the size of a blob if a device may read it.
+
+    Args:
+        session: The transaction.
+        device: Who asks.
+        sha256: The blob.
+
+    Returns:
+        Its size in bytes; None unless it belongs to the published release that this device is
+        meant to run.
+    """
+    return session.scalar(
+        select(ReleaseBlobRow.size_bytes)
+        .join(ReleaseRow, ReleaseRow.digest == ReleaseBlobRow.release)
+        .join(DesiredStateRow, DesiredStateRow.release == ReleaseRow.digest)
+        .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
+        .where(
+            ReleaseBlobRow.sha256 == sha256,
+            ReleaseRow.state == ReleaseState.PUBLISHED,
+            DeviceRow.id == device,
+            DeviceRow.state == DeviceState.ENROLLED,
+        )
+    )

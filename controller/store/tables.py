@@ -1,0 +1,315 @@
+"""The tables of the control state.
+
+Rules:
+- The database forbids what the code forbids: every state column has a CHECK, every reference a
+  foreign key, and a device has at most one unfinished deployment.
+- Times are wall seconds since the epoch: they outlive the process.
+- Secrets are not kept: of a token only its digest, of a device only its public key.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from controller.domain.states import (
+    DeploymentState,
+    DeviceState,
+    ReleaseState,
+    RolloutState,
+    TokenState,
+)
+
+NAME_CHARS = 63
+DIGEST_CHARS = 64
+MAX_DETAIL_CHARS = 500
+MAX_CODE_CHARS = 64
+
+
+def _one_of(column: str, states: type[StrEnum]) -> CheckConstraint:
+    names = ", ".join(f"'{state}'" for state in states)
+    return CheckConstraint(f"{column} IN ({names})", name=column)
+
+
+class Base(DeclarativeBase):
+    """All tables; constraints have names so that a migration can change them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {float: Double, dict[str, Any]: JSON, list[Any]: JSON}  # noqa: RUF012 - read by SQLAlchemy as a plain class attribute
+
+
+class DeviceRow(Base):
+    """A device and what it last said."""
+
+    __tablename__ = "device"
+    __table_args__ = (
+        _one_of("state", DeviceState),
+        Index(None, "online", "last_seen_at_s"),
+    )
+
+    id: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
+    state: Mapped[str] = mapped_column(String(16))
+    public_key: Mapped[str] = mapped_column(String(64))
+    profile_name: Mapped[str] = mapped_column(String(NAME_CHARS))
+    architecture: Mapped[str] = mapped_column(String(16))
+    profile: Mapped[dict[str, Any]]
+    agent_version: Mapped[str] = mapped_column(String(64))
+    boot_id: Mapped[str] = mapped_column(String(64))
+    online: Mapped[bool] = mapped_column(Boolean)
+    reported_revision: Mapped[int] = mapped_column(BigInteger)
+    reported_release: Mapped[str | None] = mapped_column(String(DIGEST_CHARS))
+    variant: Mapped[str | None] = mapped_column(String(NAME_CHARS))
+    phase: Mapped[str] = mapped_column(String(16))
+    last_error: Mapped[str] = mapped_column(String(MAX_DETAIL_CHARS + MAX_CODE_CHARS + 2))
+    enrolled_at_s: Mapped[float]
+    last_seen_at_s: Mapped[float | None]
+    labels: Mapped[list[DeviceLabelRow]] = relationship(
+        cascade="all, delete-orphan", order_by="DeviceLabelRow.key"
+    )
+
+
+class DeviceLabelRow(Base):
+    """A label of a device."""
+
+    __tablename__ = "device_label"
+    __table_args__ = (Index(None, "key", "value"),)
+
+    device: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
+    value: Mapped[str] = mapped_column(String(128))
+
+
+class EnrolmentTokenRow(Base):
+    """An enrolment token, by digest."""
+
+    __tablename__ = "enrolment_token"
+    __table_args__ = (
+        _one_of("state", TokenState),
+        CheckConstraint("uses_left >= 0", name="uses_left"),
+        UniqueConstraint("username"),
+    )
+
+    sha256: Mapped[str] = mapped_column(String(DIGEST_CHARS), primary_key=True)
+    username: Mapped[str] = mapped_column(String(NAME_CHARS))
+    state: Mapped[str] = mapped_column(String(16))
+    uses_left: Mapped[int] = mapped_column(Integer)
+    labels: Mapped[dict[str, Any]]
+    created_at_s: Mapped[float]
+    expires_at_s: Mapped[float]
+    used_at_s: Mapped[float | None]
+
+
+class ReleaseRow(Base):
+    """A published package."""
+
+    __tablename__ = "release"
+    __table_args__ = (_one_of("state", ReleaseState), UniqueConstraint("name", "version"))
+
+    digest: Mapped[str] = mapped_column(String(DIGEST_CHARS), primary_key=True)
+    name: Mapped[str] = mapped_column(String(NAME_CHARS))
+    version: Mapped[str] = mapped_column(String(NAME_CHARS))
+    state: Mapped[str] = mapped_column(String(16))
+    envelope_sha256: Mapped[str] = mapped_column(String(DIGEST_CHARS))
+    envelope_size_bytes: Mapped[int] = mapped_column(BigInteger)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    published_at_s: Mapped[float]
+    variants: Mapped[list[Any]]
+    """Summaries of the manifest's variants, as `schemas.VariantSummary`."""
+
+
+class ReleaseBlobRow(Base):
+    """A blob that belongs to a release: its files and its envelope."""
+
+    __tablename__ = "release_blob"
+    __table_args__ = (Index(None, "sha256"),)
+
+    release: Mapped[str] = mapped_column(ForeignKey("release.digest"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(String(DIGEST_CHARS), primary_key=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+
+
+class RolloutRow(Base):
+    """A rollout, what the operator set, and where it is."""
+
+    __tablename__ = "rollout"
+    __table_args__ = (
+        _one_of("state", RolloutState),
+        CheckConstraint("stage >= 1 AND approved_stage >= 1", name="stage"),
+        CheckConstraint("max_in_flight >= 1 AND max_failures >= 0", name="limits"),
+        Index(None, "state"),
+    )
+
+    id: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
+    release: Mapped[str] = mapped_column(ForeignKey("release.digest"))
+    rollback_of: Mapped[str | None] = mapped_column(ForeignKey("rollout.id"))
+    """Set for a rollback: its devices are those of that rollout and no others join."""
+
+    selector: Mapped[str] = mapped_column(String(1024))
+    state: Mapped[str] = mapped_column(String(16))
+    reason: Mapped[str] = mapped_column(String(MAX_DETAIL_CHARS))
+    """Of the last decision: a decision is logged when it or its reason changes."""
+
+    max_in_flight: Mapped[int] = mapped_column(Integer)
+    soak_s: Mapped[float]
+    device_deadline_s: Mapped[float]
+    max_failures: Mapped[int] = mapped_column(Integer)
+    max_failure_percent: Mapped[float | None]
+    min_finished: Mapped[int] = mapped_column(Integer)
+    approval: Mapped[bool] = mapped_column(Boolean)
+    initial_devices: Mapped[int] = mapped_column(Integer)
+    stage: Mapped[int] = mapped_column(Integer)
+    approved_stage: Mapped[int] = mapped_column(Integer)
+    stage_complete_at_s: Mapped[float | None]
+    created_at_s: Mapped[float]
+    finished_at_s: Mapped[float | None]
+
+
+class RolloutStageRow(Base):
+    """A stage of a rollout."""
+
+    __tablename__ = "rollout_stage"
+    __table_args__ = (
+        CheckConstraint("(count IS NULL) <> (percent IS NULL)", name="count_or_percent"),
+    )
+
+    rollout: Mapped[str] = mapped_column(ForeignKey("rollout.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    count: Mapped[int | None] = mapped_column(Integer)
+    percent: Mapped[float | None]
+
+
+class DeploymentRow(Base):
+    """One device's part in a rollout."""
+
+    __tablename__ = "deployment"
+    __table_args__ = (
+        _one_of("state", DeploymentState),
+        CheckConstraint(
+            "state IN ('pending', 'cancelled') OR (revision IS NOT NULL"
+            " AND started_at_s IS NOT NULL)",
+            name="started",
+        ),
+        Index(
+            "uq_deployment_unfinished",
+            "device",
+            unique=True,
+            sqlite_where=text("state IN ('pending', 'assigned')"),
+            postgresql_where=text("state IN ('pending', 'assigned')"),
+        ),
+        Index(None, "rollout", "state", "position"),
+        Index(None, "device", "revision"),
+    )
+
+    rollout: Mapped[str] = mapped_column(ForeignKey("rollout.id"), primary_key=True)
+    device: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
+    state: Mapped[str] = mapped_column(String(16))
+    position: Mapped[int] = mapped_column(Integer)
+    """Order of starting: a fixed shuffle, so that the first stage is a fair sample."""
+
+    stage: Mapped[int] = mapped_column(Integer)
+    """In which it was started; 0 before."""
+
+    revision: Mapped[int | None] = mapped_column(BigInteger)
+    """Of the desired state that started it."""
+
+    previous: Mapped[str | None] = mapped_column(ForeignKey("release.digest"))
+    """What the device had before, to go back to."""
+
+    phase: Mapped[str] = mapped_column(String(16))
+    done_bytes: Mapped[int] = mapped_column(BigInteger)
+    total_bytes: Mapped[int] = mapped_column(BigInteger)
+    error_code: Mapped[str] = mapped_column(String(MAX_CODE_CHARS))
+    detail: Mapped[str] = mapped_column(String(MAX_DETAIL_CHARS))
+    started_at_s: Mapped[float | None]
+    reported_at_s: Mapped[float | None]
+    finished_at_s: Mapped[float | None]
+
+
+class DesiredStateRow(Base):
+    """What a device should run; the revision only grows."""
+
+    __tablename__ = "desired_state"
+    __table_args__ = (
+        CheckConstraint("revision >= 1", name="revision"),
+        Index(None, "policy_generation"),
+    )
+
+    device: Mapped[str] = mapped_column(ForeignKey("device.id"), primary_key=True)
+    revision: Mapped[int] = mapped_column(BigInteger)
+    release: Mapped[str | None] = mapped_column(ForeignKey("release.digest"))
+    rollout: Mapped[str | None] = mapped_column(ForeignKey("rollout.id"))
+    issued_at_s: Mapped[float]
+    release_revision: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    """In which the release was given: a policy that changes later raises `revision` alone, so that
+    the deployment which goes by this one hears nothing of it."""
+
+    policy_name: Mapped[str | None] = mapped_column(String(NAME_CHARS))
+    """Of the policy that was chosen. No reference: the policy may be gone, and this tells what was
+    sent."""
+
+    policy: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    """What is sent, as `wire.messages.PolicySpec`; none for the default one."""
+
+    policy_generation: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    """Of the set of policies from which it was chosen; 0 to have it chosen anew."""
+
+
+class PolicyRow(Base):
+    """A policy and the devices that it is for."""
+
+    __tablename__ = "policy"
+
+    name: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
+    selector: Mapped[str] = mapped_column(String(1024))
+    priority: Mapped[int] = mapped_column(Integer)
+    spec: Mapped[dict[str, Any]]
+    changed_at_s: Mapped[float]
+
+
+class PolicySetRow(Base):
+    """All policies together: one row, whose generation grows with each change of any of them."""
+
+    __tablename__ = "policy_set"
+    __table_args__ = (CheckConstraint("id = 1 AND generation >= 1", name="one"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    generation: Mapped[int] = mapped_column(BigInteger)
+
+
+class RolloutEventRow(Base):
+    """Why: a decision about a rollout and its reason."""
+
+    __tablename__ = "rollout_event"
+    __table_args__ = (Index(None, "rollout"),)
+
+    id: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True
+    )
+    rollout: Mapped[str] = mapped_column(ForeignKey("rollout.id"))
+    at_s: Mapped[float]
+    action: Mapped[str] = mapped_column(String(32))
+    reason: Mapped[str] = mapped_column(String(MAX_DETAIL_CHARS))

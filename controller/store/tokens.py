@@ -1,0 +1,98 @@
+"""Enrolment tokens, by digest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import and_, or_, select, update
+from sqlalchemy.orm import Session
+
+from controller.domain.states import TokenState
+from controller.store.statements import changed_rows
+from controller.store.tables import EnrolmentTokenRow
+
+MAX_SWEEP = 100
+
+
+def add(
+    session: Session,
+    *,
+    sha256: str,
+    username: str,
+    uses: int,
+    labels: Mapping[str, str],
+    now_s: float,
+    expires_at_s: float,
+) -> None:
+    """Keep a new token."""
+    session.add(
+        EnrolmentTokenRow(
+            sha256=sha256,
+            username=username,
+            state=TokenState.OPEN,
+            uses_left=uses,
+            labels=dict(labels),
+            created_at_s=now_s,
+            expires_at_s=expires_at_s,
+            used_at_s=None,
+        )
+    )
+
+
+def find_valid(session: Session, sha256: str, *, now_s: float) -> EnrolmentTokenRow | None:
+    """Return a token that has not expired, used up or not."""
+    return session.scalar(
+        select(EnrolmentTokenRow).where(
+            EnrolmentTokenRow.sha256 == sha256,
+            EnrolmentTokenRow.state == TokenState.OPEN,
+            EnrolmentTokenRow.expires_at_s > now_s,
+        )
+    )
+
+
+def use(session: Session, sha256: str, *, now_s: float) -> bool:
+    """Take one use from a token; False when none is left or it has expired."""
+    changed = changed_rows(
+        session,
+        update(EnrolmentTokenRow)
+        .where(
+            EnrolmentTokenRow.sha256 == sha256,
+            EnrolmentTokenRow.state == TokenState.OPEN,
+            EnrolmentTokenRow.uses_left > 0,
+            EnrolmentTokenRow.expires_at_s > now_s,
+        )
+        .values(uses_left=EnrolmentTokenRow.uses_left - 1, used_at_s=now_s),
+    )
+    return changed == 1
+
+
+def over(session: Session, *, now_s: float, used_before_s: float) -> list[tuple[str, str]]:
+    """Return tokens whose broker account is to go.
+
+    Args:
+        session: The transaction.
+        now_s: Those that expired before.
+        used_before_s: Those whose last use was before, so that its answer has arrived.
+
+    Returns:
+        Digest and user name of each.
+    """
+    used_up = and_(EnrolmentTokenRow.uses_left == 0, EnrolmentTokenRow.used_at_s <= used_before_s)
+    rows = session.execute(
+        select(EnrolmentTokenRow.sha256, EnrolmentTokenRow.username)
+        .where(
+            EnrolmentTokenRow.state == TokenState.OPEN,
+            or_(EnrolmentTokenRow.expires_at_s <= now_s, used_up),
+        )
+        .limit(MAX_SWEEP)
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+def close(session: Session, sha256: str) -> None:
+    """Record that the broker account of a token is gone."""
+    session.execute(
+        update(EnrolmentTokenRow)
+        .where(EnrolmentTokenRow.sha256 == sha256, EnrolmentTokenRow.state == TokenState.OPEN)
+        .values(state=TokenState.CLOSED)
+    )

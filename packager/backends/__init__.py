@@ -1,1 +1,0 @@
-"""One module per tool that makes the files of a variant."""

@@ -1,0 +1,1 @@
+"""How good a variant is, and which ones a package gets."""

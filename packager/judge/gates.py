@@ -1,0 +1,376 @@
+"""Which candidates go into the package: gates first, then what no other candidate beats.
+
+Pure: figures in, verdicts with reasons out.
+
+Rules:
+- A gate that a candidate fails is named with the figure; nothing is dropped in silence.
+- The reference variant is kept wherever it passes: a device falls back to it.
+- Latency says nothing about another architecture than the one it was measured on, so there a
+  candidate is only dropped for a closer one that runs the same instructions.
+- A profile without any variant is a failed build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from packager.errors import QualityGateError
+from packager.judge.metrics import quality
+from wire.package.manifest import Accuracy, Performance, Variant
+from wire.profile import DeviceProfile
+
+LATENCY_TOLERANCE: Final = 0.05
+MEMORY_TOLERANCE: Final = 0.03
+SIZE_TOLERANCE: Final = 0.01
+"""Differences that measurement noise makes, or that nobody would keep a variant for."""
+
+MAX_SLOWDOWN: Final = 4.0
+"""So much slower, a variant that is no better is dropped whatever memory or room it saves: nobody
+would let a device serve with it, and its battery pays for every answer."""
+
+UNFIT: Final = 1e9
+"""The excess of what no other limit would let pass."""
+
+_FLOAT: Final = "fp"
+"""How the precisions of variants that compute in floats begin."""
+
+MIB: Final = 1024**2
+
+
+class Gates(msgspec.Struct, frozen=True, kw_only=True):
+    """What every variant must keep, whatever the profile."""
+
+    min_retention: float = 0.99
+    """Of the reference's metric; one point in a hundred is the usual bargain for int8."""
+
+    max_size_bytes: int | None = None
+    max_latency_ms: float | None = None
+    """Median, on the machine that builds."""
+
+    max_memory_bytes: int | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a candidate for a profile."""
+
+    kept: bool
+    reason: str
+    excess: float | None = None
+    """How far beyond the gate that refused it, as a share of the limit; None for no gate."""
+
+
+class Miss(msgspec.Struct, frozen=True, kw_only=True):
+    """A gate that was not passed."""
+
+    text: str
+    excess: float
+    """How far off, as a share of the limit."""
+
+
+Verdicts = dict[str, dict[str, Verdict]]
+"""Profile to candidate to verdict."""
+
+
+def judge(
+    variants: tuple[Variant, ...],
+    profiles: tuple[DeviceProfile, ...],
+    gates: Gates,
+    *,
+    references: frozenset[str],
+    architecture: str,
+    keep: frozenset[str] = frozenset(),
+    families: Mapping[str, str] | None = None,
+) -> Verdicts:
+    """Decide for every profile which variants it gets.
+
+    Args:
+        variants: Measured candidates; `info.profiles` says for which profiles each was planned.
+        profiles: The profiles.
+        gates: The limits.
+        references: Names of variants that are always kept where they pass.
+        architecture: Of the machine that measured, as `uname -m`.
+        keep: Names of variants that are kept though others beat them.
+        families: Variant to the name that it shares with those that run the same instructions.
+
+    Returns:
+        The verdicts.
+    """
+    verdicts: Verdicts = {}
+    for profile in profiles:
+        planned = [v for v in variants if profile.name in v.info.profiles]
+        foreign = profile.architecture != architecture
+        limits = msgspec.structs.replace(gates, max_latency_ms=None) if foreign else gates
+        missed = {v.name: miss for v in planned if (miss := _first_miss(v, profile, limits))}
+        passed = [v for v in planned if v.name not in missed]
+        found = {
+            name: Verdict(kept=False, reason=miss.text, excess=miss.excess)
+            for name, miss in missed.items()
+        }
+        pinned = keep | references
+        finalists, inferior = _best_of_families(passed, families or {}, pinned=pinned)
+        found |= inferior
+        if foreign:
+            found |= {v.name: _unmeasured(v, finalists, pinned=pinned) for v in finalists}
+        else:
+            found |= _front(finalists, pinned=pinned)
+        verdicts[profile.name] = found
+    return verdicts
+
+
+def too_slow(
+    variants: tuple[Variant, ...],
+    profiles: tuple[DeviceProfile, ...],
+    gates: Gates,
+    *,
+    references: frozenset[str],
+    keep: frozenset[str] = frozenset(),
+) -> dict[str, str]:
+    """Say which variants need not be evaluated: nobody would let a device serve with them.
+
+    That is so where a reference variant, whose quality is the reference's own, serves the same
+    profiles many times as fast. Only a variant that is better than the reference could be missed.
+
+    Args:
+        variants: Built and measured; not evaluated yet.
+        profiles: The profiles.
+        gates: The limits.
+        references: Names of variants that compute what the reference computes.
+        keep: Names of variants that are wanted all the same.
+
+    Returns:
+        Variant to the reason.
+    """
+    able = [v for v in variants if v.name in references and v.info.performance]
+    found: dict[str, str] = {}
+    for variant in variants:
+        slow = variant.info.performance
+        if slow is None or variant.name in keep | references:
+            continue
+        for other in able:
+            fast = other.info.performance
+            serves = all(
+                profile.name in other.info.profiles
+                and next(_cost_misses(other, profile, gates), None) is None
+                for profile in profiles
+                if profile.name in variant.info.profiles
+            )
+            if fast and serves and slow.latency_p50_ms > MAX_SLOWDOWN * fast.latency_p50_ms:
+                found[variant.name] = (
+                    f"not evaluated: {slow.latency_p50_ms:.3f} ms is over {MAX_SLOWDOWN:g} times "
+                    f"the {fast.latency_p50_ms:.3f} ms of {other.name}"
+                )
+    return found
+
+
+def require_variants(verdicts: Verdicts, losses: Mapping[str, str]) -> None:
+    """Refuse a build that leaves a profile without any variant.
+
+    Args:
+        verdicts: What `judge` found.
+        losses: Profile to why its first candidate could not be judged.
+
+    Raises:
+        QualityGateError: There is such a profile; the nearest miss is named.
+    """
+    for profile, found in verdicts.items():
+        if any(verdict.kept for verdict in found.values()):
+            continue
+        if not found:
+            reason = losses.get(profile, "none was planned")
+            raise QualityGateError(f"profile {profile}: no candidate could be built: {reason}")
+        name, nearest = min(found.items(), key=lambda item: item[1].excess or 0.0)
+        raise QualityGateError(
+            f"profile {profile}: none of {len(found)} candidates passed; nearest is {name} "
+            f"with {nearest.reason}",
+            remedy="loosen the gate or the profile",
+        )
+
+
+def _front(passed: list[Variant], *, pinned: frozenset[str]) -> dict[str, Verdict]:
+    """Keep the pinned and what none of the others beats, judging the worst first."""
+    found: dict[str, Verdict] = {}
+    remaining = sorted(passed, key=_rank)
+    for variant in reversed(tuple(remaining)):
+        winner = None
+        if variant.name not in pinned:
+            winner = next((v for v in remaining if v is not variant and _beats(v, variant)), None)
+        if winner is not None:
+            remaining.remove(variant)
+            found[variant.name] = Verdict(kept=False, reason=_defeat(winner, variant))
+        else:
+            found[variant.name] = Verdict(kept=True, reason="kept")
+    return found
+
+
+def _best_of_families(
+    passed: list[Variant], families: Mapping[str, str], *, pinned: frozenset[str]
+) -> tuple[list[Variant], dict[str, Verdict]]:
+    """Part the pinned, and of those that run the same instructions the closest, from the rest.
+
+    What time and memory those take differs by noise alone.
+    """
+    finalists: list[Variant] = []
+    inferior: dict[str, Verdict] = {}
+    best: dict[str, Variant] = {}
+    for variant in sorted(passed, key=_exactness):
+        winner = best.setdefault(families.get(variant.name, variant.name), variant)
+        if winner is variant or variant.name in pinned:
+            finalists.append(variant)
+        else:
+            inferior[variant.name] = Verdict(kept=False, reason=_inferior(winner, variant))
+    return finalists, inferior
+
+
+def _unmeasured(variant: Variant, others: list[Variant], *, pinned: frozenset[str]) -> Verdict:
+    """Keep what has something to show for itself, though its speed is not known.
+
+    Quantization that makes a model neither smaller nor better could only have made it faster.
+    """
+    for other in others:
+        if (
+            other is not variant
+            and variant.name not in pinned
+            and other.info.runtime == variant.info.runtime
+            and other.info.precision.startswith(_FLOAT)
+            and not variant.info.precision.startswith(_FLOAT)
+            and _worth(figures(other)[0]) >= _worth(figures(variant)[0])
+            and other.info.size_bytes <= variant.info.size_bytes * (1 + SIZE_TOLERANCE)
+        ):
+            return Verdict(
+                kept=False,
+                reason=f"neither smaller nor better than {other.name}, and its latency there is "
+                "not known",
+            )
+    return Verdict(kept=True, reason="kept; its latency there is not known")
+
+
+def _exactness(variant: Variant) -> tuple[float, float, str]:
+    """Order by closeness to the reference: a metric differs between such variants by chance."""
+    accuracy, _ = figures(variant)
+    sqnr_db = float("inf") if accuracy.sqnr_db is None else accuracy.sqnr_db
+    return (-sqnr_db, accuracy.worst_error, variant.name)
+
+
+def _inferior(winner: Variant, loser: Variant) -> str:
+    good, worse = figures(winner)[0], figures(loser)[0]
+    close, far = ("exact" if a.sqnr_db is None else f"{a.sqnr_db:.1f}" for a in (good, worse))
+    return (
+        f"the same as {winner.name} but for its numbers, and no closer to the reference: "
+        f"SQNR {close} to {far} dB"
+    )
+
+
+def _first_miss(variant: Variant, profile: DeviceProfile, gates: Gates) -> Miss | None:
+    """Return the gate that a variant misses by most; None when it passes all."""
+    return max(_misses(variant, profile, gates), key=lambda miss: miss.excess, default=None)
+
+
+def _misses(variant: Variant, profile: DeviceProfile, gates: Gates) -> Iterator[Miss]:
+    accuracy, _ = figures(variant)
+    if accuracy.retention < gates.min_retention:
+        yield Miss(
+            text=f"retention {accuracy.retention:.4f} < {gates.min_retention:.4f}",
+            excess=gates.min_retention - accuracy.retention,
+        )
+    yield from _cost_misses(variant, profile, gates)
+
+
+def _cost_misses(variant: Variant, profile: DeviceProfile, gates: Gates) -> Iterator[Miss]:
+    performance = variant.info.performance
+    peak_bytes = performance.peak_memory_bytes if performance else None
+    latency_ms = performance.latency_p50_ms if performance else None
+    limits = (
+        ("size", variant.info.size_bytes, gates.max_size_bytes, "B"),
+        ("storage", variant.info.size_bytes, profile.storage_bytes, "B"),
+        ("memory", peak_bytes, gates.max_memory_bytes, "B"),
+        ("memory", variant.info.requirements.memory_bytes, profile.memory_bytes, "B"),
+        ("latency", latency_ms, gates.max_latency_ms, "ms"),
+    )
+    for name, value, limit, unit in limits:
+        if limit is not None and value is not None and value > limit:
+            yield Miss(
+                text=f"{name} {_quantity(value, unit)} > {_quantity(limit, unit)}",
+                excess=(value - limit) / limit if limit else float(value),
+            )
+    misfit = variant.misfit(profile)
+    if misfit is not None and variant.info.requirements.memory_bytes <= profile.memory_bytes:
+        yield Miss(text=misfit, excess=UNFIT)
+
+
+def figures(variant: Variant) -> tuple[Accuracy, Performance | None]:
+    """Return the figures of a variant.
+
+    Args:
+        variant: A candidate after its evaluation.
+
+    Returns:
+        Accuracy, and performance where it could be measured on the building machine.
+
+    Raises:
+        QualityGateError: It was not evaluated, so nothing can be said of it.
+    """
+    accuracy = variant.info.accuracy
+    if accuracy is None:
+        raise QualityGateError(f"{variant.name} was not evaluated")
+    return accuracy, variant.info.performance
+
+
+def _worth(accuracy: Accuracy) -> float:
+    """Return what variants are compared by: no better than the reference counts as better.
+
+    What a variant gets right beyond the reference it was quantized from, it gets right by chance.
+    """
+    return quality(accuracy) if accuracy.retention <= 1.0 else _ideal(accuracy)
+
+
+def _ideal(accuracy: Accuracy) -> float:
+    return quality(msgspec.structs.replace(accuracy, value=accuracy.reference))
+
+
+def _rank(variant: Variant) -> tuple[float, float, int, str]:
+    accuracy, performance = figures(variant)
+    if performance is None:
+        return (-_worth(accuracy), float("inf"), 0, variant.name)
+    return (
+        -_worth(accuracy),
+        performance.latency_p50_ms,
+        performance.peak_memory_bytes,
+        variant.name,
+    )
+
+
+def _beats(one: Variant, other: Variant) -> bool:
+    """Tell whether one is as good in everything and better in something, beyond noise."""
+    (good, ours), (worse, theirs) = figures(one), figures(other)
+    if ours is None or theirs is None or _worth(good) < _worth(worse):
+        return False
+    if theirs.latency_p50_ms > MAX_SLOWDOWN * ours.latency_p50_ms:
+        return True
+    axes = (
+        (ours.latency_p50_ms, theirs.latency_p50_ms, LATENCY_TOLERANCE),
+        (ours.peak_memory_bytes, theirs.peak_memory_bytes, MEMORY_TOLERANCE),
+        (one.info.size_bytes, other.info.size_bytes, SIZE_TOLERANCE),
+    )
+    if any(mine > yours * (1 + tolerance) for mine, yours, tolerance in axes):
+        return False
+    better = any(mine * (1 + tolerance) < yours for mine, yours, tolerance in axes)
+    return better or _worth(good) > _worth(worse)
+
+
+def _defeat(winner: Variant, loser: Variant) -> str:
+    (good, fast), (worse, slow) = figures(winner), figures(loser)
+    text = f"beaten by {winner.name}: {good.metric} {good.value:.4f} to {worse.value:.4f}"
+    if fast is None or slow is None:
+        return text
+    return (
+        f"{text}, {fast.latency_p50_ms:.3f} to {slow.latency_p50_ms:.3f} ms, "
+        f"{fast.peak_memory_bytes / MIB:.0f} to {slow.peak_memory_bytes / MIB:.0f} MiB, "
+        f"{winner.info.size_bytes} to {loser.info.size_bytes} B"
+    )
+
+
+def _quantity(value: float, unit: str) -> str:
+    return f"{value:.3f} ms" if unit == "ms" else f"{int(value)} bytes"

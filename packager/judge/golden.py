@@ -1,0 +1,200 @@
+"""Which samples a device must reproduce before it serves, and how closely.
+
+Rules:
+- Samples come from the gate's, never from what a quantizer saw.
+- Where outputs are scores of classes: near decision boundaries, where a broken variant shows first;
+  yet not so near that another processor's rounding decides: a variant's own margin must be over its
+  guard.
+- Elsewhere: where a variant errs most beside what it is allowed. There it has the least room left,
+  and what quantizes badly (large activations, clipped ranges) is at work; an evenly spread choice
+  is mostly of samples on which everything is small. Each variant has its turn, so that one with
+  large errors does not choose for all.
+- Every kept variant passes every golden sample, by the very check that a device makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from packager.errors import DataError
+from packager.judge.comparison import scored_output
+from packager.judge.metrics import scores_classes
+from packager.plan.figures import ABSOLUTE_FLOOR, Comparison
+from packager.samples.store import blocks, spread
+from runtime_adapters.golden import compare
+from runtime_adapters.protocol import Tensor, Tensors
+from wire.package.manifest import Tolerance
+
+SAMPLES: Final = 8
+GUARD: Final = 0.1
+"""Share of a variant's worst error that its margin must exceed."""
+
+
+class Answered(NamedTuple):
+    """What a kept variant answered."""
+
+    answers: Tensors
+    """By output; the rows belong to the first of `indices`."""
+
+    indices: Sequence[int]
+    """The samples that it was asked, in order."""
+
+    comparison: Comparison
+    """With the reference: how far off it was, and what it is allowed."""
+
+
+class Chosen(NamedTuple):
+    """The golden samples."""
+
+    samples: list[int]
+    """Ascending."""
+
+    min_agreement: float
+    """1.0 where each variant's first answers are the reference's on all of them; else 0.0, and the
+    tolerances alone decide."""
+
+
+def pick(reference: Tensors, variants: Sequence[Answered], metric: str) -> Chosen:
+    """Choose the golden samples.
+
+    Args:
+        reference: The reference's answers to all samples.
+        variants: What each kept variant answered, the reference's variant among them.
+        metric: The metric of the build.
+
+    Returns:
+        At least 8 samples wherever the variants answered so many in common.
+
+    Raises:
+        DataError: There is no sample that every variant answered within its tolerances.
+    """
+    rows = [
+        {index: row for row, index in enumerate(variant.indices[: _count(variant)])}
+        for variant in variants
+    ]
+    total = len(next(iter(reference.values())))
+    common = [index for index in range(total) if all(index in known for known in rows)]
+    if scores_classes(metric):
+        output = scored_output(metric, reference)
+        order = _by_margin(reference[output], variants, output, common)
+        samples = _first_passing(order, reference, variants, rows, agree=True)
+        if len(samples) == SAMPLES or (samples and samples == common):
+            return Chosen(samples, 1.0)
+    # Many places per sample, or several outputs, never agree everywhere.
+    order = _by_error(reference, variants, common)
+    samples = _first_passing(order, reference, variants, rows, agree=False)
+    if not samples:
+        raise DataError("there is no evaluation sample that all variants answer alike")
+    return Chosen(samples, 0.0)
+
+
+def margins(scores: Tensor) -> NDArray[np.float64]:
+    """Return for each sample the smallest gap between its two greatest scores."""
+    found = np.empty(len(scores), np.float64)
+    for block in blocks(scores):
+        top = np.partition(scores[block].astype(np.float64), -2, axis=-1)
+        with np.errstate(invalid="ignore"):  # inf - inf where both are infinite
+            gaps = top[..., -1] - top[..., -2]
+        found[block] = gaps.reshape(len(gaps), -1).min(axis=1)
+    return found
+
+
+def errors(answers: Tensors, reference: Tensors, tolerances: dict[str, Tolerance]) -> Tensor:
+    """Return for each sample its greatest error over what is allowed there.
+
+    Args:
+        answers: By output.
+        reference: Likewise, row by row as the answers.
+        tolerances: By output.
+
+    Returns:
+        One ratio per sample; 1.0 is the most that passes.
+    """
+    worst = np.zeros(len(next(iter(reference.values()))), np.float64)
+    for name, tensor in reference.items():
+        tolerance = tolerances[name]
+        for block in blocks(tensor):
+            theirs = tensor[block].astype(np.float64)
+            with np.errstate(invalid="ignore", over="ignore"):
+                error = np.abs(answers[name][block].astype(np.float64) - theirs)
+                ratio = error / (tolerance.absolute + tolerance.relative * np.abs(theirs))
+            finite = np.nan_to_num(ratio).reshape(len(theirs), -1)
+            worst[block] = np.maximum(worst[block], finite.max(axis=1, initial=0.0))
+    return worst
+
+
+def _count(variant: Answered) -> int:
+    return len(next(iter(variant.answers.values())))
+
+
+def _by_margin(
+    scores: Tensor, variants: Sequence[Answered], output: str, common: list[int]
+) -> Iterator[int]:
+    """Order samples: those with enough margin from the nearest on, then the others downwards."""
+    safe = np.zeros(len(scores), np.bool_)
+    safe[common] = True
+    for variant in variants:
+        asked = np.asarray(variant.indices[: _count(variant)])
+        guard = GUARD * variant.comparison.worst_errors[output] + ABSOLUTE_FLOOR
+        safe[asked] &= margins(variant.answers[output]) > guard
+    gaps = np.nan_to_num(margins(scores))
+    yield from sorted((i for i in common if safe[i]), key=lambda i: (gaps[i], i))
+    yield from sorted((i for i in common if not safe[i]), key=lambda i: (-gaps[i], i))
+
+
+def _by_error(reference: Tensors, variants: Sequence[Answered], common: list[int]) -> Iterator[int]:
+    """Order samples: by turns each variant's most erroneous next, then the rest, spread."""
+    turns: list[list[int]] = []
+    shared = set(common)
+    for variant in variants:
+        asked = np.asarray(variant.indices[: _count(variant)])
+        theirs = {name: tensor[asked] for name, tensor in reference.items()}
+        ratios = errors(variant.answers, theirs, variant.comparison.tolerances())
+        order = np.argsort(-ratios, kind="stable")
+        turns.append([int(asked[i]) for i in order if ratios[i] > 0 and int(asked[i]) in shared])
+    seen: set[int] = set()
+    for place in range(max(map(len, turns), default=0)):
+        for turn in turns:
+            if place < len(turn) and turn[place] not in seen:
+                seen.add(turn[place])
+                yield turn[place]
+    rest = [index for index in common if index not in seen]
+    first = [rest[i] for i in spread(len(rest), SAMPLES)]
+    yield from first
+    yield from (index for index in rest if index not in set(first))
+
+
+def _first_passing(
+    order: Iterator[int],
+    reference: Tensors,
+    variants: Sequence[Answered],
+    rows: Sequence[dict[int, int]],
+    *,
+    agree: bool,
+) -> list[int]:
+    """Return the first samples that every variant passes as a device would judge it, ascending."""
+    found: list[int] = []
+    for index in order:
+        if all(
+            _passes(variant, known[index], reference, index, agree=agree)
+            for variant, known in zip(variants, rows, strict=True)
+        ):
+            found.append(index)
+        if len(found) == SAMPLES:
+            break
+    return sorted(found)
+
+
+def _passes(variant: Answered, row: int, reference: Tensors, index: int, *, agree: bool) -> bool:
+    tolerances = variant.comparison.tolerances()
+    for name, tensor in reference.items():
+        ratio, same = compare(
+            variant.answers[name][row : row + 1], tensor[index : index + 1], tolerances[name]
+        )
+        if ratio > 1.0 or (agree and not same):
+            return False
+    return True

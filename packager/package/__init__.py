@@ -1,0 +1,1 @@
+"""Packages: composed from what a build found, signed, opened and compared."""

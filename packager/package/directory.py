@@ -1,0 +1,341 @@
+"""Packages as directories: written at once, sealed and opened.
+
+Rules:
+- Equal content, equal bytes: no times, no paths, files in order of their names.
+- A package appears complete or not at all.
+- Only a package is ever overwritten, and only when asked.
+- Nothing in a directory is believed before its digest was checked.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from packager.errors import PackageError
+from packager.files import read_bounded
+from wire.codec import MAX_JSON_BYTES, from_json
+from wire.errors import IntegrityError, WireFormatError
+from wire.files import PUBLIC, write_atomic
+from wire.package.index import (
+    ENVELOPE_FILE,
+    MAX_FILES,
+    MAX_PACKAGE_BYTES,
+    PAYLOAD_TYPE,
+    PackageIndex,
+    entry_for,
+    index_from_bytes,
+)
+from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes, manifest_to_bytes
+from wire.trust.envelope import MAX_ENVELOPE_BYTES, Envelope, SigningKey
+from wire.trust.envelope import seal as seal_payload
+from wire.trust.root import TrustRoot, trust_from_bytes
+
+FOLDER_MODE: Final = 0o755
+AGAIN: Final = "copy, download or build it again"
+
+
+def check_output(output: Path, *, force: bool) -> None:
+    """Refuse an output that must not be overwritten.
+
+    Args:
+        output: Where a package is to be written.
+        force: Whether an existing package may be replaced.
+
+    Raises:
+        PackageError: It exists, is not empty, and is no package or may not be replaced.
+    """
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return
+    if not (output / MANIFEST_FILE).is_file():
+        raise PackageError(f"{output} exists and is not a package", remedy="name another directory")
+    if not force:
+        raise PackageError(f"{output} exists already", remedy="name another, or add --force")
+
+
+def write_package(
+    output: Path,
+    manifest: Manifest,
+    files: dict[str, Path],
+    *,
+    key: SigningKey | None,
+    force: bool = False,
+) -> PackageIndex:
+    """Write a package.
+
+    Args:
+        output: The directory to make.
+        manifest: Its manifest.
+        files: Path in the package to the file whose content goes there.
+        key: A release key to sign with, or None for an unsigned package.
+        force: Replace a package that is there.
+
+    Returns:
+        The index.
+
+    Raises:
+        PackageError: The output exists or cannot be written.
+    """
+    check_output(output, force=force)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
+    except OSError as exc:
+        raise PackageError(f"{output.parent} cannot be written: {exc.strerror}") from exc
+    try:
+        staging.chmod(FOLDER_MODE)
+        for path, source in files.items():
+            _write(staging / path, source.read_bytes())
+        _write(staging / MANIFEST_FILE, manifest_to_bytes(manifest))
+        index = index_directory(staging)
+        if key is not None:
+            _write_envelope(staging, index, key)
+        _replace(staging, output)
+    except OSError as exc:
+        raise PackageError(f"{output} cannot be written: {exc.strerror or exc}") from exc
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return index
+
+
+def index_directory(directory: Path) -> PackageIndex:
+    """Compute the index of a directory in the package layout.
+
+    Args:
+        directory: The package.
+
+    Returns:
+        The index of all its files but the envelope.
+
+    Raises:
+        PackageError: No manifest or one that is malformed, something that is no plain file, or too
+            much.
+        WireFormatError: A path is malformed.
+    """
+    manifest = _manifest(directory)
+    paths = _plain_files(directory)
+    if len(paths) > MAX_FILES or sum((directory / p).stat().st_size for p in paths) > (
+        MAX_PACKAGE_BYTES
+    ):
+        raise PackageError(f"{directory} is over {MAX_FILES} files or {MAX_PACKAGE_BYTES} bytes")
+    index = PackageIndex(
+        name=manifest.name,
+        version=manifest.version,
+        files=tuple(entry_for(path, _read(directory, path)) for path in paths),
+    )
+    return index_from_bytes(index.to_bytes())
+
+
+def seal(directory: Path, key: SigningKey) -> PackageIndex:
+    """Sign a directory in the package layout.
+
+    Args:
+        directory: The package.
+        key: A release key.
+
+    Returns:
+        The index that was signed.
+
+    Raises:
+        PackageError: Not a whole package, or it cannot be written.
+        WireFormatError: A path is malformed.
+    """
+    index = index_directory(directory)
+    _check_models(directory, _manifest(directory), index)
+    try:
+        _write_envelope(directory, index, key)
+    except OSError as exc:
+        raise PackageError(f"{directory} cannot be written: {exc.strerror}") from exc
+    return index
+
+
+def open_package(
+    directory: Path, *, trust: TrustRoot | None = None
+) -> tuple[Manifest, PackageIndex]:
+    """Read a package after checking every file.
+
+    Args:
+        directory: The package.
+        trust: Believe it only with a release signature of this root; None checks content alone.
+
+    Returns:
+        The manifest and the index.
+
+    Raises:
+        PackageError: No whole package, or not signed though a signature is asked for.
+        SignatureError: The signature is not one of the root's release keys.
+        IntegrityError: A file is missing, additional or changed.
+        WireFormatError: Something in it is malformed.
+    """
+    actual = index_directory(directory)
+    signed = _signed_index(directory, trust)
+    if signed is None:
+        if trust is not None:
+            raise PackageError(
+                f"{directory} is not signed", remedy="sign it with: fleet package sign"
+            )
+        manifest = _manifest(directory)
+        _check_models(directory, manifest, actual)
+        return manifest, actual
+    _check_same(signed, actual)
+    return _manifest(directory), signed
+
+
+def signers(directory: Path) -> tuple[str, ...]:
+    """Return the names of the keys that a package says it is signed by; they are not checked.
+
+    Args:
+        directory: The package.
+
+    Returns:
+        Key ids; empty for an unsigned package.
+
+    Raises:
+        PackageError: The envelope cannot be read, or is malformed.
+    """
+    data = _envelope(directory)
+    if data is None:
+        return ()
+    return tuple(signature.keyid for signature in _parsed(data, directory).signatures)
+
+
+def load_trust(path: Path) -> TrustRoot:
+    """Read a trust root.
+
+    Args:
+        path: Its file.
+
+    Returns:
+        The trust root.
+
+    Raises:
+        PackageError: It cannot be read, or is not a trust root.
+    """
+    try:
+        return trust_from_bytes(read_bounded(path, MAX_JSON_BYTES, PackageError))
+    except WireFormatError as exc:
+        raise PackageError(f"{path} is not a trust root: {exc.__cause__ or exc}") from exc
+
+
+def _manifest(directory: Path) -> Manifest:
+    try:
+        return manifest_from_bytes(_read(directory, MANIFEST_FILE))
+    except WireFormatError as exc:
+        raise PackageError(
+            f"{directory} is not a package: {MANIFEST_FILE}: {exc.__cause__ or exc}", remedy=AGAIN
+        ) from exc
+
+
+def _signed_index(directory: Path, trust: TrustRoot | None) -> PackageIndex | None:
+    """Return the index in the envelope, believed as `open_package` says; None without envelope.
+
+    Raises:
+        PackageError: The envelope cannot be read, is over the limit, or malformed.
+        SignatureError: The signature is not one of the root's release keys.
+        WireFormatError: The index is malformed.
+    """
+    data = _envelope(directory)
+    if data is None:
+        return None
+    if trust is not None:
+        return index_from_bytes(trust.unseal(data, role="release", payload_type=PAYLOAD_TYPE))
+    try:
+        return index_from_bytes(base64.b64decode(_parsed(data, directory).payload, validate=True))
+    except (binascii.Error, ValueError) as exc:
+        raise PackageError(f"{directory / ENVELOPE_FILE} holds invalid base64") from exc
+
+
+def _envelope(directory: Path) -> bytes | None:
+    path = directory / ENVELOPE_FILE
+    return read_bounded(path, MAX_ENVELOPE_BYTES, PackageError) if path.is_file() else None
+
+
+def _parsed(data: bytes, directory: Path) -> Envelope:
+    try:
+        return from_json(data, Envelope, limit_bytes=MAX_ENVELOPE_BYTES)
+    except WireFormatError as exc:
+        raise PackageError(
+            f"{directory / ENVELOPE_FILE} is not a signature: {exc.__cause__ or exc}",
+            remedy="sign the package again",
+        ) from exc
+
+
+def _check_models(directory: Path, manifest: Manifest, index: PackageIndex) -> None:
+    """Refuse a package without signature that lost a model: nothing else would tell.
+
+    Raises:
+        PackageError: A variant's model is not there.
+    """
+    paths = {entry.path for entry in index.files}
+    for variant in manifest.variants:
+        model = f"{variant.directory}/{variant.info.model_file}"
+        if model not in paths:
+            raise PackageError(f"{directory} lacks {model}", remedy=AGAIN)
+
+
+def _check_same(signed: PackageIndex, actual: PackageIndex) -> None:
+    expected = {entry.path: entry.sha256 for entry in signed.files}
+    found = {entry.path: entry.sha256 for entry in actual.files}
+    for path in sorted(expected.keys() | found.keys()):
+        if path not in found:
+            raise IntegrityError(f"{path} is missing from the package")
+        if path not in expected:
+            raise IntegrityError(f"{path} does not belong to the package")
+        if expected[path] != found[path]:
+            raise IntegrityError(f"{path} was changed after the package was signed", remedy=AGAIN)
+    if (signed.name, signed.version) != (actual.name, actual.version):
+        raise IntegrityError("the signed name or version is not the manifest's")
+
+
+def _plain_files(directory: Path) -> list[str]:
+    found: list[str] = []
+    for path in sorted(directory.rglob("*")):
+        relative = path.relative_to(directory).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise PackageError(f"{relative} is neither a plain file nor a directory")
+        if path.is_file() and relative != ENVELOPE_FILE:
+            found.append(relative)
+    return sorted(found)
+
+
+def _read(directory: Path, path: str) -> bytes:
+    try:
+        return (directory / path).read_bytes()
+    except OSError as exc:
+        raise PackageError(
+            f"{directory} is not a package: {path}: {exc.strerror}",
+            remedy="name the directory that `fleet build -o` wrote",
+        ) from exc
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    write_atomic(path, content, mode=PUBLIC)
+
+
+def _write_envelope(directory: Path, index: PackageIndex, key: SigningKey) -> None:
+    content = seal_payload(index.to_bytes(), payload_type=PAYLOAD_TYPE, keys=(key,))
+    write_atomic(directory / ENVELOPE_FILE, content, mode=PUBLIC)
+
+
+def _replace(staging: Path, output: Path) -> None:
+    """Put a finished directory in its place; what was there is moved aside first, then removed.
+
+    Raises:
+        OSError: It cannot be put there; what was there is again.
+    """
+    if not output.exists():
+        staging.rename(output)
+        return
+    old = staging.with_name(f"{staging.name}-old")
+    output.rename(old)
+    try:
+        staging.rename(output)
+    except OSError:
+        old.rename(output)
+        raise
+    shutil.rmtree(old)

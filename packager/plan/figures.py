@@ -1,0 +1,133 @@
+"""What steps find out, as they hand it to the build; light, so that the build needs no numpy.
+
+Rules:
+- How closely a device must reproduce the reference is decided here, in one place.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from packager.plan.recipes import SourceKind
+from wire.package.manifest import Accuracy, TensorSpec, Tolerance
+
+HEADROOM: Final = 1.5
+"""A variant may err on a device by so many times its worst error on the evaluation data."""
+
+ABSOLUTE_FLOOR: Final = 1e-4
+RELATIVE_FLOOR: Final = 1e-3
+"""Other processors sum in another order; float32 differs by less than this."""
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the planner must know of a model."""
+
+    kind: SourceKind = "onnx"
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    operators: tuple[str, ...]
+    """Types of its nodes, sorted, each once."""
+
+    domains: tuple[str, ...] = ()
+    """Operator sets beside ONNX's own, such as `com.microsoft`."""
+
+    opset: int
+    """0 where the format has none."""
+
+    parameters: int
+    weights: dict[str, float] = {}
+    """Share of the weights' bytes by the operator that reads them; empty where not known."""
+
+    quantized: bool = False
+    """Whether it computes in integers already."""
+
+    notes: tuple[str, ...] = ()
+    """What was changed in the clean copy, or could not be."""
+
+
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    """What the inspect step found."""
+
+    external: tuple[str, ...]
+    """Files of external tensor data, relative to the model."""
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What the import step made of a user's function."""
+
+    kind: str
+    """What it returned: `pytorch` or `scikit-learn`."""
+
+    notes: tuple[str, ...] = ()
+
+
+class DataResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What the data step made: three disjoint sets."""
+
+    samples: dict[str, int]
+    """Part (`calibration`, `tuning`, `gate`) to its number of samples; a part may be missing."""
+
+    labelled: bool
+    overlap: float
+    """Share of the gate's samples that are in another part too."""
+
+    notes: tuple[str, ...] = ()
+    """How the data were split, and what was left out."""
+
+
+class ReferenceResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What the reference step found."""
+
+    metric: str
+    """The metric that the build uses."""
+
+
+class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a repair cost and gave, on the tuning samples."""
+
+    text: str = ""
+    """One line for the report; empty where there is nothing to tell but the figures."""
+
+
+class TuningResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What auto-tuning did."""
+
+    tasks: int
+    trials: int
+    reused: int
+    """Tasks whose schedules were in the database already."""
+
+    seconds: float
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What an evaluate step found: a variant beside the reference."""
+
+    accuracy: Accuracy
+    worst_errors: dict[str, float]
+    """Greatest absolute difference of any element, per output."""
+
+    integers: tuple[str, ...] = ()
+    """Outputs that are whole numbers, where another processor's rounding makes a whole step."""
+
+    def tolerances(self) -> dict[str, Tolerance]:
+        """Return how far each output may be from the reference on a device."""
+        return {
+            name: Tolerance(
+                absolute=HEADROOM * error + (1.0 if name in self.integers else ABSOLUTE_FLOOR),
+                relative=RELATIVE_FLOOR,
+            )
+            for name, error in self.worst_errors.items()
+        }
+
+
+class GoldenResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What the golden step chose."""
+
+    samples: tuple[int, ...]
+    """Indices into the samples of the gate."""
+
+    min_agreement: float
+    """Share of them on which a variant's first answers must be the reference's."""

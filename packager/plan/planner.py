@@ -1,0 +1,254 @@
+"""What a build will do: pure, from facts about the model and profiles to ordered steps.
+
+A candidate is one row of `packager.plan.recipes`, for a compiled one once per processor; nothing
+here knows a row by name.
+
+Rules:
+- No files, no clock, no tools: equal arguments give equal plans.
+- What cannot be built is in the plan too, with the reason.
+- A candidate that several profiles share is built, checked and measured once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from packager.plan.figures import ModelFacts
+from packager.plan.recipes import BY_NAME, PREPARE, RECIPES, REFERENCES, Recipe
+from packager.plan.steps import (
+    build_name,
+    build_steps,
+    data_step,
+    evaluate_step,
+    measure_step,
+    reference_step,
+)
+from packager.plan.targets import Target, target_of
+from packager.plan.values import Candidate, Host, Impossible, Plan, Repair, Step, Wishes
+from wire.package.manifest import Requirements, VariantInfo
+from wire.profile import DeviceProfile
+
+_QUANTIZED: Final = frozenset(
+    {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul"}
+)
+_ONNX_NAMES: Final = frozenset({"Conv", "Gemm", "MatMul"})
+"""As reasons name operators; other formats have other words for them."""
+
+_VNNI: Final = frozenset({"avx512_vnni", "avx_vnni"})
+_INSTALLS: Final = {
+    "ai-edge-litert": "pip install 'edgefleet[packager-litert]'",
+    "ai-edge-quantizer": "pip install 'edgefleet[packager-litert]'",
+    "apache-tvm": "pip install 'edgefleet[packager-tvm]'",
+    "iree-base-compiler": "pip install 'edgefleet[packager-iree]'",
+    "onnx2tf": "fleet tool install onnx2tf",
+}
+"""Tool to the command that installs it, where `edgefleet[packager]` does not."""
+
+
+class _Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A recipe for some profiles, which share a processor where it is compiled for one."""
+
+    recipe: Recipe
+    target: Target | None
+    candidate: Candidate
+
+
+def make_plan(
+    facts: ModelFacts, profiles: tuple[DeviceProfile, ...], *, host: Host, wishes: Wishes
+) -> Plan:
+    """Plan a build.
+
+    Args:
+        facts: What is known of the model.
+        profiles: The kinds of devices to build for, each name once.
+        host: What the building machine has.
+        wishes: What the user asked for.
+
+    Returns:
+        The plan; without candidates when there are none.
+    """
+    impossible: list[Impossible] = []
+    choices: list[_Choice] = []
+    for recipe in RECIPES:
+        if facts.kind not in recipe.sources:
+            continue
+        able: dict[Target | None, list[DeviceProfile]] = {}
+        for profile in profiles:
+            target = target_of(profile) if recipe.targeted else None
+            reason = next(_obstacles(recipe, target, facts, profile, host, wishes), None)
+            if reason is None:
+                able.setdefault(target, []).append(profile)
+            else:
+                impossible.append(
+                    Impossible(candidate=recipe.name, profile=profile.name, reason=reason)
+                )
+        choices += [
+            _Choice(
+                recipe=recipe,
+                target=target,
+                candidate=_candidate(recipe, target, tuple(devices), facts, host),
+            )
+            for target, devices in able.items()
+        ]
+    threads = min((profile.threads for profile in profiles), default=1)
+    usual = [choice for choice in choices if not choice.recipe.repairs]
+    steps = (
+        data_step(wishes),
+        reference_step(facts, wishes),
+        *(s for c in usual for s in build_steps(c.recipe, c.target, facts, wishes)),
+        *(s for c in usual for s in _checks(c.candidate, threads, wishes)),
+    )
+    return Plan(
+        steps=tuple({step.name: step for step in steps}.values()),
+        candidates=tuple(choice.candidate for choice in usual),
+        repairs=tuple(
+            Repair(
+                of=choice.recipe.repairs,
+                candidate=choice.candidate,
+                steps=(
+                    *build_steps(choice.recipe, choice.target, facts, wishes),
+                    *_checks(choice.candidate, threads, wishes),
+                ),
+            )
+            for choice in choices
+            if choice.recipe.repairs
+        ),
+        impossible=tuple(impossible),
+        references=frozenset(
+            c.candidate.name for c in usual if c.recipe.name == REFERENCES[facts.kind]
+        ),
+    )
+
+
+def _checks(candidate: Candidate, threads: int, wishes: Wishes) -> Iterator[Step]:
+    if candidate.measured:
+        yield measure_step(candidate, threads, wishes)
+    yield evaluate_step(candidate, wishes)
+
+
+def _obstacles(
+    recipe: Recipe,
+    target: Target | None,
+    facts: ModelFacts,
+    profile: DeviceProfile,
+    host: Host,
+    wishes: Wishes,
+) -> Iterator[str]:
+    """Say why a profile cannot have a candidate, the plainest reason first."""
+    name = _name(recipe, target)
+    if recipe.runtime not in profile.runtimes:
+        yield f"the profile has no runtime {recipe.runtime}"
+    if recipe.on_request and name not in wishes.keep:
+        yield "only on request, by --keep"
+    yield from _unsuited(recipe, profile)
+    yield from _missing(recipe, facts, host, target)
+    if recipe.quantizes:
+        yield from _unquantizable(recipe, facts, wishes)
+    if recipe.repairs and not wishes.repair_trials:
+        yield "no trials are allowed for repairs"
+    if recipe.static:
+        for spec in facts.inputs:
+            if -1 in spec.shape[1:]:
+                yield f"input {spec.name!r} has a size beside the batch that only a request tells"
+    others = [runtime for runtime in profile.runtimes if runtime != recipe.runtime]
+    unproven = target is not None and target.name not in host.native
+    if recipe.last_resort and unproven and others and name not in wishes.keep:
+        yield (
+            f"{others[0]} serves there, and its speed on {profile.architecture} cannot be measured "
+            f"here; --keep {name} builds it all the same"
+        )
+
+
+def _missing(recipe: Recipe, facts: ModelFacts, host: Host, target: Target | None) -> Iterator[str]:
+    """Say which tool is not here."""
+    base = BY_NAME.get(recipe.base)
+    tools = (*recipe.tools, *(base.tools if base and facts.kind in base.sources else ()))
+    missing = [tool for tool in tools if tool not in host.tools]
+    if missing:
+        hint = _INSTALLS.get(missing[0])
+        yield f"{', '.join(missing)} is not installed here" + (f"; {hint}" if hint else "")
+    if target is not None and (lacking := host.lacking.get(recipe.runtime, {}).get(target.name)):
+        yield lacking
+
+
+def _unquantizable(recipe: Recipe, facts: ModelFacts, wishes: Wishes) -> Iterator[str]:
+    """Say why a model cannot be quantized."""
+    if recipe.data and not wishes.calibrated:
+        yield "there is no calibration data"
+    if facts.quantized or _QUANTIZED & set(facts.operators):
+        yield "the model is quantized already"
+    share = sum(facts.weights.get(operator, 0.0) for operator in recipe.quantizes)
+    if facts.weights and share < recipe.min_share:
+        names = " and ".join(sorted(recipe.quantizes & _ONNX_NAMES))
+        yield f"{names} hold {share:.1%} of the weights"
+    if not recipe.quantizes & set(facts.operators):
+        yield f"the model has no {' or '.join(sorted(recipe.quantizes & _ONNX_NAMES))} to quantize"
+
+
+def _unsuited(recipe: Recipe, profile: DeviceProfile) -> Iterator[str]:
+    """Say why a candidate makes no sense on a processor."""
+    if recipe.architectures and profile.architecture not in recipe.architectures:
+        yield f"made for {' or '.join(recipe.architectures)}, not {profile.architecture}"
+    features = set(profile.isa_features)
+    if recipe.any_isa and not features & set(recipe.any_isa):
+        yield f"the processor has none of {', '.join(recipe.any_isa)}"
+    if recipe.vnni is None or profile.architecture != "x86_64":
+        return
+    has_vnni = bool(_VNNI & features)
+    if recipe.vnni and not has_vnni:
+        yield "without VNNI its sums may saturate; a candidate with 7-bit weights takes its place"
+    if has_vnni and not recipe.vnni:
+        yield "with VNNI full 8-bit weights are safe"
+
+
+def _name(recipe: Recipe, target: Target | None) -> str:
+    return recipe.name if target is None else f"{recipe.name}-{target.name}"
+
+
+def _candidate(
+    recipe: Recipe,
+    target: Target | None,
+    profiles: tuple[DeviceProfile, ...],
+    facts: ModelFacts,
+    host: Host,
+) -> Candidate:
+    needs = Requirements(architectures=recipe.architectures)
+    if target is not None:
+        needs = Requirements(architectures=(target.architecture,), isa_features=target.isa_features)
+    return Candidate(
+        name=_name(recipe, target),
+        recipe=recipe.name,
+        build=build_name(recipe, target),
+        files=recipe.files,
+        info=VariantInfo(
+            runtime=recipe.runtime,
+            precision=recipe.precision,
+            model_file=recipe.files[0],
+            options=recipe.session,
+            inputs=facts.inputs,
+            outputs=facts.outputs,
+            requirements=needs,
+            profiles=tuple(profile.name for profile in profiles),
+            size_bytes=0,
+        ),
+        steps=_kinds(recipe, facts),
+        tools=recipe.tools,
+        target=target,
+        emulated=target is not None and target.name not in host.native,
+        measured=target.name in host.native
+        if target is not None
+        else any(profile.architecture == host.architecture for profile in profiles),
+    )
+
+
+def _kinds(recipe: Recipe, facts: ModelFacts) -> tuple[str, ...]:
+    """Return the kinds of the steps that make its files."""
+    if recipe.kind == PREPARE:
+        return (PREPARE,)
+    base = BY_NAME.get(recipe.base)
+    if base is None or facts.kind not in base.sources:
+        return (PREPARE, recipe.kind)
+    return (*_kinds(base, facts), recipe.kind)

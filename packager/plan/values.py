@@ -1,0 +1,150 @@
+"""The values that a plan is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from packager.plan.targets import Target
+from wire.package.manifest import VariantInfo
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of work, done in a process of its own."""
+
+    name: str
+    kind: str
+    """Names the function that does it, by the table in `packager.run.step`."""
+
+    inputs: dict[str, str] = {}
+    """Role to a user's file or an earlier step."""
+
+    options: dict[str, Any] = {}
+    tools: tuple[str, ...] = ()
+    """What its output depends on beside its inputs and our own code."""
+
+    vital: bool = False
+    """Without it there is no build; any other failure costs the candidates that need it."""
+
+    quiet: bool = False
+    """Measures: runs on this machine, alone, when everything else has ended."""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant that might go into the package."""
+
+    name: str
+    recipe: str
+    build: str
+    """The step whose output holds `files`."""
+
+    files: tuple[str, ...]
+    info: VariantInfo
+    """The variant's declaration, without what only a build can tell; `profiles` are those that it
+    is planned for."""
+
+    steps: tuple[str, ...]
+    """Kinds of the steps that make its files, in order: its provenance."""
+
+    tools: tuple[str, ...]
+    """Tools that make its files."""
+
+    target: Target | None = None
+    """The processor that it is compiled for; None where the runtime adapts itself."""
+
+    emulated: bool = False
+    """Whether its code only runs here under emulation."""
+
+    measured: bool = True
+    """Whether one of its profiles is of this machine's architecture: figures hold for no other."""
+
+    @property
+    def evaluate(self) -> str:
+        """The step that runs it on the evaluation data."""
+        return f"evaluate-{self.name}"
+
+    @property
+    def measure(self) -> str:
+        """The step that measures what it costs."""
+        return f"measure-{self.name}"
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The steps without which nothing is known of it."""
+        own = (self.build, self.evaluate)
+        return (*own, self.measure) if self.measured else own
+
+
+class Impossible(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate that a profile cannot have."""
+
+    candidate: str
+    profile: str
+    reason: str
+
+
+class Repair(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate that is only tried when another misses a gate of quality."""
+
+    of: str
+    candidate: Candidate
+    steps: tuple[Step, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps in an order in which they can run, and what they may give."""
+
+    steps: tuple[Step, ...]
+    candidates: tuple[Candidate, ...]
+    repairs: tuple[Repair, ...] = ()
+    impossible: tuple[Impossible, ...]
+    references: frozenset[str] = frozenset()
+    """Candidates that a device falls back to: kept wherever they fit."""
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """What the building machine has."""
+
+    architecture: str
+    tools: dict[str, str]
+    """Versions by name."""
+
+    native: frozenset[str] = frozenset()
+    """Targets whose code runs here."""
+
+    lacking: dict[str, dict[str, str]] = {}
+    """Runtime to targets to what is missing here to build and check for them."""
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for, as far as a plan depends on it."""
+
+    metric: str = "auto"
+    own_metric: bool = False
+    """Whether the metric is a function of the user's."""
+
+    sets: tuple[str, ...] = ("calibration", "evaluation")
+    """Which sets of samples were given: of `calibration`, `tuning` and `evaluation`."""
+
+    callables: dict[str, str] = {}
+    """Set to the function that yields it, where it is no file."""
+
+    preprocessing: bool = False
+    calibrated: bool = True
+    """Whether integer variants are wanted."""
+
+    keep: frozenset[str] = frozenset()
+    min_retention: float = 0.99
+    repair_trials: int = 24
+    repair_s: float = 600.0
+    tuning_trials: int = 0
+    """Per task, for the runtime that can be tuned."""
+
+    tuned: bool = False
+    """Whether there is a tuning database."""
+
+    min_runs: int = 200
+    min_duration_s: float = 0.3
+    emulation_s: float = 60.0
+    """How long an emulated variant may answer evaluation samples."""

@@ -1,0 +1,1 @@
+"""What a build found, for people: tables, a page, plots."""

@@ -1,0 +1,125 @@
+"""A build's result as tables: what each variant is worth and costs, and what each profile gets.
+
+Rules:
+- A figure that was not measured is None; the reader sees a dash.
+- Latency is named together with the machine that it was measured on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from packager.judge.gates import MIB
+from packager.plan.values import Impossible, Plan
+from packager.result import BuildResult, CandidateReport
+from wire.package.manifest import Accuracy, Manifest, Performance
+from wire.profile import DeviceProfile
+
+Row = tuple[object, ...]
+
+VERDICT_COLUMNS = ("PROFILE", "VARIANT", "IN PACKAGE", "WHY")
+IMPOSSIBLE_COLUMNS = ("PROFILE", "WHY NOT", "VARIANTS")
+STEP_COLUMNS = ("STEP", "KIND", "NEEDS")
+KIB = 1024
+
+
+def figure_columns(metric: str) -> tuple[str, ...]:
+    """Return the headings of the table of figures."""
+    return (
+        "VARIANT", "KIB", metric.upper(), "RETENTION", "SAMPLES", "AGREEMENT", "SQNR DB",
+        "WORST ERROR", "P50 MS", "P95 MS", "LOAD MS", "PEAK MIB",
+    )  # fmt: skip
+
+
+def figure_rows(candidates: Sequence[CandidateReport]) -> list[Row]:
+    """Return one row per candidate that was measured."""
+    return [
+        figures_row(c.name, c.size_bytes, c.accuracy, c.performance)
+        for c in candidates
+        if not c.lost
+    ]
+
+
+def manifest_rows(manifest: Manifest) -> list[Row]:
+    """Return one row of figures per variant of a package."""
+    return [
+        figures_row(v.name, v.info.size_bytes, v.info.accuracy, v.info.performance)
+        for v in manifest.variants
+    ]
+
+
+def figures_row(
+    name: str,
+    size_bytes: int | None,
+    accuracy: Accuracy | None,
+    performance: Performance | None,
+) -> Row:
+    """Return a variant's row of figures, rounded to what is meaningful."""
+    quality: Row = (None,) * 6
+    cost: Row = (None,) * 4
+    if accuracy is not None:
+        quality = (
+            round(accuracy.value, 4),
+            round(accuracy.retention, 4),
+            accuracy.samples,
+            round(accuracy.agreement, 4),
+            "exact" if accuracy.sqnr_db is None else round(accuracy.sqnr_db, 1),
+            float(f"{accuracy.worst_error:.3g}"),
+        )
+    if performance is not None:
+        cost = (
+            round(performance.latency_p50_ms, 3),
+            round(performance.latency_p95_ms, 3),
+            round(performance.load_ms, 1),
+            round(performance.peak_memory_bytes / MIB, 1),
+        )
+    return (name, None if size_bytes is None else round(size_bytes / KIB, 1), *quality, *cost)
+
+
+def verdict_rows(result: BuildResult, profiles: Sequence[DeviceProfile]) -> list[Row]:
+    """Return what every profile gets, and why it does not get the other candidates."""
+    rows: list[Row] = []
+    for profile in profiles:
+        for candidate in result.candidates:
+            verdict = candidate.profiles.get(profile.name)
+            if verdict is not None:
+                rows.append((profile.name, candidate.name, verdict.kept, verdict.reason))
+            elif candidate.lost and profile.name in candidate.planned:
+                rows.append((profile.name, candidate.name, False, candidate.lost))
+    return rows
+
+
+def plan_rows(plan: Plan, profiles: Sequence[DeviceProfile]) -> list[Row]:
+    """Return what every profile may get."""
+    rows: list[Row] = []
+    for profile in profiles:
+        rows += [
+            (profile.name, c.name, None, "planned")
+            for c in plan.candidates
+            if profile.name in c.info.profiles
+        ]
+        rows += [
+            (profile.name, r.candidate.name, None, f"only if {r.of} misses the gate of quality")
+            for r in plan.repairs
+            if profile.name in r.candidate.info.profiles
+        ]
+    return rows
+
+
+def step_rows(plan: Plan) -> list[Row]:
+    """Return the steps of a plan."""
+    return [(s.name, s.kind, ", ".join(sorted(set(s.inputs.values())))) for s in plan.steps]
+
+
+def impossible_rows(
+    impossible: Sequence[Impossible], profiles: Sequence[DeviceProfile]
+) -> list[Row]:
+    """Return what each profile cannot have, one row per reason: many candidates share one."""
+    rows: list[Row] = []
+    for profile in profiles:
+        reasons: dict[str, list[str]] = {}
+        for found in impossible:
+            if found.profile == profile.name:
+                reasons.setdefault(found.reason, []).append(found.candidate)
+        rows += [(profile.name, why, ", ".join(names)) for why, names in reasons.items()]
+    return rows

@@ -1,0 +1,1 @@
+"""One folder per runtime: how its variants are made, and run under emulation."""

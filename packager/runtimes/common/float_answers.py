@@ -1,0 +1,35 @@
+"""The float model's answers to some samples, which a repair compares with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from packager.runtimes.common.onnx_files import session_of
+from packager.samples.store import sample
+from packager.tools.quiet import tool
+from runtime_adapters.protocol import Tensors
+
+
+def float_answers(model: Path, inputs: Tensors, names: list[str]) -> Tensors:
+    """Run an ONNX model on samples, one after the other.
+
+    Args:
+        model: The file.
+        inputs: Samples by input.
+        names: Of the outputs.
+
+    Returns:
+        Answers by output, samples along the first axis.
+
+    Raises:
+        StepError: ONNX Runtime does not run it.
+    """
+    total = len(next(iter(inputs.values())))
+    with tool("onnxruntime"):
+        session = session_of(model)
+        rows = [session.run(names, sample(inputs, index)) for index in range(total)]
+    return {
+        name: np.concatenate([row[position] for row in rows]) for position, name in enumerate(names)
+    }

@@ -1,0 +1,102 @@
+"""ONNX graphs as files that are the same in every run, whatever the tool that wrote them.
+
+Rules:
+- Only the operator sets that nodes use are declared: ONNX Runtime declares all that it knows, and
+  other or older runtimes refuse those that they do not.
+- Nothing tells where, when or by which call a file was made.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from packager.errors import StepError
+from packager.fault_text import one_line
+from packager.sources.onnx_graph import all_nodes
+from packager.sources.onnx_model import clamp_ir, model_bytes
+from runtime_adapters.onnxruntime.library import onnxruntime
+
+_PROVIDERS: Final = ["CPUExecutionProvider"]
+_SILENT: Final = 4
+"""Log severity: fatal only; errors are raised."""
+
+_MAIN_DOMAINS: Final = frozenset({"", "ai.onnx"})
+
+
+def save(model: Any, target: Path) -> None:  # noqa: ANN401 - onnx is untyped
+    """Write a model that ONNX Runtime loads.
+
+    Args:
+        model: The model, which is changed.
+        target: The file.
+
+    Raises:
+        StepError: ONNX Runtime does not load it.
+    """
+    tidy(model)
+    content = model_bytes(model)
+    try:
+        session_of(content)
+    except Exception as exc:
+        raise StepError(f"onnxruntime does not load what its tool wrote: {one_line(exc)}") from exc
+    target.write_bytes(content)
+
+
+def tidy(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
+    """Take out what is no part of the computation.
+
+    Args:
+        model: The model, which is changed.
+    """
+    used = {n.domain for part in (model.graph, *model.functions) for n in all_nodes(part)}
+    used |= _MAIN_DOMAINS
+    kept = [opset for opset in model.opset_import if opset.domain in used]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+    for part in (model, model.graph, *model.graph.node, *model.graph.initializer):
+        part.ClearField("doc_string")
+        part.ClearField("metadata_props")
+    del model.graph.value_info[:]
+    clamp_ir(model)
+
+
+def optimize(content: bytes, target: Path, *, level: str) -> None:
+    """Write the graph that ONNX Runtime makes of a model when it loads it.
+
+    Args:
+        content: The model.
+        target: The file to write.
+        level: `basic` for what suits every processor, `all` for what suits this one.
+    """
+    levels = onnxruntime.GraphOptimizationLevel
+    options = _options(threads=1)
+    options.optimized_model_filepath = str(target)
+    options.graph_optimization_level = {
+        "basic": levels.ORT_ENABLE_BASIC,
+        "all": levels.ORT_ENABLE_ALL,
+    }[level]
+    onnxruntime.InferenceSession(content, options, providers=_PROVIDERS)
+
+
+def session_of(model: Path | bytes, *, threads: int = 1) -> onnxruntime.InferenceSession:
+    """Open a model as a device would: on the processor, with every optimisation.
+
+    Args:
+        model: A file, or its content.
+        threads: Threads that a call may use.
+
+    Returns:
+        The session.
+    """
+    source = model if isinstance(model, bytes) else str(model)
+    return onnxruntime.InferenceSession(source, _options(threads=threads), providers=_PROVIDERS)
+
+
+def _options(*, threads: int) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _SILENT
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options

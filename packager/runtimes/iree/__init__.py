@@ -1,0 +1,1 @@
+"""Variants that IREE compiles."""

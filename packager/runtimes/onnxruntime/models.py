@@ -1,0 +1,177 @@
+"""What ONNX Runtime's tools make of a float model: int8, half precision, int4 weights.
+
+Rules:
+- Equal model, samples and options give equal bytes, on processors that compute alike.
+- Whatever a tool raises comes out as a `StepError`, and so does a tool that changed nothing.
+- What is written has been loaded by ONNX Runtime once.
+
+Source:
+    ONNX Runtime, "Quantize ONNX models" and "Float16 and mixed precision models".
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import onnx
+
+from packager.errors import StepError
+from packager.runtimes.common.onnx_files import save
+from packager.runtimes.onnxruntime import qdq
+from packager.tools.quiet import tool
+from runtime_adapters.onnxruntime.library import onnxruntime  # noqa: F401 - before its parts
+from runtime_adapters.protocol import Tensors
+
+_WEIGHT_BITS: Final = 4
+
+_DYNAMIC: Final = frozenset({"ConvInteger", "DynamicQuantizeLSTM", "MatMulInteger", "QAttention"})
+
+MIN_SAVING: Final = 0.05
+"""Of the model's size: what changes weights only and saves less has nothing to work on."""
+
+
+def quantize_static(model: Path, inputs: Tensors, options: dict[str, Any], target: Path) -> None:
+    """Quantize weights per channel and activations per tensor, with ranges from samples.
+
+    Args:
+        model: The prepared float model.
+        inputs: Calibration samples by input.
+        options: `activations` (`uint8` or `int8`), `reduce_range`, `samples`; `method` (`minmax`,
+            `entropy`, `percentile`), `percentile` (of the values that a range holds, such as
+            99.99), `exclude` (names of nodes to leave in float, as `qdq.prepare` names them).
+        target: The file to write.
+
+    Raises:
+        StepError: The quantizer failed or found nothing to quantize.
+    """
+    prepared = qdq.prepare(model)
+    ranges = qdq.calibrate(prepared, inputs, options)
+    quantized = qdq.insert(prepared, ranges, options, exclude=options.get("exclude", ()))
+    _check_changed(quantized, {"QuantizeLinear"}, "the model has no operator to quantize")
+    save(quantized, target)
+
+
+def quantize_dynamic(model: Path, options: dict[str, Any], target: Path) -> None:
+    """Quantize weights, and activations while the model runs; needs no samples.
+
+    Args:
+        model: The prepared float model.
+        options: `weights` (`uint8` or `int8`), `reduce_range`, `operators` (`MatMul` also stands
+            for `Gemm`), `exclude`.
+        target: The file to write.
+
+    Raises:
+        StepError: The quantizer failed or found nothing to quantize.
+    """
+    from onnxruntime.quantization import QuantType
+    from onnxruntime.quantization import quantize_dynamic as quantize
+
+    prepared = qdq.prepare(model)
+    size_bytes = prepared.ByteSize()
+    weights = {"uint8": QuantType.QUInt8, "int8": QuantType.QInt8}[options["weights"]]
+    with tool(qdq.QUANTIZER), tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "quantized.onnx"
+        quantize(
+            prepared,
+            made,
+            op_types_to_quantize=list(options["operators"]),
+            per_channel=True,
+            reduce_range=options["reduce_range"],
+            weight_type=weights,
+            nodes_to_exclude=list(options.get("exclude", ())),
+        )
+        quantized = onnx.load(str(made))
+    _check_changed(quantized, _DYNAMIC, "the model has no operator to quantize dynamically")
+    save(quantized, target)
+    _check_saving(size_bytes, target)
+
+
+def to_fp16(model: Path, options: dict[str, Any], target: Path) -> None:
+    """Compute in half precision; inputs and outputs stay as they are.
+
+    Args:
+        model: The prepared float model.
+        options: `blocked` (operators that stay in float, beside those that have no half precision).
+        target: The file to write.
+
+    Raises:
+        StepError: The converter failed, or the model has nothing in float.
+    """
+    from onnxruntime.quantization.onnx_model import ONNXModel
+    from onnxruntime.transformers import float16
+
+    prepared = qdq.prepare(model)
+    with tool("onnxruntime's float16 converter"):
+        converted = float16.convert_float_to_float16(
+            prepared,
+            keep_io_types=True,
+            disable_shape_infer=True,  # done, and ONNX's does not know ONNX Runtime's operators
+            op_block_list=[*float16.DEFAULT_OP_BLOCK_LIST, *options.get("blocked", ())],
+        )
+        ONNXModel(converted).topological_sort()  # it appends its casts to the end
+    halves = [t for t in converted.graph.initializer if t.data_type == onnx.TensorProto.FLOAT16]
+    if not halves:
+        raise StepError("the model has no float32 weights to halve")
+    save(converted, target)
+
+
+def quantize_weights_int4(model: Path, options: dict[str, Any], target: Path) -> None:
+    """Store the weights of matrix products in 4 bits, with a scale per block.
+
+    Args:
+        model: The prepared float model.
+        options: `block_size` (weights that share a scale), `symmetric`, `accuracy_level` (4 lets
+            the product be computed in int8, 1 in float32), `exclude`.
+        target: The file to write.
+
+    Raises:
+        StepError: The quantizer failed, or the model has no product with constant weights.
+    """
+    from onnxruntime.quantization.onnx_model import ONNXModel
+
+    prepared = qdq.prepare(model)
+    size_bytes = prepared.ByteSize()
+    with tool("onnxruntime's weight quantizer"):
+        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+        ONNXModel(prepared).replace_gemm_with_matmul()
+        quantizer = MatMulNBitsQuantizer(
+            prepared,
+            bits=_WEIGHT_BITS,
+            block_size=options["block_size"],
+            is_symmetric=options["symmetric"],
+            accuracy_level=options["accuracy_level"],
+            nodes_to_exclude=list(options.get("exclude", ())),
+        )
+        quantizer.process()
+        quantized = quantizer.model.model
+    _check_changed(quantized, {"MatMulNBits"}, "the model has no MatMul to quantize")
+    save(quantized, target)
+    _check_saving(size_bytes, target)
+
+
+def _check_changed(model: Any, made: Iterable[str], fault: str) -> None:  # noqa: ANN401 - onnx is untyped
+    """Refuse a tool's work in which nothing is new.
+
+    Raises:
+        StepError: None of the operators is there.
+    """
+    if not any(node.op_type in made for node in model.graph.node):
+        raise StepError(fault)
+
+
+def _check_saving(before_bytes: int, target: Path) -> None:
+    """Refuse a file that is hardly smaller than what it was made of, and take it away.
+
+    Raises:
+        StepError: It saves less than `MIN_SAVING`.
+    """
+    saving = 1.0 - target.stat().st_size / before_bytes
+    if saving < MIN_SAVING:
+        target.unlink()
+        raise StepError(
+            f"the weights that can be quantized so are {max(saving, 0.0):.1%} of the model's size"
+        )

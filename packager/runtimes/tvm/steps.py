@@ -1,0 +1,63 @@
+"""Steps that compile a model with TVM, and that search for fast schedules."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from packager.plan.figures import TuningResult
+from packager.plan.targets import Target
+from packager.run.job import DATABASE_FOLDER, Job
+from packager.steps.common import facts_of, onnx_model
+from runtime_adapters.batches import sample_shape
+from runtime_adapters.tvm.abi import CompiledModel
+from wire.codec import convert
+
+
+def build(job: Job, output: Path) -> CompiledModel:
+    """Compile to a shared object; say in which order it takes and gives tensors."""
+    from packager.runtimes.tvm import tuning as tvm_tuning
+    from packager.runtimes.tvm.models import compile_model
+
+    facts, target, known = facts_of(job), _target(job), _database(job)
+    with tempfile.TemporaryDirectory(dir=output.parent) as name:
+        schedules = Path(name)
+        found = 0 if known is None else tvm_tuning.schedules(known, target, schedules)
+        return compile_model(
+            onnx_model(job),
+            facts.inputs,
+            facts.outputs,
+            target,
+            output / "model.so",
+            database=schedules if found else None,
+        )
+
+
+def tune(job: Job, output: Path) -> TuningResult:
+    """Search for schedules, and keep them with those that were known."""
+    from packager.runtimes.tvm import lowering as tvm_lowering
+    from packager.runtimes.tvm import tuning as tvm_tuning
+
+    facts, target, known = facts_of(job), _target(job), _database(job)
+    database = output / DATABASE_FOLDER
+    if known is None:
+        database.mkdir()
+    else:
+        shutil.copytree(known, database)
+    shapes = {spec.name: sample_shape(spec) for spec in facts.inputs}
+    module = tvm_lowering.imported(tvm_lowering.fixed(onnx_model(job), shapes))
+    return tvm_tuning.tune(module, target, database, trials_per_task=job.options["trials"])
+
+
+def _target(job: Job) -> Target:
+    return convert(job.options["target"], Target)
+
+
+def _database(job: Job) -> Path | None:
+    """Return the folder of the tuning database: a user's, or what a search has just made."""
+    given = job.inputs.get("database")
+    if given is None:
+        return None
+    made = Path(given) / DATABASE_FOLDER
+    return made if made.is_dir() else Path(given)

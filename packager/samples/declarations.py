@@ -1,0 +1,177 @@
+"""What a user declares of the numbers around a model: a file with a table per input or output.
+
+Rules:
+- A declaration that does not fit the model is refused before any sample is read.
+- It travels in the package as it was read; a device applies it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from packager.errors import DataError
+from packager.fault_text import one_line
+from packager.files import read_bounded
+from runtime_adapters.errors import AdapterError
+from runtime_adapters.processing.declarations import check_postprocessing, check_preprocessing
+from wire.codec import from_toml
+from wire.errors import WireFormatError
+from wire.package.manifest import Preprocessing, TensorSpec, VariantInfo
+from wire.package.processing import Postprocessing
+
+T = TypeVar("T", Preprocessing, Postprocessing)
+
+MAX_FILE_BYTES: Final = 256 * 1024
+"""Of the 4 MiB of a manifest, which holds it once per variant."""
+
+MAX_VALUES: Final = 4
+"""Of a list, that are shown."""
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """The declarations of a build: the same for all its variants."""
+
+    preprocessing: dict[str, Preprocessing] = {}
+    """By input."""
+
+    postprocessing: dict[str, Postprocessing] = {}
+    """By output."""
+
+    def put_into(self, info: VariantInfo) -> VariantInfo:
+        """Return what is known of a variant, with the declarations."""
+        return msgspec.structs.replace(
+            info,
+            preprocessing=self.preprocessing,
+            postprocessing=self.postprocessing or msgspec.UNSET,
+        )
+
+
+def read_tables(
+    path: Path, kind: type[T], specs: tuple[TensorSpec, ...], *, side: str, short: str
+) -> dict[str, T]:
+    """Read a TOML file with one table per input or output, whose keys are the fields of a struct.
+
+    Args:
+        path: The file.
+        kind: The struct.
+        specs: The model's inputs or outputs.
+        side: What they are called: `input` or `output`.
+        short: What the table of the only one may be called.
+
+    Returns:
+        By the model's names, not checked beside that.
+
+    Raises:
+        DataError: Unreadable, an unknown name or key, or a value of another type.
+    """
+    content = read_bounded(path, MAX_FILE_BYTES, DataError, called=path.name)
+    try:
+        found = from_toml(content, dict[str, kind])  # type: ignore[valid-type]
+    except WireFormatError as exc:
+        raise DataError(
+            f"{path.name} is not a {kind.__name__.lower()} file: {one_line(exc)}",
+            remedy=f"write a table per {side}, with {', '.join(kind.__struct_fields__)}",
+        ) from exc
+    names = sorted(spec.name for spec in specs)
+    if len(names) == 1 and names[0] not in found:
+        found = {names[0] if name == short else name: how for name, how in found.items()}
+    for name in found:
+        if name not in names:
+            raise DataError(
+                f"{path.name}: the model has no {side} {name[:80]!r}, only {', '.join(names)[:200]}"
+            )
+    return found
+
+
+def read_preprocessing(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, Preprocessing]:
+    """Read a TOML file with one table per input, whose keys are the fields of `Preprocessing`.
+
+    A model with one input may call its table `x`. An input without a table takes its samples as
+    they are.
+
+    Args:
+        path: The file.
+        specs: The model's inputs.
+
+    Returns:
+        By input name.
+
+    Raises:
+        DataError: Unreadable, an unknown input or key, or not fit for that input.
+    """
+    found = read_tables(path, Preprocessing, specs, side="input", short="x")
+    with as_data_errors():
+        for spec in specs:
+            if spec.name in found:
+                check_preprocessing(spec, found[spec.name])
+    return found
+
+
+def read_postprocessing(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, Postprocessing]:
+    """Read a TOML file with one table per output, whose keys are the fields of `Postprocessing`.
+
+    A model with one output may call its table `y`. An output without a table is answered as it is.
+
+    Args:
+        path: The file.
+        specs: The model's outputs.
+
+    Returns:
+        By output name.
+
+    Raises:
+        DataError: Unreadable, an unknown output or key, or not fit for that output.
+    """
+    found = read_tables(path, Postprocessing, specs, side="output", short="y")
+    with as_data_errors():
+        check_postprocessing({spec.name: spec for spec in specs}, found)
+    return found
+
+
+@contextlib.contextmanager
+def as_data_errors() -> Iterator[None]:
+    """Let what a device would say of its declaration or request out as a fault of the data.
+
+    Raises:
+        DataError: Instead of the device's error.
+    """
+    try:
+        yield
+    except AdapterError as exc:
+        raise DataError(exc.message, remedy=exc.remedy) from exc
+
+
+def declared_lines(info: VariantInfo | Declared) -> tuple[str, ...]:
+    """Say what is declared: a line per input, then per output, in the order of their names."""
+    return tuple(
+        f"{role} of {name!r}: {_text(how) or 'none'}"
+        for role, declared in (
+            ("preprocessing", info.preprocessing),
+            ("postprocessing", info.postprocessing or {}),
+        )
+        for name, how in sorted(declared.items())
+    )
+
+
+def _text(how: msgspec.Struct) -> str:
+    """Return the fields that are not as when they are left out."""
+    fields = ((field, getattr(how, field.name)) for field in msgspec.structs.fields(how))
+    return ", ".join(
+        field.name if value is True else f"{field.name} {_value(value)}"
+        for field, value in fields
+        if value != field.default
+    )
+
+
+def _value(value: Any) -> str:  # noqa: ANN401 - of any field
+    if isinstance(value, msgspec.Struct):
+        return f"({_text(value)})"
+    if isinstance(value, tuple):
+        shown = " ".join(_value(item) for item in value[:MAX_VALUES])
+        return shown if len(value) <= MAX_VALUES else f"{shown} ... ({len(value)})"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Other people's tools: found, installed, called quietly."""

@@ -1,0 +1,1 @@
+"""The adapter of LiteRT and of tflite-runtime."""

@@ -1,0 +1,1 @@
+"""The adapter of no runtime, for tests and dry runs."""

@@ -1,0 +1,1 @@
+"""Sensors, recorder and spool on the device."""

@@ -1,0 +1,106 @@
+"""Reads all sensors of a device at once, cheaply enough to do it every second.
+
+Rules:
+- A reading that is missing, unreadable or absurd is None: unknown is never cool, full or free.
+- Nothing here raises because of what a file holds.
+- What there is to be read is looked up anew every `RESCAN_S`: what is plugged in is seen by then,
+  what is pulled out is unknown at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from telemetry.device.sensors.battery import Batteries
+from telemetry.device.sensors.cooling import Cooling
+from telemetry.device.sensors.files import KernelFiles
+from telemetry.device.sensors.graphics import Graphics
+from telemetry.device.sensors.heat import ThermalZones
+from telemetry.device.sensors.memory import Memory
+from telemetry.device.sensors.processor import Processor
+from wire.clock import Clock
+from wire.health import HealthSnapshot
+from wire.profile import DeviceProfile
+
+RESCAN_S: Final = 60.0
+
+
+class Sensors:
+    """Reads the device's sensors; remembers what each said before. Not thread-safe.
+
+    Args:
+        profile: Its thermal limits give the scale of the headroom.
+        clock: For the time of a reading and the speed of its change.
+        sysfs_root: Where sysfs is mounted.
+        procfs_root: Where procfs is mounted.
+    """
+
+    def __init__(
+        self,
+        profile: DeviceProfile,
+        clock: Clock,
+        *,
+        sysfs_root: Path = Path("/sys"),
+        procfs_root: Path = Path("/proc"),
+    ) -> None:
+        sysfs, procfs = str(sysfs_root), str(procfs_root)
+        self._clock = clock
+        self._files = files = KernelFiles()
+        self._zones = ThermalZones(files, f"{sysfs}/class/thermal", profile.thermal)
+        self._cooling = Cooling(files, sysfs)
+        self._processor = Processor(files, sysfs, procfs, profile.cpu_count)
+        self._batteries = Batteries(files, f"{sysfs}/class/power_supply")
+        self._memory = Memory(files, sysfs, procfs)
+        self._graphics = Graphics(files, sysfs)
+        self._scanned_at_s: float | None = None
+
+    def read(self) -> HealthSnapshot:
+        """Return how the device is now."""
+        now_s = self._clock.monotonic_s()
+        if self._scanned_at_s is None or not 0.0 <= now_s - self._scanned_at_s < RESCAN_S:
+            self._scan()
+            self._scanned_at_s = now_s
+        speed = self._processor.read()
+        heat = self._zones.read(now_s, speed.busy_ratio)
+        cooled = self._cooling.read()
+        charge = self._batteries.read()
+        room = self._memory.read()
+        work = self._graphics.read()
+        return HealthSnapshot(
+            at_s=self._clock.now_s(),
+            temperature_c=heat.temperature_c,
+            headroom=heat.headroom,
+            severe_c=heat.severe_c,
+            throttled=cooled.throttled,
+            fan_ratio=cooled.fan_ratio,
+            cpu_frequency_ratio=speed.frequency_ratio,
+            cpu_frequency_limit_ratio=speed.limit_ratio,
+            cpu_busy_ratio=speed.busy_ratio,
+            cpu_stall_ratio=speed.stall_ratio,
+            load_ratio=speed.load_ratio,
+            battery_ratio=charge.ratio,
+            battery_discharging=charge.discharging,
+            battery_energy_j=charge.energy_j,
+            battery_capacity_j=charge.capacity_j,
+            power_mw=charge.power_mw,
+            memory_available_bytes=room.available_bytes,
+            memory_total_bytes=room.total_bytes,
+            memory_stall_ratio=room.stall_ratio,
+            memory_full_stall_ratio=room.full_stall_ratio,
+            gpu_frequency_ratio=work.frequency_ratio,
+            gpu_busy_ratio=work.busy_ratio,
+        )
+
+    def _scan(self) -> None:
+        # Otherwise descriptors of what is gone would stay.
+        self._files.close()
+        for part in (
+            self._zones,
+            self._cooling,
+            self._processor,
+            self._batteries,
+            self._memory,
+            self._graphics,
+        ):
+            part.scan()

@@ -1,0 +1,245 @@
+"""Telemetry that waits on disk until the controller has stored it, and the device's own events.
+
+Rules:
+- A batch leaves only when it is acknowledged or when the spool is over its limit; then the oldest
+  go first, and a later batch says how many.
+- A file that is corrupt is moved aside and a new one begun: telemetry is not worth a stopped agent.
+- Batches are numbered per boot and file: each new file has a name of its own in the boot
+  identifier, so that its first batches are not taken for those of the file that was lost.
+- What was appended survives the end of the process at any instant; the last seconds may be lost
+  with the power.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from telemetry.batches import Item, cut, shorten
+from telemetry.device.spool_file import (
+    DamagedFileError,
+    insert_batch,
+    is_damage,
+    make_room,
+    newest_events,
+    oldest_batches,
+    prepare,
+    read_number,
+)
+from telemetry.errors import SpoolError
+from wire.clock import Clock
+from wire.messages import Event, Point, TelemetryAck, TelemetryBatch
+
+EVENTS_KEPT = 1000
+"""Events for questions on the device itself; with `batches.MAX_EVENT_BYTES` at most 16 MB."""
+
+MAX_PENDING = 1000
+MAX_SEQUENCE = 2**62
+BUSY_S = 5.0
+A = TypeVar("A")
+
+
+class Spool:
+    """Batches and events of one device on disk; usable from several threads.
+
+    Args:
+        path: The database file; its directory is made if need be.
+        device: Whose telemetry it is.
+        boot_id: This boot of the device, or this run of the agent.
+        limit_bytes: How much may wait.
+        clock: Dates the event that tells of a recovery.
+
+    Raises:
+        SpoolError: The file can neither be opened nor begun anew.
+    """
+
+    def __init__(
+        self, path: Path, *, device: str, boot_id: str, limit_bytes: int, clock: Clock
+    ) -> None:
+        self.recovered = False
+        """The file was damaged, at the start or since, and was begun anew."""
+
+        self._path = path
+        self._device = device
+        self._boot_id = boot_id
+        self._limit_bytes = limit_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        self._boot = ""
+        self._unwritten = 0
+        self._run(lambda _db: None)
+
+    @property
+    def boot_id(self) -> str:
+        """The boot identifier that new batches carry."""
+        return self._boot
+
+    def append(self, points: Sequence[Point], events: Sequence[Event]) -> None:
+        """Keep what was recorded until it is acknowledged.
+
+        Args:
+            points: Growth since the last call.
+            events: What happened since.
+
+        Raises:
+            SpoolError: The disk does not take it; it counts as one dropped batch.
+        """
+        if not points and not events:
+            return
+        kept = [shorten(event) for event in events]
+        groups, refused = cut((*points, *kept))
+        try:
+            self._run(lambda db: self._append(db, groups, self._unwritten + refused))
+        except SpoolError:
+            self._unwritten += 1
+            raise
+        self._unwritten = 0
+
+    def pending(self, limit: int = 8) -> list[tuple[TelemetryBatch, bytes]]:
+        """Return the oldest batches that wait, those of earlier boots included.
+
+        Args:
+            limit: How many at most.
+
+        Returns:
+            Each batch and its bytes as they are to be published.
+
+        Raises:
+            SpoolError: The disk does not give them.
+        """
+        return self._run(lambda db: oldest_batches(db, min(max(limit, 0), MAX_PENDING)))
+
+    def acknowledge(self, ack: TelemetryAck) -> None:
+        """Forget batches that the controller has stored; unknown ones are ignored.
+
+        Args:
+            ack: Which.
+
+        Raises:
+            SpoolError: The disk does not take the change.
+        """
+        stored = [(ack.boot_id, number) for number in ack.sequences if 0 <= number <= MAX_SEQUENCE]
+        statement = "DELETE FROM batch WHERE boot = ? AND sequence = ?"
+        self._run(lambda db: db.executemany(statement, stored))
+
+    def events(
+        self, kinds: tuple[str, ...] = (), since_s: float = 0, limit: int = 200
+    ) -> list[Event]:
+        """Return what happened on this device, acknowledged or not.
+
+        Args:
+            kinds: Only these; empty for all.
+            since_s: Only from this wall time on.
+            limit: Only the newest so many.
+
+        Returns:
+            Events, oldest first.
+
+        Raises:
+            SpoolError: The disk does not give them.
+        """
+        return self._run(
+            lambda db: newest_events(db, kinds, since_s, min(max(limit, 0), EVENTS_KEPT))
+        )
+
+    def close(self) -> None:
+        """Close the file; a later call opens it again."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def _append(self, db: sqlite3.Connection, groups: list[list[Item]], dropped: int) -> None:
+        """Write batches and events and make room, within the caller's transaction."""
+        dropped += read_number(db, "SELECT dropped FROM loss")
+        sequence = read_number(db, "SELECT next_sequence FROM boot WHERE boot = ?", self._boot)
+        for group in groups:
+            batch = TelemetryBatch(
+                device=self._device,
+                boot_id=self._boot,
+                sequence=sequence,
+                points=tuple(item for item in group if not isinstance(item, Event)),
+                events=tuple(item for item in group if isinstance(item, Event)),
+                dropped=dropped,
+            )
+            insert_batch(db, batch)
+            sequence, dropped = sequence + 1, 0
+        db.execute("UPDATE boot SET next_sequence = ? WHERE boot = ?", (sequence, self._boot))
+        db.execute("UPDATE loss SET dropped = ?", (dropped,))
+        oldest = "DELETE FROM event WHERE id <= (SELECT max(id) FROM event) - ?"
+        db.execute(oldest, (EVENTS_KEPT,))
+        make_room(db, self._limit_bytes)
+
+    def _run(self, work: Callable[[sqlite3.Connection], A]) -> A:
+        """Do work in one transaction; if the file proves damaged, again in a new file.
+
+        Args:
+            work: What to do; it may be called twice.
+
+        Returns:
+            What it returned.
+
+        Raises:
+            SpoolError: The file cannot be used, nor begun anew.
+        """
+        with self._lock:
+            try:
+                return self._attempt(work)
+            except (OSError, sqlite3.Error, DamagedFileError) as exc:
+                if not is_damage(exc):
+                    raise self._error(exc) from exc
+                damage = exc
+            try:
+                self._begin_anew(damage)
+                return self._attempt(work)
+            except (OSError, sqlite3.Error, DamagedFileError) as exc:
+                raise self._error(exc) from exc
+
+    def _attempt(self, work: Callable[[sqlite3.Connection], A]) -> A:
+        if self._db is None:
+            self._open()
+        assert self._db is not None  # noqa: S101 - for the type checker; `_open` sets it or raises
+        with self._db:
+            return work(self._db)
+
+    def _begin_anew(self, cause: Exception) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        self._path.replace(self._path.with_name(f"{self._path.name}.corrupt"))
+        for suffix in ("-wal", "-shm"):
+            self._path.with_name(f"{self._path.name}{suffix}").unlink(missing_ok=True)
+        self.recovered = True
+        reason = f"the spool was damaged and begun anew: {cause}"
+        event = Event(at_s=self._clock.now_s(), kind="telemetry", reason=reason)
+        self._attempt(lambda db: self._append(db, [[shorten(event)]], 0))
+
+    def _error(self, cause: Exception) -> SpoolError:
+        return SpoolError(
+            f"the telemetry spool {self._path} cannot be used: {cause}",
+            remedy="check the free space and the permissions of its directory",
+        )
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        db = sqlite3.connect(self._path, timeout=BUSY_S, check_same_thread=False)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA journal_size_limit = 1048576")
+            with db:
+                db.execute("BEGIN IMMEDIATE")
+                self._boot = f"{self._boot_id}.{prepare(db)}"
+                db.execute("INSERT OR IGNORE INTO boot VALUES (?, 0)", (self._boot,))
+                others = "boot <> ? AND boot NOT IN (SELECT boot FROM batch)"
+                db.execute(f"DELETE FROM boot WHERE {others}", (self._boot,))  # noqa: S608 - fixed text
+        except BaseException:
+            db.close()
+            raise
+        self._db = db

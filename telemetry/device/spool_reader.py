@@ -1,0 +1,48 @@
+"""A spool's events as another process reads them, while its owner runs or not.
+
+Rules:
+- Nothing is changed, and no file is made where there is none.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from telemetry.device.spool_file import newest_events
+from telemetry.errors import SpoolError
+from wire.messages import Event
+
+BUSY_S = 5.0
+
+
+def stored_events(path: Path, kinds: tuple[str, ...], since_s: float, limit: int) -> list[Event]:
+    """Return what happened on a device, delivered or not.
+
+    Args:
+        path: The spool's file.
+        kinds: Only these; empty for all.
+        since_s: Only from this wall time on.
+        limit: Only the newest so many.
+
+    Returns:
+        Events, oldest first.
+
+    Raises:
+        SpoolError: There is no such file, it may not be read, or it is damaged.
+    """
+    try:
+        path.stat()
+    except OSError as exc:
+        fact = (exc.strerror or str(exc)).lower()
+        raise SpoolError(f"nothing stored can be read at {path}: {fact}") from exc
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as db:
+            return newest_events(db, kinds, since_s, limit)
+    except sqlite3.Error as exc:
+        raise SpoolError(
+            f"the telemetry spool {path} cannot be read: {exc}",
+            remedy="read it as the agent's user",
+        ) from exc

@@ -1,5 +1,0 @@
-"""How hot, full and busy this device is, from the kernel's own files."""
-
-from telemetry.sensors.reader import Sensors
-
-__all__ = ["Sensors"]

@@ -1,0 +1,1 @@
+"""Ingest, store and queries at the controller."""

@@ -1,0 +1,80 @@
+"""Rows of the store gathered into groups, statistic by statistic.
+
+Rules:
+- Rows come in parts of any size; what is kept grows with the groups, not with the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from telemetry.histogram import RANK_SLACK
+from telemetry.server.merge import MergedHistograms
+from telemetry.server.rows import MinuteColumns
+
+Floats = npt.NDArray[np.float64]
+
+
+class Aggregate:
+    """Counts, sums, extremes and histograms of groups numbered from 0.
+
+    Args:
+        with_histograms: Whether quantiles will be asked.
+    """
+
+    def __init__(self, *, with_histograms: bool) -> None:
+        self.counts = np.zeros(0)
+        self.totals = np.zeros(0)
+        self.least = np.zeros(0)
+        self.greatest = np.zeros(0)
+        self._histograms = MergedHistograms() if with_histograms else None
+
+    def add(self, rows: MinuteColumns, groups: Sequence[int], group_count: int) -> None:
+        """Add rows to groups.
+
+        Args:
+            rows: One or more, from the store.
+            groups: The group of each.
+            group_count: How many groups there are by now.
+
+        Raises:
+            TelemetryStoreError: A stored histogram is not one of ours.
+        """
+        self._grow(group_count)
+        at = np.array(groups, np.int64)
+        counts, totals = np.array(rows.value_count, float), np.array(rows.total, float)
+        self.counts += np.bincount(at, weights=counts, minlength=group_count)
+        self.totals += np.bincount(at, weights=totals, minlength=group_count)
+        np.minimum.at(self.least, at, np.array(rows.least, float))
+        np.maximum.at(self.greatest, at, np.array(rows.greatest, float))
+        if self._histograms is not None:
+            filled = np.array([sketch is not None for sketch in rows.sketch], bool)
+            self._histograms.add([s for s in rows.sketch if s is not None], at[filled])
+
+    def quantiles(self, quantiles: Sequence[float]) -> Floats:
+        """Return quantiles of every group, never outside its extremes.
+
+        Args:
+            quantiles: Each within 0 to 1.
+
+        Returns:
+            Shape (groups, len(quantiles)).
+        """
+        if self._histograms is None:
+            return np.full((len(self.counts), len(quantiles)), np.nan)
+        greatest = self.greatest[:, None]
+        raw = self._histograms.quantiles(quantiles, len(self.counts))
+        # The greatest value is known exactly, as `ExponentialHistogram.quantile` knows it.
+        is_last = np.outer(self.counts, quantiles) - RANK_SLACK > self.counts[:, None] - 1
+        return np.where(is_last, greatest, np.clip(raw, self.least[:, None], greatest))
+
+    def _grow(self, group_count: int) -> None:
+        missing = group_count - len(self.counts)
+        if missing > 0:
+            self.counts = np.pad(self.counts, (0, missing))
+            self.totals = np.pad(self.totals, (0, missing))
+            self.least = np.pad(self.least, (0, missing), constant_values=np.inf)
+            self.greatest = np.pad(self.greatest, (0, missing), constant_values=-np.inf)

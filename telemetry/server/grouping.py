@@ -1,0 +1,143 @@
+"""Rows of the telemetry store sorted into the groups of a question.
+
+Rules:
+- Groups are numbered as they appear; what is kept grows with them, not with the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import repeat
+from typing import Final, NamedTuple
+
+from telemetry.errors import QueryError
+from telemetry.server.aggregate import Aggregate, Floats
+from telemetry.server.ingest import Kind
+from telemetry.server.question import DEVICE, MINUTE, QUANTILE, SECONDS_PER_MINUTE, Query
+from telemetry.server.rows import MinuteColumns, Series
+
+MAX_ROWS: Final = 100_000
+
+Cell = str | int | float | None
+
+
+class _GroupKey(NamedTuple):
+    """What tells groups apart; parts that are not asked for are constant."""
+
+    step: int
+    minute: int
+    device: str
+    attributes: tuple[str, ...]
+
+
+class Groups:
+    """The groups of one question.
+
+    Args:
+        query: What is asked.
+        series: The series that it is asked of.
+        statistics: The columns of the answer.
+    """
+
+    def __init__(self, query: Query, series: list[Series], statistics: tuple[str, ...]) -> None:
+        self._query = query
+        self._statistics = statistics
+        self._quantiles = [word for word in statistics if QUANTILE.fullmatch(word)]
+        self._aggregate = Aggregate(with_histograms=bool(self._quantiles))
+        self._numbers: dict[tuple[int, int, str, tuple[str, ...]], int] = {}
+        self._names = tuple(name for name in query.group_by if name not in (DEVICE, MINUTE))
+        self._attributes = {
+            one.id: tuple(one.attributes.get(name, "") for name in self._names) for one in series
+        }
+        self._first = math.inf
+        self._last = -math.inf
+
+    @property
+    def series_ids(self) -> tuple[int, ...]:
+        """The series that are asked for."""
+        return tuple(self._attributes)
+
+    def add(self, rows: MinuteColumns) -> None:
+        """Take in rows of the store.
+
+        Args:
+            rows: One or more.
+
+        Raises:
+            QueryError: There are too many groups by now.
+        """
+        asked = self._query.group_by
+        step = (self._query.step_s or 0) // SECONDS_PER_MINUTE
+        keys = zip(
+            [minute // step for minute in rows.minute] if step else repeat(0),
+            rows.minute if MINUTE in asked else repeat(0),
+            rows.device if DEVICE in asked else repeat(""),
+            map(self._attributes.__getitem__, rows.series_id),
+            strict=False,
+        )
+        numbers = self._numbers
+        found = [numbers.setdefault(key, len(numbers)) for key in keys]
+        if len(numbers) > MAX_ROWS:
+            raise QueryError(
+                f"the answer has more than {MAX_ROWS} rows",
+                remedy="group by fewer attributes or choose a longer step",
+            )
+        self._first = min(self._first, *rows.minute)
+        self._last = max(self._last, *rows.minute)
+        self._aggregate.add(rows, found, len(numbers))
+
+    def rows(self, kind: Kind) -> tuple[tuple[Cell, ...], ...]:
+        """Return the answer's rows."""
+        columns = self._columns(kind)
+        return tuple(
+            (
+                *self._cells(_GroupKey._make(key)),
+                *(_cell(columns[word][number]) for word in self._statistics),
+            )
+            for key, number in sorted(self._numbers.items())
+        )
+
+    def _columns(self, kind: Kind) -> dict[str, Floats]:
+        """Return every statistic of every group."""
+        aggregate = self._aggregate
+        amounts = aggregate.totals if kind == "sum" else aggregate.counts
+        columns = {
+            "count": amounts,
+            "total": aggregate.totals,
+            "mean": aggregate.totals / aggregate.counts,
+            "min": aggregate.least,
+            "max": aggregate.greatest,
+            "rate": amounts / self._durations_s(),
+        }
+        ratios = [float(word[1:]) / 100 for word in self._quantiles]
+        values = aggregate.quantiles(ratios)
+        return columns | {word: values[:, at] for at, word in enumerate(self._quantiles)}
+
+    def _durations_s(self) -> Floats:
+        """Return for every group how long it could have been measured."""
+        first_s = self._first * SECONDS_PER_MINUTE
+        last_s = min((self._last + 1) * SECONDS_PER_MINUTE, self._query.until_s)
+        durations = self._aggregate.counts.copy()
+        for (step, minute, _, _), number in self._numbers.items():
+            begin_s, end_s = first_s, last_s
+            if self._query.step_s is not None:
+                begin_s = max(begin_s, step * self._query.step_s)
+                end_s = min(end_s, (step + 1) * self._query.step_s)
+            if MINUTE in self._query.group_by:
+                begin_s = minute * SECONDS_PER_MINUTE
+                end_s = min(end_s, begin_s + SECONDS_PER_MINUTE)
+            durations[number] = max(end_s - begin_s, 1.0)
+        return durations
+
+    def _cells(self, key: _GroupKey) -> tuple[Cell, ...]:
+        named: dict[str, Cell] = dict(zip(self._names, key.attributes, strict=True))
+        named |= {DEVICE: key.device, MINUTE: key.minute}
+        step_s = self._query.step_s
+        start: tuple[Cell, ...] = () if step_s is None else (key.step * step_s,)
+        return (*start, *(named[name] for name in self._query.group_by))
+
+
+def _cell(value: float) -> Cell:
+    if not math.isfinite(value):
+        return None
+    return int(value) if value.is_integer() and abs(value) < 2**53 else float(value)

@@ -1,0 +1,193 @@
+"""What a device sent, checked and brought into the form of the store. Pure.
+
+Rules:
+- Nothing in a batch is believed; a point that cannot be is refused alone, so that it neither spoils
+  the rest nor comes again for ever.
+- All sizes and magnitudes are bounded: no row grows, and no sum overflows, because of a device.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from telemetry.batches import MAX_EVENT_BYTES, shorten
+from telemetry.histogram import COUNT_MAX, ExponentialHistogram
+from telemetry.server.tables import MAX_SERIES_BYTES, MAX_TEXT
+from wire.codec import to_json
+from wire.errors import WireFormatError
+from wire.messages import Event, HistogramPoint, Point, SumPoint, TelemetryBatch
+
+Kind = Literal["histogram", "sum", "gauge"]
+MAX_ATTRIBUTES = 8
+MAX_MINUTE = 2**31 - 1
+MAX_MAGNITUDE = 1e30
+MAX_COUNT = 2**62
+WINDOW = 256
+"""Sequence numbers, up to the newest, of which it is known whether they are counted."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,127}")
+
+
+class SeriesKey(NamedTuple):
+    """What names a series."""
+
+    metric: str
+    kind: Kind
+    release: str
+    variant: str
+    attributes: str
+    """All others, as canonical JSON."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Measure:
+    """The values of one series in one minute."""
+
+    count: int
+    total: float
+    least: float
+    greatest: float
+    histogram: ExponentialHistogram | None = None
+
+    def merge(self, other: Measure) -> None:
+        """Add the values of another measure of the same series and minute."""
+        self.total += other.total
+        self.least = min(self.least, other.least)
+        self.greatest = max(self.greatest, other.greatest)
+        if self.histogram is None or other.histogram is None:
+            self.count = min(self.count + other.count, MAX_COUNT)
+        else:
+            self.histogram.merge(other.histogram)
+            self.count = self.histogram.count
+
+
+Measures = dict[tuple[SeriesKey, int], Measure]
+
+
+class Window(NamedTuple):
+    """Which sequence numbers of a boot are counted."""
+
+    newest: int
+    seen: int
+    """Bit `i` stands for `newest - i`."""
+
+    def holds(self, sequence: int) -> bool:
+        """Tell whether a batch is counted, or so old that it is taken for counted."""
+        age = self.newest - sequence
+        return age >= WINDOW or (age >= 0 and bool(self.seen >> age & 1))
+
+    def with_counted(self, sequence: int) -> Window:
+        """Return the window after a batch that it does not hold was counted."""
+        if sequence <= self.newest:
+            return Window(self.newest, self.seen | 1 << (self.newest - sequence))
+        shift = min(sequence - self.newest, WINDOW)
+        return Window(sequence, (self.seen << shift | 1) & ((1 << WINDOW) - 1))
+
+
+def measures_of(batch: TelemetryBatch) -> tuple[Measures, int]:
+    """Return the checked points of a batch.
+
+    Args:
+        batch: As decoded.
+
+    Returns:
+        One measure for each series and minute, and how many points were refused.
+    """
+    found: Measures = {}
+    refused = 0
+    for point in batch.points:
+        try:
+            key = (_series_key(point), _checked_minute(point.minute))
+            measure = _measure(point)
+        except WireFormatError:
+            refused += 1
+            continue
+        if key in found:
+            found[key].merge(measure)
+        else:
+            found[key] = measure
+    return found, refused
+
+
+def event_row(device: str, event: Event) -> dict[str, Any]:
+    """Return an event as a row of the store; what cannot be kept of it is left out."""
+    short = shorten(event)
+    data = to_json(short.data)
+    if len(data) > MAX_EVENT_BYTES * 2:
+        data = b"{}"
+    return {
+        "device": device,
+        "at_s": min(max(short.at_s, 0.0), MAX_MINUTE * 60.0),
+        "kind": short.kind,
+        "reason": short.reason,
+        "data": data.decode(),
+    }
+
+
+def latest_minute(batch: TelemetryBatch, measures: Measures) -> int:
+    """Return the newest minute that a batch speaks of; 0 for an empty one."""
+    minutes = [minute for _, minute in measures]
+    minutes += [int(min(max(event.at_s, 0.0), MAX_MINUTE)) // 60 for event in batch.events]
+    return max(minutes, default=0)
+
+
+def _series_key(point: Point) -> SeriesKey:
+    if _NAME.fullmatch(point.metric) is None:
+        raise WireFormatError(f"not a metric's name: {point.metric!r}")
+    attributes = _checked_attributes(point.attributes)
+    release = attributes.pop("release", "")
+    variant = attributes.pop("variant", "")
+    key = SeriesKey(point.metric, _kind(point), release, variant, to_json(attributes).decode())
+    size_bytes = sum(len(part.encode()) for part in key)
+    if size_bytes > MAX_SERIES_BYTES:
+        raise WireFormatError(f"a series with names of {size_bytes} bytes")
+    return key
+
+
+def _kind(point: Point) -> Kind:
+    if isinstance(point, HistogramPoint):
+        return "histogram"
+    return "sum" if isinstance(point, SumPoint) else "gauge"
+
+
+def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise WireFormatError(f"{len(attributes)} attributes are too many")
+    for name, value in attributes.items():
+        if _NAME.fullmatch(name) is None or len(value) > MAX_TEXT or not value.isprintable():
+            raise WireFormatError(f"not an attribute: {name!r}")
+    return dict(attributes)
+
+
+def _checked_minute(minute: int) -> int:
+    if not 0 <= minute <= MAX_MINUTE:
+        raise WireFormatError(f"not a minute: {minute}")
+    return minute
+
+
+def _measure(point: Point) -> Measure:
+    if isinstance(point, HistogramPoint):
+        histogram = ExponentialHistogram.from_bytes(point.blob)
+        least, greatest = histogram.least, histogram.greatest
+        if least is None or greatest is None:
+            raise WireFormatError("an empty histogram")
+        return Measure(
+            count=histogram.count,
+            total=histogram.total,
+            least=least,
+            greatest=greatest,
+            histogram=histogram,
+        )
+    if isinstance(point, SumPoint):
+        if not 0.0 <= point.value <= MAX_MAGNITUDE:
+            raise WireFormatError(f"a counter cannot grow by {point.value}")
+        return Measure(count=1, total=point.value, least=point.value, greatest=point.value)
+    values = (point.least, point.greatest, point.total)
+    sane = all(math.isfinite(value) and abs(value) <= MAX_MAGNITUDE for value in values)
+    if not sane or point.least > point.greatest or not 1 <= point.count <= COUNT_MAX:
+        raise WireFormatError("readings that cannot be")
+    return Measure(count=point.count, total=point.total, least=point.least, greatest=point.greatest)

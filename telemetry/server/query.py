@@ -1,0 +1,159 @@
+"""Questions to the telemetry store: which statistics, of what, grouped how, since when.
+
+```
+query = parse("inference_latency_ms", statistics="p50,p95", group_by="variant", since="1h",
+              now_s=clock.now_s())
+table = run(store, query)
+```
+
+Rules:
+- A quantile is that of all values together: histograms are merged, quantiles never averaged.
+- A group without values is no row; an unknown metric, statistic or attribute is an error.
+- `rate` is per second of the time between the first and the last minute of the whole answer, so
+  the rates of its groups add up.
+- Times are kept by the minute; `since_s` and `until_s` take in the minutes in which they lie.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from telemetry.errors import UnknownMetricError
+from telemetry.server.grouping import Cell, Groups
+from telemetry.server.ingest import MAX_MINUTE, Kind
+from telemetry.server.query_text import parse_conditions, parse_duration_s, parse_list, parse_time_s
+from telemetry.server.question import (
+    DEFAULT_STATISTICS,
+    DEVICE,
+    SECONDS_PER_MINUTE,
+    START,
+    STATISTICS,
+    Query,
+    check_attributes,
+    check_query,
+    check_statistics,
+)
+from telemetry.server.rows import Series
+from telemetry.server.store import TelemetryStore
+
+__all__ = ["Query", "Table", "parse", "run"]
+
+
+class Table(NamedTuple):
+    """An answer."""
+
+    columns: tuple[str, ...]
+    """The start of the step, if there is one, the groups, the statistics."""
+
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+def parse(
+    metric: str,
+    *,
+    now_s: float,
+    statistics: str = "",
+    group_by: str = "",
+    where: str = "",
+    since: str = "1h",
+    until: str = "",
+    step: str = "",
+) -> Query:
+    """Read a question as people write it.
+
+    Args:
+        metric: Its name.
+        now_s: Wall time, to which relative times refer.
+        statistics: `p50,p95,count`.
+        group_by: `variant,device`.
+        where: `variant=int8,device=pi-7`.
+        since: `90s`, `30m`, `1h`, `2d` or `1w` ago, seconds since the epoch, or an ISO 8601 time.
+        until: The same; empty for now.
+        step: A duration such as `5m`; empty for one row per group.
+
+    Returns:
+        The question.
+
+    Raises:
+        QueryError: A word that makes no sense; the text names it.
+    """
+    query = Query(
+        metric=metric.strip(),
+        statistics=parse_list(statistics, "statistics"),
+        group_by=parse_list(group_by, "groups"),
+        where=parse_conditions(where),
+        since_s=parse_time_s(since, now_s),
+        until_s=parse_time_s(until, now_s) if until.strip() else now_s,
+        step_s=parse_duration_s(step) if step.strip() else None,
+    )
+    check_query(query)
+    return query
+
+
+def run(store: TelemetryStore, query: Query) -> Table:
+    """Answer a question.
+
+    Args:
+        store: The telemetry.
+        query: What is asked.
+
+    Returns:
+        One row per group and step, in rising order.
+
+    Raises:
+        UnknownMetricError: Nobody has reported that metric.
+        QueryError: A statistic or attribute that this metric has not, or too many rows.
+        TelemetryStoreError: The database failed.
+    """
+    check_query(query)
+    series, kind = _series(store, query.metric)
+    statistics = query.statistics or DEFAULT_STATISTICS[kind]
+    check_statistics(query.metric, kind, statistics)
+    check_attributes(query, (name for one in series for name in one.attributes))
+    groups = Groups(query, _matching(query, series), statistics)
+    for part in store.read(
+        groups.series_ids,
+        max(0, math.floor(query.since_s / SECONDS_PER_MINUTE)),
+        min(math.ceil(min(query.until_s, 1e12) / SECONDS_PER_MINUTE), MAX_MINUTE),
+        tuple(value for name, value in query.where if name == DEVICE),
+    ):
+        groups.add(part)
+    start = () if query.step_s is None else (START,)
+    return Table(start + query.group_by + statistics, groups.rows(kind))
+
+
+def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
+    """Return the series of a metric that are of its most telling kind, and that kind.
+
+    Args:
+        store: The telemetry.
+        metric: Its name.
+
+    Returns:
+        At least one series.
+
+    Raises:
+        UnknownMetricError: Nobody has reported it.
+    """
+    found = store.series(metric)
+    for kind in STATISTICS:
+        chosen = [one for one in found if one.kind == kind]
+        if chosen:
+            return chosen, kind
+    known = ", ".join(sorted({name for name, _ in store.metrics()})) or "none yet"
+    raise UnknownMetricError(
+        f"no device has reported a metric {metric!r}", remedy=f"reported are: {known}"
+    )
+
+
+def _matching(query: Query, series: list[Series]) -> list[Series]:
+    wanted: dict[str, set[str]] = {}
+    for name, value in query.where:
+        if name != DEVICE:
+            wanted.setdefault(name, set()).add(value)
+    return [
+        one
+        for one in series
+        if all(one.attributes.get(name, "") in values for name, values in wanted.items())
+    ]

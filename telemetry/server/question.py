@@ -1,0 +1,116 @@
+"""What is asked of the telemetry store, and whether it makes sense. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from telemetry.errors import QueryError
+from telemetry.server.ingest import Kind
+
+SECONDS_PER_MINUTE: Final = 60
+DEVICE: Final = "device"
+MINUTE: Final = "minute"
+START: Final = "start_s"
+STATISTICS: Final[dict[Kind, tuple[str, ...]]] = {
+    "histogram": ("count", "total", "mean", "min", "max", "rate"),
+    "sum": ("count", "total", "rate"),
+    "gauge": ("count", "mean", "min", "max"),
+}
+"""Beside these, histograms have quantiles: p50, p99.9."""
+
+DEFAULT_STATISTICS: Final[dict[Kind, tuple[str, ...]]] = {
+    "histogram": ("count", "mean", "p50", "p95", "max"),
+    "sum": ("total", "rate"),
+    "gauge": ("count", "mean", "min", "max"),
+}
+QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,3})?|100)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A question."""
+
+    metric: str
+    statistics: tuple[str, ...] = ()
+    """Empty for those that suit the kind of metric."""
+
+    group_by: tuple[str, ...] = ()
+    """`device`, `minute`, or attributes such as `variant` and `release`."""
+
+    where: tuple[tuple[str, str], ...] = ()
+    """Attribute or `device`, and its value; several values of one are alternatives."""
+
+    since_s: float = 0.0
+    until_s: float = math.inf
+    step_s: int | None = None
+    """One row per group and so many seconds, in whole minutes."""
+
+
+def check_query(query: Query) -> None:
+    """Refuse times, steps and words that make no sense whatever the metric.
+
+    Args:
+        query: What is asked.
+
+    Raises:
+        QueryError: The text says what is wrong.
+    """
+    if query.since_s >= query.until_s:
+        raise QueryError("the time asked for ends before it begins")
+    if not math.isfinite(query.since_s) or math.isnan(query.until_s):
+        raise QueryError("a time is not a number")
+    step_s = query.step_s
+    if step_s is not None and (step_s < SECONDS_PER_MINUTE or step_s % SECONDS_PER_MINUTE):
+        raise QueryError(
+            f"a step of {step_s} s is not whole minutes", remedy="telemetry is kept by the minute"
+        )
+    if step_s is not None and MINUTE in query.group_by:
+        raise QueryError("a step and grouping by minute exclude each other")
+    for words in (query.group_by, query.statistics):
+        if len(set(words)) != len(words):
+            raise QueryError(f"a word occurs twice: {', '.join(words)}")
+
+
+def check_statistics(metric: str, kind: Kind, statistics: tuple[str, ...]) -> None:
+    """Refuse statistics that a kind of metric has not.
+
+    Args:
+        metric: Its name, for the text.
+        kind: Its kind.
+        statistics: What is asked.
+
+    Raises:
+        QueryError: The text says which it has.
+    """
+    for word in statistics:
+        if word in STATISTICS[kind] or (kind == "histogram" and QUANTILE.fullmatch(word)):
+            continue
+        quantiles = ", p50, p95, p99.9" if kind == "histogram" else ""
+        raise QueryError(
+            f"{metric} is a {kind} and has no statistic {word!r}",
+            remedy=f"it has {', '.join(STATISTICS[kind])}{quantiles}",
+        )
+
+
+def check_attributes(query: Query, attributes: Iterable[str]) -> None:
+    """Refuse groups and conditions that a metric has no attribute for.
+
+    Args:
+        query: What is asked.
+        attributes: Those that the metric's series have.
+
+    Raises:
+        QueryError: The text says which it has.
+    """
+    known = {DEVICE, "release", "variant"}.union(attributes)
+    asked = [name for name in query.group_by if name != MINUTE]
+    for name in (*asked, *(name for name, _ in query.where)):
+        if name not in known:
+            raise QueryError(
+                f"{query.metric} has no attribute {name!r}",
+                remedy=f"it has {', '.join(sorted(known))}",
+            )

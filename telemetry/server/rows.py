@@ -1,0 +1,99 @@
+"""The values that the telemetry store takes and gives."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from telemetry.histogram import ExponentialHistogram
+from telemetry.server.ingest import Kind, Measure
+from wire.codec import convert
+from wire.messages import Event
+
+
+class Series(NamedTuple):
+    """A metric with its attributes."""
+
+    id: int
+    kind: Kind
+    attributes: dict[str, str]
+    """Release and variant among them; empty ones are left out."""
+
+
+class MinuteRow(NamedTuple):
+    """What one device measured for one series in one minute; the columns of the table."""
+
+    series_id: int
+    minute: int
+    device: str
+    value_count: int
+    total: float
+    least: float
+    greatest: float
+    sketch: bytes | None
+
+
+class MinuteColumns(NamedTuple):
+    """Many rows at once, as columns: tuples of equal length."""
+
+    series_id: tuple[int, ...]
+    minute: tuple[int, ...]
+    device: tuple[str, ...]
+    value_count: tuple[int, ...]
+    total: tuple[float, ...]
+    least: tuple[float, ...]
+    greatest: tuple[float, ...]
+    sketch: tuple[bytes | None, ...]
+
+
+class StoredEvent(NamedTuple):
+    """An event and whose it is."""
+
+    device: str
+    event: Event
+
+
+class DeviceLosses(NamedTuple):
+    """How complete a device's telemetry is."""
+
+    device: str
+    batches: int
+    dropped: int
+    """Batches that its full spool gave up."""
+
+    refused: int
+    """Points that were malformed, or of too many series."""
+
+
+def row_of(series_id: int, minute: int, device: str, measure: Measure) -> dict[str, Any]:
+    """Return a measure as the columns of a row."""
+    sketch = None if measure.histogram is None else measure.histogram.to_bytes()
+    row = MinuteRow(
+        series_id=series_id,
+        minute=minute,
+        device=device,
+        value_count=measure.count,
+        total=measure.total,
+        least=measure.least,
+        greatest=measure.greatest,
+        sketch=sketch,
+    )
+    return row._asdict()
+
+
+def measure_of(row: MinuteRow) -> Measure:
+    """Return what a row holds."""
+    return Measure(
+        count=row.value_count,
+        total=row.total,
+        least=row.least,
+        greatest=row.greatest,
+        histogram=None if row.sketch is None else ExponentialHistogram.from_bytes(row.sketch),
+    )
+
+
+def attributes_of(release: str, variant: str, rest: str) -> dict[str, str]:
+    """Return the attributes of a series from its columns."""
+    named = {"release": release, "variant": variant}
+    others = convert(json.loads(rest), dict[str, str])
+    return {name: value for name, value in named.items() if value} | others

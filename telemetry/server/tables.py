@@ -1,0 +1,105 @@
+"""The tables of the telemetry store.
+
+Rules:
+- Time stands before the device in the key of `telemetry_minute`: what arrives together lies
+  together, so rows are appended and a query over the last hour reads neighbours.
+- Release and variant are columns of the series; every other attribute is in its JSON text.
+- `controller/store/migrations` makes these tables in production; both must be the same.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+MAX_DEVICE = 63
+MAX_BOOT = 128
+MAX_TEXT = 128
+MAX_SERIES_BYTES = 2048
+"""Of a series' names together, in UTF-8; PostgreSQL's indexes take 2,704."""
+
+metadata = MetaData()
+
+series = Table(
+    "telemetry_series",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("metric", String(MAX_TEXT), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("release", String(MAX_TEXT), nullable=False),
+    Column("variant", String(MAX_TEXT), nullable=False),
+    Column("attributes", String(MAX_SERIES_BYTES), nullable=False),
+    UniqueConstraint(
+        "metric", "kind", "release", "variant", "attributes", name="uq_telemetry_series"
+    ),
+    CheckConstraint("kind IN ('histogram', 'sum', 'gauge')", name="ck_telemetry_series_kind"),
+)
+
+minute = Table(
+    "telemetry_minute",
+    metadata,
+    Column(
+        "series_id",
+        Integer,
+        ForeignKey("telemetry_series.id", name="fk_telemetry_minute_series"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("minute", Integer, primary_key=True, autoincrement=False),
+    Column("device", String(MAX_DEVICE), primary_key=True),
+    Column("value_count", BigInteger, nullable=False),
+    Column("total", Double, nullable=False),
+    Column("least", Double, nullable=False),
+    Column("greatest", Double, nullable=False),
+    Column("sketch", LargeBinary, nullable=True),
+    CheckConstraint("value_count > 0", name="ck_telemetry_minute_count"),
+    sqlite_with_rowid=False,
+)
+
+device = Table(
+    "telemetry_device",
+    metadata,
+    Column("device", String(MAX_DEVICE), primary_key=True),
+    Column("batches", BigInteger, nullable=False),
+    Column("dropped", BigInteger, nullable=False),
+    Column("refused", BigInteger, nullable=False),
+)
+"""One row per device that ever reported: its losses, and the lock of its ingest."""
+
+batch = Table(
+    "telemetry_batch",
+    metadata,
+    Column("device", String(MAX_DEVICE), primary_key=True),
+    Column("boot", String(MAX_BOOT), primary_key=True),
+    Column("newest", BigInteger, nullable=False),
+    Column("seen", LargeBinary(32), nullable=False),
+    Column("minute", Integer, nullable=False),
+)
+"""Which sequence numbers of a boot are counted: the newest, and a bit for each of the 256 up to
+it. One row per batch would be 8,640 rows per device and day."""
+
+event = Table(
+    "telemetry_event",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("device", String(MAX_DEVICE), nullable=False),
+    Column("at_s", Double, nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Index("ix_telemetry_event_device", "device", "at_s"),
+    Index("ix_telemetry_event_at", "at_s"),
+)

@@ -1,0 +1,148 @@
+"""The configuration file: strict, with errors that say what to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.app.config import (
+    broker_address,
+    load_config,
+    load_endpoint_token,
+    load_profile,
+    load_token,
+    load_trust,
+    serving_settings,
+)
+from agent.errors import ConfigError
+from tests.simulators.packages import TRUST
+
+LEAST = 'device = "kiosk-17"\nstate_dir = "state"\nprofile = "p.toml"\ntrust = "t.json"\n'
+
+
+def write(directory: Path, text: str) -> Path:
+    path = directory / "agent.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_least_configuration_has_defaults_and_absolute_paths(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, LEAST))
+    assert config.state_dir == tmp_path / "state"
+    assert config.profile == tmp_path / "p.toml"
+    assert config.token_file is None
+    assert (config.sense_interval_s, config.telemetry_interval_s, config.confirm_s) == (1, 10, 10)
+    assert str(config.sysfs_root) == "/sys"
+    assert broker_address(config).port == 1883
+
+
+def test_all_keys(tmp_path: Path) -> None:
+    text = LEAST + (
+        'token_file = "/etc/token"\nconfirm_s = 30\nlabels = {site = "berlin"}\n'
+        '[broker]\nhost = "b"\nport = 8883\nca_file = "ca.pem"\ncert_file = "c.pem"\n'
+        'key_file = "k.pem"\n[endpoint]\nunix_path = "run/infer.sock"\n'
+    )
+    config = load_config(write(tmp_path, text))
+    assert config.token_file == Path("/etc/token")
+    assert config.labels == {"site": "berlin"}
+    assert config.endpoint.unix_path == tmp_path / "run/infer.sock"
+    address = broker_address(config)
+    assert (address.host, address.port) == ("b", 8883)
+    assert address.ca_file == str(tmp_path / "ca.pem")
+    assert address.key_file == str(tmp_path / "k.pem")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LEAST + "confirm = 3\n", "unknown field `confirm`"),
+        (LEAST + '[broker]\nhots = "b"\n', "unknown field `hots`"),
+        (LEAST.replace('device = "kiosk-17"\n', ""), "missing required field `device`"),
+        (LEAST.replace("kiosk-17", "Kiosk 17"), "not a device identifier"),
+        (LEAST.replace('"state"', "3"), "expected a path"),
+        (LEAST.replace('"state"', '""'), "expected a path"),
+        (LEAST + "[policy.objective]\nmin_retention = 2\n", "min_retention is not within 0 to 1"),
+        (LEAST + "[policy]\ncool_headroom = 2\n", "policy: cool_headroom is above"),
+        (LEAST + "[policy.objective]\ndeadline = 5\n", "policy.objective has no key 'deadline'"),
+        (LEAST + "[policy]\nhot = 2\n", "policy has no key 'hot'"),
+        (LEAST + "[serving]\nmemory_bytes = 0\n", "serving.memory_bytes is not positive"),
+        (LEAST + "[serving]\nmax_batch = 0\n", "max_batch is not within"),
+        (LEAST + '[endpoint]\ncert_file = "c"\n', "need each other"),
+        (LEAST + '[endpoint]\nclient_ca_file = "c"\n', "needs endpoint.cert_file"),
+        (LEAST + "sense_interval_s = 0\n", "sense_interval_s is not positive"),
+        (LEAST + "confirm_s = -1\n", "confirm_s is negative"),
+        (LEAST + "[broker]\nport = 0\n", "broker.port is not within"),
+        (LEAST + "[endpoint]\nport = 70000\n", "endpoint.port is not within"),
+        (LEAST + '[endpoint]\nhost = "0.0.0.0"\n', "needs token_file or client_ca_file"),
+        (LEAST + '[endpoint]\nhost = "kiosk.lan"\n', "needs token_file or client_ca_file"),
+        (LEAST + '[endpoint]\nhost = "::"\n', "needs token_file or client_ca_file"),
+        (LEAST + '[broker]\ncert_file = "c"\n', "need each other"),
+        (LEAST + '[broker]\ncert_file = "c"\nkey_file = "k"\n', "needs broker.ca_file"),
+        ("not toml", "not a valid"),
+        (LEAST + "spool_bytes = 'many'\n", "expected `int`"),
+    ],
+)
+def test_a_faulty_file_is_refused_with_its_reason(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, text))
+    assert str(caught.value).startswith("agent.toml: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_says_what_to_check(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the configuration .* check the path"):
+        load_config(tmp_path / "agent.toml")
+
+
+def test_the_files_that_it_names(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, LEAST + 'token_file = "token"\n'))
+    (tmp_path / "p.toml").write_text(
+        'name = "pi"\narchitecture = "aarch64"\nmemory_bytes = 1\nstorage_bytes = 1\n'
+    )
+    (tmp_path / "t.json").write_bytes(TRUST.to_bytes())
+    assert load_profile(config).name == "pi"
+    assert load_trust(config) == TRUST
+    assert load_token(config) is None
+    (tmp_path / "token").write_text("  secret\n")
+    assert load_token(config) == "secret"
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="holds no text"):
+        load_token(config)
+
+
+def test_a_faulty_profile_or_trust_root_names_its_file(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, LEAST))
+    (tmp_path / "p.toml").write_text("name = 1\n")
+    (tmp_path / "t.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"^p\.toml: "):
+        load_profile(config)
+    with pytest.raises(ConfigError, match=r"^t\.json: "):
+        load_trust(config)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_no_token(tmp_path: Path, host: str) -> None:
+    config = load_config(write(tmp_path, LEAST + f'[endpoint]\nhost = "{host}"\n'))
+    assert load_endpoint_token(config) is None
+
+
+def test_any_other_address_needs_a_token(tmp_path: Path) -> None:
+    text = LEAST + '[endpoint]\nhost = "0.0.0.0"\ntoken_file = "infer.token"\n'
+    config = load_config(write(tmp_path, text))
+    with pytest.raises(ConfigError, match="cannot read the endpoint token"):
+        load_endpoint_token(config)
+    (tmp_path / "infer.token").write_text("\n")
+    with pytest.raises(ConfigError, match="holds no token"):
+        load_endpoint_token(config)
+    (tmp_path / "infer.token").write_text("s3cret\n")
+    assert load_endpoint_token(config) == "s3cret"
+
+
+def test_bounds_on_serving_reach_the_workers(tmp_path: Path) -> None:
+    bounds = "[serving]\nmemory_bytes = 7000000\nwaiting = 5\nmax_batch = 3\ngap_wait_s = 1.5\n"
+    settings = serving_settings(load_config(write(tmp_path, LEAST + bounds)), threads=2)
+    assert (settings.limits.threads, settings.limits.waiting) == (2, 5)
+    assert settings.limits.memory_bytes == 7_000_000
+    assert (settings.mode.max_batch, settings.gap_wait_s) == (3, 1.5)

@@ -1,0 +1,37 @@
+"""What systemd is told."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from agent.app import watchdog
+
+
+def test_systemd_hears_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(address))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+        assert watchdog.notify(watchdog.READY)
+        assert listener.recv(64) == b"READY=1"
+
+
+def test_silence_without_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert not watchdog.notify(watchdog.READY)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
+    assert not watchdog.notify(watchdog.READY)
+
+
+def test_half_the_time_that_systemd_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "30000000")
+    monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
+    assert watchdog.watchdog_interval_s() == 15.0
+    monkeypatch.setenv("WATCHDOG_PID", "1")
+    assert watchdog.watchdog_interval_s() is None
+    monkeypatch.delenv("WATCHDOG_USEC")
+    assert watchdog.watchdog_interval_s() is None

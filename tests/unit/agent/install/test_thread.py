@@ -1,0 +1,137 @@
+"""The install thread: newest wish first, what waits is told, a stop ends it."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.install.states import State
+from agent.install.thread import Installs
+from agent.log import Log
+from tests.simulators.device import SimulatedDevice, nothing
+from tests.simulators.packages import desired, two_variants
+from wire.clock import SystemClock
+from wire.messages import Chunk, PolicySpec
+
+CLOCK = SystemClock()
+OLD = two_variants("1.0.0", best="old best", small="old small")
+NEW = two_variants("2.0.0", best="new best", small="new small")
+NEWER = two_variants("3.0.0", best="newer best", small="newer small")
+
+
+def until(question: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if question():
+            return
+        CLOCK.sleep(0.01)
+    raise AssertionError("waited in vain")
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> SimulatedDevice:
+    """Return a device on which the old package serves."""
+    device = SimulatedDevice(tmp_path)
+    device.boot()
+    device.install(1, OLD)
+    device.server.add(*NEW.blobs, *NEWER.blobs)
+    return device
+
+
+@pytest.fixture
+def installs(device: SimulatedDevice) -> Iterator[Installs]:
+    """Run installs in a thread, with a real clock for waiting."""
+    log = Log(CLOCK, io.StringIO())
+    installs = Installs(device.machine, device.store, device.interrupts, log)
+    thread = threading.Thread(target=installs.run)
+    thread.start()
+    yield installs
+    device.interrupts.stop()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_wish_is_installed(device: SimulatedDevice, installs: Installs) -> None:
+    installs.offer(*desired(2, NEW))
+    until(lambda: device.heard.outcomes[-1].revision == 2)
+    assert device.adaptation.serving() == (NEW.digest, "best")
+    assert installs.revision == 2
+
+
+def test_a_newer_wish_ends_an_install_that_waits_for_its_chunks(
+    device: SimulatedDevice, installs: Installs
+) -> None:
+    lost = {entry.sha256 for entry in NEW.index.files}
+
+    def lose(chunk: Chunk) -> Chunk | None:
+        return None if chunk.sha256 in lost else chunk
+
+    device.server.tamper = lose
+    installs.offer(*desired(2, NEW))
+    until(lambda: device.store.state.state is not State.IDLE)
+    lost -= {entry.sha256 for entry in NEWER.index.files}
+    installs.offer(*desired(3, NEWER))
+    assert installs.revision == 3
+    until(lambda: device.heard.outcomes[-1].revision == 3)
+    assert device.adaptation.serving() == (NEWER.digest, "best")
+    assert 2 not in {report.revision for report in device.heard.outcomes}
+
+
+def test_another_policy_does_not_end_the_install_of_the_same_package(
+    device: SimulatedDevice, installs: Installs
+) -> None:
+    gate = threading.Event()
+    begun: list[State] = []
+
+    def hook(where: str, state: State) -> None:
+        if where == "effect":
+            begun.append(state)
+            gate.wait(5)
+
+    device.hook = hook
+    installs.offer(*desired(2, NEW))
+    until(lambda: device.store.state.state is State.PREFLIGHT)
+    installs.offer(*desired(3, NEW, policy=PolicySpec(kind="adaptive")))
+    assert installs.revision == 3
+    gate.set()
+    until(lambda: device.heard.outcomes[-1].revision == 3)
+    device.hook = nothing
+    assert begun.count(State.PREFLIGHT) == 1
+    assert State.REVERTING not in begun
+    assert [r.revision for r in device.heard.outcomes] == [1, 2, 3]
+    assert device.adaptation.serving() == (NEW.digest, "best")
+
+
+def test_the_same_wish_during_its_install_is_answered_after_it(
+    device: SimulatedDevice, installs: Installs
+) -> None:
+    gate = threading.Event()
+
+    def hook(where: str, _state: State) -> None:
+        if where == "effect":
+            gate.wait(5)
+
+    device.hook = hook
+    installs.offer(*desired(2, NEW))
+    until(lambda: device.store.state.state is State.PREFLIGHT)
+    installs.offer(*desired(2, NEW))
+    gate.set()
+    until(lambda: [r.revision for r in device.heard.outcomes].count(2) == 2)
+    assert device.heard.outcomes[-1] == device.heard.outcomes[-2]
+    device.hook = nothing
+
+
+def test_of_two_waiting_wishes_the_newer_is_taken(device: SimulatedDevice) -> None:
+    log = Log(CLOCK, io.StringIO())
+    installs = Installs(device.machine, device.store, device.interrupts, log)
+    installs.offer(*desired(2, NEW))
+    installs.offer(*desired(3, NEWER))
+    thread = threading.Thread(target=installs.run)
+    thread.start()
+    until(lambda: device.heard.outcomes[-1].revision == 3)
+    device.interrupts.stop()
+    thread.join(5)
+    assert {report.revision for report in device.heard.outcomes} == {1, 3}

@@ -1,0 +1,156 @@
+"""Figures and reasons on their way to the spool: a question writes nothing and loses nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.app.commands import Commands
+from agent.errors import ControlError
+from agent.link.connection import Link
+from agent.link.telemetry import HELD_POINTS, TelemetryPump
+from telemetry.device.recorder import MAX_EVENTS, Recorder
+from telemetry.device.spool import Spool
+from telemetry.errors import SpoolError
+from tests.simulators.clock import FakeClock
+from wire.messages import TelemetryAck
+
+
+class Rig:
+    """A pump over a real spool."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = FakeClock()
+        self.recorder = Recorder(self.clock)
+        self.path = directory / "telemetry.db"
+        self.spool = self.opened()
+        self.pump = TelemetryPump(
+            "dev-1", recorder=self.recorder, spool=self.spool, link=Link("dev-1", "b"),
+            clock=self.clock,
+        )  # fmt: skip
+
+    def opened(self, boot_id: str = "b") -> Spool:
+        return Spool(
+            self.path, device="dev-1", boot_id=boot_id, limit_bytes=2**20, clock=self.clock
+        )
+
+    def serve(self, variant: str, *, compute_s: float = 0.02, latency_ms: float = 30.0) -> None:
+        attributes = {"variant": variant, "release": "digits:1"}
+        self.recorder.add("inference_requests_total", 1.0, attributes)
+        self.recorder.observe("inference_latency_ms", latency_ms, attributes)
+        self.recorder.add("worker_compute_seconds_total", compute_s, attributes)
+
+    @property
+    def written(self) -> int:
+        with closing(sqlite3.connect(self.path)) as db:
+            return int(db.execute("SELECT count(*) FROM batch").fetchone()[0])
+
+    def reasons(self, since_s: float = 0.0) -> list[str]:
+        return [event.reason for event in self.pump.events((), since_s, 100)]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    yield rig
+    rig.spool.close()
+
+
+def test_questions_write_nothing_and_lose_nothing(rig: Rig) -> None:
+    rig.serve("int8")
+    rig.recorder.event("switch", "too hot")
+    assert rig.reasons() == ["too hot"]
+    assert rig.written == 0
+    rig.pump.collect()
+    assert rig.written == 1
+    batch, _ = rig.spool.pending()[0]
+    assert (len(batch.points), len(batch.events)) == (3, 1)
+    assert rig.reasons() == ["too hot"]
+
+
+def test_many_questions_do_not_fill_the_memory(rig: Rig) -> None:
+    for _ in range(HELD_POINTS // 3 + 1):
+        rig.serve("int8")
+        rig.reasons()
+    assert rig.written > 0
+
+
+def test_reasons_outlive_their_delivery_and_a_restart(rig: Rig) -> None:
+    rig.recorder.event("switch", "too hot")
+    rig.pump.collect()
+    batch, _ = rig.spool.pending()[0]
+    rig.pump.acknowledged(TelemetryAck(boot_id=batch.boot_id, sequences=(batch.sequence,)))
+    assert rig.spool.pending() == []
+    rig.spool.close()
+    again = rig.opened("another")
+    assert [event.reason for event in again.events()] == ["too hot"]
+    again.close()
+
+
+def test_of_reasons_only_the_wanted_are_told(rig: Rig) -> None:
+    rig.recorder.event("switch", "early")
+    rig.pump.collect()
+    rig.clock.advance(100.0)
+    rig.recorder.event("switch", "late")
+    assert rig.reasons(rig.clock.now_s() - 50) == ["late"]
+    rig.recorder.event("install", "other")
+    assert [e.reason for e in rig.pump.events(("switch",), 0, 100)] == ["early", "late"]
+    assert [e.reason for e in rig.pump.events((), 0, 1)] == ["other"]
+
+
+def test_a_reason_that_the_disk_does_not_take_is_kept_for_later(rig: Rig) -> None:
+    with closing(sqlite3.connect(rig.path)) as other:
+        # As a disk that is full: the file cannot grow.
+        rig.spool.pending()
+        pages = other.execute("PRAGMA page_count").fetchone()[0]
+        rig.spool._run(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchall())
+        for number in range(40):
+            rig.recorder.event("switch", f"{number} too hot", {"verdicts": {"a": "x" * 1000}})
+        with pytest.raises(SpoolError):
+            rig.pump.collect()
+        assert rig.reasons()[-1] == "39 too hot"
+        rig.spool._run(lambda db: db.execute("PRAGMA max_page_count = 100000").fetchall())
+    rig.pump.collect()
+    assert len(rig.spool.events()) == 40
+
+
+def test_reasons_that_wait_are_bounded(rig: Rig) -> None:
+    for number in range(3):
+        for _ in range(MAX_EVENTS):
+            rig.recorder.event("worker", str(number))
+        rig.reasons()
+    assert len(rig.pump.events((), 0, 10**6)) == MAX_EVENTS
+    assert rig.reasons()[-1] == "2"
+
+
+def test_reasons_that_are_too_much_for_one_answer_are_refused_not_cut(rig: Rig) -> None:
+    unused: Any = None
+    commands = Commands(
+        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, clock=rig.clock,
+        endpoint=str,
+    )  # fmt: skip
+    for number in range(400):
+        rig.recorder.event("switch", str(number), {"verdicts": {"a": "x" * 14_000}})
+        if number == 99:
+            assert len(commands.answer("why", {})) == 100
+            rig.clock.advance(600.0)
+    with pytest.raises(ControlError, match="400 events are too much for one answer"):
+        commands.answer("why", {"within_s": 3600})
+    rig.clock.advance(1.0)
+    assert commands.answer("why", {"within_s": 0.5}) == []
+
+
+@pytest.mark.parametrize("within_s", [None, "1h", -1, float("nan"), [1]])
+def test_a_senseless_time_is_refused(rig: Rig, within_s: object) -> None:
+    unused: Any = None
+    commands = Commands(
+        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, clock=rig.clock,
+        endpoint=str,
+    )  # fmt: skip
+    with pytest.raises(ControlError, match="within_s is not a number of seconds"):
+        commands.answer("why", {"within_s": within_s})

@@ -1,0 +1,159 @@
+"""The oracle: as good as trying everything, and never worse than what did not know the trace."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.cli.replay import EXAMPLE, VariantList
+from agent.errors import ReplayError
+from agent.replay.board import Board, Inputs
+from agent.replay.oracle import SWITCH_WORTH, WAITING_BIN, Best, best_possible
+from agent.replay.plant import ThermalPlant
+from agent.replay.run import replay
+from agent.replay.simulation import World, serve, start_loading
+from agent.replay.traces import Header, Tick, Trace, load_trace, shipped_names
+from agent.select.decisions import Candidate
+from wire.codec import from_json
+from wire.messages import PolicySpec
+
+MIB = 1024 * 1024
+PLANT = ThermalPlant(resistance_c_per_w=8.0, time_constant_s=5.0, idle_w=1.0, busy_w=8.0)
+BEST = Candidate(
+    name="best", latency_p50_ms=100.0, peak_memory_bytes=300 * MIB, accuracy=1.0, load_ms=0.0
+)
+QUICK = Candidate(
+    name="quick", latency_p50_ms=10.0, peak_memory_bytes=100 * MIB, accuracy=0.8, load_ms=0.0
+)
+BOTH = (BEST, QUICK)
+DEADLINE_MS = 150.0
+
+
+def trace(*inputs: Inputs, start_c: float = 60.0) -> Trace:
+    board = Board(thermal=PLANT, start_c=start_c)
+    header = Header(
+        trace=1, name="test", profile="bench", period_s=1.0, origin="synthetic",
+        source="a test", deadline_ms=DEADLINE_MS, board=board,
+    )  # fmt: skip
+    return Trace(
+        header=header, ticks=tuple(Tick(at_s=float(i), inputs=x) for i, x in enumerate(inputs))
+    )
+
+
+def surroundings(**values: float) -> Inputs:
+    return msgspec.convert({"ambient_c": 25.0, "demand_per_s": 5.0} | values, Inputs)
+
+
+def worth_of(trace_: Trace, choices: tuple[Candidate, ...]) -> float:
+    """Return what it is worth to let these serve, tick after tick."""
+    board, score = trace_.header.board, 0.0
+    world = World(board.start())
+    for tick, choice in zip(trace_.ticks, choices, strict=True):
+        if choice is not world.serving:
+            score -= SWITCH_WORTH * (world.serving is not None)
+            world = start_loading(world, choice, gap=False)
+        served, world = serve(board, world, tick, period_s=1.0, deadline_ms=DEADLINE_MS)
+        score += served.worth or 0.0
+    return score
+
+
+def by_trying(trace_: Trace) -> float:
+    ways = itertools.product(BOTH, repeat=len(trace_.ticks))
+    return max(worth_of(trace_, choices) for choices in ways)
+
+
+def its_way(found: Best) -> tuple[Candidate, ...]:
+    return tuple(next(c for c in BOTH if c.name == name) for name in found.variants)
+
+
+calm, busy = surroundings(demand_per_s=2.0), surroundings(demand_per_s=20.0)
+slow = surroundings(slowdown=2.0)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        (calm,) * 6,
+        (busy,) * 6,
+        (calm, calm, busy, busy, calm, calm),
+        (calm, busy, calm, busy, calm, busy),
+        (slow, calm, slow, calm, calm, slow),
+        (surroundings(memory_bytes=200 * MIB), calm, surroundings(memory_bytes=200 * MIB), calm),
+        (surroundings(ambient_c=50.0, demand_per_s=9.0),) * 6,
+    ],
+)
+def test_it_is_as_good_as_trying_everything(inputs: tuple[Inputs, ...]) -> None:
+    asked = trace(*inputs)
+    found = best_possible(asked, BOTH)
+    assert found.score == pytest.approx(by_trying(asked))
+    assert worth_of(asked, its_way(found)) == pytest.approx(found.score)
+
+
+ticks = st.builds(
+    Inputs,
+    ambient_c=st.floats(0, 60),
+    demand_per_s=st.floats(0, 30),
+    slowdown=st.sampled_from([1.0, 1.0, 1.6, 3.0]),
+    other_share=st.floats(0, 1),
+    memory_bytes=st.sampled_from([None, None, 200 * MIB]),
+)
+
+
+@given(st.lists(ticks, min_size=1, max_size=6), st.floats(20, 84))
+def test_its_way_is_worth_what_it_says_and_nothing_is_worth_more(
+    inputs: list[Inputs], start_c: float
+) -> None:
+    asked = trace(*inputs, start_c=start_c)
+    found, most = best_possible(asked, BOTH), by_trying(asked)
+    assert worth_of(asked, its_way(found)) == pytest.approx(found.score)
+    assert found.score <= most + 1e-9
+    assert sum(a != b for a, b in itertools.pairwise(found.variants)) == found.switches
+    # It may take ways for equal whose queues differ by a bin: one tick may come late for that.
+    greatest = max(x.demand_per_s for x in inputs)
+    assert found.score >= most - greatest - WAITING_BIN
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_nobody_who_does_not_know_the_trace_is_better(name: str) -> None:
+    asked = load_trace(name)
+    asked = msgspec.structs.replace(asked, ticks=asked.ticks[:600])  # a day would take long
+    variants = from_json(EXAMPLE.read_bytes(), VariantList).variants
+    found = best_possible(asked, variants)
+    rivals = [replay(asked, variants, PolicySpec(kind=kind)) for kind in ("rules", "adaptive")]
+    rivals += [replay(asked, variants, PolicySpec(), pinned=c.name) for c in variants]
+    for rival in rivals:
+        totals = rival.totals
+        assert totals.worth is not None
+        score = totals.worth - SWITCH_WORTH * totals.switches
+        assert score <= found.score + 0.001 * totals.requests, rival.policy
+
+
+def test_what_may_not_serve_does_not() -> None:
+    benched = msgspec.structs.replace(BEST, benched="crashed")
+    assert set(best_possible(trace(calm, calm), (benched, QUICK)).variants) == {"quick"}
+    nobody = best_possible(trace(calm, calm), (benched,))
+    assert (nobody.score, nobody.variants) == (0.0, (None, None))
+
+
+def test_a_deadline_of_ones_own_decides() -> None:
+    asked = trace(calm, calm, calm)
+    assert set(best_possible(asked, BOTH).variants) == {"best"}
+    assert set(best_possible(asked, BOTH, deadline_ms=50.0).variants) == {"quick"}
+
+
+@pytest.mark.parametrize(
+    ("candidates", "words"),
+    [
+        ((), "no variants"),
+        ((msgspec.structs.replace(BEST, accuracy=None),), "declares no accuracy"),
+        ((msgspec.structs.replace(BEST, latency_p50_ms=None),), "declares no latency"),
+        ((msgspec.structs.replace(BEST, peak_memory_bytes=None),), "declares no memory"),
+    ],
+)
+def test_what_has_no_figures_is_refused(candidates: tuple[Candidate, ...], words: str) -> None:
+    with pytest.raises(ReplayError, match=words):
+        best_possible(trace(calm), candidates)

@@ -1,0 +1,137 @@
+"""What came of serving since the last decision."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agent.select.meter import MAX_VARIANTS, Meter, Served, observed
+
+LABELS = {"variant": "a", "release": "digits:1"}
+
+
+class Heard:
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
+        self.told.append(("observe", metric, value, dict(attributes)))
+
+    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
+        self.told.append(("add", metric, amount, dict(attributes)))
+
+    def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
+        self.told.append(("event", kind, reason, dict(data)))
+
+
+def answer(meter: Meter, variant: str = "a", latency_ms: float = 30.0) -> None:
+    labels = LABELS | {"variant": variant}
+    meter.add("inference_requests_total", 1.0, labels)
+    meter.observe("inference_latency_ms", latency_ms, labels)
+    meter.add("worker_compute_seconds_total", 0.02, labels)
+
+
+def test_what_is_counted_is_handed_on_and_counted_once() -> None:
+    heard = Heard()
+    meter = Meter(heard)
+    answer(meter)
+    answer(meter, latency_ms=50.0)
+    meter.add("inference_requests_total", 1.0, {"variant": "none"})
+    meter.event("switch", "why", {"x": 1})
+    assert [t[0] for t in heard.told] == ["add", "observe", "add"] * 2 + ["add", "event"]
+    since, variants = meter.take()
+    assert (since.requests, since.answered) == (3.0, 2.0)
+    assert since.compute_s == pytest.approx(0.04)
+    assert since.latency_s == pytest.approx(0.08)
+    assert variants == {"a"}
+    assert meter.take() == (Served(), frozenset())
+
+
+def test_what_was_served_since_the_start_goes_on_by_variant() -> None:
+    meter = Meter(Heard())
+    for variant in ("a", "b", "a"):
+        answer(meter, variant)
+        meter.take()
+    meter.add("inference_requests_total", 1.0, {"variant": "none"})
+    served = meter.served("a")
+    assert (served.requests, served.answered) == (4.0, 2.0)
+    assert served.compute_s == pytest.approx(0.04)
+    assert meter.served("b").answered == 1.0
+    assert meter.served(None) == Served(requests=4.0)
+
+
+def test_variants_that_are_remembered_are_bounded() -> None:
+    meter = Meter(Heard())
+    for number in range(MAX_VARIANTS + 1):
+        answer(meter, f"v{number}")
+    assert meter.served("v0").answered == 0.0
+    assert meter.served(f"v{MAX_VARIANTS}").answered == 1.0
+
+
+def test_nothing_is_lost_between_threads() -> None:
+    meter = Meter(Heard())
+    taken: list[float] = []
+
+    def ask() -> None:
+        for _ in range(500):
+            answer(meter)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        taken.append(meter.take()[0].answered)
+    taken.append(meter.take()[0].answered)
+    assert sum(taken) == 2000.0
+
+
+def test_a_period_in_which_another_variant_answered_is_mixed() -> None:
+    meter = Meter(Heard())
+    answer(meter, "a")
+    answer(meter, "b")
+    seen = observed(meter.take(), "b", alone_ms=10.0, held_bytes=5, period_s=2.0, cpu_share=0.25)
+    assert seen is not None
+    assert seen.mixed
+    assert seen.own_load == pytest.approx(0.04 / 2.0 * 0.25)
+    assert seen.latency_ms == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize(("variant", "period_s"), [(None, 1.0), ("a", 0.0)])
+def test_without_a_worker_or_time_nothing_was_seen(variant: str | None, period_s: float) -> None:
+    since = (Served(requests=3.0), frozenset[str]())
+    seen = observed(since, variant, alone_ms=1.0, held_bytes=0, period_s=period_s, cpu_share=1.0)
+    assert seen is None
+
+
+def test_a_quiet_period_has_no_latency() -> None:
+    seen = observed(
+        (Served(), frozenset()), "a", alone_ms=1.0, held_bytes=7, period_s=1.0, cpu_share=1.0
+    )
+    assert seen is not None
+    assert (seen.latency_ms, seen.mixed, seen.held_bytes) == (None, False, 7)
+
+
+def test_how_much_single_answers_differ_is_counted() -> None:
+    meter = Meter(Heard())
+    for latency_ms in (10.0, 10.0, 20.0, 40.0):
+        meter.observe("inference_latency_ms", latency_ms, {"variant": "a"})
+    seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
+    assert seen is not None
+    assert seen.log_variance == pytest.approx(
+        statistics.variance(math.log(ms) for ms in (10.0, 10.0, 20.0, 40.0))
+    )
+
+
+def test_one_answer_has_no_spread() -> None:
+    meter = Meter(Heard())
+    meter.observe("inference_latency_ms", 0.0, {"variant": "a"})
+    seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
+    assert seen is not None
+    assert seen.log_variance is None

@@ -1,0 +1,127 @@
+"""The switchboard without processes: benches, nothing loaded, what the supervisor imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import StorageError
+from agent.serve.benches import BENCH_S, CRASH_WINDOW_S, Benches
+from agent.serve.errors import NotServingError
+from agent.serve.frames import Reply
+from agent.serve.switchboard import InferenceCall, Serving
+from tests.simulators.clock import FakeClock
+from tests.simulators.packages import variant
+from wire.errors import WireFormatError
+
+SUPERVISOR_MODULES = (
+    *("frames", "workers", "spawning", "errors", "lanes", "active_lane", "desk", "modes"),
+    *(
+        "request_queue",
+        "http.request_options",
+        "replacements",
+        "answering",
+        "switchboard",
+        "http.endpoint",
+    ),
+)
+
+
+class Measured:
+    """Keeps what was measured."""
+
+    def __init__(self) -> None:
+        self.figures: list[tuple[str, float, Mapping[str, str]]] = []
+
+    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
+        self.figures.append((metric, value, attributes))
+
+    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
+        self.figures.append((metric, amount, attributes))
+
+    def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
+        raise AssertionError((kind, reason, data))
+
+
+@pytest.mark.parametrize("module", SUPERVISOR_MODULES)
+def test_the_supervisor_imports_neither_numpy_nor_a_runtime(module: str) -> None:
+    program = f"import json, sys, agent.serve.{module}; print(json.dumps(sorted(sys.modules)))"
+    command = [sys.executable, "-P", "-c", program]
+    loaded = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    assert f"agent.serve.{module}" in loaded
+    roots = {name.partition(".")[0] for name in loaded}
+    assert not roots & {"numpy", "runtime_adapters", "onnxruntime", "openvino", "packager"}
+
+
+def test_three_crashes_in_a_minute_bench_a_variant_for_ten() -> None:
+    clock = FakeClock()
+    benches = Benches(clock)
+    assert not benches.crashed("d1", "a", "first")
+    assert not benches.crashed("d1", "a", "second")
+    assert benches.of("d1") == {}
+    assert benches.crashed("d1", "a", "third")
+    assert benches.of("d1") == {"a": "third"}
+    assert benches.reason("d1", "a") == "third"
+    assert benches.reason("d1", "b") is None
+    assert benches.of("d2") == {}
+    clock.advance(BENCH_S)
+    assert benches.of("d1") == {}
+    assert not benches.crashed("d1", "a", "counted anew")
+
+
+def test_crashes_that_are_far_apart_bench_nothing() -> None:
+    clock = FakeClock()
+    benches = Benches(clock)
+    for _ in range(10):
+        assert not benches.crashed("d1", "a", "crash")
+        clock.advance(CRASH_WINDOW_S / 2)
+
+
+def test_what_is_activated_starts_anew_and_old_packages_are_forgotten() -> None:
+    benches = Benches(FakeClock())
+    for digest, name in (("d1", "a"), ("d1", "b"), ("d0", "a")):
+        for _ in range(3):
+            benches.crashed(digest, name, "crash")
+    benches.forgive("d1", "a")
+    assert benches.of("d1") == {"b": "crash"}
+    assert benches.of("d0") == {}
+
+
+def call() -> InferenceCall:
+    return InferenceCall(model="digits", version=None, header_length=None, body=memoryview(b""))
+
+
+def test_nothing_loaded_is_not_now() -> None:
+    measured = Measured()
+    serving = Serving(measured, FakeClock())
+    reply = serving.handle(call())
+    assert isinstance(reply, Reply)
+    assert reply.status == 503
+    assert reply.headers["Retry-After"] == "1"
+    assert serving.active is None
+    assert not serving.is_ready
+    assert serving.benched == {}
+    assert [name for name, _, _ in measured.figures] == [
+        "inference_refusals_total",
+        "inference_requests_total",
+        "inference_failures_total",
+    ]
+    serving.supervise()
+    serving.withdraw()
+    with pytest.raises(NotServingError):
+        serving.probe_active()
+
+
+def test_a_package_without_a_manifest_is_not_started(tmp_path: Path) -> None:
+    serving = Serving(Measured(), FakeClock())
+    with pytest.raises(StorageError):
+        serving.prepare(tmp_path, "d" * 64, variant("a"))
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(WireFormatError):
+        serving.prepare(tmp_path, "d" * 64, variant("a"))

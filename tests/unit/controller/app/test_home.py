@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from controller.app.home import HomeOptions, create_home, read_home
+from controller.broker.access import CONTROLLER_USER
+from controller.broker.errors import HomeError
+from controller.config import load_config, read_api_token, read_director_key, read_trust
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_everything_in_it_is_private(tmp_path: Path) -> None:
+    home = tmp_path / "a" / "home"
+    create_home(home)
+    assert mode(home) == 0o700
+    for path in home.rglob("*"):
+        assert mode(path) == (0o700 if path.is_dir() else 0o600), path
+    assert [path.name for path in home.parent.iterdir()] == ["home"]
+
+
+def test_the_controller_accepts_it(tmp_path: Path) -> None:
+    create_home(tmp_path / "home", HomeOptions(api_port=7001, broker_host="::1", broker_port=7002))
+    config = load_config(tmp_path / "home" / "controller.toml")
+    assert (config.api.port, config.broker.host, config.broker.port) == (7001, "::1", 7002)
+    assert config.database_url == f"sqlite:///{tmp_path}/home/controller.db"
+    assert config.broker.user == CONTROLLER_USER
+    assert config.broker.client_id.startswith("_controller-")
+    assert len(read_api_token(config)) >= 32
+    trust = read_trust(config, read_director_key(config))
+    assert trust.release.keys != trust.director.keys
+
+
+def test_secrets_differ_from_home_to_home(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        create_home(tmp_path / name)
+    for name in ("api.token", "broker.password", "keys/release.key", "keys/director.key"):
+        assert (tmp_path / "a" / name).read_bytes() != (tmp_path / "b" / name).read_bytes()
+
+
+def test_password_is_only_hashed_in_the_accounts(tmp_path: Path) -> None:
+    create_home(tmp_path / "home")
+    text = (tmp_path / "home" / "broker" / "dynamic-security.json").read_text()
+    assert (tmp_path / "home" / "broker.password").read_text().strip() not in text
+    assert set(json.loads(text)["defaultACLAccess"].values()) == {False, True}
+
+
+def test_empty_directory_becomes_a_home(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    create_home(tmp_path / "home")
+    assert mode(tmp_path / "home") == 0o700
+
+
+def test_what_exists_is_never_touched(tmp_path: Path) -> None:
+    create_home(tmp_path / "home")
+    before = {path: path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file()}
+    with pytest.raises(HomeError, match="exists already"):
+        create_home(tmp_path / "home")
+    assert {path: path.read_bytes() for path in before} == before
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HomeError, match="exists already"):
+        create_home(tmp_path / "file")
+
+
+def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HomeError, match=r"cannot make .*: (not a directory|file exists)"):
+        create_home(tmp_path / "file" / "home")
+    with pytest.raises(HomeError, match="cannot make"):
+        create_home(Path("/proc/none/home"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        HomeOptions(api_port=0),
+        HomeOptions(broker_port=70_000),
+        HomeOptions(api_host=""),
+        HomeOptions(broker_host="a b"),
+        HomeOptions(broker_host='x"\nport = 1'),
+    ],
+)
+def test_impossible_options(tmp_path: Path, options: HomeOptions) -> None:
+    with pytest.raises(HomeError):
+        create_home(tmp_path / "home", options)
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:7001"),  # noqa: S104 - read back, not bound
+        ("::", "http://[::1]:7001"),
+        ("fleet.example", "http://fleet.example:7001"),
+    ],
+)
+def test_address_to_connect_to(tmp_path: Path, host: str, url: str) -> None:
+    create_home(tmp_path / "home", HomeOptions(api_host=host, api_port=7001))
+    assert read_home(tmp_path / "home").api_url == url
+
+
+def test_database_url_with_quotes(tmp_path: Path) -> None:
+    url = 'postgresql+psycopg://u:p"w@host/db'
+    create_home(tmp_path / "home", HomeOptions(database_url=url))
+    assert load_config(tmp_path / "home" / "controller.toml").database_url == url

@@ -1,0 +1,66 @@
+"""From the transport's thread to the consumer."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from controller.app.inbox import Inbox
+from wire.transport import Received
+
+WAIT_S = 5.0
+
+
+def message(number: int) -> Received:
+    return Received(f"topic/{number}", b"")
+
+
+def test_messages_are_taken_in_order_by_one_thread() -> None:
+    taken: list[tuple[str, int]] = []
+    done = threading.Event()
+
+    def take(received: Received) -> None:
+        taken.append((received.topic, threading.get_ident()))
+        if len(taken) == 100:
+            done.set()
+
+    inbox = Inbox(take, max_waiting=8)
+    inbox.start()
+    for number in range(100):
+        inbox.put(message(number))
+    assert done.wait(WAIT_S)
+    inbox.stop(WAIT_S)
+    assert [topic for topic, _ in taken] == [f"topic/{n}" for n in range(100)]
+    assert len({thread for _, thread in taken}) == 1
+
+
+def test_a_message_that_breaks_its_handler_does_not_stop_the_next(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done = threading.Event()
+
+    def take(received: Received) -> None:
+        if received.topic == "topic/1":
+            raise ZeroDivisionError
+        done.set()
+
+    inbox = Inbox(take)
+    inbox.start()
+    inbox.put(message(1))
+    inbox.put(message(2))
+    assert done.wait(WAIT_S)
+    inbox.stop(WAIT_S)
+    assert "topic/1 broke its handler" in caplog.text
+
+
+def test_a_full_inbox_makes_the_sender_wait_until_it_stops() -> None:
+    inbox = Inbox(lambda _received: None, max_waiting=1)
+    inbox.put(message(1))
+    sender = threading.Thread(target=inbox.put, args=(message(2),))
+    sender.start()
+    sender.join(0.1)
+    assert sender.is_alive()
+    inbox.stop(WAIT_S)
+    sender.join(WAIT_S)
+    assert not sender.is_alive()

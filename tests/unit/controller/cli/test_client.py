@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.app.home import HomeOptions, create_home
+from controller.cli.client import ConnectionOptions, find_controller, request_body, segment
+from controller.cli.errors import ArgumentError, NoControllerError
+from controller.errors import SettingsError
+from controller.schemas import RolloutRequest, TokenRequest
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    create_home(tmp_path / "home", HomeOptions(api_port=7001))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("from-a-file\n")
+    return path
+
+
+def test_home_says_where_the_controller_is(home: Path) -> None:
+    for target in (
+        find_controller(ConnectionOptions(home=home), {}),
+        find_controller(ConnectionOptions(), {"FLEET_HOME": str(home)}),
+    ):
+        assert target.url == "http://127.0.0.1:7001"
+        assert target.token == (home / "api.token").read_text().strip()
+
+
+def test_address_and_token(token_file: Path) -> None:
+    options = ConnectionOptions(url="https://fleet.example/", token_file=token_file)
+    target = find_controller(options, {"FLEET_TOKEN": "other"})
+    assert (target.url, target.token) == ("https://fleet.example", "from-a-file")
+    target = find_controller(
+        ConnectionOptions(), {"FLEET_URL": "http://x:1", "FLEET_TOKEN": "secret"}
+    )
+    assert (target.url, target.token) == ("http://x:1", "secret")
+    assert "secret" not in repr(target)
+
+
+def test_option_beats_environment(home: Path) -> None:
+    target = find_controller(
+        ConnectionOptions(home=home), {"FLEET_URL": "http://x:1", "FLEET_TOKEN": "t"}
+    )
+    assert target.url == "http://127.0.0.1:7001"
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "text"),
+    [
+        (ConnectionOptions(), {}, "no controller is named"),
+        (ConnectionOptions(url="http://x"), {}, "no token for http://x"),
+        (ConnectionOptions(url="ftp://x"), {"FLEET_TOKEN": "t"}, "is not an address"),
+        (ConnectionOptions(url="http://x", token_file=Path("/nowhere")), {}, "no such file"),
+        (ConnectionOptions(url="http://x", token_file=Path("/dev/null")), {}, "holds no token"),
+    ],
+)
+def test_no_controller(options: ConnectionOptions, environment: dict[str, str], text: str) -> None:
+    with pytest.raises(NoControllerError, match=text) as caught:
+        find_controller(options, environment)
+    assert "\n" not in str(caught.value)
+
+
+def test_home_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="fleet init"):
+        find_controller(ConnectionOptions(home=tmp_path), {})
+
+
+def test_identifiers_cannot_leave_their_segment() -> None:
+    assert segment("digits:1.0") == "digits:1.0"
+    assert segment("../x?y#z") == "..%2Fx%3Fy%23z"
+    for bad in ("", ".", ".."):
+        with pytest.raises(ArgumentError):
+            segment(bad)
+
+
+def test_values_out_of_range_are_one_line() -> None:
+    with pytest.raises(ArgumentError, match="uses: input should be greater than") as caught:
+        request_body(TokenRequest, uses=0)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ArgumentError, match="max_failure_percent"):
+        request_body(RolloutRequest, release="a:1", max_failure_percent=200)

@@ -1,0 +1,278 @@
+"""Gates and the Pareto set: what is refused, beaten, kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from packager.errors import QualityGateError
+from packager.judge.gates import MIB, Gates, Verdict, judge, require_variants, too_slow
+from wire.package.manifest import (
+    Accuracy,
+    Performance,
+    Requirements,
+    TensorSpec,
+    Variant,
+    VariantInfo,
+)
+from wire.profile import DeviceProfile
+
+SPEC = TensorSpec(name="t", datatype="FP32", shape=(-1, 3))
+
+
+def variant(  # noqa: PLR0913 - one parameter per figure
+    name: str,
+    *,
+    value: float = 0.9,
+    latency_ms: float = 1.0,
+    memory_mib: int = 60,
+    size: int = 1000,
+    metric: str = "top1",
+    measured: bool = True,
+    precision: str = "x",
+    runtime: str = "onnxruntime",
+    worst_error: float = 0.1,
+    sqnr_db: float = 30.0,
+    profiles: tuple[str, ...] = ("box",),
+) -> Variant:
+    return Variant(
+        name=name,
+        directory=name,
+        info=VariantInfo(
+            runtime=runtime,
+            precision=precision,
+            model_file="model.onnx",
+            inputs=(SPEC,),
+            outputs=(SPEC,),
+            requirements=Requirements(memory_bytes=memory_mib * MIB),
+            profiles=profiles,
+            size_bytes=size,
+            accuracy=Accuracy(
+                metric=metric,
+                value=value,
+                reference=0.9,
+                retention=value / 0.9,
+                agreement=1.0,
+                sqnr_db=sqnr_db,
+                worst_error=worst_error,
+                samples=100,
+            ),
+            performance=Performance(
+                latency_p50_ms=latency_ms,
+                latency_p95_ms=latency_ms,
+                load_ms=1.0,
+                first_inference_ms=1.0,
+                peak_memory_bytes=memory_mib * MIB,
+                runs=200,
+                threads=1,
+                machine="x86_64 test",
+            )
+            if measured
+            else None,
+        ),
+    )
+
+
+def profile(name: str = "box", **values: Any) -> DeviceProfile:
+    defaults: dict[str, Any] = {
+        "architecture": "x86_64",
+        "memory_bytes": 2**30,
+        "storage_bytes": 2**30,
+        "runtimes": ("onnxruntime",),
+    }
+    return DeviceProfile(name=name, **(defaults | values))
+
+
+def decide(*variants: Variant, gates: Gates | None = None, **options: Any) -> dict[str, Verdict]:
+    device = options.pop("device", profile())
+    return judge(
+        variants,
+        (device,),
+        gates or Gates(),
+        references=frozenset({"float"}),
+        architecture="x86_64",
+        **options,
+    )[device.name]
+
+
+FLOAT = variant("float", latency_ms=2.0, size=4000)
+
+
+def test_the_reference_is_kept_though_another_beats_it() -> None:
+    found = decide(FLOAT, variant("int8"))
+    assert found["float"].kept
+    assert found["int8"].kept
+
+
+def test_what_is_beaten_is_dropped_and_says_by_what() -> None:
+    found = decide(FLOAT, variant("good"), variant("bad", latency_ms=1.5, size=1200))
+    assert not found["bad"].kept
+    assert found["bad"].reason.startswith("beaten by good: top1 0.9000 to 0.9000, 1.000 to 1.500")
+
+
+def test_keep_overrides_being_beaten_but_no_gate() -> None:
+    bad = variant("bad", latency_ms=1.5)
+    assert decide(FLOAT, variant("good"), bad, keep=frozenset({"bad"}))["bad"].kept
+    worse = variant("bad", value=0.5)
+    found = decide(FLOAT, worse, keep=frozenset({"bad"}))
+    assert not found["bad"].kept
+    assert found["bad"].reason == "retention 0.5556 < 0.9900"
+    assert found["bad"].excess == pytest.approx(0.99 - 0.5 / 0.9)
+
+
+def test_much_slower_is_beaten_whatever_it_saves() -> None:
+    slow = variant("slow", latency_ms=4.1, memory_mib=10, size=10)
+    assert decide(FLOAT, variant("fast"), slow)["slow"].reason.startswith("beaten by fast")
+    bearable = variant("bearable", latency_ms=3.9, memory_mib=10, size=10)
+    assert decide(FLOAT, variant("fast"), bearable)["bearable"].kept
+
+
+def test_what_was_not_measured_neither_beats_nor_is_beaten() -> None:
+    found = decide(FLOAT, variant("good"), variant("compiled", measured=False))
+    assert found["compiled"].kept
+    assert found["good"].kept
+
+
+def test_better_in_any_one_thing_is_enough() -> None:
+    found = decide(
+        FLOAT,
+        variant("fast", latency_ms=0.5, memory_mib=100),
+        variant("lean", memory_mib=40),
+        variant("small", memory_mib=200, size=900, latency_ms=1.9),
+    )
+    assert all(verdict.kept for verdict in found.values())
+
+
+def test_to_be_better_than_the_reference_is_chance_and_keeps_nothing_alive() -> None:
+    found = decide(FLOAT, variant("lucky", value=0.91, latency_ms=1.5, size=5000), variant("fast"))
+    assert found["lucky"].reason.startswith("beaten by fast: top1 0.9000 to 0.9100")
+
+
+def test_differences_within_noise_keep_nothing_alive() -> None:
+    found = decide(FLOAT, variant("a"), variant("b", latency_ms=0.98, memory_mib=59, size=1200))
+    assert [found[name].kept for name in ("a", "b")] == [True, False]
+
+
+def test_of_two_equals_one_is_kept() -> None:
+    found = decide(FLOAT, variant("a"), variant("b"))
+    assert found["a"].kept
+    assert found["b"].kept, "neither is better, so nothing is lost in silence"
+
+
+def test_latency_measured_elsewhere_drops_nothing() -> None:
+    found = decide(
+        FLOAT,
+        variant("good"),
+        variant("slow", latency_ms=9.0),
+        device=profile(architecture="aarch64"),
+    )
+    assert found["slow"] == Verdict(kept=True, reason="kept; its latency there is not known")
+    gates = Gates(max_latency_ms=1.0)
+    elsewhere = decide(FLOAT, gates=gates, device=profile(architecture="aarch64"))
+    assert elsewhere["float"].kept, "a limit of latency is about the machine that measured"
+
+
+def test_what_is_hopelessly_slow_is_not_even_evaluated() -> None:
+    options = {"references": frozenset({"float"})}
+    slow = variant("slow", latency_ms=8.1, memory_mib=10)
+    bearable = variant("bearable", latency_ms=7.9)
+    found = too_slow((FLOAT, slow, bearable), (profile(),), Gates(), **options)
+    assert found == {"slow": "not evaluated: 8.100 ms is over 4 times the 2.000 ms of float"}
+    kept = too_slow((FLOAT, slow), (profile(),), Gates(), keep=frozenset({"slow"}), **options)
+    assert not kept
+
+
+def test_slow_is_better_than_nothing_where_the_reference_does_not_fit() -> None:
+    slow = variant("slow", latency_ms=80.0, memory_mib=10)
+    small = profile(memory_bytes=50 * MIB)
+    references = frozenset({"float"})
+    assert not too_slow((FLOAT, slow), (small,), Gates(), references=references)
+
+
+def test_of_those_that_run_the_same_instructions_the_closest_is_kept() -> None:
+    families = {"minmax": "int8", "entropy": "int8", "int4": "int4"}
+    found = decide(
+        FLOAT,
+        variant("minmax", value=0.9, sqnr_db=28.0),
+        variant("entropy", value=0.899, latency_ms=9.0),
+        variant("int4", value=0.895),
+        device=profile(architecture="aarch64"),
+        families=families,
+    )
+    assert {name for name, verdict in found.items() if verdict.kept} == {"float", "entropy", "int4"}
+    assert found["minmax"].reason.startswith("the same as entropy but for its numbers")
+
+
+def test_elsewhere_a_quantized_variant_must_be_smaller_or_better_than_its_float_one() -> None:
+    plain = variant("plain", size=4000, precision="fp32")
+    found = decide(
+        FLOAT,
+        plain,
+        variant("folded", size=4000, precision="int8"),
+        variant("small", size=1000, precision="int8"),
+        variant("other", size=4000, precision="int8", runtime="tvm"),
+        device=profile(architecture="aarch64", runtimes=("onnxruntime", "tvm")),
+    )
+    assert {name for name, verdict in found.items() if verdict.kept} == {
+        "float", "plain", "small", "other"
+    }  # fmt: skip
+    assert found["folded"].reason.startswith("neither smaller nor better than plain")
+
+
+def test_closeness_counts_where_there_are_no_classes() -> None:
+    near = variant("near", metric="cosine", worst_error=0.01, latency_ms=1.5)
+    far = variant("far", metric="cosine", worst_error=0.5)
+    found = decide(FLOAT, near, far)
+    assert found["near"].kept
+    assert found["far"].kept
+
+
+@pytest.mark.parametrize(
+    ("gates", "text"),
+    [
+        (Gates(max_size_bytes=3999), "size 4000 bytes > 3999 bytes"),
+        (Gates(max_latency_ms=1.5), "latency 2.000 ms > 1.500 ms"),
+        (Gates(max_memory_bytes=59 * MIB), "memory 62914560 bytes > 61865984 bytes"),
+    ],
+)
+def test_each_gate_refuses_with_the_figure(gates: Gates, text: str) -> None:
+    found = decide(FLOAT, variant("int8", memory_mib=50), gates=gates)
+    assert not found["float"].kept
+    assert found["float"].reason == text
+    assert found["int8"].kept
+
+
+def test_the_profile_limits_memory_and_storage() -> None:
+    small = profile(memory_bytes=55 * MIB)
+    assert "memory" in decide(FLOAT, variant("int8", memory_mib=50), device=small)["float"].reason
+    full = profile(storage_bytes=2000)
+    assert decide(FLOAT, variant("int8"), device=full)["float"].reason == (
+        "storage 4000 bytes > 2000 bytes"
+    )
+
+
+def test_nothing_left_is_a_failed_build_with_the_nearest_miss() -> None:
+    with pytest.raises(QualityGateError) as caught:
+        require_variants({"box": decide(variant("a", value=0.5), variant("b", value=0.8))}, {})
+    assert "none of 2 candidates passed; nearest is b with retention 0.8889" in str(caught.value)
+
+
+def test_one_empty_profile_fails_the_whole_build() -> None:
+    other = profile("other")
+    verdicts = judge(
+        (FLOAT,),
+        (profile(), other),
+        Gates(),
+        references=frozenset({"float"}),
+        architecture="x86_64",
+    )
+    with pytest.raises(
+        QualityGateError, match="profile other: no candidate could be built: a hung"
+    ):
+        require_variants(verdicts, {"other": "a hung"})
+
+
+def test_the_order_of_candidates_does_not_matter() -> None:
+    variants = [FLOAT, variant("a"), variant("b", latency_ms=0.5), variant("c", size=10)]
+    assert decide(*variants) == decide(*reversed(variants))

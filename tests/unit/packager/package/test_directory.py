@@ -1,0 +1,171 @@
+"""Packages as directories: same bytes, all or nothing, nothing believed unchecked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from packager.errors import PackageError
+from packager.package import directory as bundle
+from packager.package.directory import load_trust, open_package, seal, signers, write_package
+from wire.errors import IntegrityError, SignatureError
+from wire.package.index import ENVELOPE_FILE, PackageIndex
+from wire.package.manifest import MANIFEST_FILE, Manifest, TensorSpec, Variant, VariantInfo
+from wire.trust.envelope import SigningKey
+from wire.trust.root import Role, TrustRoot, encode_key
+
+KEY, OTHER = SigningKey(b"k" * 32), SigningKey(b"o" * 32)
+SPEC = TensorSpec(name="t", datatype="FP32", shape=(-1, 3))
+
+
+def trust(key: SigningKey) -> TrustRoot:
+    role = Role(keys=(encode_key(key.public_key),))
+    return TrustRoot(release=role, director=Role(keys=(encode_key(b"d" * 32),)))
+
+
+def write(
+    output: Path, *, key: SigningKey | None = KEY, content: bytes = b"model", force: bool = False
+) -> PackageIndex:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    source = output.parent / "source.bin"
+    source.write_bytes(content)
+    info = VariantInfo(
+        runtime="null",
+        precision="x",
+        model_file="m.bin",
+        inputs=(SPEC,),
+        outputs=(SPEC,),
+        size_bytes=5,
+    )
+    manifest = Manifest(
+        name="demo", version="1", variants=(Variant(name="v", directory="v", info=info),)
+    )
+    return write_package(output, manifest, {"v/m.bin": source}, key=key, force=force)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_equal_packages_have_equal_bytes(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a" / "p"), write(tmp_path / "b" / "q")
+    assert first.digest == second.digest
+    assert contents(tmp_path / "a" / "p") == contents(tmp_path / "b" / "q")
+    assert sorted(contents(tmp_path / "a" / "p")) == ["manifest.json", ENVELOPE_FILE, "v/m.bin"]
+
+
+def test_a_signed_package_opens_with_its_trust_root_only(tmp_path: Path) -> None:
+    index = write(tmp_path / "p")
+    manifest, opened = open_package(tmp_path / "p", trust=trust(KEY))
+    assert manifest.name == "demo"
+    assert opened == index
+    assert signers(tmp_path / "p") == (KEY.keyid,)
+    with pytest.raises(SignatureError):
+        open_package(tmp_path / "p", trust=trust(OTHER))
+
+
+def test_an_unsigned_package_opens_only_where_no_signature_is_asked_for(tmp_path: Path) -> None:
+    write(tmp_path / "p", key=None)
+    assert open_package(tmp_path / "p")[1].files
+    assert signers(tmp_path / "p") == ()
+    with pytest.raises(PackageError, match="not signed"):
+        open_package(tmp_path / "p", trust=trust(KEY))
+    seal(tmp_path / "p", KEY)
+    open_package(tmp_path / "p", trust=trust(KEY))
+
+
+def test_sealing_twice_changes_nothing(tmp_path: Path) -> None:
+    write(tmp_path / "p")
+    before = contents(tmp_path / "p")
+    seal(tmp_path / "p", KEY)
+    assert contents(tmp_path / "p") == before
+
+
+def test_a_changed_missing_or_additional_file_is_found(tmp_path: Path) -> None:
+    write(tmp_path / "p")
+    model = tmp_path / "p" / "v" / "m.bin"
+    model.write_bytes(b"modeL")
+    with pytest.raises(IntegrityError, match=r"v/m\.bin was changed"):
+        open_package(tmp_path / "p")
+    model.unlink()
+    with pytest.raises(IntegrityError, match=r"v/m\.bin is missing"):
+        open_package(tmp_path / "p")
+    model.write_bytes(b"model")
+    (tmp_path / "p" / "extra").write_bytes(b"")
+    with pytest.raises(IntegrityError, match="extra does not belong"):
+        open_package(tmp_path / "p")
+
+
+def test_a_link_is_no_part_of_a_package(tmp_path: Path) -> None:
+    write(tmp_path / "p")
+    (tmp_path / "p" / "v" / "link").symlink_to("/etc/passwd")
+    with pytest.raises(PackageError, match="neither a plain file"):
+        seal(tmp_path / "p", KEY)
+
+
+def test_only_a_package_is_replaced_and_only_when_asked(tmp_path: Path) -> None:
+    write(tmp_path / "p")
+    with pytest.raises(PackageError, match="exists already"):
+        write(tmp_path / "p")
+    index = write(tmp_path / "p", content=b"other", force=True)
+    assert open_package(tmp_path / "p", trust=trust(KEY))[1] == index
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    with pytest.raises(PackageError, match="is not a package"):
+        write(tmp_path / "home", force=True)
+    assert not list(tmp_path.glob(".*")), "nothing half-made is left"
+
+
+def test_what_is_no_package_is_one_clear_fault(tmp_path: Path) -> None:
+    with pytest.raises(PackageError, match=r"is not a package: manifest\.json"):
+        open_package(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\x80\x04", b"[1]"])
+def test_a_broken_manifest_is_named_with_its_package(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path / "p", key=None)
+    (tmp_path / "p" / MANIFEST_FILE).write_bytes(content)
+    for use in (open_package, lambda path: seal(path, KEY)):
+        with pytest.raises(PackageError, match=r"p is not a package: manifest\.json: ") as caught:
+            use(tmp_path / "p")
+        assert "_Layout" not in str(caught.value)
+
+
+def test_an_unsigned_package_without_a_model_is_neither_opened_nor_signed(tmp_path: Path) -> None:
+    write(tmp_path / "p", key=None)
+    (tmp_path / "p" / "v" / "m.bin").unlink()
+    for use in (open_package, lambda path: seal(path, KEY)):
+        with pytest.raises(PackageError, match=r"p lacks v/m\.bin"):
+            use(tmp_path / "p")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(b"", "is not a signature"), (b"{}", "is not a signature"), (bytes(2**25), "is over ")],
+)
+def test_a_broken_signature_is_named(tmp_path: Path, content: bytes, text: str) -> None:
+    write(tmp_path / "p")
+    (tmp_path / "p" / ENVELOPE_FILE).write_bytes(content)
+    for use in (open_package, signers):
+        with pytest.raises(PackageError, match=rf"package\.dsse\.json {text}"):
+            use(tmp_path / "p")
+
+
+def test_what_is_no_trust_root_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_bytes(b"name = 3")
+    with pytest.raises(PackageError, match=r"t\.json is not a trust root: "):
+        load_trust(tmp_path / "t.json")
+    with pytest.raises(PackageError, match="/dev/zero is over"):
+        load_trust(Path("/dev/zero"))
+
+
+def test_a_package_that_cannot_be_put_in_its_place_leaves_the_old_one(tmp_path: Path) -> None:
+    before = write(tmp_path / "p")
+    with pytest.raises(OSError, match="Invalid argument"):
+        bundle._replace(tmp_path, tmp_path / "p")  # a directory cannot be moved into itself
+    assert open_package(tmp_path / "p")[1] == before

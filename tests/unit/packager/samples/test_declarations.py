@@ -1,0 +1,136 @@
+"""How a model's outputs become answers, as a user's file declares it: checked before it travels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from packager.errors import DataError
+from packager.samples.declarations import (
+    MAX_FILE_BYTES,
+    Declared,
+    declared_lines,
+    read_postprocessing,
+)
+from wire.package.manifest import Preprocessing, TensorSpec, VariantInfo
+from wire.package.processing import Postprocessing, Quantization, Suppression
+
+LOGITS = TensorSpec(name="logits", datatype="FP32", shape=(-1, 10))
+BOXES = TensorSpec(name="boxes", datatype="FP32", shape=(1, -1, 4))
+SCORES = TensorSpec(name="scores", datatype="UINT8", shape=(1, 3, -1))
+TEXT = TensorSpec(name="text", datatype="BYTES", shape=(-1,))
+CLASSES = "softmax = true\ntop_k = 3\nlabels = ['cat', 'dog']\n"
+INFO = VariantInfo(
+    runtime="null", precision="fp32", model_file="m", inputs=(), outputs=(LOGITS,), size_bytes=0
+)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "postprocessing.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("table", ["logits", "y"])
+def test_the_file_has_a_table_per_output(tmp_path: Path, table: str) -> None:
+    found = read_postprocessing(written(tmp_path, f"[{table}]\n{CLASSES}"), (LOGITS,))
+    assert found == {"logits": Postprocessing(softmax=True, top_k=3, labels=("cat", "dog"))}
+
+
+def test_boxes_name_the_output_with_their_scores(tmp_path: Path) -> None:
+    text = """
+        [boxes.suppression]
+        scores = "scores"
+        boxes = "centre"
+        iou_threshold = 0.6
+        [scores.quantization]
+        scale = [0.00390625]
+    """
+    assert read_postprocessing(written(tmp_path, text), (BOXES, SCORES)) == {
+        "boxes": Postprocessing(
+            suppression=Suppression(scores="scores", boxes="centre", iou_threshold=0.6)
+        ),
+        "scores": Postprocessing(quantization=Quantization(scale=(1 / 256,))),
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("[other]\ntop_k = 1", "has no output 'other', only boxes, logits, scores, text"),
+        ("[y]\ntop_k = 1", "has no output 'y'"),
+        ("[logits]\ntopk = 1", "unknown field `topk`.*; write a table per output, with quant"),
+        ("[logits]\ntop_k = '1'", "Expected `int`, got `str`"),
+        ("[logits]\ntop_k = -1", "postprocessing of 'logits': top_k is -1"),
+        ("[logits]\nsoftmax = true\naxis = 2", "there is no axis 2 among 2"),
+        ('[logits]\nlabels = ["\\u001b[2J"]', "not a line of text"),
+        ("[logits]\nlabels = ['']", "not a line of text"),
+        ("[logits.quantization]\nscale = [1.0]", "FP32 is not quantised"),
+        ("[scores]\nsoftmax = true", "UINT8 are no scores for softmax"),
+        ("[scores.quantization]\nscale = [nan]", "must be finite and over 0"),
+        ("[scores.quantization]\nscale = [1.0]\nzero_point = [256]", "is not of type UINT8"),
+        ("[scores.quantization]\nscale = [1.0, 2.0]", "2 scales for the 3 of axis 1"),
+        ("[text]\ntop_k = 1", "text cannot be postprocessed"),
+        ("[boxes.suppression]", "missing required field `scores`"),
+        ("[boxes.suppression]\nscores = 'none'", "no output 'none' with scores"),
+        ("[boxes.suppression]\nscores = 'scores'\niou_threshold = 2.0", "iou_threshold is 0 to 1"),
+        ("[boxes.suppression]\nscores = 'scores'\nboxes = 'polar'", "Invalid enum value 'polar'"),
+        ("[logits.suppression]\nscores = 'scores'", "boxes are batch, box, 4"),
+        ("softmax = true", "Expected `object`"),
+        ("[logits", "not a postprocessing file"),
+        ("[logits]\n" + "#" * MAX_FILE_BYTES, f"postprocessing.toml is over {MAX_FILE_BYTES} b"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, content: str, text: str) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(DataError, match=text) as caught:
+        read_postprocessing(path, (LOGITS, BOXES, SCORES, TEXT))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_file_that_is_absent_or_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "none.toml"
+    with pytest.raises(DataError, match=r"none\.toml cannot be read: No such file"):
+        read_postprocessing(path, (LOGITS,))
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match=r"none\.toml is not a postprocessing file"):
+        read_postprocessing(path, (LOGITS,))
+
+
+def test_a_name_that_an_answer_needs_may_not_be_taken(tmp_path: Path) -> None:
+    taken = TensorSpec(name="logits.index", datatype="INT64", shape=(-1, 1))
+    with pytest.raises(DataError, match=r"an output logits\.index already"):
+        read_postprocessing(written(tmp_path, f"[logits]\n{CLASSES}"), (LOGITS, taken))
+
+
+def test_a_variant_holds_what_is_declared_and_nothing_where_nothing_is() -> None:
+    assert Declared().put_into(INFO) == INFO
+    declared = Declared(postprocessing={"logits": Postprocessing(softmax=True)})
+    info = declared.put_into(INFO)
+    assert info.postprocessing == {"logits": Postprocessing(softmax=True)}
+    assert declared_lines(info) == declared_lines(declared)
+
+
+def test_a_declaration_is_shown_without_what_is_left_out() -> None:
+    declared = Declared(
+        preprocessing={
+            "x": Preprocessing(
+                source_datatype="UINT8",
+                scale=1 / 255,
+                quantization=Quantization(scale=(0.5,)),
+            )
+        },
+        postprocessing={
+            "b": Postprocessing(),
+            "a": Postprocessing(softmax=True, top_k=1, labels=tuple("abcdef")),
+        },
+    )
+    assert declared_lines(declared) == (
+        "preprocessing of 'x': source_datatype UINT8, scale 0.00392157, quantization (scale 0.5)",
+        "postprocessing of 'a': softmax, top_k 1, labels a b c d ... (6)",
+        "postprocessing of 'b': none",
+    )
+    assert declared_lines(msgspec.structs.replace(INFO, preprocessing={})) == ()

@@ -1,0 +1,131 @@
+"""Recording aggregates by minute, never raises, and stays within its bounds."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+from telemetry.device.recorder import DROPPED_METRIC, MAX_EVENTS, MAX_SERIES, MAX_TEXT, Recorder
+from telemetry.histogram import ExponentialHistogram
+from tests.unit.telemetry.device.manual_clock import ManualClock
+from wire.messages import GaugePoint, HistogramPoint, SumPoint
+
+INT8 = {"variant": "int8", "release": "digits:1.0"}
+
+
+def sums(recorder: Recorder) -> dict[str, float]:
+    points, _ = recorder.drain()
+    return {point.metric: point.value for point in points if isinstance(point, SumPoint)}
+
+
+def test_each_kind_of_measurement_becomes_its_point() -> None:
+    clock = ManualClock()
+    recorder = Recorder(clock)
+    for value in (10.0, 20.0):
+        recorder.observe("inference_latency_ms", value, INT8)
+        recorder.add("inference_requests_total", 2, INT8)
+        recorder.gauge("temperature_c", value, {})
+    points, events = recorder.drain()
+    minute = int(clock.wall_s // 60)
+    histogram, total, gauge = points
+    assert isinstance(histogram, HistogramPoint)
+    assert (histogram.metric, histogram.minute, histogram.attributes) == (
+        "inference_latency_ms",
+        minute,
+        INT8,
+    )
+    assert ExponentialHistogram.from_bytes(histogram.blob).total == 30.0
+    assert total == SumPoint(
+        metric="inference_requests_total", minute=minute, attributes=INT8, value=4
+    )
+    assert gauge == GaugePoint(
+        metric="temperature_c",
+        minute=minute,
+        attributes={},
+        count=2,
+        total=30.0,
+        least=10.0,
+        greatest=20.0,
+    )
+    assert events == ()
+    assert recorder.drain() == ((), ())
+
+
+def test_a_new_minute_is_a_new_point() -> None:
+    clock = ManualClock()
+    recorder = Recorder(clock)
+    recorder.add("x_total", 1, {})
+    clock.sleep(60)
+    recorder.add("x_total", 2, {})
+    points, _ = recorder.drain()
+    assert points[1].minute == points[0].minute + 1
+
+
+def test_attributes_in_another_order_are_the_same_series() -> None:
+    recorder = Recorder(ManualClock())
+    recorder.add("x_total", 1, {"a": "1", "b": "2"})
+    recorder.add("x_total", 1, {"b": "2", "a": "1"})
+    assert len(recorder.drain()[0]) == 1
+
+
+def test_events_keep_time_reason_and_inputs() -> None:
+    clock = ManualClock()
+    recorder = Recorder(clock)
+    recorder.event("switch", "too hot", {"headroom": 0.9})
+    _, (event,) = recorder.drain()
+    assert (event.at_s, event.kind, event.reason, event.data) == (
+        clock.wall_s,
+        "switch",
+        "too hot",
+        {"headroom": 0.9},
+    )
+
+
+def test_what_is_no_number_is_dropped_and_counted() -> None:
+    recorder = Recorder(ManualClock())
+    recorder.observe("latency_ms", math.nan, {})
+    recorder.gauge("temperature_c", math.inf, {})
+    recorder.add("x_total", -1, {})
+    assert sums(recorder) == {DROPPED_METRIC: 3}
+    assert sums(recorder) == {}
+
+
+def test_series_are_bounded_and_old_ones_go_on() -> None:
+    recorder = Recorder(ManualClock())
+    for number in range(MAX_SERIES + 5):
+        recorder.add(f"x{number}_total", 1, {})
+    recorder.add("x0_total", 1, {})
+    found = sums(recorder)
+    assert len(found) == MAX_SERIES + 1
+    assert (found[DROPPED_METRIC], found["x0_total"]) == (5, 2)
+
+
+def test_events_and_texts_are_bounded() -> None:
+    recorder = Recorder(ManualClock())
+    for _ in range(MAX_EVENTS + 1):
+        recorder.event("worker", "restarted")
+    recorder.add("x_total", 1, {"variant": "v" * (MAX_TEXT + 1)})
+    recorder.add("x_total", 1, {str(number): "" for number in range(9)})
+    points, events = recorder.drain()
+    assert len(events) == MAX_EVENTS
+    assert [point.value for point in points if isinstance(point, SumPoint)] == [3]
+
+
+def test_threads_lose_nothing() -> None:
+    recorder = Recorder(ManualClock())
+
+    def work() -> None:
+        for _ in range(500):
+            recorder.add("x_total", 1, {})
+            recorder.observe("latency_ms", 1.0, {})
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    drained = [recorder.drain()[0] for _ in range(20)]
+    for thread in threads:
+        thread.join()
+    points = [point for part in (*drained, recorder.drain()[0]) for point in part]
+    assert sum(point.value for point in points if isinstance(point, SumPoint)) == 2000
+    blobs = [point.blob for point in points if isinstance(point, HistogramPoint)]
+    assert sum(ExponentialHistogram.from_bytes(blob).count for blob in blobs) == 2000

@@ -1,0 +1,127 @@
+"""What devices send is checked point by point, and each sequence number counts once."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry.histogram import HEADER, ExponentialHistogram
+from telemetry.server.ingest import WINDOW, Window, event_row, latest_minute, measures_of
+from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
+
+
+def gauge(**changes: object) -> GaugePoint:
+    fields: dict[str, object] = {"metric": "temperature_c", "minute": 5, "attributes": {}}
+    fields |= {"count": 2, "total": 3.0, "least": 1.0, "greatest": 2.0}
+    return GaugePoint(**(fields | changes))  # type: ignore[arg-type]  # fields of any type
+
+
+def counter(**changes: object) -> SumPoint:
+    fields: dict[str, object] = {"metric": "x_total", "minute": 5, "attributes": {}, "value": 1.0}
+    return SumPoint(**(fields | changes))  # type: ignore[arg-type]  # fields of any type
+
+
+def histogram(value: float = 10.0) -> HistogramPoint:
+    made = ExponentialHistogram()
+    made.add(value)
+    return HistogramPoint(metric="latency_ms", minute=5, attributes={}, blob=made.to_bytes())
+
+
+def batch(*points: Point, events: tuple[Event, ...] = ()) -> TelemetryBatch:
+    return TelemetryBatch(device="pi", boot_id="b", sequence=0, points=points, events=events)
+
+
+def test_points_of_one_series_and_minute_are_one_measure() -> None:
+    measures, refused = measures_of(
+        batch(histogram(10.0), histogram(20.0), counter(), counter(value=2.5), gauge(), gauge())
+    )
+    found = {key.metric: measure for (key, _), measure in measures.items()}
+    assert refused == 0
+    assert (found["latency_ms"].count, found["latency_ms"].greatest) == (2, 20.0)
+    assert (found["x_total"].count, found["x_total"].total) == (2, 3.5)
+    assert (found["temperature_c"].count, found["temperature_c"].total) == (4, 6.0)
+
+
+def test_release_and_variant_are_columns() -> None:
+    attributes = {"variant": "int8", "release": "digits:1.0", "b": "2", "a": "1"}
+    ((key, minute),) = measures_of(batch(counter(attributes=attributes)))[0]
+    assert (key.release, key.variant, key.attributes, minute) == (
+        "digits:1.0",
+        "int8",
+        '{"a":"1","b":"2"}',
+        5,
+    )
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        counter(metric=""),
+        counter(metric="Ünits"),
+        counter(metric="x" * 129),
+        counter(minute=-1),
+        counter(minute=2**31),
+        counter(value=-1.0),
+        counter(value=math.nan),
+        counter(value=1e31),
+        counter(attributes={str(number): "" for number in range(9)}),
+        counter(attributes={"a": "x" * 129}),
+        counter(attributes={"a": "nul\x00"}),
+        counter(attributes={"A B": ""}),
+        gauge(count=0),
+        gauge(least=3.0),
+        gauge(total=math.inf),
+        gauge(greatest=math.nan),
+        HistogramPoint(metric="m", minute=1, attributes={}, blob=b"noise"),
+        HistogramPoint(metric="m", minute=1, attributes={}, blob=ExponentialHistogram().to_bytes()),
+    ],
+)
+def test_a_point_that_cannot_be_is_refused_alone(point: Point) -> None:
+    measures, refused = measures_of(batch(point, counter()))
+    assert (len(measures), refused) == (1, 1)
+
+
+@given(st.lists(st.integers(min_value=0, max_value=600), max_size=80))
+def test_a_window_counts_each_number_once(sequences: list[int]) -> None:
+    window = Window(-1, 0)
+    counted: set[int] = set()
+    for sequence in sequences:
+        if not window.holds(sequence):
+            assert sequence not in counted
+            counted.add(sequence)
+            window = window.with_counted(sequence)
+        else:
+            assert sequence in counted or sequence <= window.newest - WINDOW
+    assert window.seen < 1 << WINDOW
+
+
+def test_a_window_forgets_nothing_within_its_width() -> None:
+    window = Window(-1, 0)
+    for sequence in range(0, WINDOW, 2):
+        window = window.with_counted(sequence)
+    assert [window.holds(sequence) for sequence in range(4)] == [True, False, True, False]
+    assert not window.holds(10**15)
+    assert window.with_counted(10**15).seen == 1
+
+
+@pytest.mark.parametrize("at_s", [math.nan, math.inf, -1e300, 1e300])
+def test_an_event_becomes_a_row_that_any_database_takes(at_s: float) -> None:
+    row = event_row("pi", Event(at_s=at_s, kind="k\x00" * 90, reason="a\nb\x00", data={"n": 1}))
+    assert 0 <= row["at_s"] < 2**38
+    assert (len(row["kind"]) <= 64, row["reason"], row["data"]) == (True, "a b", '{"n":1}')
+
+
+def test_the_latest_minute_is_that_of_points_and_events() -> None:
+    events = (Event(at_s=600.0, kind="k", reason=""), Event(at_s=1e300, kind="k", reason=""))
+    sent = batch(counter(), events=events[:1])
+    assert latest_minute(sent, measures_of(sent)[0]) == 10
+    assert latest_minute(batch(), {}) == 0
+    assert latest_minute(batch(events=events), {}) < 2**31
+
+
+def test_the_header_is_what_the_merge_reads() -> None:
+    assert HEADER.size == struct.calcsize("<BbBxhHQddd") == 40

@@ -1,0 +1,100 @@
+"""Merging many blobs with numpy gives what merging them one by one gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry.errors import TelemetryStoreError
+from telemetry.histogram import COUNT_MAX, VALUE_MAX, ExponentialHistogram
+from telemetry.server.aggregate import Aggregate
+from telemetry.server.merge import MAX_CELLS, MergedHistograms
+from telemetry.server.rows import MinuteColumns, MinuteRow
+
+QUANTILES = (0.0, 0.07, 0.5, 0.95, 1.0)
+values = st.one_of(
+    st.floats(min_value=0.01, max_value=1e4),
+    st.floats(min_value=0, max_value=VALUE_MAX),
+)
+counted = st.tuples(values, st.sampled_from([1, 2, 300, 70_000, 2**33]))
+GROUPS = 5
+Parts = list[tuple[int, list[tuple[float, int]]]]
+parts = st.lists(
+    st.tuples(
+        st.integers(min_value=0, max_value=GROUPS - 1), st.lists(counted, min_size=1, max_size=8)
+    ),
+    max_size=12,
+)
+
+
+def made(pairs: list[tuple[float, int]]) -> ExponentialHistogram:
+    histogram = ExponentialHistogram()
+    for value, count in pairs:
+        histogram.add(value, count)
+    return histogram
+
+
+def row_of(histogram: ExponentialHistogram) -> MinuteRow:
+    least, greatest = histogram.least, histogram.greatest
+    assert least is not None
+    assert greatest is not None
+    blob = histogram.to_bytes()
+    return MinuteRow(0, 0, "", histogram.count, histogram.total, least, greatest, blob)
+
+
+@given(parts, st.integers(min_value=1, max_value=5))
+def test_quantiles_are_those_of_one_by_one(given_parts: Parts, at_once: int) -> None:
+    aggregate = Aggregate(with_histograms=True)
+    for start in range(0, len(given_parts), at_once):
+        some = given_parts[start : start + at_once]
+        rows = MinuteColumns._make(zip(*(row_of(made(pairs)) for _, pairs in some), strict=True))
+        aggregate.add(rows, [group for group, _ in some], GROUPS)
+    found = aggregate.quantiles(QUANTILES)
+    for group in {group for group, _ in given_parts}:
+        pairs = [pair for number, some in given_parts if number == group for pair in some]
+        expected = [made(pairs).quantile(q) for q in QUANTILES]
+        assert found[group].tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_nothing_gives_nothing() -> None:
+    merged = MergedHistograms()
+    merged.add([], np.empty(0, np.int64))
+    assert np.isnan(merged.quantiles([0.5], 2)).all()
+    assert merged.quantiles([0.5], 0).shape == (0, 1)
+
+
+def test_saturated_counts_do_not_overflow() -> None:
+    merged = MergedHistograms()
+    for _ in range(40):
+        blobs = [made([(10.0, COUNT_MAX)]).to_bytes()] * 1000
+        merged.add(blobs, np.zeros(1000, np.int64))
+    assert merged.quantiles([0.5], 1)[0, 0] == pytest.approx(10.0, rel=0.011)
+
+
+def test_groups_too_many_for_a_table_are_summed_all_the_same() -> None:
+    groups = np.arange(0, 4000, 2)
+    blobs = [made([(1e-8, 1), (value, 2)]).to_bytes() for value in (1.0, 1e9)] * 1000
+    merged = MergedHistograms()
+    merged.add(blobs, groups)
+    merged.add(blobs, groups)
+    assert MAX_CELLS < 4000 * 1800
+    found = merged.quantiles([0.3, 0.9], 4000)
+    assert np.isnan(found[1::2]).all()
+    assert found[::2, 0] == pytest.approx(np.full(2000, 1e-8), rel=0.011)
+    assert found[::2, 1] == pytest.approx(np.tile([1.0, 1e9], 1000), rel=0.011)
+
+
+@pytest.mark.parametrize("position", [0, 1, 2, 5, 6, 7])
+def test_a_blob_of_an_unknown_format_is_refused(position: int) -> None:
+    blob = bytearray(made([(10.0, 1), (20.0, 1)]).to_bytes())
+    blob[position] = 0x7F
+    with pytest.raises(TelemetryStoreError, match="unknown format"):
+        MergedHistograms().add([bytes(blob)], np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize("blob", [b"", b"\x01\x05", made([(1.0, 1)]).to_bytes() + b"\x00"])
+def test_a_blob_of_another_size_is_refused(blob: bytes) -> None:
+    with pytest.raises(TelemetryStoreError, match="unknown format"):
+        MergedHistograms().add([blob], np.zeros(1, np.int64))

@@ -1,0 +1,92 @@
+"""Durable files: old or new, never half, however a write ends and however many write."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from wire.files import PUBLIC, write_atomic, write_new
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """Let no file of this process grow beyond a kibibyte: a real failing write, without root."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    for content in (b"old and long", b"new"):
+        write_atomic(tmp_path / "file", content, mode=PUBLIC)
+        assert (tmp_path / "file").read_bytes() == content
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+    assert names(tmp_path) == ["file"]
+
+
+def test_files_are_private_unless_asked_otherwise(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "secret", b"x")
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+
+
+def test_a_left_over_temporary_file_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / ".file.new").write_bytes(b"half of something long")
+    write_atomic(tmp_path / "file", b"whole")
+    assert (tmp_path / "file").read_bytes() == b"whole"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    (tmp_path / ".file.new").symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic links"):
+        write_atomic(tmp_path / "file", b"new")
+    assert victim.read_bytes() == b"precious"
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "file", b"old")
+    with pytest.raises(OSError, match="File too large"):
+        write_atomic(tmp_path / "file", b"n" * 5000)
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_of_many_writers_at_once_one_wins_whole(tmp_path: Path) -> None:
+    contents = [bytes([number]) * (10_000 + 1000 * number) for number in range(8)]
+    with ThreadPoolExecutor(8) as writers:
+        for content in contents * 10:
+            writers.submit(write_atomic, tmp_path / "file", content)
+    assert (tmp_path / "file").read_bytes() in contents
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_new_file_is_private_from_the_beginning_and_replaces_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    write_new(path, b"secret", mode=0o600)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        write_new(path, b"other")
+    assert path.read_bytes() == b"secret"
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_new_file_that_does_not_fit_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="File too large"):
+        write_new(tmp_path / "f", bytes(5000))
+    assert not names(tmp_path)

@@ -1,0 +1,112 @@
+"""Files that survive a power cut: written whole or not at all. Every package writes through here.
+
+Rules:
+- A file is old or new, never half: temporary file, fsync, rename, fsync of the directory.
+- A write that fails leaves what was there, and no part of a new file.
+- Every function raises OSError; who calls it says whose fault that is.
+
+Source:
+    Pillai et al. 2014, "All File Systems Are Not Created Equal", on what survives a power cut.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import BinaryIO, Final
+
+PRIVATE: Final = 0o600
+"""For the owner alone: keys, passwords, state."""
+
+PUBLIC: Final = 0o644
+"""For everybody to read: what a user asked for."""
+
+
+def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
+    """Write a file so that a power cut at any point leaves the old or the new one.
+
+    Args:
+        path: The file, in a directory that exists.
+        content: Its new content.
+        mode: Its permissions.
+
+    Raises:
+        OSError: It cannot be written; the old file is still there.
+    """
+    # Always the same name: what a power cut leaves behind is overwritten, not collected.
+    temporary = path.with_name(f".{path.name}.new")
+    with os.fdopen(_opened_alone(temporary, mode), "wb") as stream:
+        try:
+            os.fchmod(stream.fileno(), mode)
+            stream.truncate(0)
+            _fill(stream, content)
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+    sync_directory(path.parent)
+
+
+def write_new(path: Path, content: bytes, *, mode: int = PUBLIC) -> None:
+    """Write a file that must not be there yet.
+
+    Args:
+        path: The file, in a directory that exists.
+        content: Its content.
+        mode: Its permissions, from the beginning.
+
+    Raises:
+        FileExistsError: It is there.
+        OSError: It cannot be written.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            _fill(stream, content)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable.
+
+    Args:
+        directory: The directory.
+
+    Raises:
+        OSError: It cannot be opened or written.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _opened_alone(temporary: Path, mode: int) -> int:
+    """Open a temporary file that no other writer has open; wait for another writer.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    while True:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, mode)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(descriptor), temporary.lstat()):
+                return descriptor
+        except FileNotFoundError:
+            pass  # the other writer has just renamed it
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _fill(stream: BinaryIO, content: bytes) -> None:
+    stream.write(content)
+    stream.flush()
+    os.fsync(stream.fileno())

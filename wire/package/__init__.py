@@ -1,0 +1,1 @@
+"""What lies inside a package: its manifest, the index of its files, declared processing."""

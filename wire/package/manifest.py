@@ -1,0 +1,390 @@
+"""The package manifest: ONNX Runtime's model-package layout with our data under our own key.
+
+The layout is ONNX Runtime's (`manifest.json` with `components`, `variants`, `executor_info`,
+`shared_assets`; schema 1.0, portable). A package has one component, `model`, declared inline.
+What ONNX Runtime can run by itself has `executor_info["ort"]`; what we know of a variant is under
+`executor_info["edgefleet"]`, as that layout provides.
+
+Rules:
+- Paths are relative POSIX paths without `..`; anything else is refused.
+- Tensor types are spelled as in the Open Inference Protocol (`FP32`, `INT64`, `BYTES`).
+- A figure that was not measured is None.
+- A field that came after version 1 is unset where it is not used: manifests that do without it
+  keep their bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+import msgspec
+
+from wire.codec import convert, from_json, to_builtins, to_pretty_json
+from wire.errors import WireFormatError
+from wire.package.processing import Postprocessing, Quantization
+from wire.profile import NAME_PATTERN, DeviceProfile
+
+MANIFEST_FILE = "manifest.json"
+COMPONENT = "model"
+EXECUTOR = "edgefleet"
+LAYOUT_SCHEMA_VERSION = "1.0"
+VARIANT_SCHEMA_VERSION = 1
+MAX_VARIANTS = 256
+
+Datatype = Literal[
+    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+    "FP16", "FP32", "FP64", "BYTES",
+]  # fmt: skip
+"""Tensor types of the Open Inference Protocol."""
+
+
+class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One named input or output; -1 in the shape is a dimension that may vary."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+
+
+class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What turns a raw sample into what an input takes.
+
+    Images are resized first. Then value for value, with the channel's `mean` and `std`:
+    `(raw * scale - mean) / std`, computed in float32; the axes are put from `source_layout` into
+    `layout`, and the result is quantised.
+    """
+
+    source_datatype: Datatype
+    """Of the raw sample, such as UINT8 for pixels."""
+
+    source_layout: str = ""
+    """Letters of the raw axes, `N` first and `C` for channels, such as `NHWC`; empty for as is."""
+
+    layout: str = ""
+    """The same letters in the order that the input takes, such as `NCHW`; a `C` may be new, where
+    raw samples are grey."""
+
+    scale: float = 1.0
+    mean: tuple[float, ...] = ()
+    """One value per channel, or one for all; empty for 0."""
+
+    std: tuple[float, ...] = ()
+    """One value per channel, or one for all; empty for 1."""
+
+    resize: Literal["bilinear", "nearest"] | msgspec.UnsetType = msgspec.UNSET
+    """How raw images of any height and width (`H` and `W`) get those of the input: between pixel
+    centres at (index + 0.5), without smoothing. Unset where they come in that size."""
+
+    quantization: Quantization | msgspec.UnsetType = msgspec.UNSET
+    """For an input of integers that stand for real numbers."""
+
+
+class Requirements(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device must have to run a variant."""
+
+    architectures: tuple[str, ...] = ()
+    """As `uname -m`; empty means any."""
+
+    isa_features: tuple[str, ...] = ()
+    memory_bytes: int = 0
+    """Greatest resident size of the worker process, in bytes, as measured."""
+
+
+class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a variant compares with the float reference on the evaluation data."""
+
+    metric: str
+    """Such as `top1`. Of most a larger value is better; of `mae` a smaller one."""
+
+    value: float
+    reference: float
+    retention: float
+    """Share of the reference's quality that is kept, larger for better whatever the metric:
+    `value / reference` where larger values are better."""
+
+    agreement: float
+    """Share of samples whose first answer equals that of the reference."""
+
+    sqnr_db: float | None
+    """Signal to quantization noise over all outputs; None when there was no noise."""
+
+    worst_error: float
+    """Greatest absolute difference of any output element."""
+
+    samples: int
+
+
+class Performance(msgspec.Struct, frozen=True, kw_only=True):
+    """What a variant cost on the machine that built the package, one sample at a time."""
+
+    latency_p50_ms: float
+    latency_p95_ms: float
+    load_ms: float
+    first_inference_ms: float
+    peak_memory_bytes: int
+    """`VmHWM` of the fresh process that measured it."""
+
+    runs: int
+    latency_iqr_ms: float | None = None
+    """Spread: the range in which the middle half of the latencies lie."""
+
+    threads: int
+    machine: str
+    """`uname -m` and the processor's name: figures hold for this machine only."""
+
+
+class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an output may be from the reference: absolute + relative * |reference|."""
+
+    absolute: float
+    relative: float
+
+
+class Golden(msgspec.Struct, frozen=True, kw_only=True):
+    """Inputs with the reference's outputs, which a device must reproduce before it serves."""
+
+    asset: str
+    """`sha256:<hex>` of the shared asset that holds `input.<name>.npy`, `output.<name>.npy`."""
+
+    samples: int
+    tolerances: dict[str, Tolerance]
+    """Per output name, from the error that this variant was measured to have."""
+
+    min_agreement: float = 1.0
+    """Share of samples whose first answer must equal the reference's; 0.0 where outputs are not
+    scores of classes."""
+
+
+class VariantInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What we know of a variant: the content of `executor_info["edgefleet"]`."""
+
+    schema_version: int = VARIANT_SCHEMA_VERSION
+    runtime: str
+    """Name of the adapter that runs it."""
+
+    precision: str
+    model_file: str
+    """Relative to the variant's directory."""
+
+    options: dict[str, str] = {}
+    """Options of that runtime, such as an execution precision."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    requirements: Requirements = Requirements()
+    profiles: tuple[str, ...] = ()
+    """Profiles for which the packager kept this variant."""
+
+    size_bytes: int
+    accuracy: Accuracy | None = None
+    performance: Performance | None = None
+    golden: Golden | None = None
+    preprocessing: dict[str, Preprocessing] = {}
+    """Per input, how raw samples become what it takes; empty where samples come prepared."""
+
+    postprocessing: dict[str, Postprocessing] | msgspec.UnsetType = msgspec.UNSET
+    """Per output, how it becomes an answer."""
+
+    provenance: dict[str, str] = {}
+    """Steps and tool versions that made it."""
+
+
+class Variant(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant of the model: a directory and what we know of it."""
+
+    name: str
+    directory: str
+    info: VariantInfo
+    ort: dict[str, Any] | None = None
+    """`executor_info["ort"]`, where ONNX Runtime can run the variant by itself."""
+
+    def misfit(self, profile: DeviceProfile) -> str | None:
+        """Say why this variant cannot run on a kind of device.
+
+        Args:
+            profile: The kind of device.
+
+        Returns:
+            The first reason, or None when it fits.
+        """
+        needs = self.info.requirements
+        missing = sorted(set(needs.isa_features) - set(profile.isa_features))
+        if needs.architectures and profile.architecture not in needs.architectures:
+            return f"needs {' or '.join(needs.architectures)}, the device is {profile.architecture}"
+        if self.info.runtime not in profile.runtimes:
+            return f"needs the runtime {self.info.runtime}"
+        if missing:
+            return f"needs {', '.join(missing)}"
+        if needs.memory_bytes > profile.memory_bytes:
+            return f"needs {needs.memory_bytes} bytes of memory, there are {profile.memory_bytes}"
+        return None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A package: its name, version and variants."""
+
+    name: str
+    version: str
+    variants: tuple[Variant, ...]
+    metadata: dict[str, Any] = {}
+    """`additional_metadata`: provenance of the build as a whole."""
+
+    def variant(self, name: str) -> Variant:
+        """Return a variant by name.
+
+        Raises:
+            KeyError: There is none of that name.
+        """
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        raise KeyError(name)
+
+    def fitting(self, profile: DeviceProfile) -> tuple[Variant, ...]:
+        """Return the variants for a kind of device, in manifest order.
+
+        A package that was built for this profile by name gives what was kept for it; any other
+        profile gets whatever can run there.
+
+        Args:
+            profile: The kind of device.
+
+        Returns:
+            The variants; empty when none can run.
+        """
+        able = tuple(v for v in self.variants if v.misfit(profile) is None)
+        if any(profile.name in v.info.profiles for v in self.variants):
+            return tuple(v for v in able if profile.name in v.info.profiles)
+        return able
+
+
+class _LayoutVariant(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    variant_directory: str | None = None
+    ep: str | None = None
+    device: str | None = None
+    compatibility_string: str | None = None
+    executor_info: dict[str, Any] = {}
+    additional_metadata: Any = None
+
+
+class _LayoutComponent(
+    msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    component_name: str | None = None
+    variants: dict[str, _LayoutVariant]
+    additional_metadata: Any = None
+
+
+class _Layout(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    schema_version: str
+    package_name: str = ""
+    package_version: str = ""
+    description: str = ""
+    layout: str = "portable"
+    components: dict[str, _LayoutComponent]
+    shared_assets: dict[str, str] = {}
+    additional_metadata: dict[str, Any] = {}
+
+
+def manifest_to_bytes(manifest: Manifest) -> bytes:
+    """Write a manifest in ONNX Runtime's model-package layout; equal manifests, equal bytes."""
+    variants = {
+        v.name: _LayoutVariant(
+            variant_directory=v.directory,
+            ep="CPUExecutionProvider" if v.ort is not None else None,
+            executor_info={EXECUTOR: to_builtins(v.info)} | ({"ort": v.ort} if v.ort else {}),
+        )
+        for v in manifest.variants
+    }
+    return to_pretty_json(
+        _Layout(
+            schema_version=LAYOUT_SCHEMA_VERSION,
+            package_name=manifest.name,
+            package_version=manifest.version,
+            components={COMPONENT: _LayoutComponent(variants=variants)},
+            additional_metadata=manifest.metadata,
+        )
+    )
+
+
+def manifest_from_bytes(data: bytes) -> Manifest:
+    """Read a manifest.
+
+    Args:
+        data: The bytes of `manifest.json`, whose digest has been checked.
+
+    Returns:
+        The manifest; variants of which we know nothing (no `edgefleet` key) are left out.
+
+    Raises:
+        WireFormatError: Not the layout, an unsafe path, a bad name, or no variant of ours.
+    """
+    layout = from_json(data, _Layout)
+    if layout.schema_version.split(".")[0] != "1" or layout.layout != "portable":
+        raise WireFormatError(
+            f"manifest: schema {layout.schema_version} with layout {layout.layout} is not supported"
+        )
+    component = layout.components.get(COMPONENT)
+    if component is None or len(component.variants) > MAX_VARIANTS:
+        raise WireFormatError(
+            f"manifest: needs a component {COMPONENT!r} of at most {MAX_VARIANTS} variants"
+        )
+    variants = tuple(
+        _variant(name, body)
+        for name, body in component.variants.items()
+        if EXECUTOR in body.executor_info
+    )
+    if not variants:
+        raise WireFormatError(f"manifest: no variant has executor_info[{EXECUTOR!r}]")
+    return Manifest(
+        name=_plain_name(layout.package_name),
+        version=_plain_name(layout.package_version),
+        variants=variants,
+        metadata=layout.additional_metadata,
+    )
+
+
+def safe_path(path: str) -> str:
+    """Return a package path if it is relative, plain and stays inside the package.
+
+    Args:
+        path: As written in a document.
+
+    Returns:
+        The same path.
+
+    Raises:
+        WireFormatError: Absolute, empty, with `.`/`..` or empty parts, a backslash or control
+            characters.
+    """
+    parts = path.split("/")
+    pure = PurePosixPath(path)
+    bad = (
+        pure.is_absolute()
+        or any(part in {"", ".", ".."} for part in parts)
+        or "\\" in path
+        or any(ord(char) < ord(" ") for char in path)
+        or len(path) > 255  # noqa: PLR2004 - NAME_MAX of the usual file systems
+    )
+    if bad:
+        raise WireFormatError(f"unsafe path in package: {path!r}")
+    return path
+
+
+def _variant(name: str, body: _LayoutVariant) -> Variant:
+    info = convert(body.executor_info[EXECUTOR], VariantInfo)
+    ort = body.executor_info.get("ort")
+    safe_path(info.model_file)
+    return Variant(
+        name=_plain_name(name),
+        directory=safe_path(body.variant_directory or name),
+        info=info,
+        ort=ort if isinstance(ort, dict) else None,
+    )
+
+
+def _plain_name(name: str) -> str:
+    if NAME_PATTERN.fullmatch(name) is None:
+        raise WireFormatError(f"manifest: {name!r} is not a plain name")
+    return name

@@ -1,0 +1,1 @@
+"""Signatures and who may make them."""
