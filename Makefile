@@ -5,28 +5,60 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # All but packager-torch: which build of PyTorch is right depends on the machine.
 EXTRAS := controller numba packager packager-litert packager-tvm packager-iree packager-sklearn packager-dask
+# -P: the folder that pytest is started in must not hide a package of the same name.
+PYTEST := $(BIN)/python -P -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
+# One level, one folder or one test: make unit ONLY=tests/unit/wire, make test ONLY='-k rollout'
+ONLY ?=
 export PYTHONSAFEPATH := 1
 
-.PHONY: demo test check bench lock tools clean
+.PHONY: help demo test unit contract integration acceptance packaging check format bench docs lock tools hooks clean
 .DELETE_ON_ERROR:
 
-demo: $(STAMP)  ## the whole product on a real model and real processes
+help:  ## list these targets
+	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(STAMP)  ## show the whole product on a real model and real processes
 	@$(BIN)/python -m examples.digits.demo
 
-test: $(STAMP)  ## every test that needs no root and no internet
-	@$(BIN)/python -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder
+test: $(STAMP)  ## run every test that needs no root and no internet
+	@$(PYTEST) $(ONLY)
 
-check: $(STAMP)  ## format, lint, types, import contracts
+unit: $(STAMP)  ## run the tests of single modules: no network, no database
+	@$(PYTEST) $(or $(ONLY),tests/unit)
+
+contract: $(STAMP)  ## run one suite over all adapters, and over the bytes on the wire
+	@$(PYTEST) $(or $(ONLY),tests/contract)
+
+integration: $(STAMP)  ## run the tests with a real broker, databases, runtimes and processes
+	@$(PYTEST) $(or $(ONLY),tests/integration)
+
+acceptance: $(STAMP)  ## run whole fleets, with a kill -9 of each part
+	@$(PYTEST) $(or $(ONLY),tests/acceptance)
+
+packaging: $(STAMP)  ## check the wheel, the units, the documents and what the agent imports
+	@$(PYTEST) $(or $(ONLY),tests/packaging)
+
+check: $(STAMP)  ## check format, lint, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
 
-tools: $(STAMP)  ## converters whose dependencies conflict with ours, each in its environment
+format: $(STAMP)  ## format the code and mend what can be mended
+	$(BIN)/ruff check --fix --exit-zero --quiet .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## run every benchmark in one go and write docs/benchmarks.md
+	@$(BIN)/python benchmarks/run_all.py
+
+docs: $(STAMP)  ## write the commands' help anew into docs/commands.md
+	@$(BIN)/python -m tests.packaging.test_documents
+
+tools: $(STAMP)  ## set up converters whose dependencies conflict with ours
 	@for tool in $$($(BIN)/fleet tool list --quiet); do $(BIN)/fleet tool install $$tool || exit; done
 
-bench: $(STAMP)  ## every benchmark, into docs/benchmarks.md
-	@$(BIN)/python benchmarks/run_all.py
+hooks: $(STAMP)  ## run the checks before every commit
+	@$(BIN)/pre-commit install
 
 lock:  ## compile the locks anew; needs uv
 	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
@@ -36,7 +68,7 @@ lock:  ## compile the locks anew; needs uv
 	  --no-header --no-annotate --no-emit-index-url -c requirements/constraints.txt \
 	  -o requirements/device.lock
 
-clean:
+clean:  ## remove the environment and what was built
 	rm -rf $(VENV) build dist
 
 $(STAMP): requirements/dev.lock pyproject.toml
