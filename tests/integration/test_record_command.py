@@ -59,12 +59,17 @@ class Board:
             [sys.executable, "-P", "-m", "agent", *self.arguments("--every", "50ms")],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        until(lambda: process.poll() is not None or self.ticks() >= 3, "three ticks")
-        assert process.poll() is None, process.communicate()
+        for _ in range(3):
+            self.until_more(process)
         return process
 
+    def until_more(self, process: subprocess.Popen[str]) -> None:
+        seen = self.ticks()
+        until(lambda: process.poll() is not None or self.ticks() > seen, "a tick")
+        assert process.poll() is None, process.communicate()
+
     def ticks(self) -> int:
-        return self.trace.read_bytes().count(b"\n") - 1 if self.trace.exists() else 0
+        return max(0, self.trace.read_bytes().count(b"\n") - 1) if self.trace.exists() else 0
 
     def read(self) -> Trace:
         return trace_from_bytes(self.trace.read_bytes())

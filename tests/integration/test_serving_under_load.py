@@ -282,10 +282,12 @@ def test_triton_s_client_can_wish(rig: Rig) -> None:
     tensor.set_data_from_numpy(rows(1))
     assert client.infer("digits", [tensor], priority=1, timeout=5_000_000).as_numpy("y").size == 4
     with frozen(worker):
-        waiting = [client.async_infer("digits", [tensor], priority=3) for _ in range(3)]
-        until_busy(worker, waiting=2)
+        threads = [Client(rig).begin(*body(rows(1))) for _ in range(2)]
+        until_busy(worker, waiting=1)
         with pytest.raises(InferenceServerException):
             client.infer("digits", [tensor], priority=9, timeout=10_000)
-    for later in waiting:
-        assert later.get_result().as_numpy("y").size == 4
+    for thread in threads:
+        finished(thread)
+    later = client.async_infer("digits", [tensor], priority=3)
+    assert later.get_result().as_numpy("y").size == 4
     client.close()
