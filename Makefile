@@ -25,8 +25,8 @@ check: $(STAMP)  ## format, lint, types, import contracts
 tools: $(STAMP)  ## converters whose dependencies conflict with ours, each in its environment
 	@for tool in $$($(BIN)/fleet tool list --quiet); do $(BIN)/fleet tool install $$tool || exit; done
 
-bench: $(STAMP)  ## every benchmark, into docs/benchmarks.md
-	@$(BIN)/python benchmarks/run_all.py
+bench: $(STAMP)  ## every benchmark, into docs/benchmarks.md; with QUICK=1 onto the terminal
+	@$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
 lock:  ## compile the locks anew; needs uv
 	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
