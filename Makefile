@@ -48,11 +48,11 @@ format: $(STAMP)  ## format the code and mend what can be mended
 	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## run every benchmark in one go and write docs/benchmarks.md
-	@$(BIN)/python benchmarks/run_all.py
+bench: $(STAMP)  ## run every benchmark in one go and write docs/benchmarks.md; QUICK=1 only prints
+	@$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
 docs: $(STAMP)  ## write the commands' help anew into docs/commands.md
-	@$(BIN)/python -m tests.packaging.test_documents
+	@$(BIN)/python -m tests.packaging.test_readme
 
 tools: $(STAMP)  ## set up converters whose dependencies conflict with ours
 	@for tool in $$($(BIN)/fleet tool list --quiet); do $(BIN)/fleet tool install $$tool || exit; done

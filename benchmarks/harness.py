@@ -29,7 +29,9 @@ class Row:
     """One figure."""
 
     name: str
-    value: float
+    value: float | None
+    """None where it was not measured; `spread` says why."""
+
     unit: str
     peer: str = ""
     peer_value: float | None = None
@@ -108,6 +110,33 @@ def alone(name: str, values: Sequence[float], *, unit: str, at_most: float | Non
     )
 
 
+def not_measured(name: str, why: str, *, peer: str = "") -> Row:
+    """Return the row of a figure that this machine cannot measure.
+
+    Args:
+        name: What would have been measured.
+        why: What is missing.
+        peer: Beside whom.
+
+    Returns:
+        The row.
+    """
+    return Row(name=name, value=None, unit="", peer=peer, spread=f"not run: {why}")
+
+
+def shown(value: float | None, form: str) -> str:
+    """Return a figure as text; empty where there is none.
+
+    Args:
+        value: The figure.
+        form: How, as `format` has it.
+
+    Returns:
+        The text.
+    """
+    return "" if value is None else format(value, form)
+
+
 def machine() -> str:
     """Return the machine that the figures hold for."""
     model = platform.machine()
@@ -152,11 +181,11 @@ def _print_table(title: str, rows: Sequence[Row], *, quick: bool) -> None:
     for row in rows:
         table.add_row(
             row.name,
-            f"{row.value:.4g}",
+            shown(row.value, ".4g"),
             row.unit,
             row.peer,
-            "" if row.peer_value is None else f"{row.peer_value:.4g}",
-            "" if row.ratio is None else f"{row.ratio:.3f}",
+            shown(row.peer_value, ".4g"),
+            shown(row.ratio, ".3f"),
             row.spread,
             row.aim,
             {True: "met", False: "missed", None: ""}[row.met],

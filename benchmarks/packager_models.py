@@ -58,7 +58,7 @@ def measure(quick: bool, runtimes: tuple[str, ...], only: str, *, integers: bool
         with tempfile.TemporaryDirectory(prefix="models-") as folder:
             rows.append(_row(model, Path(folder), profile, 16 if quick else 32, integers))
         print(f"{rows[-1].name}: {rows[-1].value:.0f} s", file=sys.stderr, flush=True)
-    total_s = sum(row.value for row in rows)
+    total_s = sum(row.value or 0.0 for row in rows)
     return [*rows, alone(f"all {len(models)} models", [total_s], unit="s")]
 
 

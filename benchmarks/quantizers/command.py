@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import Row, main
+from benchmarks.harness import Row, main, not_measured
 from benchmarks.quantizers import olive
 from benchmarks.quantizers.comparison import rows_of
 from benchmarks.quantizers.runners import Pace
@@ -47,7 +47,7 @@ def _rows(folder: Path, python: Path | str, *, quick: bool) -> list[Row]:
     for name, make in (("resnet20", cifar), ("digits", digits)):
         task = make(folder / name, sizes)
         if isinstance(task, str):
-            rows.append(Row(name=f"{name}: not run", value=0.0, unit="", spread=task))
+            rows.append(not_measured(name, task))
             continue
         rows += rows_of(task, folder / name, python, pace)
     return rows

@@ -18,8 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.harness import Row, against, alone
+from benchmarks.harness import Row, against, alone, not_measured
 from benchmarks.quantizers import olive, ours, runners
+from benchmarks.quantizers.build_times import Work, beside_one, beside_search
 from benchmarks.quantizers.ours import Built
 from benchmarks.quantizers.tasks import Task
 from benchmarks.quantizers.tools import Made, nncf_defaults, onnxruntime_defaults
@@ -27,7 +28,6 @@ from packager.judge.paired import compare_paired
 from wire.package.manifest import VariantInfo
 
 MAX_LATENCY_RATIO: Final = 1.05
-MAX_TIME_RATIO: Final = 0.5
 PER_CENT: Final = 100.0
 
 
@@ -63,15 +63,12 @@ def rows_of(task: Task, folder: Path, python: Path | str, pace: runners.Pace) ->
         onnxruntime_defaults(task, folder / "onnxruntime"),
         nncf_defaults(task, folder / "nncf"),
     ]
-    if isinstance(python, Path):
-        try:
-            peers.append(olive.search(python, task, folder / "olive"))
-        except RuntimeError as exc:
-            python = str(exc)
+    found, small = _olive(python, task, folder)
+    peers += [found] if isinstance(found, Made) else []
     load.append(os.getloadavg()[0])
     kept = ours.kept_int8(whole)
     if not kept:
-        return [_note(f"{task.name}: no int8 variant was kept", "")]
+        return [not_measured(f"{task.name}: int8", "no int8 variant was kept")]
     fastest, finest = kept[0], ours.most_accurate(kept)
     chosen = [fastest] if finest is fastest else [fastest, finest]
     infos = {c.name: ours.declaration(whole, folder / "ours", c.name) for c in chosen}
@@ -81,12 +78,13 @@ def rows_of(task: Task, folder: Path, python: Path | str, pace: runners.Pace) ->
     others = measured[len(mine) :]
     rows = [
         *_beside(task, measured[0], others),
-        *_time(task, whole, alike, peers),
+        *_time(task, whole, alike, peers, small),
     ]
     for second in measured[1 : len(mine)]:
         rows += [replace(row, aim="", met=None) for row in _beside(task, second, others)]
-    if not isinstance(python, Path):
-        rows.append(_note(f"{task.name}: beside Olive", f"not run: {python}"))
+    if isinstance(found, str):
+        figures = (f"top-1 of {fastest.name}", f"latency of {fastest.name}", "build time")
+        rows += [not_measured(f"{task.name}: {it}", found, peer="Olive") for it in figures]
     rows.append(alone(f"{task.name}: load average meanwhile", load, unit="processes"))
     return rows
 
@@ -163,38 +161,34 @@ def _size(task: Task, first: Measured, other: Measured) -> Row:
     )
 
 
-def _time(task: Task, whole: Built, alike: Built, peers: list[Made]) -> list[Row]:
-    """Compare the builds' durations with Olive's search, and with one call of each other tool."""
+def _olive(python: Path | str, task: Task, folder: Path) -> tuple[Made | str, Made | str]:
+    """Let Olive search, as usual and among as few models as we make; say why where it cannot."""
+    if isinstance(python, str):
+        return python, python
+    found: list[Made | str] = []
+    for name, how in (("olive", olive.USUAL), ("olive-small", olive.SMALL)):
+        try:
+            found.append(olive.search(python, task, folder / name, how))
+        except RuntimeError as exc:
+            found.append(str(exc))
+    return found[0], found[1]
+
+
+def _time(
+    task: Task, whole: Built, alike: Built, peers: list[Made], small: Made | str
+) -> list[Row]:
+    """Compare the builds' durations with those of the other tools."""
+    everything, same = _work("all runtimes", whole), _work("ONNX Runtime", alike)
+    few = Work("Olive", small.seconds, small.models) if isinstance(small, Made) else small
     rows: list[Row] = []
-    tried = {name: _tried(built) for name, built in (("whole", whole), ("alike", alike))}
     for peer in peers:
-        if peer.tool == "Olive":
-            rows.append(
-                against(
-                    f"{task.name}: build for ONNX Runtime, {tried['alike']}",
-                    [alike.seconds],
-                    [peer.seconds],
-                    unit="s",
-                    peer=f"Olive, {olive.TRIALS} models",
-                    at_most=MAX_TIME_RATIO,
-                )
-            )
-        rows.append(
-            against(
-                f"{task.name}: build for all runtimes, {tried['whole']}",
-                [whole.seconds],
-                [peer.seconds],
-                unit="s",
-                peer=peer.tool if peer.tool != "Olive" else f"Olive, {olive.TRIALS} models",
-            )
-        )
+        theirs = Work(peer.tool, peer.seconds, peer.models)
+        if peer.models > 1:
+            rows += beside_search(task.name, same, everything, theirs, few)
+        else:
+            rows += beside_one(task.name, everything, theirs)
     return rows
 
 
-def _tried(built: Built) -> str:
-    count = sum(1 for candidate in built.result.candidates if not candidate.lost)
-    return f"{count} models"
-
-
-def _note(name: str, text: str) -> Row:
-    return Row(name=name, value=0.0, unit="", spread=text)
+def _work(who: str, built: Built) -> Work:
+    return Work(who, built.seconds, sum(not c.lost for c in built.result.candidates))

@@ -8,9 +8,9 @@ Olive is no dependency of ours: it lives in an environment of its own, whose int
         onnxruntime==1.31.0
 
 Rules:
-- Its search goes over what its static quantization declares searchable for this kind of output: 12
-  trials. Activations are unsigned, for with its default, signed ones, ONNX Runtime is some three
-  times as slow on x86-64; pre-processing is on in every trial.
+- Its usual search goes over what its static quantization declares searchable for this kind of
+  output: 12 trials. Activations are unsigned, for with its default, signed ones, ONNX Runtime is
+  some three times as slow on x86-64; pre-processing is on in every trial.
 - It judges by accuracy on the gate images, then by latency, and may lose one percent of accuracy.
 - Its log is kept; nothing it says of itself is reported, but what its model does when we run it.
 
@@ -24,15 +24,28 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from benchmarks.quantizers.tasks import Task
 from benchmarks.quantizers.tools import QUIET, Made, run
 
 VARIABLE: Final = "EDGEFLEET_OLIVE_PYTHON"
 SEARCHED: Final = "SEARCHABLE_VALUES"
-TRIALS: Final = 12
 CLASSES: Final = 10
+
+
+class Search(NamedTuple):
+    """What Olive searches over, and how many models that is."""
+
+    parameters: tuple[str, ...]
+    """Of its static quantization; the others have Olive's defaults."""
+
+    trials: int
+
+
+USUAL: Final = Search(("per_channel", "reduce_range", "calibrate_method"), 12)
+SMALL: Final = Search(("calibrate_method",), 3)
+"""As many models as our build makes for ONNX Runtime."""
 
 _SCRIPT: Final = """
 import numpy as np
@@ -103,13 +116,14 @@ def interpreter(asked: str) -> Path | str:
     return Path(named)
 
 
-def search(python: Path, task: Task, folder: Path) -> Made:
+def search(python: Path, task: Task, folder: Path, how: Search = USUAL) -> Made:
     """Let Olive search.
 
     Args:
         python: Its interpreter.
         task: The model and its images.
         folder: To work in; made.
+        how: Over what.
 
     Returns:
         Its best model by its own judgement.
@@ -120,14 +134,14 @@ def search(python: Path, task: Task, folder: Path) -> Made:
     folder.mkdir(parents=True)
     (folder / "samples.py").write_text(_SCRIPT, encoding="utf-8")
     (folder / "drive.py").write_text(_DRIVER, encoding="utf-8")
-    workflow = json.dumps(_workflow(task, folder), indent=2)
+    workflow = json.dumps(_workflow(task, folder, how), indent=2)
     (folder / "workflow.json").write_text(workflow, encoding="utf-8")
     seconds = run([str(python), "drive.py"], folder)
     trials = _trials(folder / "output" / "footprint.json")
-    if trials != TRIALS:
-        raise RuntimeError(f"Olive made {trials} models, it was asked for {TRIALS}")
+    if trials != how.trials:
+        raise RuntimeError(f"Olive made {trials} models, it was asked for {how.trials}")
     best = json.loads((folder / "best.json").read_text(encoding="utf-8"))
-    return Made("Olive", "onnxruntime", Path(best["model"]), {}, seconds)
+    return Made("Olive", "onnxruntime", Path(best["model"]), {}, seconds, trials)
 
 
 def _trials(footprint: Path) -> int:
@@ -135,7 +149,7 @@ def _trials(footprint: Path) -> int:
     return sum(1 for node in nodes if node.get("from_pass") and node.get("metrics"))
 
 
-def _workflow(task: Task, folder: Path) -> dict[str, Any]:
+def _workflow(task: Task, folder: Path, how: Search) -> dict[str, Any]:
     settings = {"onnx": {"session_options": {"intra_op_num_threads": 1}}}
     accuracy = {
         "name": "accuracy_score",
@@ -184,9 +198,7 @@ def _workflow(task: Task, folder: Path) -> dict[str, Any]:
                 "activation_type": "uint8",
                 "quant_format": "QDQ",
                 "quant_preprocess": True,
-                "per_channel": SEARCHED,
-                "reduce_range": SEARCHED,
-                "calibrate_method": SEARCHED,
+                **dict.fromkeys(how.parameters, SEARCHED),
             }
         },
         "search_strategy": {"execution_order": "joint", "sampler": "sequential"},

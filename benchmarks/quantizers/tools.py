@@ -45,6 +45,10 @@ class Made(NamedTuple):
     """Of the runtime; empty for its defaults."""
 
     seconds: float
+    """That making it took, together with the others of `models`."""
+
+    models: int = 1
+    """So many were made to choose this one."""
 
 
 def onnxruntime_defaults(task: Task, folder: Path) -> Made:

@@ -17,13 +17,17 @@ import pytest
 
 from examples.digits.box import Box, stopping, until
 from examples.digits.demo import BAD, FLEET, GOOD, HEATED, MODEL, Demo, rollout, spoil
+from tests.simulators.patience import PATIENCE_S
 from wire.package.index import ENVELOPE_FILE
 from wire.package.manifest import MANIFEST_FILE
+
+WAIT_S = 2 * PATIENCE_S
+"""For what takes whole processes several steps."""
 
 DEAD_S = 1.5
 """How long the victim stays dead: long enough that the others notice."""
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="session")
@@ -52,19 +56,19 @@ def test_a_kill_changes_no_outcome(victim: str, package: Path, short: Path) -> N
         box.fleet("release", "publish", good)
         first = create(box, GOOD)
         kill_midway(box, victim, first)
-        until("the rollout's end", lambda: state(box, first) == "succeeded", 120)
-        until("all on the release", lambda: versions(box) == {f"{MODEL}:{GOOD}"}, 60)
+        until("the rollout's end", lambda: state(box, first) == "succeeded", WAIT_S)
+        until("all on the release", lambda: versions(box) == {f"{MODEL}:{GOOD}"}, WAIT_S)
 
         box.fleet("release", "publish", bad)
         second = create(box, BAD)
         kill_midway(box, victim, second)
-        until("the halt", lambda: state(box, second) == "halted", 120)
-        until("all on the good release", lambda: versions(box) == {f"{MODEL}:{GOOD}"}, 60)
+        until("the halt", lambda: state(box, second) == "halted", WAIT_S)
+        until("all on the good release", lambda: versions(box) == {f"{MODEL}:{GOOD}"}, WAIT_S)
         failed = [d for d in deployments(box, second) if d["state"] == "failed"]
         assert [d["error_code"] for d in failed] == ["agent.golden"]
 
         for name, _profile, _labels in FLEET:
-            until(f"{name} serves", lambda name=name: serves(box, name), 30)
+            until(f"{name} serves", lambda name=name: serves(box, name), WAIT_S)
         assert box.stop() == []
 
 
@@ -75,7 +79,7 @@ def test_a_device_serves_and_adapts_without_the_fleet(package: Path, short: Path
         demo.enrol()
         box.fleet("release", "publish", good)
         first = create(box, GOOD)
-        until("the rollout's end", lambda: state(box, first) == "succeeded", 120)
+        until("the rollout's end", lambda: state(box, first) == "succeeded", WAIT_S)
         demo_data(box)
 
         def moment(name: str) -> None:
@@ -86,7 +90,7 @@ def test_a_device_serves_and_adapts_without_the_fleet(package: Path, short: Path
         demo.heat()  # insists on a switch, the switch back and no failed request
         box.start("broker")
         why = ("why", HEATED, "--kind", "switch")
-        until("the reasons arrive later", lambda: len(box.fleet_json(*why)) > 1, 60)
+        until("the reasons arrive later", lambda: len(box.fleet_json(*why)) > 1, WAIT_S)
 
 
 def demo_data(box: Box) -> None:
@@ -115,7 +119,7 @@ def create(box: Box, version: str) -> str:
 
 def kill_midway(box: Box, victim: str, rollout_id: str) -> None:
     """Kill when the first device has its order, and start again later."""
-    until("the first order", lambda: bool(busy(box, rollout_id)), 30)
+    until("the first order", lambda: bool(busy(box, rollout_id)), WAIT_S)
     name = busy(box, rollout_id)[0] if victim == "agent" else victim
     box.kill(name)
     time.sleep(DEAD_S)

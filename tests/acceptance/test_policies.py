@@ -17,15 +17,16 @@ from examples.digits.box import Box, stopping, until
 from runtime_adapters.golden import save_golden
 from tests.integration.test_agent import X, reference
 from tests.simulators.packages import PROFILE, package, variant
+from tests.simulators.patience import PATIENCE_S
 from wire.package.index import CHUNK_BYTES, asset_uri
 from wire.package.manifest import Golden, Tolerance
 from wire.trust.envelope import SigningKey
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(1800)]
 
 DEVICES = {"lab-1": "lab", "shop-1": "shop", "shop-2": "shop"}
 FRUGAL = "low_memory_bytes = 1_000_000_000_000_000\ndwell_s = {dwell_s}\n"
-WAIT_S = 40.0
+WAIT_S = 2 * PATIENCE_S
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_a_rollout_does_not_notice_and_what_restarts_remembers(box: Box) -> None
     until("the first order", lambda: started(box, rollout) > 0, WAIT_S)
     for number in range(6):
         set_policy(box, "all", dwell_s=number)
-    until("the rollout's end", lambda: state(box, rollout) != "running", 2 * WAIT_S)
+    until("the rollout's end", lambda: state(box, rollout) != "running", WAIT_S)
     found = box.api(f"/v1/rollouts/{rollout}")
     assert (found["state"], found["counts"]) == ("succeeded", {"succeeded": 3})
     assert not {"restore", "expire"} & {event["action"] for event in found["events"]}

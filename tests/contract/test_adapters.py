@@ -26,6 +26,7 @@ from tests.contract.adapter_models import (
     resident_bytes,
     values,
 )
+from tests.simulators.patience import PATIENCE_S
 from wire.package.manifest import Datatype, VariantInfo
 
 TYPED = [(kit, datatype) for kit in KITS for datatype in kit.datatypes]
@@ -176,7 +177,7 @@ def test_closing_under_calls_gives_an_answer_or_an_error(kit: Kit, session: Sess
         for _ in range(50):
             session.infer(inputs)
         session.close()
-        assert all(future.result(timeout=30) >= 0 for future in ended)
+        assert all(future.result(timeout=PATIENCE_S) >= 0 for future in ended)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -15,15 +15,13 @@ import tempfile
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Literal
 
 import psycopg
 import pytest
 
-from wire.clock import SystemClock
+from tests.simulators.patience import PATIENCE_S, until
 
-START_S = 30.0
-STOP_S = 10.0
-STEP_S = 0.05
 SERVER_OPTIONS = (
     "listen_addresses=",  # no TCP at all
     "unix_socket_permissions=0700",
@@ -60,7 +58,7 @@ class PostgresServer:
                 *("--locale", "C", "--no-sync"),
             ],
             capture_output=True,
-            timeout=START_S,
+            timeout=PATIENCE_S,
             check=False,
             cwd="/",
         )
@@ -87,7 +85,7 @@ class PostgresServer:
         for how in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
             self._process.send_signal(how)
             try:
-                self._process.wait(STOP_S)
+                self._process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 continue
             return
@@ -113,20 +111,18 @@ class PostgresServer:
             connection.execute(statement.encode())
 
     def _wait_until_accepting(self) -> None:
-        clock = SystemClock()
-        deadline_s = clock.monotonic_s() + START_S
-        while clock.monotonic_s() < deadline_s:
-            if self._process is None or self._process.poll() is not None:
-                break
-            try:
-                self._execute("SELECT 1")
-            except psycopg.OperationalError:
-                clock.sleep(STEP_S)
-            else:
-                return
-        log = (self._directory / "server.log").read_text(errors="replace")
-        self.stop()
-        raise RuntimeError(f"the test server did not start: {log[-500:]}")
+        if until(self._accepts_or_ended, "PostgreSQL") == "ended":
+            log = (self._directory / "server.log").read_text(errors="replace")
+            raise RuntimeError(f"the test server did not start: {log[-500:]}")
+
+    def _accepts_or_ended(self) -> Literal["accepts", "ended", ""]:
+        if self._process is None or self._process.poll() is not None:
+            return "ended"
+        try:
+            self._execute("SELECT 1")
+        except psycopg.OperationalError:
+            return ""
+        return "accepts"
 
 
 @pytest.fixture(scope="session")

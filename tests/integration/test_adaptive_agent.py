@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import time
 
 import pytest
 
@@ -16,8 +15,8 @@ from tests.integration.test_agent import (  # noqa: F401 - fixtures
     controller,
     device,
     serving,
-    until,
 )
+from tests.simulators.patience import until
 
 POLICY = """
 [policy]
@@ -71,7 +70,6 @@ def test_what_the_workers_show_is_in_the_reasons(
     def learnt() -> bool:
         for _ in range(20):
             serving.infer()
-            time.sleep(0.01)
         return bool(serving.ask("figures")["answered"] > 100)
 
     until(learnt, "a hundred answers")

@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import psutil
@@ -34,6 +34,7 @@ from tests.simulators.packages import (
     package,
     variant,
 )
+from tests.simulators.patience import PATIENCE_S, until
 from wire.clock import SystemClock
 from wire.codec import to_json
 from wire.messages import (
@@ -55,27 +56,14 @@ from wire.package.manifest import Golden, Tolerance
 from wire.topics import ALL_UP, ENROL_REQUESTS, down, enrol_reply, parse_up
 from wire.transport import Received
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 DEVICE = "dev-1"
 TOKEN = "token-of-this-test"
 CLOCK = SystemClock()
-PATIENCE_S = 20.0
-STEP_S = 0.02
 POLICY = PolicySpec(dwell_s=0.2)
 MAX_RSS_BYTES = 40 * 1024 * 1024
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
-T = TypeVar("T")
-
-
-def until(question: Callable[[], T | None], what: str) -> T:
-    """Ask until there is an answer."""
-    end_s = CLOCK.monotonic_s() + PATIENCE_S
-    while CLOCK.monotonic_s() < end_s:
-        if answer := question():
-            return answer
-        CLOCK.sleep(STEP_S)
-    raise AssertionError(f"waited in vain for {what}")
 
 
 class Controller:
@@ -184,7 +172,7 @@ class Device:
         process, self.process = self.process, None
         assert process is not None
         process.send_signal(how)
-        return process.wait(10)
+        return process.wait(PATIENCE_S)
 
     @property
     def log(self) -> list[dict[str, Any]]:
@@ -197,13 +185,13 @@ class Device:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-P", "-m", "agent", *arguments, "--config", str(self.config_path)],
-            capture_output=True, text=True, timeout=20, check=False,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
 
     def infer(self) -> tuple[dict[str, str], np.ndarray[Any, Any]]:
         """Ask for an inference; return the response's parameters and the output."""
         host, _, port = self.ask("status")["endpoint"].rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
         tensor = {"name": "x", "datatype": "FP32", "shape": [3, 4], "data": X.ravel().tolist()}
         connection.request("POST", "/v2/models/digits/infer", json.dumps({"inputs": [tensor]}))
         response = connection.getresponse()
@@ -324,7 +312,9 @@ def test_heat_changes_the_variant_and_back(serving: Device, controller: Controll
     assert serving.infer()[0]["variant"] == "small"
     # A lost sensor is not cool.
     (serving.sysfs / "class/thermal/thermal_zone0/temp").unlink()
-    CLOCK.sleep(0.5)
+    until(lambda: serving.ask("status")["health"]["temperature_c"] is None, "a loss")
+    lost_s = serving.ask("status")["health"]["at_s"]
+    until(lambda: serving.ask("status")["health"]["at_s"] > lost_s, "a later look")
     assert serving.infer()[0]["variant"] == "small"
     serving.set_temperature_c(50)
     until(lambda: serving.infer()[0]["variant"] == "best", "the best variant")

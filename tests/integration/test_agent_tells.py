@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from agent.replay.traces import trace_from_bytes
-from tests.integration.test_agent import FIRST, Controller, Device, until
+from tests.integration.test_agent import FIRST, Controller, Device
 from tests.simulators.broker import running_broker
+from tests.simulators.patience import PATIENCE_S, until
 from wire.messages import Hello
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.broker
 
 VARIANTS = {
     "source": "a test",
@@ -100,7 +101,7 @@ def test_what_surrounds_a_serving_device_is_recorded_and_replayed(
         recorded = subprocess.run(
             [sys.executable, "-P", "-m", "agent", "record", str(tmp_path / "lab.jsonl"),
              "--config", str(tmp_path / "recorder.toml"), "--for", "4s", "--every", "200ms"],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
     finally:
         done.set()
@@ -121,7 +122,7 @@ def test_what_surrounds_a_serving_device_is_recorded_and_replayed(
     replayed = subprocess.run(
         [sys.executable, "-P", "-m", "agent", "replay", str(tmp_path / "lab.jsonl"),
          "--variants", str(tmp_path / "variants.json"), "--pin", "best", "--json"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert replayed.returncode == 0, replayed.stderr
     steps = json.loads(replayed.stdout)["replay"]["steps"]

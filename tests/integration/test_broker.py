@@ -29,6 +29,7 @@ from controller.broker.mosquitto import (
     config_text,
 )
 from examples.digits.box import free_port
+from tests.simulators.patience import PATIENCE_S
 from wire.errors import FleetError
 
 pytestmark = pytest.mark.broker
@@ -210,7 +211,7 @@ def test_broker_is_had_without_root(tmp_path: Path) -> None:
              "-c", UNPACK, str(home / "broker")],
             env={"PATH": "/usr/bin:/bin", "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"},
             cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
-            timeout=110,
+            timeout=PATIENCE_S,
         )  # fmt: skip
         if done.returncode != 0 and "cannot download" in done.stderr:
             pytest.skip("apt-get cannot reach its archive")

@@ -28,6 +28,7 @@ from tests.integration.builds import (
     write_profile,
 )
 from tests.models import ROOT, hard_digits
+from tests.simulators.patience import PATIENCE_S, until
 from wire.clock import SystemClock
 
 CLOCK = SystemClock()
@@ -113,7 +114,7 @@ def dask_scheduler(tmp_path: Path) -> Iterator[str]:
         finally:
             for process in processes:
                 process.kill()  # told to end, a worker looks for its scheduler for half a minute
-                process.wait(20)
+                process.wait(PATIENCE_S)
 
 
 def test_a_dask_cluster_makes_the_same_files(
@@ -206,32 +207,21 @@ def test_int8_that_misses_the_gate_is_repaired_and_says_what_it_cost(
     assert not [c for c in unrepaired["candidates"] if c["name"].endswith("-repaired")]
 
 
-INTERRUPTIBLE = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from controller.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-"""A shell that starts the tests in the background has them ignore SIGINT, and what they start."""
-
-
 def test_ctrl_c_ends_every_process_and_leaves_no_package(
     work: Path, profile: Path, tmp_path: Path
 ) -> None:
     arguments = command(work, profile, tmp_path / "p", cache=tmp_path / "interrupted")
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, *arguments],
+        [sys.executable, "-m", "controller.cli", *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     entries = tmp_path / "interrupted" / "steps"
-    deadline_s = CLOCK.monotonic_s() + 40
-    while len(list(entries.glob("*/*/entry.json"))) < 5 and CLOCK.monotonic_s() < deadline_s:
-        CLOCK.sleep(0.02)
+    until(lambda: len(list(entries.glob("*/*/entry.json"))) >= 5, "the first steps")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert not out

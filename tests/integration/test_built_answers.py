@@ -16,6 +16,7 @@ from packager.package.directory import open_package
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.integration.builds import QUICK, built, contents, digits, proven, write_profile
+from tests.simulators.patience import PATIENCE_S
 from tests.simulators.rig import Rig
 from wire.package.manifest import MANIFEST_FILE
 from wire.package.processing import Postprocessing
@@ -63,7 +64,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 def ask(rig: Rig, image: Any, **parameters: Any) -> Any:
-    client = http.client.HTTPConnection("127.0.0.1", rig.port, timeout=30)
+    client = http.client.HTTPConnection("127.0.0.1", rig.port, timeout=PATIENCE_S)
     sent = {"name": "input", "datatype": "FP32", "shape": image.shape, "data": image.tolist()}
     wanted = {"name": "logits", "parameters": parameters}
     client.request(

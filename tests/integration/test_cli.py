@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.simulators.packages import package, variant
-from tests.simulators.stack import Puppet, Stack, fleet_on_terminal, running_stack, wait_for
+from tests.simulators.patience import until
+from tests.simulators.stack import Puppet, Stack, fleet_on_terminal, running_stack
 from wire.trust.envelope import SigningKey
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli")]
@@ -160,7 +161,7 @@ def test_on_a_terminal(stack: Stack, releases: list[str], puppets: dict[str, Pup
 
 def test_why_and_telemetry(stack: Stack, puppets: dict[str, Puppet]) -> None:
     puppets["cam-1"].send_telemetry()
-    wait_for(lambda: bool(stack.ok("why", "cam-1", "--json").json), "no telemetry")
+    until(lambda: bool(stack.ok("why", "cam-1", "--json").json), "no telemetry")
     told = stack.ok("why", "cam-1", "--kind", "switch", "--since", "1h").out.splitlines()
     assert told[0].endswith("switch  headroom 0.91 is above 0.85")
     assert told[1:] == [

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulators.patience import PATIENCE_S, finished
 from tests.simulators.stack import (
-    CLOCK,
     ROOT,
     Stack,
     environment,
@@ -126,7 +126,8 @@ def test_reader_that_goes_away_is_no_fault(stack: Stack) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", '"$0" -P -m controller.cli device list --home "$1" | true',
          sys.executable, str(stack.home)],
-        env=environment(), cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+        env=environment(), cwd=ROOT, capture_output=True, text=True, check=False,
+        timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.stderr == ""
 
@@ -197,13 +198,11 @@ def test_another_server(tmp_path: Path) -> None:
             assert "see that it is a controller" in done.err
             assert done.err.count("\n") == 1
         server.shutdown()
-        thread.join(5)
+        finished(thread)
 
 
-def test_help_is_quick_and_complete() -> None:
-    started_s = CLOCK.monotonic_s()
+def test_help_is_complete() -> None:
     done = fleet("--help")
-    took_s = CLOCK.monotonic_s() - started_s
     assert done.code == 0
     for command in (
         "init",
@@ -217,7 +216,6 @@ def test_help_is_quick_and_complete() -> None:
         "policy",
     ):
         assert f"\n  {command} " in done.out
-    assert took_s < 2  # generous: the machine may be busy; see the next test for what matters
     assert fleet().out == done.out
     assert fleet("rollout").code == 2
 

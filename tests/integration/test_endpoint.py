@@ -12,7 +12,8 @@ import pytest
 from agent.serve.errors import NotServingError, WorkerCrashedError
 from tests.simulators.crowd import Crowd
 from tests.simulators.packages import package, variant
-from tests.simulators.rig import CLOCK, DIGEST, NAMES, SEEDS, Rig, infer
+from tests.simulators.patience import until
+from tests.simulators.rig import DIGEST, NAMES, SEEDS, Rig, infer
 from wire.errors import IntegrityError
 from wire.messages import Event, Point, SumPoint
 from wire.package.manifest import Variant
@@ -131,11 +132,12 @@ def test_a_worker_that_died_while_idle_is_replaced(rig: Rig) -> None:
     rig.use(variant("first"))
     dead = rig.pid
     os.kill(dead, signal.SIGKILL)
-    deadline_s = CLOCK.monotonic_s() + 10
-    while rig.pid == dead and CLOCK.monotonic_s() < deadline_s:
+
+    def replaced() -> bool:
         rig.serving.supervise()
-        CLOCK.sleep(0.01)
-    assert rig.pid != dead
+        return rig.pid != dead
+
+    until(replaced, "another worker")
     assert rig.serving.is_ready
 
 
@@ -162,8 +164,7 @@ def test_a_prepared_worker_gets_no_requests_until_it_is_activated(rig: Rig) -> N
     assert not rig.serving.probe(prepared).passed  # it has no golden samples
     assert not rig.serving.probe_active().passed
     os.kill(prepared.worker.pid, signal.SIGKILL)
-    while prepared.worker.is_alive:
-        CLOCK.sleep(0.01)
+    until(lambda: not prepared.worker.is_alive, "the end of the worker")
     with pytest.raises(WorkerCrashedError):
         rig.serving.activate(prepared)
     rig.serving.discard(prepared)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from agent.serve.switchboard import ServingSettings
 from agent.serve.workers import WorkerLimits
+from tests.simulators.frozen import frozen, serving_worker, until_busy
 from tests.simulators.packages import variant
-from tests.simulators.rig import CLOCK, Rig, body_of, infer
+from tests.simulators.rig import Rig, body_of, infer
 
 
 @pytest.fixture
@@ -39,13 +40,15 @@ def test_another_model_or_version_is_unknown(rig: Rig) -> None:
 
 def test_too_many_waiting_requests_are_put_off(tmp_path: Path) -> None:
     rig = Rig(tmp_path, settings=ServingSettings(limits=WorkerLimits(waiting=0)))
-    rig.use(variant("first", options={"delay_ms": "500"}))
+    rig.use(variant("first"))
+    worker = serving_worker(rig)
     body, headers = body_of()
     busy, late = rig.client(), rig.client()
-    busy.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
-    CLOCK.sleep(0.2)
-    late.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
-    answer = late.getresponse()
+    with frozen(worker):
+        busy.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
+        until_busy(worker)
+        late.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
+        answer = late.getresponse()
     assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
     assert busy.getresponse().status == 200
     busy.close()

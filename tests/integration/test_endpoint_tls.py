@@ -21,9 +21,11 @@ from agent.serve.http.server import EndpointLimits
 from agent.serve.http.tls import server_tls
 from agent.serve.switchboard import Active, InferenceCall
 from tests.simulators.certificates import Authority, Certificate
+from tests.simulators.patience import PATIENCE_S, finished
 
 INFER = "/v2/models/digits/infer"
-LIMITS = EndpointLimits(head_timeout_s=0.5, body_timeout_s=0.5, connections=3)
+LIMITS = EndpointLimits(connections=3)
+HASTY = EndpointLimits(head_timeout_s=1.0)
 
 
 class Echo:
@@ -39,7 +41,7 @@ class Echo:
 
     def handle(self, call: InferenceCall) -> Reply:
         self.asked.set()
-        self.gate.wait(5)
+        self.gate.wait(PATIENCE_S)
         return Reply(status=200, headers={}, body=call.body)
 
 
@@ -64,10 +66,10 @@ def echo() -> Echo:
 
 
 @pytest.fixture(scope="module")
-def start(authority: Authority, server: Certificate, echo: Echo) -> Callable[[], Endpoint]:
-    def start() -> Endpoint:
+def start(authority: Authority, server: Certificate, echo: Echo) -> Callable[..., Endpoint]:
+    def start(limits: EndpointLimits = LIMITS) -> Endpoint:
         tls = server_tls(server.cert_file, server.key_file, authority.ca_file)
-        endpoint = Endpoint(echo, tls=tls, limits=LIMITS)
+        endpoint = Endpoint(echo, tls=tls, limits=limits)
         endpoint.start()
         return endpoint
 
@@ -81,12 +83,22 @@ def endpoint(start: Callable[[], Endpoint]) -> Iterator[Endpoint]:
     endpoint.stop()
 
 
+@pytest.fixture(scope="module")
+def hasty(start: Callable[..., Endpoint]) -> Iterator[Endpoint]:
+    """An endpoint that waits for nobody."""
+    endpoint = start(HASTY)
+    yield endpoint
+    endpoint.stop()
+
+
 def port_of(endpoint: Endpoint) -> int:
     return int(endpoint.address.rpartition(":")[2])
 
 
 def connect(endpoint: Endpoint, context: ssl.SSLContext) -> http.client.HTTPSConnection:
-    return http.client.HTTPSConnection("127.0.0.1", port_of(endpoint), timeout=5, context=context)
+    return http.client.HTTPSConnection(
+        "127.0.0.1", port_of(endpoint), timeout=PATIENCE_S, context=context
+    )
 
 
 def test_a_client_with_a_certificate_is_answered(
@@ -117,8 +129,8 @@ def test_a_client_without_our_certificate_gets_nothing(
     ("data", "hang_up"),
     [(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n", False), (b"", False), (b"", True)],
 )
-def test_a_client_without_tls_gets_nothing(endpoint: Endpoint, data: bytes, hang_up: bool) -> None:
-    with socket.create_connection(("127.0.0.1", port_of(endpoint)), timeout=5) as sock:
+def test_a_client_without_tls_gets_nothing(hasty: Endpoint, data: bytes, hang_up: bool) -> None:
+    with socket.create_connection(("127.0.0.1", port_of(hasty)), timeout=PATIENCE_S) as sock:
         sock.sendall(data)
         if hang_up:
             sock.shutdown(socket.SHUT_WR)
@@ -132,11 +144,11 @@ def test_a_client_without_tls_gets_nothing(endpoint: Endpoint, data: bytes, hang
 
 
 def test_malformed_requests_are_refused_over_tls_too(
-    endpoint: Endpoint, authority: Authority, client: Certificate
+    hasty: Endpoint, authority: Authority, client: Certificate
 ) -> None:
     for data, status in ((b"GET /v2\r\n", 400), (b"GET ", 408)):
         with (
-            socket.create_connection(("127.0.0.1", port_of(endpoint)), timeout=5) as raw,
+            socket.create_connection(("127.0.0.1", port_of(hasty)), timeout=PATIENCE_S) as raw,
             authority.client(client).wrap_socket(raw, server_hostname="127.0.0.1") as sock,
         ):
             sock.sendall(data)
@@ -164,19 +176,18 @@ def test_stopping_answers_what_has_come_and_stays_encrypted(
     echo.gate.clear()
     echo.asked.clear()
     with (
-        socket.create_connection(("127.0.0.1", port_of(endpoint)), timeout=5) as raw,
+        socket.create_connection(("127.0.0.1", port_of(endpoint)), timeout=PATIENCE_S) as raw,
         Tap(raw) as tap,
         authority.client(client).wrap_socket(tap.near, server_hostname="127.0.0.1") as sock,
     ):
         sock.sendall(f"POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc".encode())
-        assert echo.asked.wait(5)
+        assert echo.asked.wait(PATIENCE_S)
         stopping = threading.Thread(target=endpoint.stop)
         stopping.start()
         threading.Event().wait(0.2)  # the connection is being shut down
         echo.gate.set()
         answer = sock.recv(1000)
-        stopping.join(5)
-    assert not stopping.is_alive()
+        finished(stopping)
     assert answer.endswith(b"abc")
     assert b"HTTP" not in tap.seen
 
@@ -194,7 +205,7 @@ class Tap:
         ]
 
     def __enter__(self) -> Self:
-        self.near.settimeout(5)
+        self.near.settimeout(PATIENCE_S)
         for thread in self._threads:
             thread.start()
         return self

@@ -9,13 +9,13 @@ import pytest
 
 from examples.digits.box import free_port
 from tests.simulators.broker import RunningBroker, running_broker
+from tests.simulators.patience import PATIENCE_S
 from wire.errors import TransportError
 from wire.messages import MAX_MESSAGE_BYTES
 from wire.mqtt import BrokerAddress, LastWill, MqttTransport
 from wire.transport import Connection, Received
 
 pytestmark = pytest.mark.broker
-WAIT_S = 15.0
 
 
 class Peer:
@@ -28,7 +28,7 @@ class Peer:
         self.transport.start(self.messages.put, self.connections.put)
 
     def connected(self) -> None:
-        while not self.connections.get(timeout=WAIT_S).up:
+        while not self.connections.get(timeout=PATIENCE_S).up:
             pass
 
 
@@ -43,7 +43,7 @@ def test_a_message_goes_round(broker: RunningBroker) -> None:
     peer.transport.subscribe("t/+")
     peer.connected()
     assert peer.transport.publish("t/x", b"\x00payload", expiry_s=5)
-    assert peer.messages.get(timeout=WAIT_S) == ("t/x", b"\x00payload")
+    assert peer.messages.get(timeout=PATIENCE_S) == ("t/x", b"\x00payload")
     peer.transport.close()
 
 
@@ -54,7 +54,7 @@ def test_the_largest_message_goes_round(broker: RunningBroker) -> None:
     # Brokers count the whole packet: leave room for the topic and the header.
     payload = bytes(MAX_MESSAGE_BYTES - 1024)
     assert peer.transport.publish("t", payload)
-    assert peer.messages.get(timeout=WAIT_S).payload == payload
+    assert peer.messages.get(timeout=PATIENCE_S).payload == payload
     with pytest.raises(TransportError, match="over the limit"):
         peer.transport.publish("t", bytes(MAX_MESSAGE_BYTES + 1))
     peer.transport.close()
@@ -65,19 +65,19 @@ def test_it_reconnects_and_subscribes_again(broker: RunningBroker) -> None:
     peer.transport.subscribe("t")
     peer.connected()
     broker.kill()
-    assert not peer.connections.get(timeout=WAIT_S).up
+    assert not peer.connections.get(timeout=PATIENCE_S).up
     assert not peer.transport.publish("t", b"lost")
     broker.start()
     peer.connected()
     assert peer.transport.publish("t", b"again")
-    assert peer.messages.get(timeout=WAIT_S).payload == b"again"
+    assert peer.messages.get(timeout=PATIENCE_S).payload == b"again"
     peer.transport.close()
 
 
 def test_a_missing_broker_is_named_and_waited_for() -> None:
     address = BrokerAddress(port=free_port())
     peer = Peer(address, "a")
-    change = peer.connections.get(timeout=WAIT_S)
+    change = peer.connections.get(timeout=PATIENCE_S)
     assert not change.up
     assert f"no MQTT broker answers at 127.0.0.1:{address.port}" in change.reason
     assert not peer.transport.publish("t", b"x")
@@ -93,7 +93,7 @@ def test_the_last_will_speaks_for_a_client_that_vanished(broker: RunningBroker) 
     # A second connection of that name makes the broker cut the first one off.
     second = Peer(broker.address, "same")
     second.connected()
-    assert watcher.messages.get(timeout=WAIT_S).payload == b"gone"
+    assert watcher.messages.get(timeout=PATIENCE_S).payload == b"gone"
     for peer in (first, second, watcher):
         peer.transport.close()
 

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +32,7 @@ from tests.integration.builds import (
     write_profile,
 )
 from tests.models import ROOT, cifar_images, trained
+from tests.simulators.patience import until
 from wire.clock import SystemClock
 from wire.trust.root import Role, TrustRoot, encode_key
 
@@ -162,15 +162,6 @@ def test_what_no_variant_can_reach_fails_with_the_nearest_miss(
     assert not (work / "none").exists()
 
 
-def wait_for(ready: Callable[[], bool], *, timeout_s: float = 40.0) -> bool:
-    deadline_s = CLOCK.monotonic_s() + timeout_s
-    while CLOCK.monotonic_s() < deadline_s:
-        if ready():
-            return True
-        CLOCK.sleep(0.02)
-    return False
-
-
 def test_a_killed_quantizer_costs_one_candidate_and_never_the_build(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,7 +176,7 @@ def test_a_killed_quantizer_costs_one_candidate_and_never_the_build(
         killed.extend(found)
         return bool(found)
 
-    killer = threading.Thread(target=wait_for, args=(kill,))
+    killer = threading.Thread(target=until, args=(kill,))
     killer.start()
     arguments = command(work, work / "survivor")
     arguments[arguments.index("--calibration") + 1] = str(work / "fewer.npz")
@@ -206,11 +197,11 @@ def test_a_killed_build_leaves_nothing_running_and_goes_on_from_its_cache(
     arguments = command(work, tmp_path / "package", "--float-only", cache=cache)
     process = subprocess.Popen([sys.executable, "-m", "controller.cli", *arguments], cwd=ROOT)
     try:
-        assert wait_for(lambda: len(list(cache.glob("steps/*/*/entry.json"))) >= 2)
+        until(lambda: len(list(cache.glob("steps/*/*/entry.json"))) >= 2)
     finally:
         process.kill()
         process.wait()
-    assert wait_for(lambda: not running_steps(str(cache)), timeout_s=5.0)
+    until(lambda: not running_steps(str(cache)), "the end of all steps")
     assert not (tmp_path / "package").exists()
     states = [step["state"] for step in built(capsys, arguments)["steps"]]
     assert states[:2] == ["cached", "cached"]

@@ -15,6 +15,7 @@ import pytest
 from agent.serve.errors import WorkerLoadError
 from runtime_adapters.processing.declared import Preprocessor
 from tests.simulators.packages import variant
+from tests.simulators.patience import PATIENCE_S
 from tests.simulators.rig import INPUT, Rig
 from wire.package.manifest import Preprocessing, TensorSpec
 from wire.package.processing import Postprocessing
@@ -48,7 +49,7 @@ def declared(pre: Preprocessing = HOW) -> Any:
 
 
 def ask(rig: Rig, header: dict[str, Any], raw: bytes) -> tuple[int, Any]:
-    client = http.client.HTTPConnection("127.0.0.1", rig.port, timeout=30)
+    client = http.client.HTTPConnection("127.0.0.1", rig.port, timeout=PATIENCE_S)
     content = json.dumps(header).encode()
     headers = {"Inference-Header-Content-Length": str(len(content))}
     client.request("POST", "/v2/models/digits/infer", body=content + raw, headers=headers)

@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent.replay.traces import Sensed, Trace, trace_from_bytes
-from wire.clock import SystemClock
+from tests.simulators.patience import PATIENCE_S, until
 
-CLOCK = SystemClock()
-PATIENCE_S = 20.0
 LIMITED = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -53,7 +51,7 @@ class Board:
     def record(self, *more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-P", "-m", "agent", *self.arguments(*more)],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
 
     def begin(self) -> subprocess.Popen[str]:
@@ -61,13 +59,17 @@ class Board:
             [sys.executable, "-P", "-m", "agent", *self.arguments("--every", "50ms")],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        end_s = CLOCK.monotonic_s() + PATIENCE_S
-        while CLOCK.monotonic_s() < end_s:
-            if self.trace.exists() and self.trace.read_bytes().count(b"\n") > 3:
-                return process
-            CLOCK.sleep(0.02)
-        process.kill()
-        raise AssertionError(process.communicate())
+        for _ in range(3):
+            self.until_more(process)
+        return process
+
+    def until_more(self, process: subprocess.Popen[str]) -> None:
+        seen = self.ticks()
+        until(lambda: process.poll() is not None or self.ticks() > seen, "a tick")
+        assert process.poll() is None, process.communicate()
+
+    def ticks(self) -> int:
+        return max(0, self.trace.read_bytes().count(b"\n") - 1) if self.trace.exists() else 0
 
     def read(self) -> Trace:
         return trace_from_bytes(self.trace.read_bytes())
@@ -163,7 +165,7 @@ def test_a_full_disk_is_one_line_and_leaves_a_trace(board: Board) -> None:
     arguments = board.arguments("--for", "1m", "--every", "20ms")
     done = subprocess.run(
         [sys.executable, "-P", "-c", LIMITED, *arguments],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     told = done.stderr.splitlines()[-1]

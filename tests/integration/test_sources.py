@@ -18,6 +18,7 @@ from packager.sources import sklearn as sklearn_source
 from packager.sources.kinds import made_kind
 from packager.sources.onnx_batch import with_batch_axis
 from packager.sources.parity import answers
+from tests.simulators.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -148,7 +149,7 @@ def test_equal_modules_give_equal_bytes_that_tell_nothing(
         env={"PYTHONPATH": f"{ROOT}:{elsewhere}", "PYTHONHASHSEED": "7"},
         check=True,
         capture_output=True,
-        timeout=100,
+        timeout=PATIENCE_S,
     )
     content = target.read_bytes()
     assert content == (elsewhere / "m.onnx").read_bytes()

@@ -23,7 +23,8 @@ from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.simulators.crowd import Crowd
 from tests.simulators.packages import package, variant
-from tests.simulators.rig import CLOCK, DIGEST, INPUT, NAMES, SEEDS, Rig, body_of, infer
+from tests.simulators.patience import PATIENCE_S, finished, until
+from tests.simulators.rig import DIGEST, INPUT, NAMES, SEEDS, Rig, body_of, infer
 from wire.messages import Event, HistogramPoint
 from wire.package.manifest import Variant
 
@@ -78,7 +79,7 @@ def rss_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.timeout(600)  # two hundred processes are started, besides a load on all cores
+@pytest.mark.timeout(1800)  # two hundred processes are started, besides a load on all cores
 def test_two_hundred_switches_lose_nothing_mix_nothing_and_leave_nothing(tmp_path: Path) -> None:
     # They take their time, so that the load leaves some of the processor for starting workers.
     slow = [variant(name, options={"delay_ms": "10"}) for name in ("first", "second")]
@@ -116,7 +117,7 @@ def test_two_hundred_switches_lose_nothing_mix_nothing_and_leave_nothing(tmp_pat
                 if turn % 20 == 11:
                     sizes.append(rss_bytes(supervisor.pid) + rss_bytes(pid))
         supervisor.stdin.close()
-        assert supervisor.wait(20) == 0
+        assert supervisor.wait(PATIENCE_S) == 0
     assert clients.faults == []
     assert set(clients.answers) == set(NAMES)
     assert clients.answers.total() > SWITCHES
@@ -127,7 +128,7 @@ def test_two_hundred_switches_lose_nothing_mix_nothing_and_leave_nothing(tmp_pat
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(tmp_path, settings=ServingSettings(gap_wait_s=20.0))
+    rig = Rig(tmp_path, settings=ServingSettings(gap_wait_s=PATIENCE_S))
     for name in NAMES:
         package("1.0", [(variant(name), SEEDS[name])]).write_to(rig.directory)
     yield rig
@@ -141,19 +142,26 @@ def gaps(rig: Rig) -> tuple[list[Event], int]:
     return [event for event in events if event.kind == "gap"], len(found)
 
 
+def waiting(rig: Rig) -> int:
+    """Return how many requests wait for the end of a gap."""
+    gap = rig.serving._active.gap
+    return gap.waited if gap is not None else 0
+
+
 def test_where_there_is_no_room_for_both_the_old_worker_ends_first(rig: Rig) -> None:
     rig.use(variant("first"))
     old = rig.pid
     clients = Crowd(rig.port, {name: rig.expected(name) for name in NAMES})
     with clients:
-        CLOCK.sleep(0.2)
+        clients.wait_for(4)
         prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
         assert not Path(f"/proc/{old}").exists()
         assert rig.serving.active is None
         assert not rig.serving.is_ready
         rig.serving.probe(prepared)
+        until(lambda: waiting(rig) == 4, "all clients to wait for the end of the gap")
         rig.serving.activate(prepared)
-        CLOCK.sleep(0.2)
+        clients.wait_for(4)
     assert clients.faults == []
     assert set(clients.answers) == {"first", "second"}
     (event,), measured = gaps(rig)
@@ -175,7 +183,7 @@ def test_what_cannot_follow_gives_way_to_what_served_before(rig: Rig, how: str) 
     rig.use(variant("first"))
     clients = Crowd(rig.port, {name: rig.expected(name) for name in NAMES})
     with clients:
-        CLOCK.sleep(0.1)
+        clients.wait_for(4)
         if how == "load":
             failing = variant("second", options={"fail": "load"})
             with pytest.raises(WorkerLoadError):
@@ -184,7 +192,7 @@ def test_what_cannot_follow_gives_way_to_what_served_before(rig: Rig, how: str) 
             prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
             rig.serving.discard(prepared)
             assert not prepared.worker.is_alive
-        CLOCK.sleep(0.1)
+        clients.wait_for(4)
     assert clients.faults == []
     assert set(clients.answers) == {"first"}
     (event,), _ = gaps(rig)
@@ -224,10 +232,10 @@ def test_a_gap_ends_when_the_model_is_withdrawn(rig: Rig) -> None:
     ]
     for thread in threads:
         thread.start()
-    CLOCK.sleep(0.2)
+    until(lambda: waiting(rig) == 2, "both to wait for the end of the gap")
     rig.serving.withdraw()
     for thread in threads:
-        thread.join(5)
+        finished(thread)
     assert statuses == [503, 503]
     rig.serving.discard(prepared)
     assert rig.serving.active is None  # what was withdrawn is not brought back
@@ -250,8 +258,7 @@ def test_a_worker_that_died_in_a_gap_does_not_end_it_for_ever(rig: Rig) -> None:
     rig.use(variant("first"))
     prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
     os.kill(prepared.worker.pid, signal.SIGKILL)
-    while prepared.worker.is_alive:
-        CLOCK.sleep(0.01)
+    until(lambda: not prepared.worker.is_alive, "the end of the worker")
     rig.serving.discard(prepared)
     client = rig.client()
     assert infer(client)[:2] == (200, "first")

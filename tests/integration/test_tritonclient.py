@@ -27,6 +27,7 @@ from agent.serve.http import extensions
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.simulators.packages import package, variant
+from tests.simulators.patience import PATIENCE_S
 from tests.simulators.rig import DIGEST, Rig
 from wire.package.manifest import Datatype, TensorSpec, Variant
 
@@ -307,7 +308,7 @@ def test_requests_side_by_side(rig: Rig, expected: Mapping[str, Array]) -> None:
             for number in range(12)
         ]
         for number, request in enumerate(begun):
-            result = request.get_result(timeout=20)
+            result = request.get_result(timeout=PATIENCE_S)
             assert result.get_response()["id"] == str(number)
             check(result, expected)
 

@@ -31,14 +31,15 @@ from agent.serve.workers import ModelIdentity, WorkerLimits, WorkerProcess
 from runtime_adapters.golden import save_golden
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
+from tests.simulators.frozen import frozen, until_busy
 from tests.simulators.packages import package, variant
+from tests.simulators.patience import PATIENCE_S, finished, until
 from wire.clock import SystemClock
 from wire.package.index import asset_uri
 from wire.package.manifest import Golden, Tolerance, Variant
 
 CLOCK = SystemClock()
 MODEL = ModelIdentity(name="digits", version="1.0")
-START_S = 20.0
 INPUTS = {"x": np.arange(8, dtype=np.float32).reshape(2, 4)}
 
 Start = Callable[..., WorkerProcess]
@@ -50,7 +51,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[WorkerProcess] = []
 
     def begin(
-        *, limits: WorkerLimits | None = None, timeout_s: float = START_S, **options: str
+        *, limits: WorkerLimits | None = None, timeout_s: float = PATIENCE_S, **options: str
     ) -> WorkerProcess:
         chosen = variant("a", options=options)
         package("1.0", [(chosen, b'{"seed": 3}')]).write_to(tmp_path)
@@ -84,20 +85,13 @@ def request(rows: int = 1) -> Asked:
     return Asked(header_length=len(content), body=memoryview(content + bytes(rows * 16)))
 
 
-def ask(worker: WorkerProcess, asked: Asked, *, timeout_s: float = 10.0) -> Reply:
+def ask(worker: WorkerProcess, asked: Asked, *, timeout_s: float = PATIENCE_S) -> Reply:
     waiter = Waiter(asked=asked, arrived_s=CLOCK.monotonic_s())
     return worker.infer(waiter, Turn(timeout_s=timeout_s))
 
 
-def infer(worker: WorkerProcess, rows: int = 1, *, timeout_s: float = 10.0) -> Reply:
+def infer(worker: WorkerProcess, rows: int = 1, *, timeout_s: float = PATIENCE_S) -> Reply:
     return ask(worker, request(rows), timeout_s=timeout_s)
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline_s = CLOCK.monotonic_s() + timeout_s
-    while not condition():
-        assert CLOCK.monotonic_s() < deadline_s
-        CLOCK.sleep(0.01)
 
 
 def is_gone(pid: int) -> bool:
@@ -151,14 +145,16 @@ def test_a_worker_that_does_not_come_up(
     start: Start, fail: str, error: type[WorkerError], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        start(fail=fail, timeout_s=1.0 if fail == "hang" else START_S)
+        start(fail=fail, timeout_s=1.0 if fail == "hang" else PATIENCE_S)
 
 
 def test_unknown_options_are_said_in_one_line(tmp_path: Path) -> None:
     chosen = variant("a", options={"nonsense": "1"})
     package("1.0", [(chosen, b"{}")]).write_to(tmp_path)
     with pytest.raises(WorkerLoadError) as info:
-        WorkerProcess.start(tmp_path, chosen, model=MODEL, limits=WorkerLimits(), timeout_s=START_S)
+        WorkerProcess.start(
+            tmp_path, chosen, model=MODEL, limits=WorkerLimits(), timeout_s=PATIENCE_S
+        )
     assert "\n" not in str(info.value)
 
 
@@ -187,7 +183,7 @@ def test_a_frozen_worker_is_ended(start: Start) -> None:
 
 
 def test_who_waits_for_a_dead_worker_hears_at_once(start: Start) -> None:
-    worker = start(delay_ms="500")
+    worker = start()
     faults: list[type[BaseException]] = []
 
     def wait() -> None:
@@ -196,13 +192,14 @@ def test_who_waits_for_a_dead_worker_hears_at_once(start: Start) -> None:
         except WorkerError as exc:
             faults.append(type(exc))
 
+    os.kill(worker.pid, signal.SIGSTOP)
     threads = [threading.Thread(target=wait) for _ in range(4)]
-    for thread in threads:
+    for number, thread in enumerate(threads):
         thread.start()
-    CLOCK.sleep(0.2)
+        until_busy(worker, waiting=number)
     os.kill(worker.pid, signal.SIGKILL)
     for thread in threads:
-        thread.join(5)
+        finished(thread)
     assert sorted(fault.__name__ for fault in faults) == [
         "WorkerCrashedError",
         "WorkerGoneError",
@@ -212,15 +209,16 @@ def test_who_waits_for_a_dead_worker_hears_at_once(start: Start) -> None:
 
 
 def test_only_so_many_wait(start: Start) -> None:
-    worker = start(delay_ms="500", limits=WorkerLimits(waiting=1))
+    worker = start(limits=WorkerLimits(waiting=1))
     threads = [threading.Thread(target=infer, args=(worker,)) for _ in range(2)]
+    with frozen(worker):
+        for number, thread in enumerate(threads):
+            thread.start()
+            until_busy(worker, waiting=number)
+        with pytest.raises(WorkerBusyError):
+            infer(worker)
     for thread in threads:
-        thread.start()
-    CLOCK.sleep(0.2)
-    with pytest.raises(WorkerBusyError):
-        infer(worker)
-    for thread in threads:
-        thread.join()
+        finished(thread)
     assert infer(worker).status == 200
 
 
@@ -269,10 +267,10 @@ def test_the_golden_samples_tell_right_from_wrong(tmp_path: Path, wrong: str) ->
     chosen: Variant = variant("a", options=options, golden=golden)
     package("1.0", [(chosen, b'{"seed": 3}')], assets={uri: files}).write_to(tmp_path)
     worker = WorkerProcess.start(
-        tmp_path, chosen, model=MODEL, limits=WorkerLimits(), timeout_s=START_S
+        tmp_path, chosen, model=MODEL, limits=WorkerLimits(), timeout_s=PATIENCE_S
     )
-    result = worker.probe(timeout_s=10)
-    measured = worker.probe(timeout_s=10, measure=True)
+    result = worker.probe(timeout_s=PATIENCE_S)
+    measured = worker.probe(timeout_s=PATIENCE_S, measure=True)
     worker.stop()
     assert result.latency_ms is None
     assert msgspec.structs.replace(measured, latency_ms=None) == result
@@ -282,11 +280,11 @@ def test_the_golden_samples_tell_right_from_wrong(tmp_path: Path, wrong: str) ->
         assert measured.latency_ms is None, "what fails its test is not measured"
     else:
         assert measured.latency_ms is not None
-        assert 7.0 <= measured.latency_ms < 1000.0
+        assert measured.latency_ms >= 7.0
 
 
 def test_a_variant_without_golden_samples_has_not_passed(start: Start) -> None:
-    assert not start().probe(timeout_s=10).passed
+    assert not start().probe(timeout_s=PATIENCE_S).passed
 
 
 SUPERVISOR = """
@@ -299,7 +297,7 @@ from tests.simulators.packages import variant
 def start(**options):
     chosen = variant("a", options=options)
     return WorkerProcess.start(
-        Path(sys.argv[1]), chosen, model=MODEL, limits=WorkerLimits(), timeout_s=20
+        Path(sys.argv[1]), chosen, model=MODEL, limits=WorkerLimits(), timeout_s=90
     )
 
 idle, hanging = start(), start(fail="hang", fail_after="1")
@@ -321,7 +319,6 @@ def test_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:
         assert supervisor.stdout is not None
         pids = [int(word) for word in supervisor.stdout.readline().split()]
         assert len(pids) == 2
-        CLOCK.sleep(0.1)
         assert not any(is_gone(pid) for pid in pids)
         supervisor.kill()
-        wait_until(lambda: all(is_gone(pid) for pid in pids), timeout_s=2.0)
+        until(lambda: all(is_gone(pid) for pid in pids), "the end of all workers")

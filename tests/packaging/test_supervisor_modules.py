@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tests.simulators.patience import PATIENCE_S
+
 LIST: Final = Path(__file__).with_name("supervisor_modules.txt")
 OURS: Final = {"agent", "telemetry", "wire"}
 PROGRAM: Final = """
@@ -31,7 +33,7 @@ def loaded() -> set[str]:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
     return {name for name in done.stdout.split() if not name.startswith("_")} - OURS
 

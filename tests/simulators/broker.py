@@ -19,17 +19,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from examples.digits.box import free_port
-from wire.clock import SystemClock
+from tests.simulators.patience import PATIENCE_S, until
 from wire.mqtt import BrokerAddress
 
 LOOPBACK = "127.0.0.1"
-START_S = 10.0
-STOP_S = 5.0
-STEP_S = 0.02
 ATTEMPTS = 3
 CONFIG = """\
 listener {port} {host}
@@ -112,25 +110,19 @@ class RunningBroker:
         if process.poll() is None:
             process.send_signal(signal.SIGCONT)
             process.send_signal(how)
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(STOP_S)
+        process.wait(PATIENCE_S)
 
     def _wait_until_accepting(self) -> bool:
-        clock = SystemClock()
-        deadline_s = clock.monotonic_s() + START_S
-        while clock.monotonic_s() < deadline_s:
-            if self._process is None or self._process.poll() is not None:
-                return False
-            try:
-                socket.create_connection((LOOPBACK, self.port), timeout=1).close()
-            except OSError:
-                clock.sleep(STEP_S)
-            else:
-                return True
-        return False
+        return until(self._accepts_or_ended, "the broker") == "accepts"
+
+    def _accepts_or_ended(self) -> Literal["accepts", "ended", ""]:
+        if self._process is None or self._process.poll() is not None:
+            return "ended"
+        try:
+            socket.create_connection((LOOPBACK, self.port), timeout=PATIENCE_S).close()
+        except OSError:
+            return ""
+        return "accepts"
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from typing import Self
 import numpy as np
 
 from runtime_adapters.protocol import Tensor
-from tests.simulators.rig import CLOCK, body_of
+from tests.simulators.patience import PATIENCE_S, until
+from tests.simulators.rig import body_of
 
 
 @dataclass
@@ -26,7 +27,7 @@ class Crowd:
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def ask(self) -> None:
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         body, headers = body_of()
         try:
             client.connect()
@@ -66,7 +67,5 @@ class Crowd:
     def wait_for(self, more: int) -> None:
         """Wait until so many more requests have been answered."""
         aim = self.answers.total() + more
-        deadline_s = CLOCK.monotonic_s() + 20
-        while self.answers.total() < aim and CLOCK.monotonic_s() < deadline_s:
-            CLOCK.sleep(0.005)
+        until(lambda: self.answers.total() >= aim or self.faults, "answers")
         assert self.answers.total() >= aim, self.faults

@@ -16,6 +16,8 @@ import struct
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, TypeAlias
 
+from tests.simulators.patience import PATIENCE_S
+
 Verdict: TypeAlias = Literal["ok", "refused", "either"]
 """200 with the right output, a 4xx, or one of the two."""
 
@@ -65,7 +67,7 @@ class FuzzClient:
         timeout_s: Longest wait for anything.
     """
 
-    def __init__(self, port: int, right: bytes, timeout_s: float = 10.0) -> None:
+    def __init__(self, port: int, right: bytes, timeout_s: float = PATIENCE_S) -> None:
         self._port = port
         self._right = right
         self._timeout_s = timeout_s

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ from controller.cli import main
 from examples.digits.box import free_port
 from telemetry.device.recorder import Recorder
 from tests.simulators.packages import PROFILE
+from tests.simulators.patience import PATIENCE_S, until
 from wire import topics
 from wire.clock import SystemClock
 from wire.codec import to_json, to_msgpack
@@ -55,7 +56,6 @@ from wire.trust.envelope import SigningKey
 from wire.trust.root import encode_key, trust_from_bytes
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 20.0
 CLOCK = SystemClock()
 
 
@@ -82,7 +82,7 @@ def fleet(*arguments: str, **changes: str) -> Done:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "controller.cli", *arguments],
         env=environment(**changes), cwd=ROOT, capture_output=True, text=True, check=False,
-        timeout=60, stdin=subprocess.DEVNULL,
+        timeout=PATIENCE_S, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
     return Done(done.returncode, done.stdout, done.stderr)
@@ -114,15 +114,8 @@ def fleet_on_terminal(*arguments: str) -> Done:
             pass
         finally:
             os.close(parent)
-        _out, err = process.communicate(timeout=WAIT_S)
+        _out, err = process.communicate(timeout=PATIENCE_S)
     return Done(process.returncode, shown.decode(), err.decode())
-
-
-def wait_for(what: Callable[[], bool], text: str) -> None:
-    deadline_s = CLOCK.monotonic_s() + WAIT_S
-    while not what():
-        assert CLOCK.monotonic_s() < deadline_s, text
-        CLOCK.sleep(0.05)
 
 
 @dataclass
@@ -146,7 +139,7 @@ class Stack:
     def start(self) -> None:
         self.run("broker", "run")
         self.run("controller", "run")
-        wait_for(self.is_healthy, f"no controller: {self.log}")
+        until(self.is_healthy, lambda: f"a controller: {self.log}", step_s=0.05)
 
     def is_healthy(self) -> bool:
         try:
@@ -162,7 +155,7 @@ class Stack:
     def stop(self) -> list[int]:
         for process in reversed(self.processes):
             process.send_signal(signal.SIGTERM)
-        codes = [process.wait(10) for process in self.processes]
+        codes = [process.wait(PATIENCE_S) for process in self.processes]
         self.processes.clear()
         return codes
 
@@ -223,7 +216,7 @@ class Puppet:
 
     def _next(self, kind: type) -> Any:
         while True:
-            item = self._inbox.get(timeout=WAIT_S)
+            item = self._inbox.get(timeout=PATIENCE_S)
             if isinstance(item, kind):
                 return item
 
@@ -298,4 +291,4 @@ def running_stack() -> Iterator[Stack]:
         finally:
             for process in stack.processes:
                 process.kill()
-                process.wait(10)
+                process.wait(PATIENCE_S)

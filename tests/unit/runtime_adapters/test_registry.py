@@ -11,6 +11,7 @@ import pytest
 from runtime_adapters import registry
 from runtime_adapters.errors import RuntimeUnavailableError
 from runtime_adapters.protocol import Limits
+from tests.simulators.patience import PATIENCE_S
 from wire.package.manifest import VariantInfo
 
 
@@ -20,7 +21,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-W", "error", "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         env={"PYTHONPATH": str(Path(registry.__file__).parents[1]), **environment},
     )

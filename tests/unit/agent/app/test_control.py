@@ -13,6 +13,7 @@ import pytest
 
 from agent.app.control import MAX_REQUEST_BYTES, ControlServer, ask
 from agent.errors import ControlError
+from tests.simulators.patience import PATIENCE_S
 
 
 def answer(command: str, arguments: dict[str, Any]) -> Any:
@@ -32,7 +33,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 def say(path: Path, data: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(5)
+        connection.settimeout(PATIENCE_S)
         connection.connect(str(path))
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)

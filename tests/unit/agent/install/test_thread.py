@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from agent.install.thread import Installs
 from agent.log import Log
 from tests.simulators.device import SimulatedDevice, nothing
 from tests.simulators.packages import desired, two_variants
+from tests.simulators.patience import PATIENCE_S, finished, until
 from wire.clock import SystemClock
 from wire.messages import Chunk, PolicySpec
 
@@ -21,14 +22,6 @@ CLOCK = SystemClock()
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
 NEWER = two_variants("3.0.0", best="newer best", small="newer small")
-
-
-def until(question: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if question():
-            return
-        CLOCK.sleep(0.01)
-    raise AssertionError("waited in vain")
 
 
 @pytest.fixture
@@ -50,8 +43,7 @@ def installs(device: SimulatedDevice) -> Iterator[Installs]:
     thread.start()
     yield installs
     device.interrupts.stop()
-    thread.join(5)
-    assert not thread.is_alive()
+    finished(thread)
 
 
 def test_a_wish_is_installed(device: SimulatedDevice, installs: Installs) -> None:
@@ -89,7 +81,7 @@ def test_another_policy_does_not_end_the_install_of_the_same_package(
     def hook(where: str, state: State) -> None:
         if where == "effect":
             begun.append(state)
-            gate.wait(5)
+            gate.wait(PATIENCE_S)
 
     device.hook = hook
     installs.offer(*desired(2, NEW))
@@ -112,7 +104,7 @@ def test_the_same_wish_during_its_install_is_answered_after_it(
 
     def hook(where: str, _state: State) -> None:
         if where == "effect":
-            gate.wait(5)
+            gate.wait(PATIENCE_S)
 
     device.hook = hook
     installs.offer(*desired(2, NEW))
@@ -133,5 +125,5 @@ def test_of_two_waiting_wishes_the_newer_is_taken(device: SimulatedDevice) -> No
     thread.start()
     until(lambda: device.heard.outcomes[-1].revision == 3)
     device.interrupts.stop()
-    thread.join(5)
+    finished(thread)
     assert {report.revision for report in device.heard.outcomes} == {1, 3}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,12 +17,12 @@ from agent.serve.errors import (
 )
 from agent.serve.frames import Asked, Reply
 from agent.serve.modes import Turn
+from tests.simulators.patience import PATIENCE_S, finished, until
 from wire.clock import SystemClock
 from wire.errors import FleetError
 
 CLOCK = SystemClock()
 TURN = Turn(timeout_s=1.0, most=4)
-BOUND_S = 10.0
 
 
 class Worker:
@@ -38,7 +38,7 @@ class Worker:
         assert turn is TURN
         self.turns.append([bytes(waiter.asked.body) for waiter in waiters])
         self.begun.release()
-        assert self.go.acquire(timeout=BOUND_S)
+        assert self.go.acquire(timeout=PATIENCE_S)
         if self.fault is not None:
             raise self.fault
         for waiter in waiters:
@@ -69,26 +69,18 @@ class Client(threading.Thread):
             self.fault = exc
 
     def outcome(self) -> bytes | type[BaseException]:
-        self.join(BOUND_S)
-        assert not self.is_alive()
+        finished(self)
         return type(self.fault) if self.fault is not None else self.answer
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline_s = CLOCK.monotonic_s() + BOUND_S
-    while not condition():
-        assert CLOCK.monotonic_s() < deadline_s
-        CLOCK.sleep(0.001)
-
-
 def wait_for(desk: Desk, waiting: int) -> None:
-    wait_until(lambda: desk.waiting == waiting)
+    until(lambda: desk.waiting == waiting, f"{waiting} who wait", step_s=0.001)
 
 
 def crowd(desk: Desk, worker: Worker, names: str) -> list[Client]:
     """Let the first client's turn begin, then the others come, in order."""
     clients = [Client(desk, names[0])]
-    assert worker.begun.acquire(timeout=BOUND_S)
+    assert worker.begun.acquire(timeout=PATIENCE_S)
     for number, name in enumerate(names[1:], start=1):
         clients.append(Client(desk, name))
         wait_for(desk, number)
@@ -187,7 +179,7 @@ def test_a_closed_desk_sends_everyone_away(desk: Desk, worker: Worker) -> None:
 
 
 def test_a_turn_waits_for_company_only_as_long_as_it_may(worker: Worker) -> None:
-    company = Turn(timeout_s=1.0, most=2, company_s=BOUND_S)
+    company = Turn(timeout_s=1.0, most=2, company_s=1e6)
     turns: list[int] = []
 
     def converse(waiters: Sequence[Waiter], turn: Turn) -> None:
@@ -205,8 +197,7 @@ def test_a_turn_waits_for_company_only_as_long_as_it_may(worker: Worker) -> None
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(BOUND_S / 2)
-        assert not thread.is_alive()
+        finished(thread)
     assert turns == [2]
     ask(Turn(timeout_s=1.0, most=2, company_s=0.01))
     assert turns == [2, 1]
@@ -230,7 +221,7 @@ def test_many_threads_are_all_answered() -> None:
                 asked=Asked(header_length=None, body=memoryview(body)),
                 arrived_s=CLOCK.monotonic_s(),
                 priority=1 + number % 9,
-                deadline_s=CLOCK.monotonic_s() + BOUND_S,
+                deadline_s=CLOCK.monotonic_s() + PATIENCE_S,
             )
             if bytes(desk.ask(waiter, TURN).body) != body:
                 wrong.append(body)
@@ -239,7 +230,6 @@ def test_many_threads_are_all_answered() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+        finished(thread)
     assert wrong == []
     assert sum(served) == 8 * 200

@@ -23,6 +23,7 @@ from agent.serve.frames import (
     Reply,
     Request,
 )
+from tests.simulators.patience import PATIENCE_S
 from wire.clock import SystemClock
 from wire.errors import WireFormatError
 
@@ -50,7 +51,7 @@ def test_requests_come_out_as_they_went_in(asked: list[tuple[int | None, bytes]]
         )
         thread = threading.Thread(target=sender.send, args=(frame,))
         thread.start()
-        received = receiver.receive(timeout_s=5)
+        received = receiver.receive(timeout_s=PATIENCE_S)
         thread.join()
     assert isinstance(received, Infer)
     assert [(a.header_length, bytes(a.body)) for a in received.requests] == asked
@@ -61,7 +62,7 @@ def test_a_closed_end_is_the_end(ends: tuple[Channel[Answer], socket.socket]) ->
     other.sendall(struct.pack(">I", 100) + b"half a frame")
     other.shutdown(socket.SHUT_WR)
     with pytest.raises(EOFError):
-        channel.receive(timeout_s=5)
+        channel.receive(timeout_s=PATIENCE_S)
 
 
 def test_silence_has_a_bound(ends: tuple[Channel[Answer], socket.socket]) -> None:
@@ -84,7 +85,7 @@ def test_a_giant_frame_is_not_read(ends: tuple[Channel[Answer], socket.socket]) 
     channel, other = ends
     other.sendall(struct.pack(">I", MAX_FRAME_BYTES + 1))
     with pytest.raises(WireFormatError):
-        channel.receive(timeout_s=5)
+        channel.receive(timeout_s=PATIENCE_S)
 
 
 @given(st.binary(max_size=200))
@@ -93,14 +94,14 @@ def test_what_is_no_frame_is_refused(content: bytes) -> None:
     with ours, theirs:
         theirs.sendall(struct.pack(">I", len(content)) + content)
         with pytest.raises(WireFormatError):
-            Channel(ours, ANSWERS, CLOCK).receive(timeout_s=5)
+            Channel(ours, ANSWERS, CLOCK).receive(timeout_s=PATIENCE_S)
 
 
 def test_a_question_is_no_answer(ends: tuple[Channel[Answer], socket.socket]) -> None:
     channel, other = ends
     Channel(other, REQUESTS, CLOCK).send(Probe())
     with pytest.raises(WireFormatError):
-        channel.receive(timeout_s=5)
+        channel.receive(timeout_s=PATIENCE_S)
 
 
 def test_hanging_up_wakes_who_waits(ends: tuple[Channel[Answer], socket.socket]) -> None:
@@ -108,7 +109,7 @@ def test_hanging_up_wakes_who_waits(ends: tuple[Channel[Answer], socket.socket])
     timer = threading.Timer(0.05, channel.hang_up)
     timer.start()
     with pytest.raises(EOFError):
-        channel.receive(timeout_s=5)
+        channel.receive(timeout_s=PATIENCE_S)
     timer.join()
     channel.hang_up()
 

@@ -7,9 +7,8 @@ import threading
 import pytest
 
 from controller.app.inbox import Inbox
+from tests.simulators.patience import PATIENCE_S, finished
 from wire.transport import Received
-
-WAIT_S = 5.0
 
 
 def message(number: int) -> Received:
@@ -29,8 +28,8 @@ def test_messages_are_taken_in_order_by_one_thread() -> None:
     inbox.start()
     for number in range(100):
         inbox.put(message(number))
-    assert done.wait(WAIT_S)
-    inbox.stop(WAIT_S)
+    assert done.wait(PATIENCE_S)
+    inbox.stop(PATIENCE_S)
     assert [topic for topic, _ in taken] == [f"topic/{n}" for n in range(100)]
     assert len({thread for _, thread in taken}) == 1
 
@@ -49,8 +48,8 @@ def test_a_message_that_breaks_its_handler_does_not_stop_the_next(
     inbox.start()
     inbox.put(message(1))
     inbox.put(message(2))
-    assert done.wait(WAIT_S)
-    inbox.stop(WAIT_S)
+    assert done.wait(PATIENCE_S)
+    inbox.stop(PATIENCE_S)
     assert "topic/1 broke its handler" in caplog.text
 
 
@@ -61,6 +60,5 @@ def test_a_full_inbox_makes_the_sender_wait_until_it_stops() -> None:
     sender.start()
     sender.join(0.1)
     assert sender.is_alive()
-    inbox.stop(WAIT_S)
-    sender.join(WAIT_S)
-    assert not sender.is_alive()
+    inbox.stop(PATIENCE_S)
+    finished(sender)

@@ -13,6 +13,7 @@ import pytest
 from runtime_adapters.errors import InferenceError, LoadError
 from runtime_adapters.null.adapter import NullAdapter
 from runtime_adapters.protocol import Limits, Session
+from tests.simulators.patience import PATIENCE_S
 from wire.clock import SystemClock
 from wire.codec import to_json
 from wire.package.manifest import Datatype, TensorSpec, VariantInfo
@@ -154,7 +155,7 @@ def start(directory: Path, info: VariantInfo) -> subprocess.Popen[str]:
 
 def test_a_crash_ends_the_process(tmp_path: Path) -> None:
     with start(tmp_path, variant(tmp_path, {"fail": "crash"})) as process:
-        assert process.wait(timeout=20) == -signal.SIGKILL
+        assert process.wait(timeout=PATIENCE_S) == -signal.SIGKILL
 
 
 def test_a_hang_never_answers(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""How long builds take, ours beside those of other tools.
+
+Rules:
+- A ratio compares equal work: the time per model made, and the time for the same number of models.
+- The total is told beside it, without a ratio: one build makes fourteen models where another makes
+  one.
+- Ours measures and judges each model that it makes, and so does Olive. ONNX Runtime and NNCF only
+  make one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from benchmarks.harness import Row, against, not_measured
+
+MAX_TIME_RATIO: Final = 0.5
+SMALL: Final = "Olive, smaller search"
+
+
+class Work(NamedTuple):
+    """What a tool did: its name, or the runtimes of our build, and how long it took."""
+
+    who: str
+    seconds: float
+    models: int
+
+    @property
+    def text(self) -> str:
+        """Who made how many models."""
+        return f"{self.who}, {self.models} model{'s' if self.models > 1 else ''}"
+
+
+def beside_one(task: str, ours: Work, peer: Work) -> list[Row]:
+    """Compare a build of all runtimes with a tool that makes one model.
+
+    Args:
+        task: The model's name.
+        ours: Our build.
+        peer: The other tool's.
+
+    Returns:
+        The row per model and the row of the totals.
+    """
+    return [_per_model(task, ours, peer, at_most=None), _total(task, ours, peer)]
+
+
+def beside_search(task: str, ours: Work, whole: Work, peer: Work, small: Work | str) -> list[Row]:
+    """Compare builds with a tool that searches among models.
+
+    Args:
+        task: The model's name.
+        ours: Our build for the runtime that the tool makes models for.
+        whole: Our build for all runtimes.
+        peer: The tool's usual search.
+        small: Its search among as few models as we make, or why there is none.
+
+    Returns:
+        The rows, those with an aim first.
+    """
+    if isinstance(small, str):
+        same = not_measured(f"{task}: build of as many models", small, peer=SMALL)
+    elif small.models != ours.models:
+        counts = f"{ours.text}; {small.text}"
+        same = not_measured(f"{task}: build of as many models", counts, peer=SMALL)
+    else:
+        same = against(
+            f"{task}: build of {ours.models} models for {ours.who}",
+            [ours.seconds],
+            [small.seconds],
+            unit="s",
+            peer=small.text,
+            at_most=MAX_TIME_RATIO,
+        )
+    return [
+        _per_model(task, ours, peer, at_most=MAX_TIME_RATIO),
+        same,
+        _total(task, ours, peer),
+        _total(task, whole, peer),
+    ]
+
+
+def _per_model(task: str, ours: Work, peer: Work, *, at_most: float | None) -> Row:
+    return against(
+        f"{task}: build for {ours.text}, per model",
+        [ours.seconds / ours.models],
+        [peer.seconds / peer.models],
+        unit="s per model",
+        peer=peer.text,
+        at_most=at_most,
+    )
+
+
+def _total(task: str, ours: Work, peer: Work) -> Row:
+    return Row(
+        name=f"{task}: build for {ours.text}, total",
+        value=ours.seconds,
+        unit="s",
+        peer=peer.text,
+        peer_value=peer.seconds,
+    )
