@@ -1,7 +1,7 @@
 """The routes of the HTTP API: each calls one service and returns what it gives.
 
 Rules:
-- Nothing is decided here. A fault leaves as an exception and is answered in `api_faults`.
+- Nothing is decided here. A fault leaves as an exception; `controller.api.faults` answers it.
 - Handlers are synchronous and run on threads; uploading alone is not, because its body comes in
   parts.
 """
@@ -24,8 +24,13 @@ from controller.schemas import (
     DeviceEvent,
     DeviceUpdate,
     Health,
+    Policy,
+    PolicyRequest,
     Release,
     ReleaseRequest,
+    RollbackRequest,
+    Rollout,
+    RolloutRequest,
     TelemetryTable,
     Token,
     TokenRequest,
@@ -35,9 +40,12 @@ from controller.services.devices import Devices
 from controller.services.enrolment import Enrolment
 from controller.services.policies import Policies
 from controller.services.releases import Releases
+from controller.services.rollouts import Rollouts
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000
+DEFAULT_ROLLOUTS = 100
+MAX_ROLLOUTS = 1000
 MAX_EVENTS = 1000
 
 LimitParameter = Annotated[int, Query(ge=1, le=MAX_LISTED, description="The greatest number.")]
@@ -51,18 +59,21 @@ class FleetServices:
     enrolment: Enrolment
     policies: Policies
     releases: Releases
+    rollouts: Rollouts
     blobs: BlobStore
     telemetry: TelemetryReader
     health: Callable[[], Health]
 
 
 def fleet_routes(services: FleetServices) -> list[APIRouter]:
-    """Return the routes for devices, releases, blobs and telemetry."""
+    """Return all routes."""
     return [
         _admin(services),
         _devices(services),
         _blobs(services.blobs),
         _releases(services.releases),
+        _rollouts(services.rollouts),
+        _policies(services.policies),
         _telemetry(services.telemetry),
     ]
 
@@ -177,6 +188,80 @@ def _releases(releases: Releases) -> APIRouter:
     def revoke(ref: str) -> Release:
         """Hand a release out no more, and halt its rollouts."""
         return releases.revoke(ref)
+
+    return router
+
+
+def _rollouts(rollouts: Rollouts) -> APIRouter:
+    router = APIRouter(prefix="/v1/rollouts", tags=["rollouts"])
+
+    @router.post("", status_code=201)
+    def create(request: RolloutRequest) -> Rollout:
+        """Bring a release to the devices that match a selector, stage by stage."""
+        return rollouts.get(rollouts.create(request), limit=DEFAULT_LISTED)
+
+    @router.get("")
+    def list_rollouts(
+        limit: Annotated[int, Query(ge=1, le=MAX_ROLLOUTS)] = DEFAULT_ROLLOUTS,
+    ) -> list[Rollout]:
+        """List rollouts without their deployments and logs, the newest first."""
+        return rollouts.newest(limit=limit)
+
+    @router.get("/{rollout}")
+    def get_rollout(rollout: str, limit: LimitParameter = DEFAULT_LISTED) -> Rollout:
+        """Return a rollout with its deployments and the reason of every decision."""
+        return rollouts.get(rollout, limit=limit)
+
+    def order(name: str, act: Callable[[str], None], description: str) -> None:
+        def give(rollout: str) -> Rollout:
+            act(rollout)
+            return rollouts.get(rollout, limit=DEFAULT_LISTED)
+
+        router.add_api_route(
+            f"/{{rollout}}/{name}", give, methods=["POST"], name=name, description=description
+        )
+
+    order("pause", rollouts.pause, "Start nothing until resumed.")
+    order("resume", rollouts.resume, "Go on.")
+    order("approve", rollouts.approve, "Let the next stage begin.")
+    order("abort", rollouts.abort, "End it; devices that failed or have not finished go back.")
+
+    @router.post("/{rollout}/rollback", status_code=201)
+    def roll_back(rollout: str, request: RollbackRequest) -> Rollout:
+        """Bring the devices that a rollout touched to a named release, in a rollout of its own.
+
+        It has the stages and limits of the first, which is aborted if it still goes on.
+        """
+        return rollouts.get(rollouts.roll_back(rollout, request), limit=DEFAULT_LISTED)
+
+    return router
+
+
+def _policies(policies: Policies) -> APIRouter:
+    router = APIRouter(prefix="/v1/policies", tags=["policies"])
+
+    @router.get("")
+    def list_policies() -> list[Policy]:
+        """List policies in the order of precedence: a device gets the first that matches it."""
+        return policies.all()
+
+    @router.get("/{policy}")
+    def get_policy(policy: str) -> Policy:
+        """Return a policy and how many devices it has reached."""
+        return policies.get(policy)
+
+    @router.put("/{policy}")
+    def put_policy(policy: str, request: PolicyRequest) -> Policy:
+        """Make a policy, or put it in the place of the one of that name. Again changes nothing.
+
+        Devices hear of it within seconds, and at their next connection when they are away.
+        """
+        return policies.put(policy, request)
+
+    @router.delete("/{policy}")
+    def remove_policy(policy: str) -> Policy:
+        """Remove a policy; its devices get the one that then holds for them."""
+        return policies.remove(policy)
 
     return router
 

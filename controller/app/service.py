@@ -38,9 +38,7 @@ from controller.services.enrolment import Enrolment
 from controller.services.ingest import Ingest
 from controller.services.policies import Policies
 from controller.services.releases import Releases
-from controller.services.rollout_tick import RolloutEngine
-from controller.services.rollout_views import RolloutViews
-from controller.services.rollouts import RolloutOrders
+from controller.services.rollouts import RolloutEngine, Rollouts
 from controller.services.telemetry import TelemetryAccess
 from controller.services.upkeep import Upkeep
 from controller.store.database import Database, migrate
@@ -112,12 +110,11 @@ class Controller:
                 enrolment=self._enrolment,
                 policies=self._policies,
                 releases=Releases(database, blobs, trust, director, clock),
+                rollouts=Rollouts(database, director, clock),
                 blobs=blobs,
                 telemetry=telemetry,
                 health=self.health,
             ),
-            RolloutOrders(database, director, clock),
-            RolloutViews(database, clock),
             token=token,
             version=program_version(),
         )

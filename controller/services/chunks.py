@@ -99,9 +99,9 @@ class ChunkServer:
         return True
 
     def _chunks(self, request: ChunkRequest) -> Iterator[Chunk]:
-        with self._database.reading() as session:
+        with self._database.reading() as transaction:
             size_bytes = releases.blob_size_for(
-                session, device=request.device, sha256=request.sha256
+                transaction, device=request.device, sha256=request.sha256
             )
         for index in request.indices:
             offset = index * request.chunk_bytes

@@ -71,8 +71,8 @@ class Director:
         """
         if not devices:
             return 0
-        with self._database.reading() as session:
-            documents = desired.documents(session, devices)
+        with self._database.reading() as transaction:
+            documents = desired.documents(transaction, devices)
         sent = [item.device for item in documents if self._send(item)]
         with self._lock:
             self._sent_at_s.update(dict.fromkeys(sent, self._clock.monotonic_s()))
@@ -87,8 +87,8 @@ class Director:
         Raises:
             DatabaseError: The database does not answer.
         """
-        with self._database.reading() as session:
-            lagging = desired.lagging(session, now_s=self._clock.now_s())
+        with self._database.reading() as transaction:
+            lagging = desired.lagging(transaction, now_s=self._clock.now_s())
         now_s = self._clock.monotonic_s()
         with self._lock:
             self._sent_at_s = {

@@ -40,11 +40,11 @@ class Upkeep:
             DatabaseError: The database does not answer.
         """
         since_s = self._clock.now_s() - SILENT_AFTER_S
-        with self._database.reading() as session:
-            silent = devices.count_silent(session, since_s=since_s)
+        with self._database.reading() as transaction:
+            silent = devices.count_silent(transaction, since_s=since_s)
         if silent:
-            with self._database.transaction() as session:
-                devices.mark_silent(session, since_s=since_s)
+            with self._database.transaction() as transaction:
+                devices.mark_silent(transaction, since_s=since_s)
 
     def prune(self) -> None:
         """Forget old telemetry, once an hour.
