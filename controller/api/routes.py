@@ -17,7 +17,6 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
 
 from controller.errors import UnknownBlobError
-from controller.ports import TelemetryQuestion, TelemetryReader
 from controller.schemas import (
     BlobRef,
     Device,
@@ -41,6 +40,9 @@ from controller.services.enrolment import Enrolment
 from controller.services.policies import Policies
 from controller.services.releases import Releases
 from controller.services.rollouts import Rollouts
+from telemetry.server import query as telemetry_query
+from telemetry.server.store import TelemetryStore
+from wire.clock import Clock
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000
@@ -61,8 +63,9 @@ class FleetServices:
     releases: Releases
     rollouts: Rollouts
     blobs: BlobStore
-    telemetry: TelemetryReader
+    telemetry: TelemetryStore
     health: Callable[[], Health]
+    clock: Clock
 
 
 def fleet_routes(services: FleetServices) -> list[APIRouter]:
@@ -74,7 +77,7 @@ def fleet_routes(services: FleetServices) -> list[APIRouter]:
         _releases(services.releases),
         _rollouts(services.rollouts),
         _policies(services.policies),
-        _telemetry(services.telemetry),
+        _telemetry(services.telemetry, services.clock),
     ]
 
 
@@ -128,7 +131,16 @@ def _devices(services: FleetServices) -> APIRouter:
         """Return what happened on a device and why, the oldest first."""
         services.devices.get(device)
         kinds = tuple(kind or ())
-        return services.telemetry.events(device, kinds=kinds, since_s=since_s, limit=limit)
+        return [
+            DeviceEvent(
+                device=found.device,
+                at_s=found.event.at_s,
+                kind=found.event.kind,
+                reason=found.event.reason,
+                data=found.event.data,
+            )
+            for found in services.telemetry.events(device, kinds, since_s, limit)
+        ]
 
     return router
 
@@ -266,11 +278,11 @@ def _policies(policies: Policies) -> APIRouter:
     return router
 
 
-def _telemetry(telemetry: TelemetryReader) -> APIRouter:
+def _telemetry(store: TelemetryStore, clock: Clock) -> APIRouter:
     router = APIRouter(prefix="/v1/telemetry", tags=["telemetry"])
 
-    @router.get("/query")
-    def query(
+    @router.get("/query", name="query")
+    def answer(
         metric: Annotated[str, Query(description="Such as inference_latency_ms.")],
         stat: Annotated[str, Query(description="Such as count,p50,p95.")] = "",
         by: Annotated[str, Query(description="Such as variant,device,minute.")] = "",
@@ -279,15 +291,17 @@ def _telemetry(telemetry: TelemetryReader) -> APIRouter:
         step: Annotated[str, Query(description="One row for each such time, as 5m.")] = "",
     ) -> TelemetryTable:
         """Ask for statistics of a metric; percentiles are true over all devices."""
-        question = TelemetryQuestion(
-            metric=metric,
+        query = telemetry_query.parse(
+            metric,
             statistics=stat,
             group_by=by,
             where=",".join(where or ()),
             since=since,
             step=step,
+            now_s=clock.now_s(),
         )
-        return telemetry.query(question)
+        table = telemetry_query.run(store, query)
+        return TelemetryTable(columns=list(table.columns), rows=[list(row) for row in table.rows])
 
     return router
 

@@ -39,9 +39,9 @@ from controller.services.ingest import Ingest
 from controller.services.policies import Policies
 from controller.services.releases import Releases
 from controller.services.rollouts import RolloutEngine, Rollouts
-from controller.services.telemetry import TelemetryAccess
 from controller.services.upkeep import Upkeep
 from controller.store.database import Database, migrate
+from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
@@ -87,7 +87,7 @@ class Controller:
         migrate(config.database_url)
         self._transport = transport or connection(config)
         self._database = database = Database(config.database_url)
-        telemetry = TelemetryAccess(database, clock)
+        telemetry = TelemetryStore(database.engine)
         self._upkeep = Upkeep(database, telemetry, config.telemetry_retention_days, clock)
         self._director = director = Director(database, self._transport, key, clock)
         self._engine = RolloutEngine(database, director, clock)
@@ -114,6 +114,7 @@ class Controller:
                 blobs=blobs,
                 telemetry=telemetry,
                 health=self.health,
+                clock=clock,
             ),
             token=token,
             version=program_version(),

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
-from controller.ports import TelemetrySink
 from controller.services.chunks import ChunkServer
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import Enrolment
 from controller.store import reports
 from controller.store.database import Database
+from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock
 from wire.codec import to_json
@@ -63,7 +63,7 @@ class Ingest:
         director: Director,
         enrolment: Enrolment,
         chunks: ChunkServer,
-        telemetry: TelemetrySink,
+        telemetry: TelemetryStore,
         publisher: Publisher,
         clock: Clock,
     ) -> None:
