@@ -154,7 +154,7 @@ def _blobs(blobs: BlobStore) -> APIRouter:
         openapi_extra={"requestBody": {"content": {"application/octet-stream": {}}}},
     )
     async def put_blob(sha256: str, request: Request) -> BlobRef:
-        """Store a blob; its content must hash to its name. Again changes nothing."""
+        """Store a blob; its content must hash to its name. A second time changes nothing."""
         writer = await run_in_threadpool(blobs.writer, sha256)
         with writer:
             async for part in request.stream():
@@ -183,7 +183,7 @@ def _releases(releases: Releases) -> APIRouter:
 
     @router.post("", status_code=201)
     def publish(request: ReleaseRequest) -> Release:
-        """Publish a package whose blobs have been uploaded. Again changes nothing."""
+        """Publish a package whose blobs have been uploaded. A second time changes nothing."""
         return releases.publish(request.envelope_sha256)
 
     @router.get("")
@@ -198,7 +198,7 @@ def _releases(releases: Releases) -> APIRouter:
 
     @router.post("/{ref}/revoke")
     def revoke(ref: str) -> Release:
-        """Hand a release out no more, and halt its rollouts."""
+        """Stop handing out a release, and halt its rollouts."""
         return releases.revoke(ref)
 
     return router
@@ -264,7 +264,7 @@ def _policies(policies: Policies) -> APIRouter:
 
     @router.put("/{policy}")
     def put_policy(policy: str, request: PolicyRequest) -> Policy:
-        """Make a policy, or put it in the place of the one of that name. Again changes nothing.
+        """Make a policy or replace the one of that name. A second time changes nothing.
 
         Devices hear of it within seconds, and at their next connection when they are away.
         """

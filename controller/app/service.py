@@ -3,7 +3,8 @@
 Rules:
 - The database, the settings and the port are proven before anything starts; what is wrong with
   them is one clear error.
-- A broker that is away is normal: it is said once, and devices are told when it is back.
+- A broker that does not answer is normal: the controller logs it once, and tells the devices when
+  the broker is back.
 - Stopping takes five seconds at most; being killed instead loses nothing.
 """
 

@@ -85,7 +85,7 @@ class Devices:
             FleetError: The broker does not answer: the state is saved, order it again.
         """
         now_s = self._clock.now_s()
-        target = DeviceState(change.state) if change.state is not None else None
+        target = change.state
         with self._database.transaction() as transaction:
             row = devices.get(transaction, device, lock=True)
             if change.labels is not None:

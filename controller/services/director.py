@@ -1,4 +1,6 @@
-"""The director: tells each device what it should run, signed, until it has heard.
+"""The director: sends each device its signed desired state until the device has accepted it.
+
+The name is that of the role in the trust root whose key signs desired states.
 
 Rules:
 - A desired state is saved before it is signed and published; this module changes nothing.

@@ -70,7 +70,7 @@ class Policies:
             return _to_schema(row, policies.reach(transaction))
 
     def put(self, name: str, request: PolicyRequest) -> Policy:
-        """Make a policy, or put it in the place of the one of that name; again changes nothing.
+        """Make a policy or replace the one of that name; a second time changes nothing.
 
         Args:
             name: Its name.

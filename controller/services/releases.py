@@ -60,7 +60,7 @@ class Releases:
         self._clock = clock
 
     def publish(self, envelope_sha256: str) -> Release:
-        """Publish a package whose blobs are here; again changes nothing.
+        """Publish a package whose blobs are here; a second time changes nothing.
 
         Args:
             envelope_sha256: The blob that holds its signed index.
@@ -110,7 +110,7 @@ class Releases:
             return to_schema(releases.get(transaction, ref))
 
     def revoke(self, ref: str) -> Release:
-        """Hand a release out no more and halt its rollouts; again changes nothing.
+        """Stop handing out a release and halt its rollouts; a second time changes nothing.
 
         Args:
             ref: Digest or `name:version`.
@@ -171,7 +171,7 @@ def to_schema(row: ReleaseRow) -> Release:
         version=row.version,
         digest=row.digest,
         size_bytes=row.size_bytes,
-        state="published" if row.state == ReleaseState.PUBLISHED else "revoked",
+        state=ReleaseState(row.state),
         published_at_s=row.published_at_s,
         variants=[VariantSummary.model_validate(item) for item in row.variants],
     )

@@ -215,7 +215,7 @@ def move(
         verdict: Why.
 
     Raises:
-        IllegalTransitionError: One of them has finished meanwhile.
+        IllegalTransitionError: One of them has finished in the meantime.
     """
     values: dict[str, object] = {"state": outcome(DEPLOYMENT_TRANSITIONS, event)}
     if event is not DeploymentEvent.ASSIGN:

@@ -31,8 +31,8 @@ from wire.codec import convert, to_builtins
 from wire.messages import DesiredState, PolicySpec, ReleaseRef
 
 REPORT_LOST_AFTER_S = 10.0
-"""A device at work that said nothing for this long is asked again: its last report may be lost, as
-when the controller was down. Asking costs one message, and the answer is the report again."""
+"""A device that installs and reported nothing for this long gets its desired state again: its last
+report may be lost, as when the controller was down. The device answers with the report."""
 
 STALE = 0
 """A generation of the policies that is never the present one."""
@@ -143,7 +143,7 @@ def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
 
 
 def lagging(session: Session, *, now_s: float) -> list[str]:
-    """Return online devices that have not accepted, or not answered for, what can be handed out."""
+    """Return online devices that have not accepted or not answered their desired state."""
     unanswered = and_(
         func.coalesce(DeploymentRow.reported_at_s, DeploymentRow.started_at_s)
         < now_s - REPORT_LOST_AFTER_S,

@@ -111,7 +111,7 @@ def reach(session: Session) -> dict[str, Reach]:
 
 
 def _locked(session: Session) -> PolicySetRow:
-    """Return the set, and keep other controllers from changing a policy meanwhile."""
+    """Return the set, and lock it: no other controller changes a policy until the end."""
     return session.get_one(
         PolicySetRow, ONE_POLICY_SET, with_for_update=True, populate_existing=True
     )

@@ -115,8 +115,8 @@ def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
         sha256: The blob.
 
     Returns:
-        Its size in bytes; None unless it belongs to the published release that this device is
-        meant to run.
+        Its size in bytes; None unless it belongs to the published release that this device has
+        to run.
     """
     return session.scalar(
         select(ReleaseBlobRow.size_bytes)

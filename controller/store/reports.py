@@ -97,7 +97,7 @@ def note_seen(row: DeviceRow, *, now_s: float) -> None:
 
 
 def is_noted(session: Session, device: str, *, now_s: float) -> bool | None:
-    """Tell whether it is recorded that a device was heard of lately; None for a stranger."""
+    """Tell whether it is recorded that a device was heard of lately; None for an unknown device."""
     found = session.execute(_SEEN, {"device": device}).first()
     if found is None:
         return None

@@ -233,7 +233,7 @@ def events(session: Session, rollout: str, *, limit: int) -> list[RolloutEventRo
 
 
 def join_newcomers(session: Session, row: RolloutRow, *, now_s: float) -> None:
-    """Let devices that enrolled meanwhile take part in the last stage of a rollout."""
+    """Let devices that enrolled since the beginning take part in the last stage of a rollout."""
     selector = parse_selector(row.selector)
     found = deployments.newcomers(session, row.id, selector, limit=MAX_NEWCOMERS)
     if found:
