@@ -240,9 +240,7 @@ class Rollouts:
             complete = row.stage_complete_at_s is not None
             if not row.approval or last or not complete or row.state not in ACTIVE_ROLLOUTS:
                 raise ConflictError(f"rollout {row.id} has no stage that waits for approval")
-            row.approved_stage = row.stage + 1
-            reason = f"stage {row.approved_stage} was approved by the operator"
-            rollouts.log(transaction, row.id, action="approve", reason=reason, now_s=now_s)
+            rollouts.approve(transaction, row, now_s=now_s)
 
     def _order(self, rollout: str, order: RolloutOrder) -> None:
         now_s = self._clock.now_s()

@@ -212,6 +212,13 @@ def move(session: Session, row: RolloutRow, order: RolloutOrder) -> None:
         raise IllegalTransitionError(f"rollout {row.id} is {row.state}: it cannot {order}")
 
 
+def approve(session: Session, row: RolloutRow, *, now_s: float) -> None:
+    """Let the stage after the current one begin."""
+    row.approved_stage = row.stage + 1
+    reason = f"stage {row.approved_stage} was approved by the operator"
+    log(session, row.id, action="approve", reason=reason, now_s=now_s)
+
+
 def log(session: Session, rollout: str, *, action: str, reason: str, now_s: float) -> None:
     """Write down a decision and why it was made."""
     session.add(
