@@ -108,11 +108,6 @@ def choose_policies_again(session: Session, devices: Sequence[str], *, now_s: fl
     return [name for batch in in_batches(changed) for name in _online(session, batch)]
 
 
-def find(session: Session, device: str) -> DesiredStateRow | None:
-    """Return the desired state of a device, or None."""
-    return session.get(DesiredStateRow, device)
-
-
 def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
     """Return the desired states of some devices as they are to be handed out.
 

@@ -46,7 +46,7 @@ class DeviceRecord:
     def values(self) -> dict[str, str]:
         """What selectors ask for."""
         labels = {label.key: label.value for label in self.row.labels}
-        return labels | own_values(self.row.id, self.row.profile_name, self.row.architecture)
+        return labels | _own_values(self.row.id, self.row.profile_name, self.row.architecture)
 
 
 def find(session: Session, device: str, *, lock: bool = False) -> DeviceRow | None:
@@ -136,7 +136,7 @@ def _records(
         .limit(limit)
     ).all()
     digests = {digest for row in rows for digest in row[3:] if digest is not None}
-    releases = releases_by_digest(session, digests)
+    releases = _releases_by_digest(session, digests)
     return [
         DeviceRecord(
             row=device,
@@ -149,7 +149,7 @@ def _records(
     ]
 
 
-def own_values(device: str, profile: str, architecture: str) -> dict[str, str]:
+def _own_values(device: str, profile: str, architecture: str) -> dict[str, str]:
     """Return a device's own data under `selectors.OWN_KEYS`."""
     return dict(zip(OWN_KEYS, (device, profile, architecture), strict=True))
 
@@ -169,7 +169,7 @@ def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, s
             DeviceRow.id.in_(devices)
         )
     )
-    found = {row[0]: own_values(*row) for row in own}
+    found = {row[0]: _own_values(*row) for row in own}
     labels = session.execute(
         select(DeviceLabelRow.device, DeviceLabelRow.key, DeviceLabelRow.value).where(
             DeviceLabelRow.device.in_(devices)
@@ -180,7 +180,7 @@ def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, s
     return found
 
 
-def releases_by_digest(session: Session, digests: Iterable[str]) -> dict[str, ReleaseRow]:
+def _releases_by_digest(session: Session, digests: Iterable[str]) -> dict[str, ReleaseRow]:
     """Return those of some releases that are known."""
     wanted = sorted(set(digests))
     if not wanted:
