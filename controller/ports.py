@@ -1,4 +1,4 @@
-"""What the controller needs from outside: a broker's accounts and a place for telemetry.
+"""What the controller needs from outside: the accounts of a broker.
 
 Rules:
 - Every method may be called again with the same arguments and then changes nothing.
@@ -10,12 +10,9 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from controller.config import ControllerConfig
-from controller.schemas import DeviceEvent, TelemetryTable
-from wire.messages import TelemetryBatch
 
 
 class BrokerAccess(Protocol):
@@ -26,7 +23,7 @@ class BrokerAccess(Protocol):
         ...
 
     def end_enrolment(self, username: str) -> None:
-        """Remove the account of an enrolment token; none of that name is no fault."""
+        """Remove the account of an enrolment token; the account need not exist."""
         ...
 
     def allow_device(self, device: str, password: str | None) -> None:
@@ -45,44 +42,6 @@ class BrokerAccess(Protocol):
 
     def close(self) -> None:
         """Release the connection; also after a failure."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetryQuestion:
-    """A question about metrics, as it was typed."""
-
-    metric: str
-    statistics: str
-    """Separated by commas; empty means what suits the metric."""
-
-    group_by: str
-    where: str
-    """`key=value`, separated by commas."""
-
-    since: str
-    step: str
-
-
-class TelemetrySink(Protocol):
-    """Where telemetry goes."""
-
-    def ingest(self, batch: TelemetryBatch) -> bool:
-        """Store a batch once; False when it had been stored before."""
-        ...
-
-
-class TelemetryReader(Protocol):
-    """Where telemetry is asked for."""
-
-    def query(self, question: TelemetryQuestion) -> TelemetryTable:
-        """Answer a question about metrics; a question that cannot be read is a `FleetError`."""
-        ...
-
-    def events(
-        self, device: str, *, kinds: tuple[str, ...], since_s: float, limit: int
-    ) -> list[DeviceEvent]:
-        """Return what happened on a device, the oldest first."""
         ...
 
 

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from controller.domain.rollout_policy import StageState
+from controller.domain.states import DeploymentState, DeviceState, ReleaseState, RolloutState
 from wire.messages import PolicySpec
 
 MAX_DEVICES = 10_000_000
@@ -62,9 +64,6 @@ class Token(BaseModel):
     token: str
     uses: int
     expires_at_s: float
-
-
-DeviceState = Literal["enrolled", "quarantined", "decommissioned"]
 
 
 class Device(BaseModel):
@@ -132,13 +131,13 @@ class PolicySettings(Request):
 
 
 class PolicyRequest(Request):
-    """A policy for the devices that a selector means."""
+    """A policy for the devices that match a selector."""
 
     selector: str = ""
     """Label expression; empty means every device."""
 
     priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
-    """Of the policies that mean a device the one with the highest priority holds, of equal
+    """Of the policies that a device matches, the one with the highest priority holds, of equal
     priorities the first by name."""
 
     policy: PolicySettings
@@ -193,7 +192,7 @@ class Release(BaseModel):
     version: str
     digest: Digest
     size_bytes: int
-    state: Literal["published", "revoked"]
+    state: ReleaseState
     published_at_s: float
     variants: list[VariantSummary] = []
 
@@ -240,10 +239,6 @@ class RollbackRequest(Request):
     """`name:version` or a digest."""
 
 
-RolloutState = Literal["running", "paused", "halted", "succeeded", "aborted"]
-DeploymentState = Literal["pending", "assigned", "succeeded", "failed", "cancelled"]
-
-
 class StageProgress(BaseModel):
     """How far a stage is."""
 
@@ -253,7 +248,7 @@ class StageProgress(BaseModel):
     target: int
     """How many devices, with all earlier stages, this stage brings to the release."""
 
-    state: Literal["waiting", "running", "soaking", "awaiting_approval", "done"]
+    state: StageState
 
 
 class Deployment(BaseModel):

@@ -12,12 +12,8 @@ from fastapi.security import HTTPBearer
 
 from controller.api import faults as api_faults
 from controller.api.guard import Guard
-from controller.api.policies import policy_routes
-from controller.api.rollouts import rollout_routes
 from controller.api.routes import FleetServices, fleet_routes
 from controller.services.blobs import MAX_BLOB_BYTES
-from controller.services.rollout_views import RolloutViews
-from controller.services.rollouts import RolloutOrders
 
 _DESCRIPTION = """
 Devices, releases, rollouts, policies and telemetry of a fleet.
@@ -29,8 +25,6 @@ are bytes, digests are SHA-256 in hexadecimal. Every answer of 400 or more is a 
 
 def create_app(
     services: FleetServices,
-    orders: RolloutOrders,
-    views: RolloutViews,
     *,
     token: str,
     version: str,
@@ -39,9 +33,7 @@ def create_app(
     """Make the application.
 
     Args:
-        services: Devices, policies, releases, blobs, telemetry.
-        orders: What the operator may order of rollouts.
-        views: Rollouts as they are shown.
+        services: What the API gives access to.
         token: The secret that callers show.
         version: Of the program.
         max_blob_bytes: The largest body of an uploaded blob.
@@ -58,11 +50,7 @@ def create_app(
         # Checks nothing: it tells readers of the description what the guard wants.
         dependencies=[Security(HTTPBearer(auto_error=False, description="The API token."))],
     )
-    for router in [
-        *fleet_routes(services),
-        rollout_routes(orders, views),
-        policy_routes(services.policies),
-    ]:
+    for router in fleet_routes(services):
         app.include_router(router)
     api_faults.install(app)
     app.add_middleware(Guard, token=token, max_blob_bytes=max_blob_bytes)

@@ -1,7 +1,7 @@
 """The routes of the HTTP API: each calls one service and returns what it gives.
 
 Rules:
-- Nothing is decided here. A fault leaves as an exception and is answered in `api_faults`.
+- Nothing is decided here. A fault leaves as an exception; `controller.api.faults` answers it.
 - Handlers are synchronous and run on threads; uploading alone is not, because its body comes in
   parts.
 """
@@ -17,15 +17,19 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
 
 from controller.errors import UnknownBlobError
-from controller.ports import TelemetryQuestion, TelemetryReader
 from controller.schemas import (
     BlobRef,
     Device,
     DeviceEvent,
     DeviceUpdate,
     Health,
+    Policy,
+    PolicyRequest,
     Release,
     ReleaseRequest,
+    RollbackRequest,
+    Rollout,
+    RolloutRequest,
     TelemetryTable,
     Token,
     TokenRequest,
@@ -35,9 +39,15 @@ from controller.services.devices import Devices
 from controller.services.enrolment import Enrolment
 from controller.services.policies import Policies
 from controller.services.releases import Releases
+from controller.services.rollouts import Rollouts
+from telemetry.server import query as telemetry_query
+from telemetry.server.store import TelemetryStore
+from wire.clock import Clock
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000
+DEFAULT_ROLLOUTS = 100
+MAX_ROLLOUTS = 1000
 MAX_EVENTS = 1000
 
 LimitParameter = Annotated[int, Query(ge=1, le=MAX_LISTED, description="The greatest number.")]
@@ -51,19 +61,23 @@ class FleetServices:
     enrolment: Enrolment
     policies: Policies
     releases: Releases
+    rollouts: Rollouts
     blobs: BlobStore
-    telemetry: TelemetryReader
+    telemetry: TelemetryStore
     health: Callable[[], Health]
+    clock: Clock
 
 
 def fleet_routes(services: FleetServices) -> list[APIRouter]:
-    """Return the routes for devices, releases, blobs and telemetry."""
+    """Return all routes."""
     return [
         _admin(services),
         _devices(services),
         _blobs(services.blobs),
         _releases(services.releases),
-        _telemetry(services.telemetry),
+        _rollouts(services.rollouts),
+        _policies(services.policies),
+        _telemetry(services.telemetry, services.clock),
     ]
 
 
@@ -117,7 +131,16 @@ def _devices(services: FleetServices) -> APIRouter:
         """Return what happened on a device and why, the oldest first."""
         services.devices.get(device)
         kinds = tuple(kind or ())
-        return services.telemetry.events(device, kinds=kinds, since_s=since_s, limit=limit)
+        return [
+            DeviceEvent(
+                device=found.device,
+                at_s=found.event.at_s,
+                kind=found.event.kind,
+                reason=found.event.reason,
+                data=found.event.data,
+            )
+            for found in services.telemetry.events(device, kinds, since_s, limit)
+        ]
 
     return router
 
@@ -131,7 +154,7 @@ def _blobs(blobs: BlobStore) -> APIRouter:
         openapi_extra={"requestBody": {"content": {"application/octet-stream": {}}}},
     )
     async def put_blob(sha256: str, request: Request) -> BlobRef:
-        """Store a blob; its content must hash to its name. Again changes nothing."""
+        """Store a blob; its content must hash to its name. A second time changes nothing."""
         writer = await run_in_threadpool(blobs.writer, sha256)
         with writer:
             async for part in request.stream():
@@ -160,7 +183,7 @@ def _releases(releases: Releases) -> APIRouter:
 
     @router.post("", status_code=201)
     def publish(request: ReleaseRequest) -> Release:
-        """Publish a package whose blobs have been uploaded. Again changes nothing."""
+        """Publish a package whose blobs have been uploaded. A second time changes nothing."""
         return releases.publish(request.envelope_sha256)
 
     @router.get("")
@@ -175,17 +198,91 @@ def _releases(releases: Releases) -> APIRouter:
 
     @router.post("/{ref}/revoke")
     def revoke(ref: str) -> Release:
-        """Hand a release out no more, and halt its rollouts."""
+        """Stop handing out a release, and halt its rollouts."""
         return releases.revoke(ref)
 
     return router
 
 
-def _telemetry(telemetry: TelemetryReader) -> APIRouter:
+def _rollouts(rollouts: Rollouts) -> APIRouter:
+    router = APIRouter(prefix="/v1/rollouts", tags=["rollouts"])
+
+    @router.post("", status_code=201)
+    def create(request: RolloutRequest) -> Rollout:
+        """Bring a release to the devices that match a selector, stage by stage."""
+        return rollouts.get(rollouts.create(request), limit=DEFAULT_LISTED)
+
+    @router.get("")
+    def list_rollouts(
+        limit: Annotated[int, Query(ge=1, le=MAX_ROLLOUTS)] = DEFAULT_ROLLOUTS,
+    ) -> list[Rollout]:
+        """List rollouts without their deployments and logs, the newest first."""
+        return rollouts.newest(limit=limit)
+
+    @router.get("/{rollout}")
+    def get_rollout(rollout: str, limit: LimitParameter = DEFAULT_LISTED) -> Rollout:
+        """Return a rollout with its deployments and the reason of every decision."""
+        return rollouts.get(rollout, limit=limit)
+
+    def order(name: str, act: Callable[[str], None], description: str) -> None:
+        def give(rollout: str) -> Rollout:
+            act(rollout)
+            return rollouts.get(rollout, limit=DEFAULT_LISTED)
+
+        router.add_api_route(
+            f"/{{rollout}}/{name}", give, methods=["POST"], name=name, description=description
+        )
+
+    order("pause", rollouts.pause, "Start nothing until resumed.")
+    order("resume", rollouts.resume, "Go on.")
+    order("approve", rollouts.approve, "Let the next stage begin.")
+    order("abort", rollouts.abort, "End it; devices that failed or have not finished go back.")
+
+    @router.post("/{rollout}/rollback", status_code=201)
+    def roll_back(rollout: str, request: RollbackRequest) -> Rollout:
+        """Bring the devices that a rollout touched to a named release, in a rollout of its own.
+
+        It has the stages and limits of the first, which is aborted if it still goes on.
+        """
+        return rollouts.get(rollouts.roll_back(rollout, request), limit=DEFAULT_LISTED)
+
+    return router
+
+
+def _policies(policies: Policies) -> APIRouter:
+    router = APIRouter(prefix="/v1/policies", tags=["policies"])
+
+    @router.get("")
+    def list_policies() -> list[Policy]:
+        """List policies in the order of precedence: a device gets the first that matches it."""
+        return policies.all()
+
+    @router.get("/{policy}")
+    def get_policy(policy: str) -> Policy:
+        """Return a policy and how many devices it has reached."""
+        return policies.get(policy)
+
+    @router.put("/{policy}")
+    def put_policy(policy: str, request: PolicyRequest) -> Policy:
+        """Make a policy or replace the one of that name. A second time changes nothing.
+
+        Devices hear of it within seconds, and at their next connection when they are away.
+        """
+        return policies.put(policy, request)
+
+    @router.delete("/{policy}")
+    def remove_policy(policy: str) -> Policy:
+        """Remove a policy; its devices get the one that then holds for them."""
+        return policies.remove(policy)
+
+    return router
+
+
+def _telemetry(store: TelemetryStore, clock: Clock) -> APIRouter:
     router = APIRouter(prefix="/v1/telemetry", tags=["telemetry"])
 
-    @router.get("/query")
-    def query(
+    @router.get("/query", name="query")
+    def answer(
         metric: Annotated[str, Query(description="Such as inference_latency_ms.")],
         stat: Annotated[str, Query(description="Such as count,p50,p95.")] = "",
         by: Annotated[str, Query(description="Such as variant,device,minute.")] = "",
@@ -194,15 +291,17 @@ def _telemetry(telemetry: TelemetryReader) -> APIRouter:
         step: Annotated[str, Query(description="One row for each such time, as 5m.")] = "",
     ) -> TelemetryTable:
         """Ask for statistics of a metric; percentiles are true over all devices."""
-        question = TelemetryQuestion(
-            metric=metric,
+        query = telemetry_query.parse(
+            metric,
             statistics=stat,
             group_by=by,
             where=",".join(where or ()),
             since=since,
             step=step,
+            now_s=clock.now_s(),
         )
-        return telemetry.query(question)
+        table = telemetry_query.run(store, query)
+        return TelemetryTable(columns=list(table.columns), rows=[list(row) for row in table.rows])
 
     return router
 

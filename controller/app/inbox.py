@@ -1,4 +1,4 @@
-"""From the transport's thread to the one thread that takes messages.
+"""The inbox: a queue from the transport's thread to the one thread that handles messages.
 
 Rules:
 - The queue is bounded. When it is full the transport waits, which slows the broker down; nothing

@@ -3,7 +3,8 @@
 Rules:
 - The database, the settings and the port are proven before anything starts; what is wrong with
   them is one clear error.
-- A broker that is away is normal: it is said once, and devices are told when it is back.
+- A broker that does not answer is normal: the controller logs it once, and tells the devices when
+  the broker is back.
 - Stopping takes five seconds at most; being killed instead loses nothing.
 """
 
@@ -38,12 +39,10 @@ from controller.services.enrolment import Enrolment
 from controller.services.ingest import Ingest
 from controller.services.policies import Policies
 from controller.services.releases import Releases
-from controller.services.rollout_tick import RolloutEngine
-from controller.services.rollout_views import RolloutViews
-from controller.services.rollouts import RolloutOrders
-from controller.services.telemetry import TelemetryAccess
+from controller.services.rollouts import RolloutEngine, Rollouts
 from controller.services.upkeep import Upkeep
 from controller.store.database import Database, migrate
+from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
@@ -89,7 +88,7 @@ class Controller:
         migrate(config.database_url)
         self._transport = transport or connection(config)
         self._database = database = Database(config.database_url)
-        telemetry = TelemetryAccess(database, clock)
+        telemetry = TelemetryStore(database.engine)
         self._upkeep = Upkeep(database, telemetry, config.telemetry_retention_days, clock)
         self._director = director = Director(database, self._transport, key, clock)
         self._engine = RolloutEngine(database, director, clock)
@@ -112,12 +111,12 @@ class Controller:
                 enrolment=self._enrolment,
                 policies=self._policies,
                 releases=Releases(database, blobs, trust, director, clock),
+                rollouts=Rollouts(database, director, clock),
                 blobs=blobs,
                 telemetry=telemetry,
                 health=self.health,
+                clock=clock,
             ),
-            RolloutOrders(database, director, clock),
-            RolloutViews(database, clock),
             token=token,
             version=program_version(),
         )

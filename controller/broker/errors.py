@@ -6,13 +6,13 @@ from wire.errors import FleetError
 
 
 class BrokerError(FleetError):
-    """The MQTT broker cannot be had, run or asked."""
+    """The MQTT broker cannot be found, run or asked."""
 
     code = "broker"
 
 
 class BrokerNotFoundError(BrokerError):
-    """Mosquitto or a part of it is not on this machine and could not be had."""
+    """Mosquitto or a part of it is not on this machine and cannot be downloaded."""
 
     code = "broker.not_found"
 

@@ -105,7 +105,7 @@ def obtain(cache: Path, progress: Progress = lambda _line: None) -> Mosquitto:
         The installation.
 
     Raises:
-        BrokerNotFoundError: There is none and none could be had.
+        BrokerNotFoundError: It is not installed and cannot be downloaded.
     """
     found = locate(cache)
     if found is not None:

@@ -44,7 +44,7 @@ STOP_TIMEOUT_S = 5.0
 POLL_S = 0.02
 
 CONFIG = """\
-# Written anew at every start; change controller.toml instead.
+# Written again at every start; change controller.toml instead.
 listener {port} {host}
 {access}
 # Without it a round trip takes 92 ms instead of 0.25.
@@ -144,7 +144,7 @@ class Broker:
             raise BrokerStartError(f"cannot start {command[0]}: {exc}") from exc
 
     def stop(self) -> None:
-        """End the broker; none that runs is no fault."""
+        """End the broker, if it runs."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -156,17 +156,13 @@ def _indexed(envelope: bytes, path: Path) -> list[tuple[str, str]]:
     Raises:
         PackageFilesError: Not an envelope around an index.
     """
-    import base64
-
-    from wire.codec import from_json
-    from wire.errors import WireFormatError
-    from wire.package.index import index_from_bytes
-    from wire.trust.envelope import Envelope
+    from wire.errors import SignatureError, WireFormatError
+    from wire.package.index import PAYLOAD_TYPE, index_from_bytes
+    from wire.trust.envelope import read_unverified
 
     try:
-        payload = base64.b64decode(from_json(envelope, Envelope, limit_bytes=len(envelope)).payload)
-        index = index_from_bytes(payload)
-    except (WireFormatError, ValueError) as exc:
+        index = index_from_bytes(read_unverified(envelope, payload_type=PAYLOAD_TYPE).payload)
+    except (WireFormatError, SignatureError) as exc:
         raise PackageFilesError(
             f"{path} is not a signed package index: {exc}", remedy="build the package again"
         ) from exc

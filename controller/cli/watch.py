@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from controller.cli.errors import UnreachableError
 from controller.cli.output import bytes_text, is_terminal, local_time, plain_text, remark, write
+from controller.domain.states import DeploymentState
 from wire.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _picture(rollout: Rollout) -> RenderableType:
     from rich.text import Text
 
     total = max(sum(rollout.counts.values()), 1)
-    done = rollout.counts.get("succeeded", 0)
+    done = rollout.counts.get(DeploymentState.SUCCEEDED, 0)
     bar = Table.grid(padding=(0, 1))
     bar.add_row(ProgressBar(total=total, completed=done, width=40), f"{done} of {total}")
     stages = Table(box=None, pad_edge=False, header_style="bold")

@@ -1,9 +1,9 @@
 """Which policy a device gets: a pure function of the fleet's policies and of what the device is.
 
 Rules:
-- Of the policies whose selector means a device the one with the highest priority holds; of equal
-  priorities the first by name.
-- Where no selector means it, a device gets the default of `wire.messages.PolicySpec`.
+- Of the policies whose selector a device matches, the one with the highest priority holds; of
+  equal priorities the first by name.
+- A device that matches no selector gets the default of `wire.messages.PolicySpec`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from wire.messages import PolicySpec
 from wire.profile import NAME_PATTERN
 
 MAX_POLICIES = 100
-"""More than anybody can keep in mind; each is tried on each device when one of them changes."""
+"""Each policy is tried on each device when one of them changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPolicy:
-    """A policy, whom it is for, and which others it goes before."""
+    """A policy, the devices that it is for, and its priority."""
 
     name: str
     selector: Selector
@@ -34,7 +34,7 @@ class FleetPolicy:
 
     @property
     def rank(self) -> tuple[int, str]:
-        """What policies are ordered by; the least holds."""
+        """The order of precedence: the policy with the least rank holds."""
         return (-self.priority, self.name)
 
 
@@ -48,8 +48,8 @@ def choose_policy(policies: Iterable[FleetPolicy], device: Mapping[str, str]) ->
     Returns:
         The policy; None for the default one.
     """
-    meant = (policy for policy in policies if policy.selector.matches(device))
-    return min(meant, key=lambda policy: policy.rank, default=None)
+    matching = (policy for policy in policies if policy.selector.matches(device))
+    return min(matching, key=lambda policy: policy.rank, default=None)
 
 
 def checked_name(name: str) -> str:

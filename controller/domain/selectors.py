@@ -1,4 +1,4 @@
-"""Label expressions: which devices are meant.
+"""Selectors: label expressions that devices match or do not match.
 
 ```
 site=berlin,profile!=rpi4        both must hold
@@ -61,7 +61,7 @@ class Selector:
     terms: tuple[Term, ...] = ()
 
     def matches(self, values: Mapping[str, str]) -> bool:
-        """Tell whether a device is meant.
+        """Tell whether a device matches.
 
         Args:
             values: Its labels and its own data under `OWN_KEYS`.
@@ -135,7 +135,7 @@ def _term(match: re.Match[str]) -> Term:
     if match["set"]:
         values = tuple(value.strip() for value in match["values"].split(","))
         if not all(_VALUE.fullmatch(value) for value in values):
-            raise SelectorError(f"the set of {key!r} holds something that is no value")
+            raise SelectorError(f"the set of {key!r} holds something that is not a value")
         operator = "in" if match["set"] == "in" else "not_in"
         return Term(key=key, operator=operator, values=values)
     return Term(key=key, operator="exists")

@@ -20,7 +20,7 @@ class DeviceState(StrEnum):
     """Kept out of every rollout and off the broker until the operator lets it back."""
 
     DECOMMISSIONED = "decommissioned"
-    """Gone; its name is free for a device that enrols anew."""
+    """Gone; its name is free for a device that enrols again."""
 
 
 class ReleaseState(StrEnum):

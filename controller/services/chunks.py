@@ -1,10 +1,10 @@
-"""Serving chunks: a device pulls the blobs of what it is meant to run.
+"""Serving chunks: a device pulls the blobs of the release that it has to run.
 
 Rules:
-- A device reads only blobs of the published release that is assigned to it; of anything else it
-  hears that there is no such blob, whether or not there is.
-- Every request is bounded, and so is what all requests together may make the controller send:
-  what is over the budget is dropped, and the device asks again.
+- A device reads only blobs of the published release that is assigned to it. For any other blob the
+  answer is that it does not exist, whether or not it does.
+- Every request is bounded, and so is the number of bytes that the controller sends per second. It
+  drops the chunks that exceed this budget, and the device asks again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from wire.messages import MAX_CHUNK_INDICES, Chunk, ChunkRequest
 
 MIN_CHUNK_BYTES = 1024
 CHUNK_EXPIRY_S = 30
-"""A chunk that a device did not take by then has been asked for again."""
+"""After that the device has asked for the chunk again."""
 
 BURST_S = 1.0
-"""So long an idle time can be made up for."""
+"""How many seconds of the budget an idle controller saves up."""
 
 
 class Budget:
@@ -99,9 +99,9 @@ class ChunkServer:
         return True
 
     def _chunks(self, request: ChunkRequest) -> Iterator[Chunk]:
-        with self._database.reading() as session:
+        with self._database.reading() as transaction:
             size_bytes = releases.blob_size_for(
-                session, device=request.device, sha256=request.sha256
+                transaction, device=request.device, sha256=request.sha256
             )
         for index in request.indices:
             offset = index * request.chunk_bytes

@@ -5,15 +5,13 @@ from __future__ import annotations
 from controller.domain.policy_choice import choose_policy
 from controller.domain.selectors import checked_labels, parse_selector
 from controller.domain.states import DeviceState
-from controller.errors import UnknownDeviceError
 from controller.ports import BrokerAccess
 from controller.schemas import Device, DeviceUpdate
-from controller.services import rollout_steps
-from controller.store import devices, policies
+from controller.store import desired, devices, rollouts
 from controller.store.database import Database
+from controller.store.desired import PolicySet
 from controller.store.devices import DeviceRecord
-from controller.store.policies import PolicySet
-from controller.store.tables import DeviceRow, ReleaseRow
+from controller.store.tables import ReleaseRow
 from wire.clock import Clock
 
 _SAME = (
@@ -38,7 +36,7 @@ class Devices:
         self._clock = clock
 
     def selected(self, selector: str, *, after: str, limit: int) -> list[Device]:
-        """Return the devices that a selector means, by identifier.
+        """Return the devices that match a selector, by identifier.
 
         Args:
             selector: A label expression.
@@ -51,10 +49,10 @@ class Devices:
         Raises:
             SelectorError: The selector cannot be read.
         """
-        conditions = devices.selected(parse_selector(selector))
-        with self._database.reading() as session:
-            found = devices.records(session, conditions, after=after, limit=limit)
-            known = policies.current(session)
+        parsed = parse_selector(selector)
+        with self._database.reading() as transaction:
+            found = devices.records(transaction, parsed, after=after, limit=limit)
+            known = desired.current_policies(transaction)
         return [to_schema(item, known) for item in found]
 
     def get(self, device: str) -> Device:
@@ -63,12 +61,10 @@ class Devices:
         Raises:
             UnknownDeviceError: There is none of that name.
         """
-        with self._database.reading() as session:
-            found = devices.records(session, [DeviceRow.id == device], limit=1)
-            known = policies.current(session)
-        if not found:
-            raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled")
-        return to_schema(found[0], known)
+        with self._database.reading() as transaction:
+            found = devices.record(transaction, device)
+            known = desired.current_policies(transaction)
+        return to_schema(found, known)
 
     def update(self, device: str, change: DeviceUpdate) -> Device:
         """Change the labels or the state of a device.
@@ -89,17 +85,17 @@ class Devices:
             FleetError: The broker does not answer: the state is saved, order it again.
         """
         now_s = self._clock.now_s()
-        target = DeviceState(change.state) if change.state is not None else None
-        with self._database.transaction() as session:
-            row = devices.get(session, device, lock=True)
+        target = change.state
+        with self._database.transaction() as transaction:
+            row = devices.get(transaction, device, lock=True)
             if change.labels is not None:
-                devices.set_labels(session, row, checked_labels(change.labels))
-                policies.mark_stale(session, device)
+                devices.set_labels(transaction, row, checked_labels(change.labels))
+                desired.mark_policy_stale(transaction, device)
             if target is not None and (target != row.state or target != DeviceState.DECOMMISSIONED):
-                devices.move(session, device, target)
+                devices.move(transaction, device, target)
                 if target is not DeviceState.ENROLLED:
-                    rollout_steps.skip_device(
-                        session, device, reason=f"the device was {target}", now_s=now_s
+                    rollouts.skip_device(
+                        transaction, device, reason=f"the device was {target}", now_s=now_s
                     )
         if target is DeviceState.ENROLLED:
             self._access.allow_device(device, None)

@@ -1,4 +1,6 @@
-"""The director: tells each device what it should run, signed, until it has heard.
+"""The director: sends each device its signed desired state until the device has accepted it.
+
+The name is that of the role in the trust root whose key signs desired states.
 
 Rules:
 - A desired state is saved before it is signed and published; this module changes nothing.
@@ -71,8 +73,8 @@ class Director:
         """
         if not devices:
             return 0
-        with self._database.reading() as session:
-            documents = desired.documents(session, devices)
+        with self._database.reading() as transaction:
+            documents = desired.documents(transaction, devices)
         sent = [item.device for item in documents if self._send(item)]
         with self._lock:
             self._sent_at_s.update(dict.fromkeys(sent, self._clock.monotonic_s()))
@@ -87,8 +89,8 @@ class Director:
         Raises:
             DatabaseError: The database does not answer.
         """
-        with self._database.reading() as session:
-            lagging = desired.lagging(session, now_s=self._clock.now_s())
+        with self._database.reading() as transaction:
+            lagging = desired.lagging(transaction, now_s=self._clock.now_s())
         now_s = self._clock.monotonic_s()
         with self._lock:
             self._sent_at_s = {

@@ -17,9 +17,6 @@ import binascii
 import logging
 import re
 import secrets
-from collections.abc import Mapping
-
-from sqlalchemy.orm import Session
 
 from controller.domain.selectors import checked_labels
 from controller.domain.states import DeviceState
@@ -27,12 +24,12 @@ from controller.errors import EnrolmentError, InvalidRequestError
 from controller.ports import BrokerAccess
 from controller.schemas import Token, TokenRequest
 from controller.services.director import Publisher
-from controller.store import devices, policies, tokens
+from controller.store import desired, devices, tokens
 from controller.store.database import Database
 from controller.store.tables import DeviceRow
 from wire import topics
 from wire.clock import Clock
-from wire.codec import sha256_hex, to_builtins, to_json
+from wire.codec import sha256_hex, to_json
 from wire.enrolment import enrol_username
 from wire.errors import FleetError
 from wire.messages import EnrolReply, EnrolRequest, enrol_proof
@@ -45,7 +42,6 @@ MIN_PASSWORD_CHARS = 16
 MAX_PASSWORD_CHARS = 256
 MAX_TOKEN_CHARS = 256
 MAX_PROFILE_ITEMS = 64
-MAX_TEXT_CHARS = 64
 _RESERVED = re.compile(r"enrol-[0-9a-f]{8}")
 """User names of enrolment accounts; see `wire.enrolment`."""
 
@@ -88,9 +84,9 @@ class Enrolment:
         digest, username = sha256_hex(token.encode()), enrol_username(token)
         now_s = self._clock.now_s()
         expires_at_s = now_s + request.expires_in_s
-        with self._database.transaction() as session:
+        with self._database.transaction() as transaction:
             tokens.add(
-                session,
+                transaction,
                 sha256=digest,
                 username=username,
                 uses=request.uses,
@@ -101,8 +97,8 @@ class Enrolment:
         try:
             self._access.allow_enrolment(username, token)
         except FleetError:
-            with self._database.transaction() as session:
-                tokens.close(session, digest)
+            with self._database.transaction() as transaction:
+                tokens.close(transaction, digest)
             raise
         return Token(token=token, uses=request.uses, expires_at_s=expires_at_s)
 
@@ -113,16 +109,16 @@ class Enrolment:
             DatabaseError: The database does not answer.
         """
         now_s = self._clock.now_s()
-        with self._database.reading() as session:
-            over = tokens.over(session, now_s=now_s, used_before_s=now_s - ANSWER_GRACE_S)
+        with self._database.reading() as transaction:
+            over = tokens.over(transaction, now_s=now_s, used_before_s=now_s - ANSWER_GRACE_S)
         for digest, username in over:
             try:
                 self._access.end_enrolment(username)
             except FleetError as exc:
                 _log.warning("the account %s is removed later: %s", username, exc)
                 return
-            with self._database.transaction() as session:
-                tokens.close(session, digest)
+            with self._database.transaction() as transaction:
+                tokens.close(transaction, digest)
 
     def handle(self, device: str, request: EnrolRequest) -> None:
         """Answer a device that asks to be enrolled.
@@ -149,18 +145,19 @@ class Enrolment:
         check_request(device, request)
         now_s = self._clock.now_s()
         digest = sha256_hex(request.token.encode())
-        with self._database.transaction() as session:
-            token = tokens.find_valid(session, digest, now_s=now_s)
+        with self._database.transaction() as transaction:
+            token = tokens.find_valid(transaction, digest, now_s=now_s)
             if token is None:
                 raise EnrolmentError("the token is not valid")
-            row = devices.find(session, device, lock=True)
+            row = devices.find(transaction, device, lock=True)
             if row is not None and row.state != DeviceState.DECOMMISSIONED:
                 _check_known(row, request)
                 return
-            if not tokens.use(session, digest, now_s=now_s):
+            if not tokens.use(transaction, digest, now_s=now_s):
                 raise EnrolmentError("the token is used up")
             labels = {**request.labels, **token.labels}
-            _save_new(session, row, request, checked_labels(labels), now_s)
+            devices.enrol(transaction, row, request, checked_labels(labels), now_s=now_s)
+            desired.mark_policy_stale(transaction, device)
 
 
 def check_request(device: str, request: EnrolRequest) -> None:
@@ -210,30 +207,3 @@ def _check_known(row: DeviceRow, request: EnrolRequest) -> None:
         raise EnrolmentError("that identifier belongs to a device with another key")
     if row.state != DeviceState.ENROLLED:
         raise EnrolmentError(f"the device is {row.state}")
-
-
-def _save_new(
-    session: Session,
-    row: DeviceRow | None,
-    request: EnrolRequest,
-    labels: Mapping[str, str],
-    now_s: float,
-) -> None:
-    if row is None:
-        row = DeviceRow(id=request.device, labels=[])
-        session.add(row)
-    row.state = DeviceState.ENROLLED
-    row.public_key = request.public_key
-    row.agent_version = request.agent_version[:MAX_TEXT_CHARS]
-    row.boot_id = ""
-    row.online = False
-    row.reported_revision = 0
-    row.reported_release = None
-    row.variant = None
-    row.phase = ""
-    row.last_error = ""
-    row.enrolled_at_s = now_s
-    row.last_seen_at_s = None
-    devices.set_profile(row, request.profile, to_builtins(request.profile))
-    devices.set_labels(session, row, labels)
-    policies.mark_stale(session, row.id)

@@ -13,13 +13,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
-from controller.ports import TelemetrySink
-from controller.services import reports
 from controller.services.chunks import ChunkServer
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import Enrolment
-from controller.store import standing
+from controller.store import reports
 from controller.store.database import Database
+from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock
 from wire.codec import to_json
@@ -64,7 +63,7 @@ class Ingest:
         director: Director,
         enrolment: Enrolment,
         chunks: ChunkServer,
-        telemetry: TelemetrySink,
+        telemetry: TelemetryStore,
         publisher: Publisher,
         clock: Clock,
     ) -> None:
@@ -106,9 +105,11 @@ class Ingest:
     def _hello(self, device: str, payload: bytes) -> None:
         hello = _read(payload, Hello, device)
         now_s = self._clock.now_s()
-        with self._database.transaction() as session:
-            known = standing.find(session, device)
-            answer = known is not None and reports.take_hello(session, known, hello, now_s=now_s)
+        with self._database.transaction() as transaction:
+            known = reports.find(transaction, device)
+            answer = known is not None and reports.take_hello(
+                transaction, known, hello, now_s=now_s
+            )
         if known is None:
             self._refuse("ingest.stranger", device, "not enrolled")
         elif answer:
@@ -117,17 +118,19 @@ class Ingest:
     def _presence(self, device: str, payload: bytes) -> None:
         presence = _read(payload, Presence, device)
         now_s = self._clock.now_s()
-        with self._database.transaction() as session:
-            known = standing.find(session, device)
+        with self._database.transaction() as transaction:
+            known = reports.find(transaction, device)
             if known is not None:
                 reports.take_presence(known.device, presence, now_s=now_s)
 
     def _report(self, device: str, payload: bytes) -> None:
         report = _read(payload, InstallReport, device)
         now_s = self._clock.now_s()
-        with self._database.transaction() as session:
-            known = standing.find(session, device)
-            taken = known is not None and reports.take_report(session, known, report, now_s=now_s)
+        with self._database.transaction() as transaction:
+            known = reports.find(transaction, device)
+            taken = known is not None and reports.take_report(
+                transaction, known, report, now_s=now_s
+            )
         if not taken:
             self.counts["ingest.stale"] += 1
             _log.debug("a report of %s for revision %s is ignored", device, report.revision)
@@ -139,16 +142,16 @@ class Ingest:
     def _telemetry_batch(self, device: str, payload: bytes) -> None:
         batch = _read(payload, TelemetryBatch, device, packed=True)
         now_s = self._clock.now_s()
-        with self._database.reading() as session:
-            noted = standing.is_noted(session, device, now_s=now_s)
+        with self._database.reading() as transaction:
+            noted = reports.is_noted(transaction, device, now_s=now_s)
         if noted is None:
             self._refuse("ingest.stranger", device, "not enrolled")
             return
         if not noted:
-            with self._database.transaction() as session:
-                known = standing.find(session, device)
+            with self._database.transaction() as transaction:
+                known = reports.find(transaction, device)
                 if known is not None:
-                    standing.note_seen(known.device, now_s=now_s)
+                    reports.note_seen(known.device, now_s=now_s)
         if not self._telemetry.ingest(batch):
             self.counts["ingest.duplicate"] += 1
         ack = TelemetryAck(boot_id=batch.boot_id, sequences=(batch.sequence,))

@@ -48,9 +48,9 @@ class Policies:
         Raises:
             DatabaseError: The database does not answer.
         """
-        with self._database.reading() as session:
-            reach = policies.reach(session)
-            return [_to_schema(row, reach) for row in policies.all_rows(session)]
+        with self._database.reading() as transaction:
+            reach = policies.reach(transaction)
+            return [_to_schema(row, reach) for row in policies.all_rows(transaction)]
 
     def get(self, name: str) -> Policy:
         """Return a policy.
@@ -65,12 +65,12 @@ class Policies:
             InvalidRequestError: No policy can have that name.
             UnknownPolicyError: There is none of that name.
         """
-        with self._database.reading() as session:
-            row = policies.get(session, checked_name(name))
-            return _to_schema(row, policies.reach(session))
+        with self._database.reading() as transaction:
+            row = policies.get(transaction, checked_name(name))
+            return _to_schema(row, policies.reach(transaction))
 
     def put(self, name: str, request: PolicyRequest) -> Policy:
-        """Make a policy, or put it in the place of the one of that name; again changes nothing.
+        """Make a policy or replace the one of that name; a second time changes nothing.
 
         Args:
             name: Its name.
@@ -93,8 +93,8 @@ class Policies:
             spec=to_builtins(spec),
             changed_at_s=self._clock.now_s(),
         )
-        with self._database.transaction() as session:
-            is_new = policies.put(session, row)
+        with self._database.transaction() as transaction:
+            is_new = policies.put(transaction, row)
         if is_new:
             _log.info("policy %s is set: %s for %r", name, spec.kind, request.selector)
         return self.get(name)
@@ -112,10 +112,10 @@ class Policies:
             InvalidRequestError: No policy can have that name.
             UnknownPolicyError: There is none of that name.
         """
-        with self._database.transaction() as session:
-            row = policies.get(session, checked_name(name))
-            removed = _to_schema(row, policies.reach(session))
-            policies.remove(session, name)
+        with self._database.transaction() as transaction:
+            row = policies.get(transaction, checked_name(name))
+            removed = _to_schema(row, policies.reach(transaction))
+            policies.remove(transaction, name)
         _log.info("policy %s is removed", name)
         return removed
 
@@ -125,13 +125,13 @@ class Policies:
         Raises:
             DatabaseError: The database does not answer.
         """
-        with self._database.reading() as session:
-            stale = policies.stale(session, limit=MAX_CHOSEN)
+        with self._database.reading() as transaction:
+            stale = desired.with_stale_policy(transaction, limit=MAX_CHOSEN)
         if not stale:
             return
         now_s = self._clock.now_s()
-        with self._database.transaction() as session:
-            told = desired.choose_anew(session, stale, now_s=now_s)
+        with self._database.transaction() as transaction:
+            told = desired.choose_policies_again(transaction, stale, now_s=now_s)
         self._director.publish(told)
 
 

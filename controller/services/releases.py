@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from controller.domain.states import ReleaseState, RolloutOrder
 from controller.errors import ConflictError, InvalidRequestError
 from controller.schemas import Release, VariantSummary
-from controller.services import rollout_steps
 from controller.services.blobs import BlobStore
 from controller.services.director import Director
 from controller.store import releases, rollouts
-from controller.store.database import Database
+from controller.store.database import Database, Transaction
 from controller.store.tables import ReleaseRow
 from wire.clock import Clock
 from wire.codec import MAX_JSON_BYTES
@@ -63,7 +60,7 @@ class Releases:
         self._clock = clock
 
     def publish(self, envelope_sha256: str) -> Release:
-        """Publish a package whose blobs are here; again changes nothing.
+        """Publish a package whose blobs are here; a second time changes nothing.
 
         Args:
             envelope_sha256: The blob that holds its signed index.
@@ -89,8 +86,8 @@ class Releases:
         manifest = self._manifest(index)
         row = _row(index, manifest, envelope_sha256, len(envelope), self._clock.now_s())
         blobs = [(entry.sha256, entry.size_bytes) for entry in index.files]
-        with self._database.transaction() as session:
-            return _kept(session, row, [*blobs, (envelope_sha256, len(envelope))])
+        with self._database.transaction() as transaction:
+            return _kept(transaction, row, [*blobs, (envelope_sha256, len(envelope))])
 
     def newest(self) -> list[Release]:
         """Return all releases, the newest first.
@@ -98,8 +95,10 @@ class Releases:
         Raises:
             DatabaseError: The database does not answer.
         """
-        with self._database.reading() as session:
-            return [to_schema(row) for row in releases.all_releases(session, limit=MAX_RELEASES)]
+        with self._database.reading() as transaction:
+            return [
+                to_schema(row) for row in releases.all_releases(transaction, limit=MAX_RELEASES)
+            ]
 
     def get(self, ref: str) -> Release:
         """Return a release by digest or `name:version`.
@@ -107,11 +106,11 @@ class Releases:
         Raises:
             UnknownReleaseError: None of that name has been published.
         """
-        with self._database.reading() as session:
-            return to_schema(releases.get(session, ref))
+        with self._database.reading() as transaction:
+            return to_schema(releases.get(transaction, ref))
 
     def revoke(self, ref: str) -> Release:
-        """Hand a release out no more and halt its rollouts; again changes nothing.
+        """Stop handing out a release and halt its rollouts; a second time changes nothing.
 
         Args:
             ref: Digest or `name:version`.
@@ -124,13 +123,12 @@ class Releases:
         """
         now_s = self._clock.now_s()
         told: list[str] = []
-        with self._database.transaction() as session:
-            row = releases.get(session, ref)
-            if releases.revoke(session, row.digest):
-                session.refresh(row)
-                for rollout in rollouts.active_for_release(session, row.digest):
-                    told += rollout_steps.end_rollout(
-                        session,
+        with self._database.transaction() as transaction:
+            row = releases.get(transaction, ref)
+            if releases.revoke(transaction, row):
+                for rollout in rollouts.active_for_release(transaction, row.digest):
+                    told += rollouts.end(
+                        transaction,
                         rollout,
                         RolloutOrder.HALT,
                         reason=f"release {row.name}:{row.version} was revoked",
@@ -173,16 +171,16 @@ def to_schema(row: ReleaseRow) -> Release:
         version=row.version,
         digest=row.digest,
         size_bytes=row.size_bytes,
-        state="published" if row.state == ReleaseState.PUBLISHED else "revoked",
+        state=ReleaseState(row.state),
         published_at_s=row.published_at_s,
         variants=[VariantSummary.model_validate(item) for item in row.variants],
     )
 
 
-def _kept(session: Session, row: ReleaseRow, blobs: list[tuple[str, int]]) -> Release:
-    known = releases.find(session, f"{row.name}:{row.version}")
+def _kept(transaction: Transaction, row: ReleaseRow, blobs: list[tuple[str, int]]) -> Release:
+    known = releases.find(transaction, f"{row.name}:{row.version}")
     if known is None:
-        releases.add(session, row, blobs)
+        releases.add(transaction, row, blobs)
         return to_schema(row)
     if known.digest != row.digest:
         raise ConflictError(

@@ -1,38 +1,57 @@
-"""What the operator orders: make a rollout, pause it, resume it, approve, abort, roll back.
+"""Rollouts: what the operator orders and sees of them, and the tick that moves them on.
 
 Rules:
 - An order that the state does not allow is refused and changes nothing.
 - A device takes part in one unfinished rollout at a time.
 - A rollback is a rollout of its own over the devices that the first one touched, with the same
   stages and limits; it ends the first one if that still goes on.
+- A tick looks, decides, saves and then publishes. Publishing may be lost and is repeated by
+  `controller.services.director`: a controller that is killed at any line goes on from the database.
+- A rollout whose tick fails is tried again at the next; it does not stop the others.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Sequence
 from itertools import pairwise
 
-from sqlalchemy.orm import Session
-
-from controller.domain.rollout_policy import Limits, StageSpec, counted
+from controller.domain.rollout_policy import (
+    Limits,
+    StageSpec,
+    decide,
+    stage_states,
+    stage_targets,
+)
 from controller.domain.selectors import parse_selector
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutOrder, RolloutState
 from controller.errors import ConflictError, InvalidRequestError
-from controller.schemas import RollbackRequest, RolloutRequest, Stage
-from controller.services import rollout_steps
+from controller.schemas import (
+    Deployment,
+    RollbackRequest,
+    Rollout,
+    RolloutEvent,
+    RolloutRequest,
+    Stage,
+)
 from controller.services.director import Director
 from controller.store import deployments, releases, rollouts
-from controller.store.database import Database
+from controller.store.database import Database, Transaction
+from controller.store.rollouts import NewRollout
 from controller.store.tables import DeploymentRow, RolloutRow
 from wire.clock import Clock
+from wire.errors import FleetError
 
 MAX_DEVICES = 1_000_000
 MAX_STAGES = 100
+MAX_EVENTS = 1000
+
+_log = logging.getLogger(__name__)
 
 
-class RolloutOrders:
-    """Carries out the operator's orders.
+class Rollouts:
+    """Carries out the operator's orders and shows rollouts.
 
     Args:
         database: The control state.
@@ -55,7 +74,7 @@ class RolloutOrders:
             Its identifier.
 
         Raises:
-            InvalidRequestError: Stages that make no sense, or a selector that means no device.
+            InvalidRequestError: Stages that make no sense, or a selector that no device matches.
             SelectorError: The selector cannot be read.
             UnknownReleaseError: No such release.
             ConflictError: The release was revoked, or a device takes part in another rollout.
@@ -63,18 +82,25 @@ class RolloutOrders:
         selector = parse_selector(request.selector)
         specs = _specs(request.stages)
         now_s = self._clock.now_s()
-        with self._database.transaction() as session:
-            release = releases.get_published(session, request.release)
-            devices = deployments.newcomers(session, "", selector, limit=MAX_DEVICES)
-            _refuse_busy(deployments.busy(session, selector))
+        with self._database.transaction() as transaction:
+            release = releases.get_published(transaction, request.release)
+            devices = deployments.newcomers(transaction, "", selector, limit=MAX_DEVICES)
+            _refuse_busy(deployments.busy(transaction, selector))
             if not devices:
                 raise InvalidRequestError(
                     f"no enrolled device matches {request.selector!r}",
                     remedy="list devices with the same selector",
                 )
-            row = _new_row(release.digest, request.selector, _limits(request), now_s)
-            _begin(session, row, specs, devices)
-        return row.id
+            new = NewRollout(
+                id=_new_id(),
+                release=release.digest,
+                selector=request.selector,
+                limits=_limits(request),
+                stages=specs,
+                created_at_s=now_s,
+            )
+            rollouts.begin(transaction, new, devices)
+        return new.id
 
     def roll_back(self, rollout: str, request: RollbackRequest) -> str:
         """Bring the devices that a rollout touched to a named release.
@@ -94,23 +120,66 @@ class RolloutOrders:
         """
         now_s = self._clock.now_s()
         back: list[str] = []
-        with self._database.transaction() as session:
-            first = rollouts.get(session, rollout, lock=True)
-            release = releases.get_published(session, request.release)
-            row = _new_row(release.digest, first.selector, rollouts.limits(first), now_s)
-            row.rollback_of = first.id
+        with self._database.transaction() as transaction:
+            first = rollouts.get(transaction, rollout, lock=True)
+            release = releases.get_published(transaction, request.release)
+            new = NewRollout(
+                id=_new_id(),
+                release=release.digest,
+                selector=first.selector,
+                limits=rollouts.limits(first),
+                stages=rollouts.stages(transaction, first.id),
+                rollback_of=first.id,
+                created_at_s=now_s,
+            )
             if first.state in ACTIVE_ROLLOUTS:
-                reason = f"rolled back to {release.name}:{release.version} by rollout {row.id}"
-                back = rollout_steps.end_rollout(
-                    session, first, RolloutOrder.ABORT, reason=reason, now_s=now_s
+                reason = f"rolled back to {release.name}:{release.version} by rollout {new.id}"
+                back = rollouts.end(
+                    transaction, first, RolloutOrder.ABORT, reason=reason, now_s=now_s
                 )
-            devices = deployments.started_devices(session, first.id)
+            devices = deployments.started_devices(transaction, first.id)
             if not devices:
                 raise ConflictError(f"rollout {first.id} touched no device: nothing to roll back")
-            _refuse_busy(next(iter(deployments.unfinished(session, devices)), None))
-            _begin(session, row, rollouts.stages(session, first.id), devices)
+            _refuse_busy(next(iter(deployments.unfinished(transaction, devices)), None))
+            rollouts.begin(transaction, new, devices)
         self._director.publish(back)
-        return row.id
+        return new.id
+
+    def get(self, rollout: str, *, limit: int) -> Rollout:
+        """Return a rollout with its deployments and its log.
+
+        Args:
+            rollout: Its identifier.
+            limit: The greatest number of deployments.
+
+        Returns:
+            The rollout.
+
+        Raises:
+            UnknownRolloutError: No such rollout.
+        """
+        with self._database.reading() as transaction:
+            row = rollouts.get(transaction, rollout)
+            shown = self._outline(transaction, row)
+            shown.previous = deployments.previous_counts(transaction, row.id)
+            parts = deployments.of_rollout(transaction, row.id, limit=limit)
+            shown.deployments = [_deployment(part) for part in parts]
+            shown.events = [
+                RolloutEvent(at_s=item.at_s, action=item.action, reason=item.reason)
+                for item in rollouts.events(transaction, row.id, limit=MAX_EVENTS)
+            ]
+        return shown
+
+    def newest(self, *, limit: int) -> list[Rollout]:
+        """Return rollouts without their deployments and logs, the newest first.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as transaction:
+            return [
+                self._outline(transaction, row) for row in rollouts.newest(transaction, limit=limit)
+            ]
 
     def pause(self, rollout: str) -> None:
         """Start nothing until resumed.
@@ -147,10 +216,10 @@ class RolloutOrders:
             IllegalTransitionError: It has ended already.
         """
         now_s = self._clock.now_s()
-        with self._database.transaction() as session:
-            row = rollouts.get(session, rollout, lock=True)
-            back = rollout_steps.end_rollout(
-                session, row, RolloutOrder.ABORT, reason="aborted by the operator", now_s=now_s
+        with self._database.transaction() as transaction:
+            row = rollouts.get(transaction, rollout, lock=True)
+            back = rollouts.end(
+                transaction, row, RolloutOrder.ABORT, reason="aborted by the operator", now_s=now_s
             )
         self._director.publish(back)
 
@@ -165,56 +234,110 @@ class RolloutOrders:
             ConflictError: Nothing waits for approval.
         """
         now_s = self._clock.now_s()
-        with self._database.transaction() as session:
-            row = rollouts.get(session, rollout, lock=True)
-            last = row.stage == len(rollouts.stages(session, rollout))
+        with self._database.transaction() as transaction:
+            row = rollouts.get(transaction, rollout, lock=True)
+            last = row.stage == len(rollouts.stages(transaction, rollout))
             complete = row.stage_complete_at_s is not None
             if not row.approval or last or not complete or row.state not in ACTIVE_ROLLOUTS:
                 raise ConflictError(f"rollout {row.id} has no stage that waits for approval")
-            row.approved_stage = row.stage + 1
-            reason = f"stage {row.approved_stage} was approved by the operator"
-            rollouts.log(session, row.id, action="approve", reason=reason, now_s=now_s)
+            rollouts.approve(transaction, row, now_s=now_s)
 
     def _order(self, rollout: str, order: RolloutOrder) -> None:
         now_s = self._clock.now_s()
-        with self._database.transaction() as session:
-            row = rollouts.get(session, rollout, lock=True)
-            rollouts.move(session, row, order)
+        with self._database.transaction() as transaction:
+            row = rollouts.get(transaction, rollout, lock=True)
+            rollouts.move(transaction, row, order)
             reason = f"{order}d by the operator"
-            rollouts.log(session, row.id, action=order, reason=reason, now_s=now_s)
+            rollouts.log(transaction, row.id, action=order, reason=reason, now_s=now_s)
+
+    def _outline(self, transaction: Transaction, row: RolloutRow) -> Rollout:
+        view = rollouts.view(transaction, row, now_s=self._clock.now_s())
+        release = releases.get(transaction, row.release)
+        numbered = enumerate(zip(stage_targets(view), stage_states(view), strict=True), start=1)
+        stages = [
+            {"number": number, "target": target, "state": state}
+            for number, (target, state) in numbered
+        ]
+        return Rollout.model_validate(
+            {
+                "id": row.id,
+                "release": f"{release.name}:{release.version}",
+                "selector": row.selector,
+                "rollback_of": row.rollback_of,
+                "state": row.state,
+                "reason": row.reason,
+                "created_at_s": row.created_at_s,
+                "finished_at_s": row.finished_at_s,
+                "stages": stages,
+                "counts": dict(sorted(deployments.counts(transaction, row.id).items())),
+            }
+        )
 
 
-def _new_row(release: str, selector: str, limits: Limits, now_s: float) -> RolloutRow:
-    return RolloutRow(
-        id=f"r{secrets.token_hex(5)}",
-        release=release,
-        rollback_of=None,
-        selector=selector,
-        state=RolloutState.RUNNING,
-        reason="",
-        max_in_flight=limits.max_in_flight,
-        soak_s=limits.soak_s,
-        device_deadline_s=limits.device_deadline_s,
-        max_failures=limits.max_failures,
-        max_failure_percent=limits.max_failure_percent,
-        min_finished=limits.min_finished,
-        approval=limits.approval,
-        initial_devices=0,
-        stage=1,
-        approved_stage=1,
-        created_at_s=now_s,
-    )
+class RolloutEngine:
+    """Moves every rollout on.
+
+    Args:
+        database: The control state.
+        director: Tells devices.
+        clock: Wall time.
+    """
+
+    def __init__(self, database: Database, director: Director, clock: Clock) -> None:
+        self._database = database
+        self._director = director
+        self._clock = clock
+
+    def tick(self) -> None:
+        """Move every rollout on by one decision.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as transaction:
+            active = rollouts.active_ids(transaction)
+        for rollout in active:
+            try:
+                told = self.step(rollout)
+            except FleetError as exc:
+                _log.warning("rollout %s is tried again: %s", rollout, exc)
+            else:
+                self._director.publish(told)
+
+    def step(self, rollout: str) -> list[str]:
+        """Take one decision about a rollout and save it.
+
+        Args:
+            rollout: Its identifier.
+
+        Returns:
+            The devices that are to be told.
+
+        Raises:
+            FleetError: It could not be saved; nothing was changed.
+        """
+        now_s = self._clock.now_s()
+        with self._database.transaction() as transaction:
+            row = rollouts.get(transaction, rollout, lock=True)
+            if row.state not in ACTIVE_ROLLOUTS:
+                return []
+            if _takes_newcomers(transaction, row):
+                rollouts.join_newcomers(transaction, row, now_s=now_s)
+            decision = decide(rollouts.view(transaction, row, now_s=now_s))
+            told = rollouts.save_decision(transaction, row, decision, now_s=now_s)
+        if told or decision.action != "hold":
+            _log.info("rollout %s: %s, %s", rollout, decision.action, decision.reason)
+        return told
 
 
-def _begin(
-    session: Session, row: RolloutRow, specs: Sequence[StageSpec], devices: Sequence[str]
-) -> None:
-    row.initial_devices = len(devices)
-    rollouts.add(session, row, specs)
-    rollout_steps.take_in(session, row, devices)
-    what = "made" if row.rollback_of is None else f"made to roll back {row.rollback_of}"
-    reason = f"{what} for {counted(len(devices))} in {len(specs)} stages"
-    rollouts.log(session, row.id, action="create", reason=reason, now_s=row.created_at_s)
+def _takes_newcomers(transaction: Transaction, row: RolloutRow) -> bool:
+    """Tell whether a rollout is in its last stage, which takes in devices that enrolled late."""
+    last = row.stage == len(rollouts.stages(transaction, row.id))
+    return last and row.rollback_of is None and row.state == RolloutState.RUNNING
+
+
+def _new_id() -> str:
+    return f"r{secrets.token_hex(5)}"
 
 
 def _refuse_busy(part: DeploymentRow | None) -> None:
@@ -251,4 +374,10 @@ def _limits(request: RolloutRequest) -> Limits:
         max_failure_percent=request.max_failure_percent,
         min_finished=request.min_finished,
         approval=request.approval,
+    )
+
+
+def _deployment(part: DeploymentRow) -> Deployment:
+    return Deployment.model_validate(
+        {name: getattr(part, name) for name in Deployment.model_fields}
     )

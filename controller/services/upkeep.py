@@ -1,10 +1,10 @@
-"""What has to be done from time to time, whatever happens."""
+"""Upkeep: what the controller does from time to time so that its database stays true and small."""
 
 from __future__ import annotations
 
-from controller.services.telemetry import TelemetryAccess
 from controller.store import devices
 from controller.store.database import Database
+from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
 SILENT_AFTER_S = 180.0
@@ -12,6 +12,7 @@ SILENT_AFTER_S = 180.0
 its last will was lost."""
 
 PRUNE_EVERY_S = 3600.0
+SECONDS_PER_DAY = 86_400.0
 
 
 class Upkeep:
@@ -25,7 +26,7 @@ class Upkeep:
     """
 
     def __init__(
-        self, database: Database, telemetry: TelemetryAccess, retention_days: float, clock: Clock
+        self, database: Database, telemetry: TelemetryStore, retention_days: float, clock: Clock
     ) -> None:
         self._database = database
         self._telemetry = telemetry
@@ -40,11 +41,11 @@ class Upkeep:
             DatabaseError: The database does not answer.
         """
         since_s = self._clock.now_s() - SILENT_AFTER_S
-        with self._database.reading() as session:
-            silent = devices.count_silent(session, since_s=since_s)
+        with self._database.reading() as transaction:
+            silent = devices.count_silent(transaction, since_s=since_s)
         if silent:
-            with self._database.transaction() as session:
-                devices.mark_silent(session, since_s=since_s)
+            with self._database.transaction() as transaction:
+                devices.mark_silent(transaction, since_s=since_s)
 
     def prune(self) -> None:
         """Forget old telemetry, once an hour.
@@ -54,5 +55,5 @@ class Upkeep:
         """
         now_s = self._clock.monotonic_s()
         if self._pruned_at_s is None or now_s - self._pruned_at_s >= PRUNE_EVERY_S:
-            self._telemetry.prune(self._retention_days)
+            self._telemetry.prune(self._clock.now_s() - self._retention_days * SECONDS_PER_DAY)
             self._pruned_at_s = now_s

@@ -5,20 +5,22 @@ Rules:
 - A transaction that may write takes SQLite's write lock at its beginning, so that it never fails
   half way because another writer was faster.
 - SQLite and PostgreSQL are equal: no statement is written for one alone.
+- Only `controller.store` knows SQLAlchemy. Services open a `Transaction` here and hand it to the
+  functions of this package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
 from alembic.util.exc import CommandError
-from sqlalchemy import event
+from sqlalchemy import CursorResult, Update, event
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
@@ -30,9 +32,15 @@ from sqlalchemy.orm import Session
 
 from controller.errors import ConflictError, DatabaseError, InvalidRequestError, SettingsError
 
+BATCH = 500
+"""Devices that one statement names."""
+
 BUSY_TIMEOUT_MS = 10_000
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _READ_ONLY = "fleet_read_only"
+
+Transaction = Session
+"""What a service hands to the functions of this package; only they call its methods."""
 
 
 class Database:
@@ -50,11 +58,11 @@ class Database:
         self._reading = self.engine.execution_options(**{_READ_ONLY: True})
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self) -> Iterator[Transaction]:
         """Open a transaction: commit at the end, roll back on any error.
 
         Yields:
-            The session.
+            The transaction.
 
         Raises:
             ConflictError: A constraint of the database forbids it.
@@ -62,33 +70,33 @@ class Database:
             DatabaseError: The database does not work.
         """
         try:
-            with Session(self.engine, expire_on_commit=False) as session, session.begin():
+            with Transaction(self.engine, expire_on_commit=False) as session, session.begin():
                 yield session
         except IntegrityError as exc:
             raise ConflictError(
                 f"the database refused a contradiction: {_first_line(exc.orig)}"
             ) from exc
         except DataError as exc:
-            raise InvalidRequestError("a value is none that the database takes") from exc
+            raise InvalidRequestError("the database cannot store a value of this request") from exc
         except SQLAlchemyError as exc:
             raise DatabaseError(f"the database failed: {_first_line(exc)}") from exc
 
     @contextmanager
-    def reading(self) -> Iterator[Session]:
+    def reading(self) -> Iterator[Transaction]:
         """Open a transaction that only reads and sees one state of the database.
 
         Yields:
-            The session.
+            The transaction.
 
         Raises:
             InvalidRequestError: A value cannot be in a database, such as a text with a NUL.
             DatabaseError: The database does not work.
         """
         try:
-            with Session(self._reading, expire_on_commit=False) as session:
+            with Transaction(self._reading, expire_on_commit=False) as session:
                 yield session
         except DataError as exc:
-            raise InvalidRequestError("a value is none that the database takes") from exc
+            raise InvalidRequestError("the database cannot store a value of this request") from exc
         except SQLAlchemyError as exc:
             raise DatabaseError(f"the database failed: {_first_line(exc)}") from exc
 
@@ -136,6 +144,18 @@ def alembic_config(connection: sqlalchemy.Connection) -> Config:
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     return config
+
+
+def changed_rows(session: Transaction, statement: Update) -> int:
+    """Carry out an UPDATE and return how many rows it changed."""
+    # Only a SELECT gives another kind of result.
+    return int(cast("CursorResult[object]", session.execute(statement)).rowcount)
+
+
+def in_batches(devices: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Cut a list of devices so that no statement names too many."""
+    for start in range(0, len(devices), BATCH):
+        yield devices[start : start + BATCH]
 
 
 def _engine(url: str) -> sqlalchemy.Engine:

@@ -1,8 +1,8 @@
-"""Deployments: one device's part in a rollout."""
+"""Deployments: the part of one device in a rollout, and the release to which it can go back."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, exists, func, select, update
@@ -16,23 +16,32 @@ from controller.domain.states import (
     DeploymentEvent,
     DeploymentState,
     DeviceState,
+    ReleaseState,
     outcome,
     sources,
 )
 from controller.errors import IllegalTransitionError
 from controller.store import devices as device_rows
-from controller.store.standing import NO_VERDICT, Verdict
-from controller.store.statements import changed_rows, in_batches
-from controller.store.tables import Base, DeploymentRow, DeviceRow, ReleaseRow
+from controller.store.database import changed_rows, in_batches
+from controller.store.releases import published
+from controller.store.tables import (
+    Base,
+    DeploymentRow,
+    DesiredStateRow,
+    DeviceRow,
+    ReleaseRow,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What is remembered of a device that a rollout starts."""
+class Verdict:
+    """Why a deployment ended."""
 
-    device: str
-    revision: int
-    previous: str | None
+    error_code: str = ""
+    detail: str = ""
+
+
+NO_VERDICT = Verdict()
 
 
 def counts(session: Session, rollout: str) -> dict[DeploymentState, int]:
@@ -124,11 +133,11 @@ def unfinished(session: Session, devices: Sequence[str]) -> list[DeploymentRow]:
 
 
 def newcomers(session: Session, rollout: str, selector: Selector, *, limit: int) -> list[str]:
-    """Return enrolled devices that a selector means, that have no part in a rollout and are free.
+    """Return enrolled devices that match a selector and take part in no unfinished rollout.
 
     Args:
         session: The transaction.
-        rollout: The rollout.
+        rollout: Leave out the devices that take part in this one, finished or not.
         selector: Which devices it is for.
         limit: The greatest number.
 
@@ -156,7 +165,7 @@ def newcomers(session: Session, rollout: str, selector: Selector, *, limit: int)
 
 
 def busy(session: Session, selector: Selector) -> DeploymentRow | None:
-    """Return an unfinished deployment of a device that a selector means, or None."""
+    """Return an unfinished deployment of a device that matches a selector, or None."""
     return session.scalar(
         select(DeploymentRow)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
@@ -206,7 +215,7 @@ def move(
         verdict: Why.
 
     Raises:
-        IllegalTransitionError: One of them has finished meanwhile.
+        IllegalTransitionError: One of them has finished in the meantime.
     """
     values: dict[str, object] = {"state": outcome(DEPLOYMENT_TRANSITIONS, event)}
     if event is not DeploymentEvent.ASSIGN:
@@ -235,12 +244,28 @@ def move(
         )
 
 
-def record_start(
-    session: Session, rollout: str, starts: Sequence[Start], *, stage: int, now_s: float
+def start(
+    session: Session,
+    rollout: str,
+    revisions: Mapping[str, int],
+    before: Mapping[str, str | None],
+    *,
+    stage: int,
+    now_s: float,
 ) -> None:
-    """Remember what devices are started with."""
-    if not starts:
-        return
+    """Record that pending deployments are started.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        revisions: Device to the revision of the desired state that starts it; at least one.
+        before: Device to the release to which it can go back, or None.
+        stage: In which stage.
+        now_s: Wall time.
+
+    Raises:
+        IllegalTransitionError: A deployment is no longer pending.
+    """
     table = Base.metadata.tables[DeploymentRow.__tablename__]
     session.flush()
     session.connection().execute(
@@ -253,20 +278,76 @@ def record_start(
             started_at_s=now_s,
         ),
         [
-            {"of_device": item.device, "new_revision": item.revision, "had": item.previous}
-            for item in starts
+            {"of_device": device, "new_revision": revision, "had": before.get(device)}
+            for device, revision in revisions.items()
         ],
     )
+    move(session, rollout, list(revisions), DeploymentEvent.ASSIGN, now_s=now_s)
 
 
-def unfinished_of(
-    session: Session, rollout: str, states: Collection[DeploymentState] = UNFINISHED_DEPLOYMENTS
-) -> list[str]:
-    """Return the devices of a rollout whose deployment is in one of some states."""
+def unfinished_of(session: Session, rollout: str) -> list[str]:
+    """Return the devices of a rollout whose deployment has not finished."""
     return list(
         session.scalars(
             select(DeploymentRow.device)
-            .where(DeploymentRow.rollout == rollout, DeploymentRow.state.in_(states))
+            .where(
+                DeploymentRow.rollout == rollout, DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS)
+            )
             .order_by(DeploymentRow.device)
         )
     )
+
+
+def releases_before(session: Session, devices: Sequence[str]) -> dict[str, str | None]:
+    """Return the release that each device has now, so that it can go back to it later.
+
+    What a device says that it runs counts before what it was ordered to run. No device can go back
+    to a release that is unknown or revoked.
+
+    Args:
+        session: The transaction.
+        devices: Which devices.
+
+    Returns:
+        Device to digest, or None.
+    """
+    found: dict[str, str | None] = {}
+    for batch in in_batches(devices):
+        rows = session.execute(
+            select(DeviceRow.id, DeviceRow.reported_release, DesiredStateRow.release)
+            .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
+            .where(DeviceRow.id.in_(batch))
+        ).all()
+        usable = published(session, {digest for row in rows for digest in row[1:] if digest})
+        for device, reported, desired in rows:
+            found[device] = next((item for item in (reported, desired) if item in usable), None)
+    return found
+
+
+def to_restore(session: Session, rollout: str) -> dict[str, str | None]:
+    """Return the devices of a rollout that failed or have not finished, and what they had before.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+
+    Returns:
+        Device to digest or None; without devices that have got another desired state since.
+    """
+    rows = session.execute(
+        select(DeploymentRow.device, DeploymentRow.previous, ReleaseRow.state)
+        .join(
+            DesiredStateRow,
+            (DesiredStateRow.device == DeploymentRow.device)
+            & (DesiredStateRow.release_revision == DeploymentRow.revision),
+        )
+        .outerjoin(ReleaseRow, ReleaseRow.digest == DeploymentRow.previous)
+        .where(
+            DeploymentRow.rollout == rollout,
+            DeploymentRow.state.in_((DeploymentState.ASSIGNED, DeploymentState.FAILED)),
+        )
+    )
+    return {
+        device: before if state == ReleaseState.PUBLISHED else None
+        for device, before, state in rows
+    }

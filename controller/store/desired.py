@@ -9,24 +9,46 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from controller.domain.policy_choice import choose_policy
+from controller.domain.policy_choice import FleetPolicy, choose_policy
+from controller.domain.selectors import parse_selector
 from controller.domain.states import DeploymentState, DeviceState, ReleaseState
 from controller.store import devices as device_rows
-from controller.store import policies
-from controller.store.statements import in_batches
-from controller.store.tables import DeploymentRow, DesiredStateRow, DeviceRow, ReleaseRow
+from controller.store.database import in_batches
+from controller.store.tables import (
+    DeploymentRow,
+    DesiredStateRow,
+    DeviceRow,
+    PolicyRow,
+    PolicySetRow,
+    ReleaseRow,
+)
 from wire.codec import convert, to_builtins
 from wire.messages import DesiredState, PolicySpec, ReleaseRef
 
 REPORT_LOST_AFTER_S = 10.0
-"""A device at work that said nothing for this long is asked again: its last report may be lost, as
-when the controller was down. Asking costs one message, and the answer is the report again."""
+"""A device that installs and reported nothing for this long gets its desired state again: its last
+report may be lost, as when the controller was down. The device answers with the report."""
+
+STALE = 0
+"""A generation of the policies that is never the present one."""
+
+ONE_POLICY_SET = 1
+"""Key of the only row of `PolicySetRow`."""
 
 _DEFAULT = to_builtins(PolicySpec())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySet:
+    """All policies at one time."""
+
+    generation: int
+    policies: tuple[FleetPolicy, ...]
 
 
 def issue(
@@ -65,8 +87,8 @@ def issue(
     return revisions
 
 
-def choose_anew(session: Session, devices: Sequence[str], *, now_s: float) -> list[str]:
-    """Give devices the policy that now holds for them, in a new revision where it is another one.
+def choose_policies_again(session: Session, devices: Sequence[str], *, now_s: float) -> list[str]:
+    """Give devices the policy that holds for them now, in a new revision where it differs.
 
     Args:
         session: The transaction.
@@ -74,7 +96,7 @@ def choose_anew(session: Session, devices: Sequence[str], *, now_s: float) -> li
         now_s: Wall time.
 
     Returns:
-        Those of them that are online and have something new to hear.
+        Those of them that are online and have a new revision.
     """
     changed: list[str] = []
     for batch in in_batches(sorted(devices)):
@@ -84,11 +106,6 @@ def choose_anew(session: Session, devices: Sequence[str], *, now_s: float) -> li
             changed.append(row.device)
     session.flush()
     return [name for batch in in_batches(changed) for name in _online(session, batch)]
-
-
-def find(session: Session, device: str) -> DesiredStateRow | None:
-    """Return the desired state of a device, or None."""
-    return session.get(DesiredStateRow, device)
 
 
 def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
@@ -121,7 +138,7 @@ def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
 
 
 def lagging(session: Session, *, now_s: float) -> list[str]:
-    """Return online devices that have not accepted, or not answered for, what can be handed out."""
+    """Return online devices that have not accepted or not answered their desired state."""
     unanswered = and_(
         func.coalesce(DeploymentRow.reported_at_s, DeploymentRow.started_at_s)
         < now_s - REPORT_LOST_AFTER_S,
@@ -146,6 +163,50 @@ def lagging(session: Session, *, now_s: float) -> list[str]:
         )
     )
     return list(session.scalars(statement))
+
+
+def current_policies(session: Session) -> PolicySet:
+    """Return the policies that hold now."""
+    # The generation first: if another controller changes something between the two queries, what
+    # is chosen counts as older than it is, and is looked at once more.
+    generation = session.get_one(PolicySetRow, ONE_POLICY_SET, populate_existing=True).generation
+    rows = session.scalars(select(PolicyRow))
+    return PolicySet(generation=generation, policies=tuple(to_policy(row) for row in rows))
+
+
+def to_policy(row: PolicyRow) -> FleetPolicy:
+    """Return a row as what is decided with."""
+    return FleetPolicy(
+        name=row.name,
+        selector=parse_selector(row.selector),
+        priority=row.priority,
+        spec=convert(row.spec, PolicySpec),
+    )
+
+
+def mark_policy_stale(session: Session, device: str) -> None:
+    """Have the policy of a device chosen again, because its labels or its profile changed."""
+    session.execute(
+        update(DesiredStateRow)
+        .where(DesiredStateRow.device == device)
+        .values(policy_generation=STALE)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def with_stale_policy(session: Session, *, limit: int) -> list[str]:
+    """Return devices whose policy was chosen from policies that are no longer the present ones."""
+    generation = (
+        select(PolicySetRow.generation).where(PolicySetRow.id == ONE_POLICY_SET).scalar_subquery()
+    )
+    return list(
+        session.scalars(
+            select(DesiredStateRow.device)
+            .where(DesiredStateRow.policy_generation < generation)
+            .order_by(DesiredStateRow.device)
+            .limit(limit)
+        )
+    )
 
 
 def _document(desired: DesiredStateRow, release: ReleaseRow | None) -> DesiredState:
@@ -184,7 +245,7 @@ def _choose_policies(session: Session, rows: Sequence[DesiredStateRow]) -> list[
     """Choose the policies of locked desired states; return those that it changes for the device."""
     if not rows:
         return []
-    known = policies.current(session)
+    known = current_policies(session)
     values = device_rows.values_of(session, [row.device for row in rows]) if known.policies else {}
     changed: list[DesiredStateRow] = []
     for row in rows:

@@ -11,8 +11,16 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, selectinload
 from controller.domain.selectors import OWN_KEYS, Selector, Term
 from controller.domain.states import DeviceState
 from controller.errors import IllegalTransitionError, UnknownDeviceError
-from controller.store.statements import changed_rows
-from controller.store.tables import DesiredStateRow, DeviceLabelRow, DeviceRow, ReleaseRow
+from controller.store.database import changed_rows
+from controller.store.tables import (
+    MAX_CODE_CHARS,
+    DesiredStateRow,
+    DeviceLabelRow,
+    DeviceRow,
+    ReleaseRow,
+)
+from wire.codec import to_builtins
+from wire.messages import EnrolRequest
 from wire.profile import DeviceProfile
 
 _OWN: Mapping[str, InstrumentedAttribute[str]] = {
@@ -38,7 +46,7 @@ class DeviceRecord:
     def values(self) -> dict[str, str]:
         """What selectors ask for."""
         labels = {label.key: label.value for label in self.row.labels}
-        return labels | own_values(self.row.id, self.row.profile_name, self.row.architecture)
+        return labels | _own_values(self.row.id, self.row.profile_name, self.row.architecture)
 
 
 def find(session: Session, device: str, *, lock: bool = False) -> DeviceRow | None:
@@ -62,7 +70,7 @@ def get(session: Session, device: str, *, lock: bool = False) -> DeviceRow:
     """
     row = find(session, device, lock=lock)
     if row is None:
-        raise UnknownDeviceError(f"no device {device!r} is enrolled")
+        raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled")
     return row
 
 
@@ -71,20 +79,45 @@ def selected(selector: Selector) -> list[ColumnElement[bool]]:
     return [_condition(term) for term in selector.terms]
 
 
-def records(
-    session: Session, conditions: Sequence[ColumnElement[bool]], *, after: str = "", limit: int
-) -> list[DeviceRecord]:
-    """Return devices by identifier.
+def record(session: Session, device: str) -> DeviceRecord:
+    """Return a device with what it should run and what it runs.
 
     Args:
         session: The transaction.
-        conditions: On `DeviceRow`; all must hold.
+        device: Its identifier.
+
+    Returns:
+        The device.
+
+    Raises:
+        UnknownDeviceError: No device has that identifier.
+    """
+    found = _records(session, [DeviceRow.id == device], limit=1)
+    if not found:
+        raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled")
+    return found[0]
+
+
+def records(
+    session: Session, selector: Selector, *, after: str = "", limit: int
+) -> list[DeviceRecord]:
+    """Return the devices that match a selector, by identifier.
+
+    Args:
+        session: The transaction.
+        selector: Which devices.
         after: Begin behind this identifier.
         limit: The greatest number.
 
     Returns:
         The devices with what they should run and what they run.
     """
+    return _records(session, [DeviceRow.id > after, *selected(selector)], limit=limit)
+
+
+def _records(
+    session: Session, conditions: Sequence[ColumnElement[bool]], *, limit: int
+) -> list[DeviceRecord]:
     desired, reported = (ReleaseRow.__table__.alias(name) for name in ("desired", "reported"))
     rows = session.execute(
         select(
@@ -98,12 +131,12 @@ def records(
         .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
         .outerjoin(desired, desired.c.digest == DesiredStateRow.release)
         .outerjoin(reported, reported.c.digest == DeviceRow.reported_release)
-        .where(DeviceRow.id > after, *conditions)
+        .where(*conditions)
         .order_by(DeviceRow.id)
         .limit(limit)
     ).all()
     digests = {digest for row in rows for digest in row[3:] if digest is not None}
-    releases = releases_by_digest(session, digests)
+    releases = _releases_by_digest(session, digests)
     return [
         DeviceRecord(
             row=device,
@@ -116,7 +149,7 @@ def records(
     ]
 
 
-def own_values(device: str, profile: str, architecture: str) -> dict[str, str]:
+def _own_values(device: str, profile: str, architecture: str) -> dict[str, str]:
     """Return a device's own data under `selectors.OWN_KEYS`."""
     return dict(zip(OWN_KEYS, (device, profile, architecture), strict=True))
 
@@ -136,7 +169,7 @@ def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, s
             DeviceRow.id.in_(devices)
         )
     )
-    found = {row[0]: own_values(*row) for row in own}
+    found = {row[0]: _own_values(*row) for row in own}
     labels = session.execute(
         select(DeviceLabelRow.device, DeviceLabelRow.key, DeviceLabelRow.value).where(
             DeviceLabelRow.device.in_(devices)
@@ -147,13 +180,49 @@ def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, s
     return found
 
 
-def releases_by_digest(session: Session, digests: Iterable[str]) -> dict[str, ReleaseRow]:
+def _releases_by_digest(session: Session, digests: Iterable[str]) -> dict[str, ReleaseRow]:
     """Return those of some releases that are known."""
     wanted = sorted(set(digests))
     if not wanted:
         return {}
     rows = session.scalars(select(ReleaseRow).where(ReleaseRow.digest.in_(wanted)))
     return {row.digest: row for row in rows}
+
+
+def enrol(
+    session: Session,
+    row: DeviceRow | None,
+    request: EnrolRequest,
+    labels: Mapping[str, str],
+    *,
+    now_s: float,
+) -> None:
+    """Make a device one of the fleet, as new.
+
+    Args:
+        session: The transaction.
+        row: What is kept of a decommissioned device of that name, locked; None for a new name.
+        request: What the device shows; checked.
+        labels: Its labels; checked.
+        now_s: Wall time.
+    """
+    if row is None:
+        row = DeviceRow(id=request.device, labels=[])
+        session.add(row)
+    row.state = DeviceState.ENROLLED
+    row.public_key = request.public_key
+    row.agent_version = request.agent_version[:MAX_CODE_CHARS]
+    row.boot_id = ""
+    row.online = False
+    row.reported_revision = 0
+    row.reported_release = None
+    row.variant = None
+    row.phase = ""
+    row.last_error = ""
+    row.enrolled_at_s = now_s
+    row.last_seen_at_s = None
+    set_profile(row, request.profile)
+    set_labels(session, row, labels)
 
 
 def set_labels(session: Session, row: DeviceRow, labels: Mapping[str, str]) -> None:
@@ -163,11 +232,11 @@ def set_labels(session: Session, row: DeviceRow, labels: Mapping[str, str]) -> N
     row.labels.extend(DeviceLabelRow(key=key, value=value) for key, value in labels.items())
 
 
-def set_profile(row: DeviceRow, profile: DeviceProfile, encoded: dict[str, object]) -> None:
+def set_profile(row: DeviceRow, profile: DeviceProfile) -> None:
     """Record what kind of device it says it is."""
     row.profile_name = profile.name
     row.architecture = profile.architecture
-    row.profile = encoded
+    row.profile = to_builtins(profile)
 
 
 def move(session: Session, device: str, target: DeviceState) -> None:

@@ -1,32 +1,22 @@
-"""The fleet's policies, and the generation by which it is known who has to be given which anew."""
+"""The fleet's policies as the operator set them.
+
+Rules:
+- Each change of any policy raises the generation of them all. By that `controller.store.desired`
+  finds the desired states whose policy has to be chosen again.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import case, delete, func, select, update
+from sqlalchemy import case, delete, func, select
 from sqlalchemy.orm import Session
 
-from controller.domain.policy_choice import MAX_POLICIES, FleetPolicy
-from controller.domain.selectors import parse_selector
+from controller.domain.policy_choice import MAX_POLICIES
 from controller.domain.states import DeviceState
 from controller.errors import ConflictError, UnknownPolicyError
+from controller.store.desired import ONE_POLICY_SET, to_policy
 from controller.store.tables import DesiredStateRow, DeviceRow, PolicyRow, PolicySetRow
-from wire.codec import convert
-from wire.messages import PolicySpec
-
-STALE = 0
-"""A generation that is never the present one."""
-
-_ONLY = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySet:
-    """All policies at one time."""
-
-    generation: int
-    policies: tuple[FleetPolicy, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,25 +28,6 @@ class Reach:
 
     accepted: int = 0
     """So many of them have accepted it."""
-
-
-def current(session: Session) -> PolicySet:
-    """Return the policies that hold now."""
-    # The generation first: if another controller changes something between the two queries, what
-    # is chosen counts as older than it is, and is looked at once more.
-    generation = session.get_one(PolicySetRow, _ONLY, populate_existing=True).generation
-    rows = session.scalars(select(PolicyRow))
-    return PolicySet(generation=generation, policies=tuple(to_policy(row) for row in rows))
-
-
-def to_policy(row: PolicyRow) -> FleetPolicy:
-    """Return a row as what is decided with."""
-    return FleetPolicy(
-        name=row.name,
-        selector=parse_selector(row.selector),
-        priority=row.priority,
-        spec=convert(row.spec, PolicySpec),
-    )
 
 
 def all_rows(session: Session) -> list[PolicyRow]:
@@ -139,32 +110,11 @@ def reach(session: Session) -> dict[str, Reach]:
     return {name: Reach(devices=count, accepted=int(has)) for name, count, has in rows}
 
 
-def mark_stale(session: Session, device: str) -> None:
-    """Have the policy of a device chosen anew: its labels or its profile are others."""
-    session.execute(
-        update(DesiredStateRow)
-        .where(DesiredStateRow.device == device)
-        .values(policy_generation=STALE)
-        .execution_options(synchronize_session=False)
-    )
-
-
-def stale(session: Session, *, limit: int) -> list[str]:
-    """Return devices whose policy was chosen from policies that are no longer the present ones."""
-    generation = select(PolicySetRow.generation).where(PolicySetRow.id == _ONLY).scalar_subquery()
-    return list(
-        session.scalars(
-            select(DesiredStateRow.device)
-            .where(DesiredStateRow.policy_generation < generation)
-            .order_by(DesiredStateRow.device)
-            .limit(limit)
-        )
-    )
-
-
 def _locked(session: Session) -> PolicySetRow:
-    """Return the set, and keep other controllers from changing a policy meanwhile."""
-    return session.get_one(PolicySetRow, _ONLY, with_for_update=True, populate_existing=True)
+    """Return the set, and lock it: no other controller changes a policy until the end."""
+    return session.get_one(
+        PolicySetRow, ONE_POLICY_SET, with_for_update=True, populate_existing=True
+    )
 
 
 def _content(row: PolicyRow) -> tuple[object, ...]:

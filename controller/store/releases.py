@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import DeviceState, ReleaseState
 from controller.errors import IllegalTransitionError, UnknownReleaseError
-from controller.store.statements import changed_rows
+from controller.store.database import changed_rows
 from controller.store.tables import DesiredStateRow, DeviceRow, ReleaseBlobRow, ReleaseRow
-from wire.package.index import is_digest
 
 
 def find(session: Session, ref: str) -> ReleaseRow | None:
     """Return a release by digest or `name:version`, or None."""
-    if is_digest(ref):
+    name, colon, version = ref.partition(":")
+    if not colon:
         return session.get(ReleaseRow, ref)
-    name, _, version = ref.partition(":")
     return session.scalar(
         select(ReleaseRow).where(ReleaseRow.name == name, ReleaseRow.version == version)
     )
@@ -72,6 +71,19 @@ def all_releases(session: Session, *, limit: int) -> list[ReleaseRow]:
     return list(session.scalars(statement.limit(limit)))
 
 
+def published(session: Session, digests: Collection[str]) -> set[str]:
+    """Return those of some digests that are of published releases."""
+    if not digests:
+        return set()
+    return set(
+        session.scalars(
+            select(ReleaseRow.digest).where(
+                ReleaseRow.digest.in_(sorted(digests)), ReleaseRow.state == ReleaseState.PUBLISHED
+            )
+        )
+    )
+
+
 def add(session: Session, row: ReleaseRow, blobs: Iterable[tuple[str, int]]) -> None:
     """Keep a new release and what belongs to it."""
     session.add(row)
@@ -82,14 +94,15 @@ def add(session: Session, row: ReleaseRow, blobs: Iterable[tuple[str, int]]) -> 
     )
 
 
-def revoke(session: Session, digest: str) -> bool:
+def revoke(session: Session, row: ReleaseRow) -> bool:
     """Revoke a release; False when it was revoked before."""
     changed = changed_rows(
         session,
         update(ReleaseRow)
-        .where(ReleaseRow.digest == digest, ReleaseRow.state == ReleaseState.PUBLISHED)
+        .where(ReleaseRow.digest == row.digest, ReleaseRow.state == ReleaseState.PUBLISHED)
         .values(state=ReleaseState.REVOKED),
     )
+    session.refresh(row)
     return changed == 1
 
 
@@ -102,8 +115,8 @@ def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
         sha256: The blob.
 
     Returns:
-        Its size in bytes; None unless it belongs to the published release that this device is
-        meant to run.
+        Its size in bytes; None unless it belongs to the published release that this device has
+        to run.
     """
     return session.scalar(
         select(ReleaseBlobRow.size_bytes)

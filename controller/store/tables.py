@@ -275,7 +275,7 @@ class DesiredStateRow(Base):
     """What is sent, as `wire.messages.PolicySpec`; none for the default one."""
 
     policy_generation: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    """Of the set of policies from which it was chosen; 0 to have it chosen anew."""
+    """Of the set of policies from which it was chosen; 0 to have it chosen again."""
 
 
 class PolicyRow(Base):

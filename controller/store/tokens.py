@@ -8,7 +8,7 @@ from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import TokenState
-from controller.store.statements import changed_rows
+from controller.store.database import changed_rows
 from controller.store.tables import EnrolmentTokenRow
 
 MAX_SWEEP = 100

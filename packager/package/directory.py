@@ -9,8 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import base64
-import binascii
 import shutil
 import tempfile
 from pathlib import Path
@@ -18,8 +16,8 @@ from typing import Final
 
 from packager.errors import PackageError
 from packager.files import read_bounded
-from wire.codec import MAX_JSON_BYTES, from_json
-from wire.errors import IntegrityError, WireFormatError
+from wire.codec import MAX_JSON_BYTES
+from wire.errors import IntegrityError, SignatureError, WireFormatError
 from wire.files import PUBLIC, write_atomic
 from wire.package.index import (
     ENVELOPE_FILE,
@@ -31,7 +29,7 @@ from wire.package.index import (
     index_from_bytes,
 )
 from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes, manifest_to_bytes
-from wire.trust.envelope import MAX_ENVELOPE_BYTES, Envelope, SigningKey
+from wire.trust.envelope import MAX_ENVELOPE_BYTES, SigningKey, Unverified, read_unverified
 from wire.trust.envelope import seal as seal_payload
 from wire.trust.root import TrustRoot, trust_from_bytes
 
@@ -200,7 +198,7 @@ def signers(directory: Path) -> tuple[str, ...]:
     data = _envelope(directory)
     if data is None:
         return ()
-    return tuple(signature.keyid for signature in _parsed(data, directory).signatures)
+    return _unverified(data, directory).keyids
 
 
 def load_trust(path: Path) -> TrustRoot:
@@ -243,10 +241,7 @@ def _signed_index(directory: Path, trust: TrustRoot | None) -> PackageIndex | No
         return None
     if trust is not None:
         return index_from_bytes(trust.unseal(data, role="release", payload_type=PAYLOAD_TYPE))
-    try:
-        return index_from_bytes(base64.b64decode(_parsed(data, directory).payload, validate=True))
-    except (binascii.Error, ValueError) as exc:
-        raise PackageError(f"{directory / ENVELOPE_FILE} holds invalid base64") from exc
+    return index_from_bytes(_unverified(data, directory).payload)
 
 
 def _envelope(directory: Path) -> bytes | None:
@@ -254,10 +249,10 @@ def _envelope(directory: Path) -> bytes | None:
     return read_bounded(path, MAX_ENVELOPE_BYTES, PackageError) if path.is_file() else None
 
 
-def _parsed(data: bytes, directory: Path) -> Envelope:
+def _unverified(data: bytes, directory: Path) -> Unverified:
     try:
-        return from_json(data, Envelope, limit_bytes=MAX_ENVELOPE_BYTES)
-    except WireFormatError as exc:
+        return read_unverified(data, payload_type=PAYLOAD_TYPE)
+    except (WireFormatError, SignatureError) as exc:
         raise PackageError(
             f"{directory / ENVELOPE_FILE} is not a signature: {exc.__cause__ or exc}",
             remedy="sign the package again",

@@ -8,7 +8,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from controller.errors import DatabaseError, SettingsError
-from controller.store import desired, policies, standing
+from controller.store import desired, policies, reports
 from controller.store.database import Database, migrate
 from controller.store.tables import Base, PolicyRow
 from telemetry.server.store import metadata as telemetry_metadata
@@ -80,13 +80,13 @@ def test_what_was_issued_before_there_were_policies_goes_on(database_url: str) -
         with database.transaction() as session:
             (document,) = desired.documents(session, ["cam-1"])
             assert (document.revision, document.policy) == (7, PolicySpec())
-            known = standing.find(session, "cam-1")
+            known = reports.find(session, "cam-1")
             assert known is not None
             assert known.deployment is not None
-            assert policies.stale(session, limit=10) == []
+            assert desired.with_stale_policy(session, limit=10) == []
             policies.put(session, everyone())
-            assert policies.stale(session, limit=10) == ["cam-1"]
-            desired.choose_anew(session, ["cam-1"], now_s=2.0)
+            assert desired.with_stale_policy(session, limit=10) == ["cam-1"]
+            desired.choose_policies_again(session, ["cam-1"], now_s=2.0)
             (document,) = desired.documents(session, ["cam-1"])
             assert (document.revision, document.policy.kind) == (8, "adaptive")
     finally:
@@ -99,7 +99,7 @@ def test_a_running_deployment_is_found_again_after_going_down(database_url: str)
         migrate(database_url)
         with database.transaction() as session:
             policies.put(session, everyone())
-            desired.choose_anew(session, ["cam-1"], now_s=2.0)
+            desired.choose_policies_again(session, ["cam-1"], now_s=2.0)
         database.close()
         migrate(database_url, "-1")
         with database.transaction() as session:

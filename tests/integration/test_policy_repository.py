@@ -10,8 +10,7 @@ from sqlalchemy import event, text
 
 from controller.domain.policy_choice import MAX_POLICIES
 from controller.errors import ConflictError, UnknownPolicyError
-from controller.services import rollout_steps
-from controller.store import deployments, desired, devices, policies
+from controller.store import deployments, desired, devices, policies, rollouts
 from controller.store.database import Database
 from controller.store.policies import Reach
 from controller.store.tables import DesiredStateRow, PolicyRow
@@ -50,10 +49,10 @@ def choose(opened: Database) -> list[str]:
     """Do what ticks do, until nothing is left."""
     while True:
         with opened.transaction() as session:
-            stale = policies.stale(session, limit=1000)
+            stale = desired.with_stale_policy(session, limit=1000)
             if not stale:
                 return []
-            told = desired.choose_anew(session, stale, now_s=NOW_S)
+            told = desired.choose_policies_again(session, stale, now_s=NOW_S)
         if told:
             return told
 
@@ -112,7 +111,7 @@ def test_a_new_release_comes_with_the_policy_in_one_revision(served: Database) -
         desired.issue(session, {"one": DIGEST}, rollout=None, now_s=NOW_S)
     assert sent(served, "one") == (2, "adaptive")
     with served.reading() as session:
-        assert policies.stale(session, limit=10) == ["two"]
+        assert desired.with_stale_policy(session, limit=10) == ["two"]
 
 
 def test_the_same_again_is_no_change(served: Database) -> None:
@@ -120,7 +119,7 @@ def test_the_same_again_is_no_change(served: Database) -> None:
     choose(served)
     assert not put(served, policy("everyone"))
     with served.reading() as session:
-        assert policies.stale(session, limit=10) == []
+        assert desired.with_stale_policy(session, limit=10) == []
     assert put(served, policy("everyone", priority=1))
     assert put(served, policy("everyone", "site"))
     assert put(served, policy("everyone", "site", spec=PolicySpec()))
@@ -153,7 +152,7 @@ def test_a_deployment_stands_whatever_the_policy(database: Database) -> None:  #
         add_device(session, "one")
         add_release(session)
         row = add_rollout(session, "r1", ("one",))
-        rollout_steps.start_devices(session, row, ["one"], now_s=NOW_S)
+        rollouts.start(session, row, ["one"], now_s=NOW_S)
 
     def deployment() -> dict[str, Any]:
         with database.reading() as session:
@@ -195,7 +194,7 @@ def test_labels_that_change_while_policies_do_end_as_both_say(served: Database) 
             with served.transaction() as session:
                 row = devices.get(session, "one", lock=True)
                 devices.set_labels(session, row, {"stage": "lab" if number % 2 else "shop"})
-                policies.mark_stale(session, "one")
+                desired.mark_policy_stale(session, "one")
 
     def reset() -> None:
         for number in range(30):
@@ -216,7 +215,7 @@ def test_labels_that_change_while_policies_do_end_as_both_say(served: Database) 
         thread.join()
     choose(served)
     with served.reading() as session:
-        assert policies.stale(session, limit=10) == []
+        assert desired.with_stale_policy(session, limit=10) == []
         (one,) = desired.documents(session, ["one"])
         assert one.policy == PolicySpec(dwell_s=29.0)
 
@@ -241,8 +240,8 @@ def test_a_large_fleet_costs_few_statements_and_goes_in_portions(
     portions = []
     for _ in range(3):
         with database.transaction() as session:
-            stale = policies.stale(session, limit=1000)
-            portions.append(len(desired.choose_anew(session, stale, now_s=NOW_S)))
+            stale = desired.with_stale_policy(session, limit=1000)
+            portions.append(len(desired.choose_policies_again(session, stale, now_s=NOW_S)))
     assert portions == [1000, 201, 0]
     assert len(statements) < 40
     with database.reading() as session:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from controller.domain.rollout_policy import StageSpec
+from controller.domain.rollout_policy import Limits, StageSpec
 from controller.domain.selectors import parse_selector
 from controller.domain.states import (
     DeploymentEvent,
@@ -19,7 +19,6 @@ from controller.domain.states import (
     DeviceState,
     ReleaseState,
     RolloutOrder,
-    RolloutState,
 )
 from controller.errors import (
     ConflictError,
@@ -29,9 +28,9 @@ from controller.errors import (
     UnknownReleaseError,
     UnknownRolloutError,
 )
-from controller.services import rollout_steps
-from controller.store import deployments, desired, devices, previous, releases, rollouts, tokens
+from controller.store import deployments, desired, devices, releases, rollouts, tokens
 from controller.store.database import Database, migrate
+from controller.store.rollouts import NewRollout
 from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
 
 NOW_S = 1_750_000_000.0
@@ -88,26 +87,25 @@ def add_release(session: Session, digest: str = DIGEST, version: str = "1") -> R
 def add_rollout(
     session: Session, name: str, members: tuple[str, ...], release: str = DIGEST
 ) -> RolloutRow:
-    row = RolloutRow(
-        id=name,
-        release=release,
-        selector="",
-        state=RolloutState.RUNNING,
-        reason="",
+    limits = Limits(
         max_in_flight=10,
         soak_s=0.0,
         device_deadline_s=60.0,
         max_failures=0,
+        max_failure_percent=None,
         min_finished=1,
         approval=False,
-        initial_devices=len(members),
-        stage=1,
-        approved_stage=1,
+    )
+    new = NewRollout(
+        id=name,
+        release=release,
+        selector="",
+        limits=limits,
+        stages=(StageSpec(percent=100.0),),
         created_at_s=NOW_S,
     )
-    rollouts.add(session, row, [StageSpec(percent=100.0)])
-    rollout_steps.take_in(session, row, members)
-    return row
+    rollouts.begin(session, new, members)
+    return rollouts.get(session, name)
 
 
 @pytest.fixture
@@ -118,7 +116,7 @@ def busy(database: Database) -> Database:
         add_device(session, "two")
         add_release(session)
         row = add_rollout(session, "r1", ("one", "two"))
-        rollout_steps.start_devices(session, row, ["one"], now_s=NOW_S)
+        rollouts.start(session, row, ["one"], now_s=NOW_S)
     return database
 
 
@@ -150,7 +148,7 @@ def test_a_device_has_one_unfinished_deployment(busy: Database) -> None:
         add_rollout(session, "r2", ("two",))
     with busy.transaction() as session:
         row = rollouts.get(session, "r1", lock=True)
-        rollout_steps.end_rollout(session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S)
+        rollouts.end(session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S)
         add_rollout(session, "r2", ("two",))
 
 
@@ -189,7 +187,7 @@ def test_a_deployment_moves_only_along_the_table(busy: Database) -> None:
 def test_an_ended_rollout_cannot_be_ended_again(busy: Database) -> None:
     with busy.transaction() as session:
         row = rollouts.get(session, "r1", lock=True)
-        rollout_steps.end_rollout(session, row, RolloutOrder.HALT, reason="x", now_s=NOW_S)
+        rollouts.end(session, row, RolloutOrder.HALT, reason="x", now_s=NOW_S)
     for order in (RolloutOrder.HALT, RolloutOrder.ABORT, RolloutOrder.RESUME):
         with pytest.raises(IllegalTransitionError), busy.transaction() as session:
             rollouts.move(session, rollouts.get(session, "r1"), order)
@@ -202,7 +200,7 @@ def test_of_two_writers_one_wins(busy: Database) -> None:
         try:
             with busy.transaction() as session:
                 row = rollouts.get(session, "r1", lock=True)
-                rollout_steps.end_rollout(session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S)
+                rollouts.end(session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S)
             results.append("won")
         except IllegalTransitionError:
             results.append("lost")
@@ -274,7 +272,7 @@ def test_many_devices_at_once(database: Database) -> None:
             add_device(session, name)
         add_release(session)
         row = add_rollout(session, "r1", members)
-        rollout_steps.start_devices(session, row, members, now_s=NOW_S)
+        rollouts.start(session, row, members, now_s=NOW_S)
     with database.reading() as session:
         assert deployments.counts(session, "r1") == {DeploymentState.ASSIGNED: 1201}
         assert len(desired.documents(session, members)) == 1201
@@ -292,7 +290,7 @@ def test_previous_is_what_a_device_says_that_it_runs(database: Database) -> None
         add_device(session, "new")
         wanted: dict[str, str | None] = dict.fromkeys(("says", "silent", "strange"), DIGEST)
         desired.issue(session, wanted, rollout=None, now_s=NOW_S)
-        found = previous.previous_of(session, ["says", "silent", "strange", "new"])
+        found = deployments.releases_before(session, ["says", "silent", "strange", "new"])
     assert found == {"says": OTHER, "silent": DIGEST, "strange": DIGEST, "new": None}
 
 
@@ -310,7 +308,7 @@ def test_a_device_reads_only_what_it_is_meant_to_run(database: Database) -> None
         devices.move(session, "one", DeviceState.QUARANTINED)
         assert releases.blob_size_for(session, device="one", sha256=blob) is None
         devices.move(session, "one", DeviceState.ENROLLED)
-        releases.revoke(session, DIGEST)
+        releases.revoke(session, releases.get(session, DIGEST))
         assert releases.blob_size_for(session, device="one", sha256=blob) is None
         assert desired.documents(session, ["one"]) == []
 
@@ -341,7 +339,7 @@ def test_the_database_selects_as_the_expression_says(database: Database, parts: 
         if devices.find(session, "cam-1") is None:
             for name, labels in FLEET.items():
                 add_device(session, name, **labels)
-        found = devices.records(session, devices.selected(selector), limit=10)
+        found = devices.records(session, selector, limit=10)
     meant = [
         name
         for name, labels in FLEET.items()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 from nacl.bindings import (
@@ -51,6 +52,13 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     payload_type: str
     signatures: tuple[Signature, ...]
+
+
+class Unverified(NamedTuple):
+    """What an envelope says, which nobody has checked."""
+
+    payload: bytes
+    keyids: tuple[str, ...]
 
 
 class SigningKey:
@@ -134,12 +142,9 @@ def unseal(
         WireFormatError: Not an envelope, or too large.
         SignatureError: Another type, or too few valid signatures by those keys.
     """
-    envelope = from_json(data, Envelope, limit_bytes=limit_bytes)
-    if envelope.payload_type != payload_type:
-        raise SignatureError(f"expected a signed {payload_type}, got {envelope.payload_type!r}")
+    envelope, payload = _opened(data, payload_type, limit_bytes)
     if len(envelope.signatures) > MAX_SIGNATURES:
         raise SignatureError(f"more than {MAX_SIGNATURES} signatures")
-    payload = _decode_base64(envelope.payload)
     message = _pre_authentication_encoding(payload_type, payload)
     known = {keyid_of(key): key for key in public_keys}
     valid = {
@@ -156,6 +161,27 @@ def unseal(
     return payload
 
 
+def read_unverified(data: bytes, *, payload_type: str) -> Unverified:
+    """Read an envelope without asking whether its signatures are valid.
+
+    For tools that show, upload or check a package by its digests. Whoever acts on a payload uses
+    `unseal`.
+
+    Args:
+        data: The envelope as received.
+        payload_type: The only type that is accepted.
+
+    Returns:
+        The payload, and whose signatures the envelope says that it has.
+
+    Raises:
+        WireFormatError: Not an envelope, or too large.
+        SignatureError: Another type, or invalid base64.
+    """
+    envelope, payload = _opened(data, payload_type, MAX_ENVELOPE_BYTES)
+    return Unverified(payload, tuple(signature.keyid for signature in envelope.signatures))
+
+
 def is_valid(public_key: bytes, message: bytes, signature: bytes) -> bool:
     """Tell whether a signature over a message was made by a key."""
     if len(signature) != crypto_sign_BYTES or len(public_key) != crypto_sign_PUBLICKEYBYTES:
@@ -165,6 +191,13 @@ def is_valid(public_key: bytes, message: bytes, signature: bytes) -> bool:
     except BadSignatureError:
         return False
     return True
+
+
+def _opened(data: bytes, payload_type: str, limit_bytes: int) -> tuple[Envelope, bytes]:
+    envelope = from_json(data, Envelope, limit_bytes=limit_bytes)
+    if envelope.payload_type != payload_type:
+        raise SignatureError(f"expected a signed {payload_type}, got {envelope.payload_type!r}")
+    return envelope, _decode_base64(envelope.payload)
 
 
 def _pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:

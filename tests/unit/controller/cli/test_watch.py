@@ -6,14 +6,8 @@ import pytest
 
 from controller.cli.errors import UnreachableError
 from controller.cli.watch import changes, watch
-from controller.schemas import (
-    Deployment,
-    DeploymentState,
-    Rollout,
-    RolloutEvent,
-    RolloutState,
-    StageProgress,
-)
+from controller.domain.states import DeploymentState, RolloutState
+from controller.schemas import Deployment, Rollout, RolloutEvent, StageProgress
 
 
 class StepClock:
@@ -33,7 +27,7 @@ class StepClock:
 
 
 def rollout(
-    state: RolloutState = "running",
+    state: RolloutState = RolloutState.RUNNING,
     *,
     counts: dict[DeploymentState, int] | None = None,
     deployments: list[Deployment] | None = None,
@@ -68,10 +62,16 @@ def scripted(*steps: Rollout | Exception) -> Callable[[], Rollout]:
     return fetch
 
 
-@pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("halted", 1), ("aborted", 1)])
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [(RolloutState.SUCCEEDED, 0), (RolloutState.HALTED, 1), (RolloutState.ABORTED, 1)],
+)
 def test_exit_code(state: RolloutState, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     clock = StepClock()
-    assert watch(scripted(rollout(), rollout("paused"), rollout(state)), clock=clock) == code
+    assert (
+        watch(scripted(rollout(), rollout(RolloutState.PAUSED), rollout(state)), clock=clock)
+        == code
+    )
     out = capsys.readouterr().out
     assert f"rollout r1 {state}: 2 pending; 2 in all" in out
 
@@ -83,10 +83,13 @@ def test_one_line_for_each_change() -> None:
     ]
     assert changes(rollout(), rollout()) == []
     assigned = Deployment(
-        device="cam-1", state="assigned", stage=1, phase="fetching", done_bytes=512,
+        device="cam-1", state=DeploymentState.ASSIGNED, stage=1, phase="fetching", done_bytes=512,
         total_bytes=2048,
     )  # fmt: skip
-    counts: dict[DeploymentState, int] = {"pending": 1, "assigned": 1}
+    counts: dict[DeploymentState, int] = {
+        DeploymentState.PENDING: 1,
+        DeploymentState.ASSIGNED: 1,
+    }
     second = rollout(counts=counts, deployments=[assigned], stage="soaking")
     assert changes(rollout(), second) == [
         "cam-1 assigned fetching 512 B of 2.0 KiB",
@@ -98,17 +101,21 @@ def test_one_line_for_each_change() -> None:
 
 def test_failures_and_decisions_are_told_with_their_reason() -> None:
     failed = Deployment(
-        device="cam-1", state="failed", stage=1, error_code="agent.probe", detail="bad\x1b[2J"
+        device="cam-1",
+        state=DeploymentState.FAILED,
+        stage=1,
+        error_code="agent.probe",
+        detail="bad\x1b[2J",
     )
     event = RolloutEvent(at_s=0, action="halt", reason="1 failed, 0 allowed")
-    lines = changes(rollout(), rollout("halted", deployments=[failed], events=[event]))
+    lines = changes(rollout(), rollout(RolloutState.HALTED, deployments=[failed], events=[event]))
     assert lines[0].endswith("halt: 1 failed, 0 allowed")
     assert lines[1] == "cam-1 failed: agent.probe bad\ufffd[2J"
 
 
 def test_controller_that_comes_back(capsys: pytest.CaptureFixture[str]) -> None:
     away = UnreachableError("no controller answers at http://x")
-    fetch = scripted(rollout(), away, away, rollout("succeeded"))
+    fetch = scripted(rollout(), away, away, rollout(RolloutState.SUCCEEDED))
     assert watch(fetch, clock=StepClock()) == 0
     assert capsys.readouterr().err == "fleet: no controller answers at http://x; waiting for it\n"
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from typing import get_args
 
 import pytest
 
-from controller import schemas
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     DEPLOYMENT_TRANSITIONS,
@@ -15,18 +13,11 @@ from controller.domain.states import (
     UNFINISHED_DEPLOYMENTS,
     DeploymentEvent,
     DeploymentState,
-    DeviceState,
     RolloutOrder,
     RolloutState,
     outcome,
     sources,
 )
-
-
-def test_the_api_knows_the_same_states() -> None:
-    assert set(get_args(schemas.RolloutState)) == set(RolloutState)
-    assert set(get_args(schemas.DeploymentState)) == set(DeploymentState)
-    assert set(get_args(schemas.DeviceState)) == set(DeviceState)
 
 
 def test_nothing_leaves_an_ended_rollout() -> None:

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from wire.codec import from_json, to_json
 from wire.errors import SignatureError, WireFormatError
-from wire.trust.envelope import Envelope, SigningKey, is_valid, keyid_of, seal, unseal
+from wire.trust.envelope import (
+    Envelope,
+    SigningKey,
+    is_valid,
+    keyid_of,
+    read_unverified,
+    seal,
+    unseal,
+)
 from wire.trust.root import Role, TrustRoot, encode_key, trust_from_bytes
 
 KIND = "application/vnd.edgefleet.test"
@@ -122,3 +130,18 @@ def test_keys_are_named_by_their_digest() -> None:
 def test_a_short_seed_is_refused() -> None:
     with pytest.raises(SignatureError, match="32 bytes"):
         SigningKey(b"short")
+
+
+def test_an_envelope_is_read_without_asking_who_signed_it() -> None:
+    sealed = seal(b"x", payload_type=KIND, keys=[KEY])
+    assert read_unverified(sealed, payload_type=KIND) == (b"x", (KEY.keyid,))
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "fault"),
+    [("eA", KIND, "invalid base64"), ("e*A=", KIND, "invalid base64"), ("eA==", "other", "other")],
+)
+def test_what_is_no_envelope_of_that_type_is_refused(payload: str, kind: str, fault: str) -> None:
+    data = to_json(Envelope(payload=payload, payload_type=kind, signatures=()))
+    with pytest.raises(SignatureError, match=fault):
+        read_unverified(data, payload_type=KIND)

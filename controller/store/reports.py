@@ -1,6 +1,7 @@
-"""What a device's words change in the control state.
+"""What devices say about themselves, and what that changes in the control state.
 
 Rules:
+- Most messages need one query: `find` returns all that is known of the device that speaks.
 - A report counts for the release that was last issued to the device, in whatever revision since
   then: a later one may have changed the policy alone. Older ones are ignored.
 - A success is one only when the device runs what it was told to run.
@@ -11,19 +12,31 @@ Rules:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from sqlalchemy import and_, bindparam, select, update
 from sqlalchemy.orm import Session
 
-from controller.domain.states import DeploymentEvent, DeploymentState
-from controller.store import desired, devices, policies, standing
-from controller.store.standing import Standing, Verdict
+from controller.domain.states import (
+    ACTIVE_ROLLOUTS,
+    DEPLOYMENT_TRANSITIONS,
+    DeploymentEvent,
+    DeploymentState,
+    DeviceState,
+    outcome,
+    sources,
+)
+from controller.store import desired, devices
+from controller.store.database import changed_rows
+from controller.store.deployments import Verdict
 from controller.store.tables import (
     MAX_CODE_CHARS,
     MAX_DETAIL_CHARS,
     DeploymentRow,
     DesiredStateRow,
     DeviceRow,
+    RolloutRow,
 )
-from wire.codec import to_builtins
 from wire.messages import Hello, InstallReport, Presence
 from wire.package.index import is_digest
 from wire.profile import checked_profile
@@ -34,8 +47,64 @@ MAX_REVISION = 2**53
 MISMATCH = "controller.report.mismatch"
 UNNAMED = "controller.report.unnamed"
 
+SEEN_EVERY_S = 30.0
+"""How exact `last_seen_at_s` is: a device that talks all the time must not cause a write each."""
 
-def take_hello(session: Session, known: Standing, hello: Hello, *, now_s: float) -> bool:
+# Built once: composing a statement costs more than SQLite takes to answer it.
+_STATUS = (
+    select(DeviceRow, DesiredStateRow, DeploymentRow)
+    .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
+    .outerjoin(
+        DeploymentRow,
+        and_(
+            DeploymentRow.device == DeviceRow.id,
+            DeploymentRow.revision == DesiredStateRow.release_revision,
+            DeploymentRow.rollout.in_(
+                select(RolloutRow.id).where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
+            ),
+        ),
+    )
+    .where(DeviceRow.id == bindparam("device"), DeviceRow.state == DeviceState.ENROLLED)
+)
+_SEEN = select(DeviceRow.online, DeviceRow.last_seen_at_s).where(
+    DeviceRow.id == bindparam("device"), DeviceRow.state == DeviceState.ENROLLED
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceStatus:
+    """An enrolled device, its desired state, and its deployment in a rollout that has not ended."""
+
+    device: DeviceRow
+    desired: DesiredStateRow | None
+    deployment: DeploymentRow | None
+
+
+def find(session: Session, device: str) -> DeviceStatus | None:
+    """Return what is known of a device, or None when it is not enrolled."""
+    found = session.execute(_STATUS, {"device": device}).first()
+    if found is None:
+        return None
+    row, wanted, part = found
+    return DeviceStatus(device=row, desired=wanted, deployment=part)
+
+
+def note_seen(row: DeviceRow, *, now_s: float) -> None:
+    """Record that a device said something."""
+    if _is_stale(row.online, row.last_seen_at_s, now_s):
+        row.online = True
+        row.last_seen_at_s = now_s
+
+
+def is_noted(session: Session, device: str, *, now_s: float) -> bool | None:
+    """Tell whether it is recorded that a device was heard of lately; None for an unknown device."""
+    found = session.execute(_SEEN, {"device": device}).first()
+    if found is None:
+        return None
+    return not _is_stale(found[0], found[1], now_s)
+
+
+def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: float) -> bool:
     """Record what a device is and has.
 
     Args:
@@ -52,9 +121,9 @@ def take_hello(session: Session, known: Standing, hello: Hello, *, now_s: float)
     """
     row, wanted = known.device, known.desired
     kind = (row.profile_name, row.architecture)
-    devices.set_profile(row, checked_profile(hello.profile), to_builtins(hello.profile))
+    devices.set_profile(row, checked_profile(hello.profile))
     if kind != (row.profile_name, row.architecture):
-        policies.mark_stale(session, row.id)
+        desired.mark_policy_stale(session, row.id)
     row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
     row.boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
     row.reported_revision = min(max(hello.revision, 0), MAX_REVISION)
@@ -81,7 +150,9 @@ def take_presence(row: DeviceRow, presence: Presence, *, now_s: float) -> None:
     row.last_seen_at_s = now_s
 
 
-def take_report(session: Session, known: Standing, report: InstallReport, *, now_s: float) -> bool:
+def take_report(
+    session: Session, known: DeviceStatus, report: InstallReport, *, now_s: float
+) -> bool:
     """Record how far a device is.
 
     Args:
@@ -94,7 +165,7 @@ def take_report(session: Session, known: Standing, report: InstallReport, *, now
         False when the report is for an older release and was ignored.
     """
     row, wanted = known.device, known.desired
-    standing.note_seen(row, now_s=now_s)
+    note_seen(row, now_s=now_s)
     if wanted is None or not wanted.release_revision <= report.revision <= wanted.revision:
         return False
     row.reported_revision = max(row.reported_revision, report.revision)
@@ -120,7 +191,7 @@ def _judge(
 ) -> None:
     if report.outcome != "running":
         event = DeploymentEvent.FAIL if verdict.error_code else DeploymentEvent.SUCCEED
-        if not standing.settle(session, part, event, verdict, now_s=now_s):
+        if not _settle(session, part, event, verdict, now_s=now_s):
             return
     elif part.state != DeploymentState.ASSIGNED:
         return
@@ -128,6 +199,41 @@ def _judge(
     part.phase = report.phase
     part.done_bytes = _size(report.done_bytes)
     part.total_bytes = _size(report.total_bytes)
+
+
+def _settle(
+    session: Session, part: DeploymentRow, event: DeploymentEvent, verdict: Verdict, *, now_s: float
+) -> bool:
+    """Record the outcome that a device reported.
+
+    Args:
+        session: The transaction.
+        part: The deployment.
+        event: `SUCCEED` or `FAIL`.
+        verdict: Why.
+        now_s: Wall time.
+
+    Returns:
+        False when the deployment is in a state that this outcome does not change.
+    """
+    changed = changed_rows(
+        session,
+        update(DeploymentRow)
+        .where(
+            DeploymentRow.rollout == part.rollout,
+            DeploymentRow.device == part.device,
+            DeploymentRow.revision == part.revision,
+            DeploymentRow.state.in_(sources(DEPLOYMENT_TRANSITIONS, event)),
+        )
+        .values(
+            state=outcome(DEPLOYMENT_TRANSITIONS, event),
+            finished_at_s=now_s,
+            error_code=verdict.error_code,
+            detail=verdict.detail,
+        )
+        .execution_options(synchronize_session=False),
+    )
+    return changed == 1
 
 
 def _verdict(report: InstallReport, wanted: str | None) -> Verdict:
@@ -166,3 +272,7 @@ def _name(text: str | None) -> str | None:
 
 def _size(size_bytes: int) -> int:
     return min(max(size_bytes, 0), MAX_REVISION)
+
+
+def _is_stale(online: bool, last_seen_at_s: float | None, now_s: float) -> bool:
+    return not online or last_seen_at_s is None or last_seen_at_s < now_s - SEEN_EVERY_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.services.reports import clean
+from controller.store.reports import clean
 
 
 @given(st.text(), st.integers(0, 100))
