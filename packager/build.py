@@ -38,7 +38,7 @@ from packager.package.directory import check_output, write_package
 from packager.package.keys import load_key
 from packager.plan.figures import DataResult, Imported, Inspection, ModelFacts, ReferenceResult
 from packager.plan.planner import make_plan
-from packager.plan.recipes import BY_NAME, PREPARE, SourceKind
+from packager.plan.recipes import PREPARE, SourceKind
 from packager.plan.steps import (
     DATA,
     IMPORT,
@@ -55,16 +55,17 @@ from packager.plan.steps import (
     inspect_step,
     prepare_step,
 )
-from packager.plan.values import Candidate, Plan, Step, Wishes
+from packager.plan.values import Candidate, Plan, PlanSettings, Step
 from packager.request import BuildRequest, check_request, package_name
 from packager.result import BuildResult
 from packager.run.cache import Cache, file_sha256
 from packager.run.executors import default_jobs, open_executor
-from packager.run.host import describe_host
 from packager.run.inputs import data_sources, file_source, is_callable
 from packager.run.measurements import Measurements, read_measurements
 from packager.run.pipeline import Pipeline, Progress, Source, Toolchain
 from packager.run.tuning_store import publish, stored_database
+from packager.runtimes.host import describe_host
+from packager.runtimes.table import RUNTIMES
 from packager.samples.declarations import (
     Declared,
     declared_lines,
@@ -115,7 +116,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             references=plan.references,
             architecture=pipeline.toolchain.machine.split()[0],
             keep=frozenset(request.keep),
-            families={c.name: BY_NAME[c.recipe].family or c.name for c in plan.candidates},
+            families={c.name: RUNTIMES.recipes[c.recipe].family or c.name for c in plan.candidates},
         )
         require_variants(verdicts, first_losses(plan, pipeline))
         kept = {n for verdict in verdicts.values() for n, v in verdict.items() if v.kept}
@@ -222,7 +223,7 @@ def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
     )
     sources = {**sets, **_sources(request)}
     measurements = read_measurements(request.measurements)
-    host = describe_host(request.profiles)
+    host = describe_host(request.profiles, RUNTIMES)
     toolchain = Toolchain(tools=host.tools, code=code_digest(), machine=machine_name())
     jobs = request.jobs or default_jobs()
     with open_executor(request.executor, jobs) as executor:
@@ -238,7 +239,7 @@ def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
         notes = _take_in(request, kind, pipeline)
         facts = pipeline.result(PREPARE, ModelFacts)
         declared = _declared(request, facts)
-        wishes = Wishes(
+        settings = PlanSettings(
             metric=plain_name(request.metric),
             own_metric=METRIC in sources,
             sets=tuple(sets),
@@ -254,7 +255,7 @@ def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
             min_duration_s=request.min_duration_s,
             emulation_s=request.emulation_s,
         )
-        plan = make_plan(facts, request.profiles, host=host, wishes=wishes)
+        plan = make_plan(facts, request.profiles, runtimes=RUNTIMES, host=host, settings=settings)
         _check_keep(request.keep, plan)
         yield _Prepared(
             pipeline=pipeline,
@@ -278,7 +279,8 @@ def _take_in(request: BuildRequest, kind: Kind, pipeline: Pipeline) -> tuple[str
     elif _may_have_external_data(Path(request.model)):
         pipeline.run([inspect_step(SOURCE)])
         external = _external(Path(request.model), pipeline.result(INSPECT, Inspection))
-    pipeline.run([prepare_step(format_, model, external)])
+    _, source = RUNTIMES.of_source(format_)
+    pipeline.run([prepare_step(source, model, external)])
     return notes
 
 
@@ -336,7 +338,7 @@ def _check_keep(keep: tuple[str, ...], plan: Plan) -> None:
     for name in keep:
         if name not in known:
             reasons = [i.reason for i in plan.impossible if i.candidate == name]
-            detail = f": {reasons[0]}" if name in BY_NAME and reasons else ""
+            detail = f": {reasons[0]}" if name in RUNTIMES.recipes and reasons else ""
             raise BuildError(
                 f"{name[:80]!r} cannot be kept, it is no candidate{detail}",
                 remedy=f"candidates are {', '.join(known)}",

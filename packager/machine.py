@@ -1,4 +1,4 @@
-"""Which machine this is and which tools it has: what measured figures and cache keys depend on.
+"""Which machine this is and which packages it has: what measured figures and cache keys depend on.
 
 Rules:
 - No tool is imported to ask for its version.
@@ -9,16 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
-
-TOOLS: Final = (
-    "ai-edge-litert", "ai-edge-quantizer", "apache-tvm", "apache-tvm-ffi", "iree-base-compiler",
-    "iree-base-runtime", "nncf", "numpy", "onnx", "onnxruntime", "onnxslim", "openvino",
-    "scikit-learn", "skl2onnx", "torch", "torch-pruning",
-)  # fmt: skip
-
 
 _SOURCES: Final = frozenset({".py", ".c", ".lock"})
 
@@ -60,12 +54,12 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     return frozenset((fields.get("flags") or fields.get("Features") or "").split())
 
 
-def tool_versions() -> dict[str, str]:
-    """Return the versions of the tools that are installed, by name."""
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those Python packages that are installed, by name."""
     found: dict[str, str] = {}
-    for tool in TOOLS:
+    for package in packages:
         try:
-            found[tool] = version(tool)
+            found[package] = version(package)
         except PackageNotFoundError:
             continue
     return found

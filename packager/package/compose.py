@@ -14,12 +14,13 @@ import msgspec
 from packager.judge.gates import MIB, Gates, Verdict, Verdicts
 from packager.plan.figures import Comparison, GoldenResult, ModelFacts, RepairResult, TuningResult
 from packager.plan.recipes import PREPARE
-from packager.plan.steps import GOLDEN, SOURCE_TOOLS
+from packager.plan.steps import GOLDEN, is_tuning
 from packager.plan.values import Candidate, Plan, Repair
 from packager.result import CandidateReport
 from packager.run.cache import file_sha256
 from packager.run.job import GOLDEN_FOLDER
 from packager.run.pipeline import Pipeline
+from packager.runtimes.table import RUNTIMES
 from packager.samples.declarations import Declared
 from wire.codec import sha256_hex, to_json
 from wire.package.index import asset_directory, asset_uri
@@ -222,7 +223,7 @@ def tuning_notes(plan: Plan, pipeline: Pipeline) -> tuple[str, ...]:
     """
     notes: list[str] = []
     for step in plan.steps:
-        if step.kind == "tune-tvm" and pipeline.lost(step.name) is None:
+        if is_tuning(step) and pipeline.lost(step.name) is None:
             found = pipeline.result(step.name, TuningResult)
             notes.append(
                 f"{step.name}: {found.trials} schedules tried for {found.tasks} kernels in "
@@ -283,7 +284,7 @@ def _costs(candidate: Candidate, pipeline: Pipeline) -> VariantInfo:
 
 def _ort(info: VariantInfo) -> dict[str, Any] | None:
     """Return what ONNX Runtime itself needs to run a variant; None where it cannot."""
-    return {"model_file": info.model_file} if info.runtime == "onnxruntime" else None
+    return {"model_file": info.model_file} if RUNTIMES.named(info.runtime).reads_packages else None
 
 
 def _provenance(candidate: Candidate, pipeline: Pipeline, metric: str) -> dict[str, str]:
@@ -309,7 +310,8 @@ def _golden(candidate: Candidate, asset: str, pipeline: Pipeline) -> Golden:
 def _metadata(pipeline: Pipeline, plan: Plan, kept: set[str], metric: str) -> dict[str, Any]:
     """Return what is known of the build as a whole: of its tools only those that made a file."""
     tools = pipeline.toolchain.tools
-    used = set(SOURCE_TOOLS[pipeline.result(PREPARE, ModelFacts).kind])
+    _, source = RUNTIMES.of_source(pipeline.result(PREPARE, ModelFacts).kind)
+    used = set(source.tools)
     used |= {tool for c in plan.candidates if c.name in kept for tool in c.tools}
     return {
         "built_by": "edgefleet",

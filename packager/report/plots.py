@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from runtime_adapters.runtimes import REAL
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -72,12 +74,10 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
         return f"#0505{self.number:02x}"
 
 
+_SHAPES: Final = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"))
 MARKS: Final = {
-    "onnxruntime": Mark(shape="o", glyph="●", number=0),
-    "openvino": Mark(shape="s", glyph="■", number=1),
-    "litert": Mark(shape="^", glyph="▲", number=2),
-    "tvm": Mark(shape="D", glyph="◆", number=3),
-    "iree": Mark(shape="v", glyph="▼", number=4),
+    spec.name: Mark(shape=shape, glyph=glyph, number=number)
+    for number, (spec, (shape, glyph)) in enumerate(zip(REAL, _SHAPES, strict=False))
 }
 OTHER: Final = Mark(shape="h", glyph="⬢", number=5)
 

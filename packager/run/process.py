@@ -29,9 +29,6 @@ MEMORY_SHARE: Final = 0.75
 """A step may use as much of the machine's memory; the rest is for everything else."""
 
 _ENVIRONMENT: Final = {
-    "CI": "true",  # OpenVINO's converter reports usage otherwise
-    "NNCF_CI": "1",
-    "ORT_DISABLE_TELEMETRY": "1",
     "PYTHONHASHSEED": "0",
     "PYTHONSAFEPATH": "1",
     "PYTHONWARNINGS": "ignore",
@@ -81,7 +78,7 @@ def run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
     """
     job_file, log = workspace / "job.json", workspace / "log.txt"
     job_file.write_bytes(to_json(job))
-    code = _run([sys.executable, "-m", "packager.run.step", str(job_file)], log, timeout_s)
+    code = _run([sys.executable, "-m", "packager.steps", str(job_file)], log, timeout_s)
     if code == 0:
         return
     if shutil.disk_usage(workspace).free < FULL_BYTES:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from packager.errors import BuildError
+from packager.plan.steps import is_tuning
 from packager.plan.values import Plan
 from packager.run.cache import file_sha256
 from packager.run.job import DATABASE_FOLDER
@@ -54,7 +55,7 @@ def publish(pipeline: Pipeline, plan: Plan, root: Path) -> None:
         BuildError: It cannot be written.
     """
     for step in plan.steps:
-        if step.kind != "tune-tvm" or pipeline.lost(step.name):
+        if not is_tuning(step) or pipeline.lost(step.name):
             continue
         found = pipeline.folder(step.name) / DATABASE_FOLDER
         try:

@@ -13,12 +13,10 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from packager.machine import cpu_flags, tool_versions
+from packager.machine import cpu_flags
 from packager.plan.targets import Target
 
 CPUINFO: Final = Path("/proc/cpuinfo")
-PYTHON_EXTRA: Final = "edgefleet[packager-tvm]"
-_DISTRIBUTIONS: Final = frozenset({"apache-tvm", "apache-tvm-ffi"})
 _VERSION_TIMEOUT_S: Final = 30.0
 
 
@@ -42,20 +40,11 @@ def sysroot(target: Target) -> Path:
     return Path("/" if target.architecture == os.uname().machine else target.sysroot)
 
 
-def missing(target: Target) -> str | None:
-    """Say what must be installed to compile for a target.
-
-    Args:
-        target: The target.
-
-    Returns:
-        The name of one Debian package or of the extra, or None when nothing is missing.
-    """
-    if not tool_versions().keys() >= _DISTRIBUTIONS:
-        return PYTHON_EXTRA
-    if compiler(target) is None:
-        return "gcc" if target.architecture == os.uname().machine else target.compiler_package
-    return None
+def missing_compiler(target: Target) -> str | None:
+    """Return the Debian package that has a compiler for a target; None where there is one."""
+    if compiler(target) is not None:
+        return None
+    return "gcc" if target.architecture == os.uname().machine else target.compiler_package
 
 
 def missing_to_try(target: Target) -> str | None:
