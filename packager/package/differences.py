@@ -1,4 +1,4 @@
-"""Two packages side by side: what an engineer asks before a fleet goes from one to the other.
+"""How two packages differ: variants, their figures, files, and what a device would fetch.
 
 Pure: manifests and indexes in, differences out.
 
@@ -13,23 +13,15 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from packager.package.directory import open_package
-from packager.report.text import size_text
 from wire.codec import to_builtins
-from wire.package.index import ENVELOPE_FILE, FileEntry, PackageIndex
+from wire.package.index import FileEntry, PackageIndex
 from wire.package.manifest import MANIFEST_FILE, Accuracy, Manifest, Performance, Variant
 
-KIB: Final = 1024
 FILES: Final = "files"
-
-VARIANT_COLUMNS: Final = ("VARIANT", "CHANGE", "METRIC", "VALUE", "KIB", "P50 MS", "NOTE")
-PROFILE_COLUMNS: Final = ("PROFILE", "CHANGE", "OLD VARIANTS", "NEW VARIANTS", "FETCHES", "OF")
-FILE_COLUMNS: Final = ("CHANGE", "PATH", "OLD BYTES", "NEW BYTES", "CHUNKS SHARED")
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,26 +108,6 @@ class PackageDifference(msgspec.Struct, frozen=True, kw_only=True):
         return not self.files
 
 
-def read_package(directory: Path) -> Package:
-    """Open a package for a comparison.
-
-    Args:
-        directory: The package.
-
-    Returns:
-        The package, every file of which has the digest that was signed.
-
-    Raises:
-        PackageError: Not a package.
-        IntegrityError: A file is not what was signed.
-        WireFormatError: The manifest, the index or the envelope is malformed.
-    """
-    manifest, index = open_package(directory)
-    envelope = directory / ENVELOPE_FILE
-    size_bytes = envelope.stat().st_size if envelope.is_file() else 0
-    return Package(manifest=manifest, index=index, envelope_bytes=size_bytes)
-
-
 def compare_packages(old: Package, new: Package) -> PackageDifference:
     """Compare two packages.
 
@@ -185,42 +157,6 @@ def compare_files(old: PackageIndex, new: PackageIndex) -> tuple[Difference, ...
             )
         )
     return tuple(found)
-
-
-def variant_rows(difference: PackageDifference) -> list[tuple[object, ...]]:
-    """Return one row per variant, old figure and new one in a cell."""
-    return [
-        (
-            v.name,
-            v.change if v.change != "declared" else f"declared: {', '.join(v.differs)}",
-            v.metric,
-            _pair(v.old_value, v.new_value, ".4f"),
-            _pair(_kib(v.old_bytes), _kib(v.new_bytes), ".1f"),
-            _pair(v.old_latency_p50_ms, v.new_latency_p50_ms, ".3f"),
-            "; ".join(v.notes),
-        )
-        for v in difference.variants
-    ]
-
-
-def profile_rows(difference: PackageDifference) -> list[tuple[object, ...]]:
-    """Return one row per profile, and one for a device that keeps everything."""
-    return [
-        (
-            p.name or "(all variants)",
-            p.change,
-            len(p.old_variants),
-            len(p.new_variants),
-            _fetch_text(p),
-            None if p.new_bytes is None else size_text(p.new_bytes),
-        )
-        for p in difference.profiles
-    ]
-
-
-def file_rows(difference: PackageDifference) -> list[tuple[object, ...]]:
-    """Return one row per file that differs."""
-    return [(d.change, d.path, d.old_bytes, d.new_bytes, d.shared_chunks) for d in difference.files]
 
 
 def _compare_variants(old: Package, new: Package) -> tuple[VariantDifference, ...]:
@@ -370,12 +306,6 @@ def _fetch_bytes(
     return total
 
 
-def _fetch_text(profile: ProfileDifference) -> str | None:
-    if profile.fetch_bytes is None:
-        return None
-    return f"{'at most ' if profile.change == 'gained' else ''}{size_text(profile.fetch_bytes)}"
-
-
 def _evaluation(manifest: Manifest) -> object:
     sources = manifest.metadata.get("sources_sha256")
     return sources.get("evaluation") if isinstance(sources, dict) else None
@@ -383,14 +313,3 @@ def _evaluation(manifest: Manifest) -> object:
 
 def _p50(side: _Side | None) -> float | None:
     return side.performance.latency_p50_ms if side and side.performance else None
-
-
-def _kib(size_bytes: int | None) -> float | None:
-    return None if size_bytes is None else size_bytes / KIB
-
-
-def _pair(old: float | None, new: float | None, form: str) -> str | None:
-    if old is None and new is None:
-        return None
-    was, now = ("-" if value is None else format(value, form) for value in (old, new))
-    return was if was == now else f"{was} -> {now}"
