@@ -20,7 +20,8 @@ import tomli_w
 
 from packager.errors import ProfileError
 from packager.files import read_bounded
-from packager.machine import cpu_fields, cpu_flags, versions_of
+from packager.machine import versions_of
+from runtime_adapters.processor import cpu_flags, kernel_fields
 from runtime_adapters.runtimes import REAL
 from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_json
 from wire.errors import WireFormatError
@@ -111,7 +112,7 @@ def detect_profile(
     Raises:
         ProfileError: The machine is of an architecture that is not supported, or the name is bad.
     """
-    fields = cpu_fields(procfs / "cpuinfo")
+    fields = kernel_fields(procfs / "cpuinfo")
     flags = cpu_flags(procfs / "cpuinfo")
     board = (
         _text(procfs / "device-tree/model").strip("\0")
@@ -195,7 +196,7 @@ def _driver(kind: str, device: Path) -> str:
 
 
 def _memory_bytes(procfs: Path) -> int:
-    total = cpu_fields(procfs / "meminfo").get("MemTotal", "0 kB").split()
+    total = kernel_fields(procfs / "meminfo").get("MemTotal", "0 kB").split()
     return int(total[0]) * 1024 if total and total[0].isdigit() else 0
 
 

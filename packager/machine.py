@@ -14,44 +14,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from runtime_adapters.processor import CPUINFO, kernel_fields
+
 _SOURCES: Final = frozenset({".py", ".c", ".lock"})
 
 
-def machine_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def machine_name(cpuinfo: Path = CPUINFO) -> str:
     """Return the architecture and the processor's name, such as `x86_64 Intel(R) N100`."""
     architecture = os.uname().machine
-    fields = cpu_fields(cpuinfo)
+    fields = kernel_fields(cpuinfo)
     name = fields.get("model name") or fields.get("Model") or ""
     return f"{architecture} {name or platform.processor() or 'unknown processor'}"
-
-
-def cpu_fields(cpuinfo: Path) -> dict[str, str]:
-    """Return the fields of /proc/cpuinfo; of repeated ones the first."""
-    fields: dict[str, str] = {}
-    try:
-        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return fields
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        fields.setdefault(key.strip(), value.strip())
-    return fields
-
-
-def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """Return what the processor can, as the kernel names it.
-
-    Args:
-        cpuinfo: The kernel's description of the processor.
-
-    Returns:
-        Names such as `avx2` or `asimd`; of RISC-V's `rv64imafdc_zba` each letter and `zba`.
-    """
-    fields = cpu_fields(cpuinfo)
-    if "isa" in fields:
-        base, *extensions = fields["isa"].split("_")
-        return frozenset({*base[len("rv64") :], *extensions})
-    return frozenset((fields.get("flags") or fields.get("Features") or "").split())
 
 
 def versions_of(packages: Iterable[str]) -> dict[str, str]:

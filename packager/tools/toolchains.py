@@ -13,10 +13,9 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from packager.machine import cpu_flags
 from packager.plan.targets import Target
+from runtime_adapters.processor import CPUINFO, cpu_flags
 
-CPUINFO: Final = Path("/proc/cpuinfo")
 _VERSION_TIMEOUT_S: Final = 30.0
 
 
