@@ -20,20 +20,11 @@ from pathlib import Path
 
 import msgspec
 
-from packager.callables import callable_file, plain_name
+from packager.callables import plain_name
 from packager.errors import BuildError, ModelError
 from packager.judge.gates import judge, require_variants, too_slow
 from packager.machine import code_digest, machine_name
-from packager.package.compose import (
-    assemble,
-    built_variants,
-    candidate_reports,
-    first_losses,
-    measured_variants,
-    needed_repairs,
-    repair_notes,
-    tuning_notes,
-)
+from packager.package.compose import assemble, built_variants, measured_variants, needed_repairs
 from packager.package.directory import check_output, write_package
 from packager.package.keys import load_key
 from packager.plan.figures import DataResult, Imported, Inspection, ModelFacts, ReferenceResult
@@ -44,11 +35,8 @@ from packager.plan.steps import (
     IMPORT,
     INSPECT,
     METRIC,
-    POSTPROCESSING,
-    PREPROCESSING,
     REFERENCE,
     SOURCE,
-    TRAINING,
     TUNING_DATABASE,
     golden_step,
     import_step,
@@ -56,14 +44,25 @@ from packager.plan.steps import (
     prepare_step,
 )
 from packager.plan.values import Candidate, Plan, PlanSettings, Step
-from packager.request import BuildRequest, check_request, package_name
-from packager.result import BuildResult
+from packager.request import (
+    BuildRequest,
+    check_request,
+    other_sources,
+    package_name,
+    sample_sources,
+    tuning_database,
+)
+from packager.result import (
+    BuildResult,
+    candidate_reports,
+    first_losses,
+    repair_notes,
+    tuning_notes,
+)
 from packager.run.cache import Cache, file_sha256
+from packager.run.earlier_builds import Measurements, keep_schedules, read_measurements
 from packager.run.executors import default_jobs, open_executor
-from packager.run.inputs import data_sources, file_source, is_callable
-from packager.run.measurements import Measurements, read_measurements
-from packager.run.pipeline import Pipeline, Progress, Source, Toolchain
-from packager.run.tuning_store import publish, stored_database
+from packager.run.pipeline import Pipeline, Progress, Toolchain
 from packager.runtimes.host import describe_host
 from packager.runtimes.table import RUNTIMES
 from packager.samples.declarations import (
@@ -177,7 +176,7 @@ def _carried_out(prepared: _Prepared, request: BuildRequest) -> tuple[Pipeline, 
         raise BuildError(f"there is no candidate: {plan.impossible[0].reason}")
     _make_and_check(plan.candidates, plan.steps, prepared, request)
     if request.tune:
-        publish(pipeline, plan, _database(request))
+        keep_schedules(pipeline, plan, tuning_database(request))
     needed = needed_repairs(plan, pipeline, request.gates)
     steps = {step.name: step for repair in needed for step in repair.steps}
     _make_and_check(
@@ -218,10 +217,8 @@ def _make_and_check(
 def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
     check_request(request)
     kind = source_kind(request.model)
-    sets, callables = data_sources(
-        evaluation=request.evaluation, calibration=request.calibration, tuning=request.tuning
-    )
-    sources = {**sets, **_sources(request)}
+    sets, callables = sample_sources(request)
+    sources = {**sets, **other_sources(request)}
     measurements = read_measurements(request.measurements)
     host = describe_host(request.profiles, RUNTIMES)
     toolchain = Toolchain(tools=host.tools, code=code_digest(), machine=machine_name())
@@ -290,27 +287,6 @@ def _declared(request: BuildRequest, facts: ModelFacts) -> Declared:
         preprocessing=read_preprocessing(before, facts.inputs) if before else {},
         postprocessing=read_postprocessing(after, facts.outputs) if after else {},
     )
-
-
-def _sources(request: BuildRequest) -> dict[str, Source]:
-    """Return what was given beside the samples."""
-    function = is_callable(request.model)
-    path = callable_file(request.model) if function else Path(request.model)
-    sources = {SOURCE: file_source(path)}
-    if request.preprocessing is not None:
-        sources[PREPROCESSING] = file_source(request.preprocessing)
-    if request.postprocessing is not None:
-        sources[POSTPROCESSING] = file_source(request.postprocessing)
-    if is_callable(request.metric):
-        sources[METRIC] = file_source(callable_file(request.metric))
-    if request.training:
-        sources[TRAINING] = file_source(callable_file(request.training))
-    stored = stored_database(_database(request))
-    return sources if stored is None else {**sources, TUNING_DATABASE: stored}
-
-
-def _database(request: BuildRequest) -> Path:
-    return request.tuning_database or request.cache / "tuning"
 
 
 def _may_have_external_data(model: Path) -> bool:
