@@ -80,7 +80,7 @@ def resolve_metric(wanted: str, reference: Tensors, labels: Tensor | None) -> st
 
 
 def scored_output(metric: str, reference: Tensors) -> str:
-    """Return the output that a metric looks at.
+    """Return the output that a metric reads.
 
     Args:
         metric: Its name.

@@ -113,7 +113,7 @@ def install(name: str, root: Path, progress: Progress = lambda _line: None) -> P
     home = _home(name, root)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _alone(root):
+        with _locked(root):
             if (found := environment_python(name, root)) is not None:
                 progress(f"{name} is set up already: {found.parent.parent}")
                 return found
@@ -192,7 +192,7 @@ def _run(command: list[str], what: str, *, remedy: str = "") -> None:
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
+def _locked(root: Path) -> Iterator[None]:
     with (root / "lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
