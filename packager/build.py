@@ -1,6 +1,6 @@
-"""From a model, data and profiles to a package: composes planner, pipeline, gates and bundle.
+"""Builds a package from a model, data and profiles: plans, runs steps, judges, writes.
 
-What is the same when: with one cache, two builds of the same inputs give the same bytes. With two
+With one cache, two builds of the same inputs give the same bytes. With two
 caches the model files and golden samples are still the same, but the measured figures (latency,
 load time, first inference, peak memory, and so `requirements.memory_bytes`) are new ones; they are
 in the manifest, and may decide which variants are kept. With the figures of an earlier build's
@@ -23,7 +23,6 @@ import msgspec
 from packager.callables import plain_name
 from packager.errors import BuildError, ModelError
 from packager.judge.gates import judge, require_variants, too_slow
-from packager.machine import code_digest, machine_name
 from packager.package.compose import assemble, built_variants, measured_variants, needed_repairs
 from packager.package.directory import check_output, write_package
 from packager.package.keys import load_key
@@ -63,7 +62,7 @@ from packager.run.cache import Cache, file_sha256
 from packager.run.earlier_builds import Measurements, keep_schedules, read_measurements
 from packager.run.executors import default_jobs, open_executor
 from packager.run.pipeline import Pipeline, Progress, Toolchain
-from packager.runtimes.host import describe_host
+from packager.runtimes.host import code_digest, describe_host, machine_name
 from packager.runtimes.table import RUNTIMES
 from packager.samples.declarations import (
     Declared,

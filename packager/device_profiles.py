@@ -20,7 +20,7 @@ import tomli_w
 
 from packager.errors import ProfileError
 from packager.files import read_bounded
-from packager.machine import versions_of
+from packager.tools.toolchains import versions_of
 from runtime_adapters.processor import cpu_flags, kernel_fields
 from runtime_adapters.runtimes import REAL
 from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_json

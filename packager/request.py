@@ -1,7 +1,7 @@
 """What is to be built, as a user asks for it, and the files that this names, with their digests.
 
 Rules:
-- What can be seen to be wrong without reading a file is refused before any file is read.
+- Mistakes that can be found without reading a file are refused before any file is read.
 - A file stands for its bytes, a folder for its `.npy` files, a function for the file that holds it.
 - Every file that is named is read before the first step: a typing error costs no time.
 """
@@ -133,7 +133,7 @@ def package_name(request: BuildRequest) -> str:
 
 
 def check_request(request: BuildRequest) -> None:
-    """Refuse what can be seen to be wrong before any file is read.
+    """Refuse a request whose mistakes can be found without reading a file.
 
     Args:
         request: What is to be built.

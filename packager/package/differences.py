@@ -3,10 +3,10 @@
 Pure: manifests and indexes in, differences out.
 
 Rules:
-- Figures stand side by side only where they can be compared: latencies of one machine with as many
-  threads, a metric of one name. Everywhere else the note says why not.
-- What a device would have to fetch is counted as the agent fetches: the manifest and the signature
-  whole, every other chunk that is in none of the files that the device has.
+- Only figures that can be compared stand side by side: latencies of the same machine and the same
+  number of threads, values of the same metric. For the others a note says why not.
+- A device fetches the manifest and the signature whole, and of the other files each chunk that is
+  in none of its own files. This is how the agent fetches.
 - A device has the variants that were kept for its profile.
 """
 

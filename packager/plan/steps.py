@@ -1,4 +1,4 @@
-"""From what a plan chose to the steps that make, check and measure it.
+"""The steps of a plan: those that make a candidate, check it and measure it.
 
 Rules:
 - Steps that make files read calibration and tuning samples; steps that judge read the samples of

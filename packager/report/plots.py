@@ -3,10 +3,10 @@
 Rules:
 - Equal points give equal bytes: no date, fixed identifiers, text as text.
 - Colours are CSS variables of the page, so that light, dark and paper each have their own.
-- Up and left is better. What lies far below is drawn at the lower edge, so that it does not press
-  all that matters into one line.
-- Names stand in a column of their own beside the points, each with a line to its point: they
-  cannot overlap however close the points are.
+- Up and left is better. A point that lies far below the others is drawn at the lower edge; else the
+  others would all be in one line.
+- Names stand in a column beside the points, each with a line to its point, so that they never
+  overlap.
 """
 
 from __future__ import annotations

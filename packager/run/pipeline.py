@@ -4,9 +4,10 @@ Rules:
 - A step's key is the digest of its kind, options, inputs, the tools, the code and the machine;
   equal keys, equal output. Measured figures are cached like all else, so a second build gives the
   same bytes.
-- A step starts as soon as what it needs is there; one that measures waits until no other step runs.
-- A failed step costs what depends on it, unless it is vital.
-- A build that was killed goes on from what it had finished.
+- A step starts as soon as its inputs are there; one that measures waits until no other step runs.
+- When a step fails, the steps that depend on it are skipped; when a vital step fails, the build
+  ends.
+- A build that was killed continues with the steps that it had not finished.
 """
 
 from __future__ import annotations

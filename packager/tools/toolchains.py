@@ -1,6 +1,7 @@
-"""The compilers and emulators of this machine, looked for before a build relies on them.
+"""The Python packages, compilers and emulators of this machine, for builds that need them.
 
 Rules:
+- No tool is imported to ask for its version.
 - What is missing is named with the Debian package that has it.
 - A machine's own compiler serves its own architecture.
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +20,17 @@ from packager.plan.targets import Target
 from runtime_adapters.processor import CPUINFO, cpu_flags
 
 _VERSION_TIMEOUT_S: Final = 30.0
+
+
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those Python packages that are installed, by name."""
+    found: dict[str, str] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def compiler(target: Target) -> str | None:

@@ -16,7 +16,7 @@ import onnx
 from packager.plan.targets import TARGETS
 from packager.runtimes.iree import models as iree_models
 from packager.runtimes.tvm import models as tvm_models
-from packager.runtimes.tvm.needs import missing_to_build
+from packager.runtimes.tvm.spec import missing_to_build
 from packager.sources.onnx_model import facts_of
 from packager.tools import toolchains
 

@@ -9,7 +9,7 @@ import pytest
 
 from packager.package.directory import open_package
 from packager.plan.targets import named
-from packager.runtimes.tvm.needs import missing_to_build
+from packager.runtimes.tvm.spec import missing_to_build
 from packager.tools import toolchains
 from tests.integration.builds import build_command, built, candidate, digits, write_profile
 from tests.models import ODD_SHAPE, odd_convolution, uniform

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from packager.errors import StepError
 from packager.plan.targets import TARGETS, Target, named
 from packager.runtimes.tvm.emulation import run_emulated
-from packager.runtimes.tvm.needs import missing_to_build
+from packager.runtimes.tvm.spec import missing_to_build
 from packager.sources.onnx_model import facts_of
 from packager.tools import toolchains
 from runtime_adapters.onnxruntime.library import onnxruntime

@@ -18,7 +18,7 @@ from wire.codec import from_json
 
 
 class Tuning(NamedTuple):
-    """What a repair is judged by while it goes on."""
+    """The data that a repair works with."""
 
     calibration: Tensors
     tuning: Tensors

@@ -28,7 +28,7 @@ from packager.runtimes.common.index_clamps import clamp_indices
 from packager.runtimes.common.index_ranges import index_ranges
 from packager.runtimes.common.onnx_folding import folded
 from packager.runtimes.iree.compiler import compile_module, suggested_options
-from packager.runtimes.iree.needs import ARCHITECTURES
+from packager.runtimes.iree.spec import ARCHITECTURES
 from packager.sources.onnx_checks import opset_of
 from packager.tools.quiet import tool
 from runtime_adapters.batches import is_batch

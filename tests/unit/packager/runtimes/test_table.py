@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from packager.machine import versions_of
 from packager.report.plots import MARKS
 from packager.runtimes.table import RUNTIMES
 from packager.steps.functions import KINDS
+from packager.tools.toolchains import versions_of
 from runtime_adapters.runtimes import BY_NAME, REAL, RuntimeSpec
 from runtime_adapters.runtimes import RUNTIMES as DEVICE_RUNTIMES
 
