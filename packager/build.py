@@ -1,6 +1,6 @@
-"""From a model, data and profiles to a package: composes planner, pipeline, gates and bundle.
+"""Builds a package from a model, data and profiles: plans, runs steps, judges, writes.
 
-What is the same when: with one cache, two builds of the same inputs give the same bytes. With two
+With one cache, two builds of the same inputs give the same bytes. With two
 caches the model files and golden samples are still the same, but the measured figures (latency,
 load time, first inference, peak memory, and so `requirements.memory_bytes`) are new ones; they are
 in the manifest, and may decide which variants are kept. With the figures of an earlier build's
@@ -20,51 +20,50 @@ from pathlib import Path
 
 import msgspec
 
-from packager.callables import callable_file, plain_name
+from packager.callables import plain_name
 from packager.errors import BuildError, ModelError
 from packager.judge.gates import judge, require_variants, too_slow
-from packager.machine import code_digest, machine_name
-from packager.package.compose import (
-    assemble,
-    built_variants,
-    candidate_reports,
-    first_losses,
-    measured_variants,
-    needed_repairs,
-    repair_notes,
-    tuning_notes,
-)
+from packager.package.compose import assemble, built_variants, measured_variants, needed_repairs
 from packager.package.directory import check_output, write_package
 from packager.package.keys import load_key
 from packager.plan.figures import DataResult, Imported, Inspection, ModelFacts, ReferenceResult
 from packager.plan.planner import make_plan
-from packager.plan.recipes import BY_NAME, PREPARE, SourceKind
+from packager.plan.recipes import PREPARE, SourceKind
 from packager.plan.steps import (
     DATA,
     IMPORT,
     INSPECT,
     METRIC,
-    POSTPROCESSING,
-    PREPROCESSING,
     REFERENCE,
     SOURCE,
-    TRAINING,
     TUNING_DATABASE,
     golden_step,
     import_step,
     inspect_step,
     prepare_step,
 )
-from packager.plan.values import Candidate, Plan, Step, Wishes
-from packager.request import BuildRequest, check_request, package_name
-from packager.result import BuildResult
+from packager.plan.values import Candidate, Plan, PlanSettings, Step
+from packager.request import (
+    BuildRequest,
+    check_request,
+    other_sources,
+    package_name,
+    sample_sources,
+    tuning_database,
+)
+from packager.result import (
+    BuildResult,
+    candidate_reports,
+    first_losses,
+    repair_notes,
+    tuning_notes,
+)
 from packager.run.cache import Cache, file_sha256
+from packager.run.earlier_builds import Measurements, keep_schedules, read_measurements
 from packager.run.executors import default_jobs, open_executor
-from packager.run.host import describe_host
-from packager.run.inputs import data_sources, file_source, is_callable
-from packager.run.measurements import Measurements, read_measurements
-from packager.run.pipeline import Pipeline, Progress, Source, Toolchain
-from packager.run.tuning_store import publish, stored_database
+from packager.run.pipeline import Pipeline, Progress, Toolchain
+from packager.runtimes.host import code_digest, describe_host, machine_name
+from packager.runtimes.table import RUNTIMES
 from packager.samples.declarations import (
     Declared,
     declared_lines,
@@ -115,7 +114,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             references=plan.references,
             architecture=pipeline.toolchain.machine.split()[0],
             keep=frozenset(request.keep),
-            families={c.name: BY_NAME[c.recipe].family or c.name for c in plan.candidates},
+            families={c.name: RUNTIMES.recipes[c.recipe].family or c.name for c in plan.candidates},
         )
         require_variants(verdicts, first_losses(plan, pipeline))
         kept = {n for verdict in verdicts.values() for n, v in verdict.items() if v.kept}
@@ -176,7 +175,7 @@ def _carried_out(prepared: _Prepared, request: BuildRequest) -> tuple[Pipeline, 
         raise BuildError(f"there is no candidate: {plan.impossible[0].reason}")
     _make_and_check(plan.candidates, plan.steps, prepared, request)
     if request.tune:
-        publish(pipeline, plan, _database(request))
+        keep_schedules(pipeline, plan, tuning_database(request))
     needed = needed_repairs(plan, pipeline, request.gates)
     steps = {step.name: step for repair in needed for step in repair.steps}
     _make_and_check(
@@ -217,12 +216,10 @@ def _make_and_check(
 def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
     check_request(request)
     kind = source_kind(request.model)
-    sets, callables = data_sources(
-        evaluation=request.evaluation, calibration=request.calibration, tuning=request.tuning
-    )
-    sources = {**sets, **_sources(request)}
+    sets, callables = sample_sources(request)
+    sources = {**sets, **other_sources(request)}
     measurements = read_measurements(request.measurements)
-    host = describe_host(request.profiles)
+    host = describe_host(request.profiles, RUNTIMES)
     toolchain = Toolchain(tools=host.tools, code=code_digest(), machine=machine_name())
     jobs = request.jobs or default_jobs()
     with open_executor(request.executor, jobs) as executor:
@@ -238,7 +235,7 @@ def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
         notes = _take_in(request, kind, pipeline)
         facts = pipeline.result(PREPARE, ModelFacts)
         declared = _declared(request, facts)
-        wishes = Wishes(
+        settings = PlanSettings(
             metric=plain_name(request.metric),
             own_metric=METRIC in sources,
             sets=tuple(sets),
@@ -254,7 +251,7 @@ def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
             min_duration_s=request.min_duration_s,
             emulation_s=request.emulation_s,
         )
-        plan = make_plan(facts, request.profiles, host=host, wishes=wishes)
+        plan = make_plan(facts, request.profiles, runtimes=RUNTIMES, host=host, settings=settings)
         _check_keep(request.keep, plan)
         yield _Prepared(
             pipeline=pipeline,
@@ -278,7 +275,8 @@ def _take_in(request: BuildRequest, kind: Kind, pipeline: Pipeline) -> tuple[str
     elif _may_have_external_data(Path(request.model)):
         pipeline.run([inspect_step(SOURCE)])
         external = _external(Path(request.model), pipeline.result(INSPECT, Inspection))
-    pipeline.run([prepare_step(format_, model, external)])
+    _, source = RUNTIMES.of_source(format_)
+    pipeline.run([prepare_step(source, model, external)])
     return notes
 
 
@@ -288,27 +286,6 @@ def _declared(request: BuildRequest, facts: ModelFacts) -> Declared:
         preprocessing=read_preprocessing(before, facts.inputs) if before else {},
         postprocessing=read_postprocessing(after, facts.outputs) if after else {},
     )
-
-
-def _sources(request: BuildRequest) -> dict[str, Source]:
-    """Return what was given beside the samples."""
-    function = is_callable(request.model)
-    path = callable_file(request.model) if function else Path(request.model)
-    sources = {SOURCE: file_source(path)}
-    if request.preprocessing is not None:
-        sources[PREPROCESSING] = file_source(request.preprocessing)
-    if request.postprocessing is not None:
-        sources[POSTPROCESSING] = file_source(request.postprocessing)
-    if is_callable(request.metric):
-        sources[METRIC] = file_source(callable_file(request.metric))
-    if request.training:
-        sources[TRAINING] = file_source(callable_file(request.training))
-    stored = stored_database(_database(request))
-    return sources if stored is None else {**sources, TUNING_DATABASE: stored}
-
-
-def _database(request: BuildRequest) -> Path:
-    return request.tuning_database or request.cache / "tuning"
 
 
 def _may_have_external_data(model: Path) -> bool:
@@ -336,7 +313,7 @@ def _check_keep(keep: tuple[str, ...], plan: Plan) -> None:
     for name in keep:
         if name not in known:
             reasons = [i.reason for i in plan.impossible if i.candidate == name]
-            detail = f": {reasons[0]}" if name in BY_NAME and reasons else ""
+            detail = f": {reasons[0]}" if name in RUNTIMES.recipes and reasons else ""
             raise BuildError(
                 f"{name[:80]!r} cannot be kept, it is no candidate{detail}",
                 remedy=f"candidates are {', '.join(known)}",

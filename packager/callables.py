@@ -19,6 +19,11 @@ from packager.errors import BuildError
 from packager.fault_text import typed_line
 
 
+def is_callable(text: str) -> bool:
+    """Tell whether a text names a function and not a file."""
+    return ":" in text and not Path(text).exists()
+
+
 def callable_file(text: str) -> Path:
     """Return the file that holds a function, without importing it.
 

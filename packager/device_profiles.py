@@ -13,17 +13,17 @@ import os
 import platform
 import re
 import shutil
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from msgspec import UnsetType
+import tomli_w
 
 from packager.errors import ProfileError
 from packager.files import read_bounded
-from packager.machine import cpu_fields, cpu_flags
-from packager.plan.recipes import RECIPES
-from wire.codec import MAX_JSON_BYTES, from_json, to_json
+from packager.tools.toolchains import versions_of
+from runtime_adapters.processor import cpu_flags, kernel_fields
+from runtime_adapters.runtimes import REAL
+from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_json
 from wire.errors import WireFormatError
 from wire.files import write_new
 from wire.profile import (
@@ -31,11 +31,12 @@ from wire.profile import (
     DeviceProfile,
     PowerSource,
     ThermalLimits,
+    checked_profile,
     profile_from_toml,
 )
 
 _FOLDER: Final = Path(__file__).resolve().parent / "profiles"
-_RUNTIMES: Final = frozenset(recipe.runtime for recipe in RECIPES)
+_RUNTIMES: Final = frozenset(spec.name for spec in REAL)
 _ALIASES: Final = {"x86-vnni": "x86-64-vnni"}
 _ISA_FEATURES: Final = (
     "amx_int8", "asimd", "asimddp", "asimdhp", "avx", "avx2", "avx512_vnni", "avx512bw", "avx512dq",
@@ -43,14 +44,6 @@ _ISA_FEATURES: Final = (
     "sse4_2", "ssse3", "sve", "v", "vfpv4", "zba", "zbb",
 )  # fmt: skip
 """Features that a runtime or a recipe may ask for; the others would only lengthen the file."""
-
-_DISTRIBUTIONS: Final = {
-    "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"),
-    "openvino": ("openvino",),
-    "litert": ("ai-edge-litert", "tflite-runtime"),
-    "iree": ("iree-base-runtime",),
-}
-"""Runtime to the packages that bring it."""
 
 _MEMORY_SHARE: Final = 0.5
 _STORAGE_SHARE: Final = 0.25
@@ -119,7 +112,7 @@ def detect_profile(
     Raises:
         ProfileError: The machine is of an architecture that is not supported, or the name is bad.
     """
-    fields = cpu_fields(procfs / "cpuinfo")
+    fields = kernel_fields(procfs / "cpuinfo")
     flags = cpu_flags(procfs / "cpuinfo")
     board = (
         _text(procfs / "device-tree/model").strip("\0")
@@ -127,7 +120,7 @@ def detect_profile(
         or fields.get("model name")
         or "this-machine"
     )
-    versions = _runtime_versions()
+    versions, libc = _runtime_versions(), platform.libc_ver()[0]
     values = {
         "name": name or re.sub(r"[^a-z0-9]+", "-", board.lower()).strip("-")[:63],
         "description": f"{board}, as found on the machine itself",
@@ -136,7 +129,7 @@ def detect_profile(
         "cpu_count": len(os.sched_getaffinity(0)),
         "memory_bytes": max(_MIB, _whole_mib(_memory_bytes(procfs) * _MEMORY_SHARE)),
         "storage_bytes": max(_MIB, _whole_mib(shutil.disk_usage("/").free * _STORAGE_SHARE)),
-        "runtimes": [*versions, *(["tvm"] if platform.libc_ver()[0] == "glibc" else [])],
+        "runtimes": [*versions, *(spec.name for spec in REAL if spec.libc == libc)],
         "runtime_versions": versions,
         "accelerators": _accelerators(procfs, sysfs, devfs),
         "power_source": _power_source(sysfs),
@@ -144,35 +137,14 @@ def detect_profile(
         "sources": ["/proc/cpuinfo, /proc/meminfo and /sys of the machine"],
     }
     try:
-        profile = from_json(to_json(values), DeviceProfile)
-        return profile_from_toml(profile_to_toml(profile).encode())
+        return checked_profile(from_json(to_json(values), DeviceProfile))
     except WireFormatError as exc:
         raise ProfileError(f"this machine cannot be described: {exc.message}") from exc
 
 
 def profile_to_toml(profile: DeviceProfile) -> str:
     """Return a profile as the text of a TOML file."""
-    lines = [
-        f"name = {_quoted(profile.name)}",
-        f"description = {_quoted(profile.description)}",
-        f"architecture = {_quoted(profile.architecture)}",
-        f"isa_features = {_list(profile.isa_features)}",
-        f"cpu_count = {profile.cpu_count}",
-        f"memory_bytes = {profile.memory_bytes}",
-        f"storage_bytes = {profile.storage_bytes}",
-        f"runtimes = {_list(profile.runtimes)}",
-        *_accelerator_lines(profile),
-        f"threads = {profile.threads}",
-        f"power_source = {_quoted(profile.power_source)}",
-        f"objective = {_quoted(profile.objective)}",
-        f"sources = {_list(profile.sources)}",
-        *_version_lines(profile),
-        "",
-        "[thermal]",
-        f"severe_c = {profile.thermal.severe_c}",
-        f"nominal_c = {profile.thermal.nominal_c}",
-    ]
-    return "\n".join(lines) + "\n"
+    return tomli_w.dumps(to_builtins(profile), indent=2)
 
 
 def save_profile(profile: DeviceProfile, path: Path) -> None:
@@ -193,30 +165,11 @@ def save_profile(profile: DeviceProfile, path: Path) -> None:
         raise ProfileError(f"{path} cannot be written: {exc.strerror}") from exc
 
 
-def _accelerator_lines(profile: DeviceProfile) -> list[str]:
-    if isinstance(profile.accelerators, UnsetType):
-        return []
-    return [f"accelerators = {_list(profile.accelerators)}"]
-
-
-def _version_lines(profile: DeviceProfile) -> list[str]:
-    if isinstance(profile.runtime_versions, UnsetType):
-        return []
-    versions = profile.runtime_versions.items()
-    return ["", "[runtime_versions]", *(f"{key} = {_quoted(text)}" for key, text in versions)]
-
-
 def _runtime_versions() -> dict[str, str]:
     """Return the installed runtimes with their versions."""
-    found: dict[str, str] = {}
-    for runtime, distributions in _DISTRIBUTIONS.items():
-        for distribution in distributions:
-            try:
-                found[runtime] = version(distribution)
-            except PackageNotFoundError:
-                continue
-            break
-    return {name: text for name, text in found.items() if VERSION_PATTERN.fullmatch(text)}
+    found = {spec.name: versions_of(spec.packages) for spec in REAL}
+    first = {name: next(iter(texts.values())) for name, texts in found.items() if texts}
+    return {name: text for name, text in first.items() if VERSION_PATTERN.fullmatch(text)}
 
 
 def _accelerators(procfs: Path, sysfs: Path, devfs: Path) -> list[str]:
@@ -243,7 +196,7 @@ def _driver(kind: str, device: Path) -> str:
 
 
 def _memory_bytes(procfs: Path) -> int:
-    total = cpu_fields(procfs / "meminfo").get("MemTotal", "0 kB").split()
+    total = kernel_fields(procfs / "meminfo").get("MemTotal", "0 kB").split()
     return int(total[0]) * 1024 if total and total[0].isdigit() else 0
 
 
@@ -274,11 +227,3 @@ def _text(path: Path) -> str:
 
 def _whole_mib(size_bytes: float) -> int:
     return int(size_bytes) // _MIB * _MIB
-
-
-def _quoted(text: str) -> str:
-    return to_json(text).decode()
-
-
-def _list(items: tuple[str, ...]) -> str:
-    return to_json(items).decode().replace('","', '", "')

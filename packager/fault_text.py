@@ -1,4 +1,4 @@
-"""What an exception of somebody else's code says, as a fault shows it: in one line, not too long.
+"""The message of an exception of another library, in one line of limited length.
 
 Rules:
 - Line breaks and runs of spaces become one space: a fault is one line.

@@ -1,7 +1,8 @@
-"""Files that a user names, read within a bound.
+"""Reads files that a user names, up to a limit.
 
 Rules:
-- What cannot be read, or never ends, is one fault of the caller's kind that names the file.
+- A file that cannot be read, or is over the limit, raises the error class of the caller, with the
+  name of the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What is to be built, as a user asks for it.
+"""What is to be built, as a user asks for it, and the files that this names, with their digests.
 
 Rules:
-- What can be seen to be wrong without reading a file is refused here.
+- Mistakes that can be found without reading a file are refused before any file is read.
+- A file stands for its bytes, a folder for its `.npy` files, a function for the file that holds it.
+- Every file that is named is read before the first step: a typing error costs no time.
 """
 
 from __future__ import annotations
@@ -12,12 +14,27 @@ from typing import Final
 
 import msgspec
 
-from packager.errors import BuildError
+from packager.callables import callable_file, is_callable
+from packager.errors import BuildError, DataError
 from packager.judge.gates import Gates
 from packager.judge.metrics import CHOICES
+from packager.plan.steps import (
+    CALIBRATION,
+    EVALUATION,
+    METRIC,
+    POSTPROCESSING,
+    PREPROCESSING,
+    SOURCE,
+    TRAINING,
+    TUNING,
+    TUNING_DATABASE,
+)
+from packager.run.cache import file_sha256
+from packager.run.earlier_builds import stored_database
 from packager.run.executors import LOCAL
-from packager.run.inputs import is_callable
+from packager.run.pipeline import Source
 from packager.run.process import StepLimits
+from wire.codec import sha256_hex, to_json
 from wire.profile import NAME_PATTERN, DeviceProfile
 
 MAX_NAME: Final = 63
@@ -116,7 +133,7 @@ def package_name(request: BuildRequest) -> str:
 
 
 def check_request(request: BuildRequest) -> None:
-    """Refuse what can be seen to be wrong before any file is read.
+    """Refuse a request whose mistakes can be found without reading a file.
 
     Args:
         request: What is to be built.
@@ -147,3 +164,101 @@ def check_request(request: BuildRequest) -> None:
         raise BuildError(
             "only a PyTorch model can be pruned", remedy="name a function that returns the module"
         )
+
+
+def sample_sources(request: BuildRequest) -> tuple[dict[str, Source], dict[str, str]]:
+    """Return all sets of samples that were given, and which of them are functions.
+
+    Args:
+        request: What is to be built.
+
+    Returns:
+        Sources by the name of the set; the functions' texts by the same names.
+
+    Raises:
+        DataError: Two sets are the same data.
+        BuildError: One cannot be read.
+    """
+    texts = {
+        CALIBRATION: request.calibration,
+        TUNING: request.tuning,
+        EVALUATION: request.evaluation,
+    }
+    given = {name: text for name, text in texts.items() if text}
+    sources = {name: _samples_source(text) for name, text in given.items()}
+    seen: dict[tuple[str, str], str] = {}
+    for name, source in sources.items():
+        text = given[name] if is_callable(given[name]) else ""
+        other = seen.setdefault((source.sha256, text), name)
+        if other != name:
+            raise DataError(
+                f"{other} and {name} are the same data",
+                remedy="give one set as --evaluation and it is split; figures are only worth "
+                "something on data that no quantizer saw",
+            )
+    return sources, {name: text for name, text in given.items() if is_callable(text)}
+
+
+def other_sources(request: BuildRequest) -> dict[str, Source]:
+    """Return all that was given beside the samples, as sources.
+
+    Args:
+        request: What is to be built.
+
+    Returns:
+        Sources by the names that steps use.
+
+    Raises:
+        BuildError: A file cannot be read, or there is no such function.
+    """
+    function = is_callable(request.model)
+    path = callable_file(request.model) if function else Path(request.model)
+    sources = {SOURCE: _file_source(path)}
+    if request.preprocessing is not None:
+        sources[PREPROCESSING] = _file_source(request.preprocessing)
+    if request.postprocessing is not None:
+        sources[POSTPROCESSING] = _file_source(request.postprocessing)
+    if is_callable(request.metric):
+        sources[METRIC] = _file_source(callable_file(request.metric))
+    if request.training:
+        sources[TRAINING] = _file_source(callable_file(request.training))
+    stored = stored_database(tuning_database(request))
+    return sources if stored is None else {**sources, TUNING_DATABASE: stored}
+
+
+def tuning_database(request: BuildRequest) -> Path:
+    """Return the folder of the tuning database."""
+    return request.tuning_database or request.cache / "tuning"
+
+
+def _samples_source(text: str) -> Source:
+    """Return a set of samples (`.npz` file, folder of `.npy` files, or function) as a source.
+
+    Raises:
+        BuildError: It cannot be read, or there is no such function.
+    """
+    if is_callable(text):
+        return _file_source(callable_file(text))
+    path = Path(text)
+    return _folder_source(path) if path.is_dir() else _file_source(path)
+
+
+def _file_source(path: Path) -> Source:
+    """Return a file as a source.
+
+    Raises:
+        BuildError: It cannot be read, or need not be the same when a step reads it.
+    """
+    if path.exists() and not path.is_file():
+        raise BuildError(f"{path} is no plain file")
+    return Source(path=path.resolve(), sha256=file_sha256(path))
+
+
+def _folder_source(path: Path) -> Source:
+    files = sorted(path.glob("*.npy"))
+    if not files:
+        raise BuildError(
+            f"folder {path.name} holds no .npy files", remedy="write one per input of the model"
+        )
+    digest = sha256_hex(to_json([(file.name, file_sha256(file)) for file in files]))
+    return Source(path=path.resolve(), sha256=digest)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from packager.judge.gates import Verdict
-from packager.plan.values import Impossible
-from packager.run.pipeline import StepRecord
-from wire.package.manifest import Accuracy, Performance
+from packager.judge.gates import Verdict, Verdicts
+from packager.package.compose import measured_variants
+from packager.plan.figures import RepairResult, TuningResult
+from packager.plan.steps import is_tuning
+from packager.plan.values import Impossible, Plan
+from packager.run.pipeline import Pipeline, StepRecord
+from wire.package.manifest import Accuracy, Performance, Variant, VariantInfo
 
 
 class CandidateReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,3 +69,103 @@ class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
     def cached(self) -> bool:
         """Whether every step came from the cache."""
         return all(step.state == "cached" for step in self.steps)
+
+
+def candidate_reports(
+    plan: Plan, variants: tuple[Variant, ...], verdicts: Verdicts, pipeline: Pipeline
+) -> tuple[CandidateReport, ...]:
+    """Return what became of every candidate, in the order of the plan."""
+    measured = measured_variants(plan.candidates, pipeline)
+    known = {variant.name: variant.info for variant in (*measured, *variants)}
+    reports: list[CandidateReport] = []
+    for candidate in plan.candidates:
+        info = known.get(candidate.name)
+        reports.append(
+            CandidateReport(
+                name=candidate.name,
+                runtime=candidate.info.runtime,
+                precision=candidate.info.precision,
+                planned=candidate.info.profiles,
+                size_bytes=info.size_bytes if info else None,
+                accuracy=info.accuracy if info else None,
+                performance=info.performance if info else None,
+                files_sha256=pipeline.files_digest(candidate.build, candidate.files)
+                if info
+                else "",
+                lost=pipeline.lost(*candidate.needed) or "",
+                profiles={
+                    profile: found[candidate.name]
+                    for profile, found in verdicts.items()
+                    if candidate.name in found
+                },
+            )
+        )
+    return tuple(reports)
+
+
+def first_losses(plan: Plan, pipeline: Pipeline) -> dict[str, str]:
+    """Return by profile why the first of its candidates was lost, or could not be planned."""
+    lost = [(c.info.profiles, pipeline.lost(*c.needed)) for c in plan.candidates]
+    found = [(name, loss) for profiles, loss in lost if loss for name in profiles]
+    found += [(i.profile, i.reason) for i in plan.impossible]
+    return dict(reversed(found))
+
+
+def repair_notes(plan: Plan, variants: tuple[Variant, ...], pipeline: Pipeline) -> tuple[str, ...]:
+    """Say what each repair took, gave and cost.
+
+    Args:
+        plan: With the repairs that were tried.
+        variants: What was built.
+        pipeline: What came of the plan.
+
+    Returns:
+        One line per repair.
+    """
+    known = {variant.name: variant.info for variant in variants}
+    notes: list[str] = []
+    for repair in plan.repairs:
+        name = repair.candidate.name
+        if (lost := pipeline.lost(*repair.candidate.needed)) is not None:
+            notes.append(f"{name}: {lost}")
+            continue
+        text = pipeline.result(repair.candidate.build, RepairResult).text
+        what = text or f"tried in the place of {repair.of}"
+        notes.append(f"{name}: {what}{_price(known.get(repair.of), known[name])}")
+    return tuple(notes)
+
+
+def tuning_notes(plan: Plan, pipeline: Pipeline) -> tuple[str, ...]:
+    """Say what each search for schedules did.
+
+    Args:
+        plan: The plan that was carried out.
+        pipeline: What came of it.
+
+    Returns:
+        One line per search.
+    """
+    notes: list[str] = []
+    for step in plan.steps:
+        if is_tuning(step) and pipeline.lost(step.name) is None:
+            found = pipeline.result(step.name, TuningResult)
+            notes.append(
+                f"{step.name}: {found.trials} schedules tried for {found.tasks} kernels in "
+                f"{found.seconds:.0f} s; {found.reused} were known"
+            )
+    return tuple(notes)
+
+
+def _price(before: VariantInfo | None, after: VariantInfo) -> str:
+    if before is None or before.accuracy is None or after.accuracy is None:
+        return ""
+    text = (
+        f"; retention {after.accuracy.retention:.4f} after {before.accuracy.retention:.4f}, "
+        f"{after.size_bytes} after {before.size_bytes} B"
+    )
+    if before.performance is None or after.performance is None:
+        return text
+    return (
+        f"{text}, {after.performance.latency_p50_ms:.3f} after "
+        f"{before.performance.latency_p50_ms:.3f} ms"
+    )

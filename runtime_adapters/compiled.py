@@ -22,13 +22,13 @@ from typing import Final
 from runtime_adapters.batches import sample_shape
 from runtime_adapters.checks import ModelTensor
 from runtime_adapters.errors import InputError, LoadError
+from runtime_adapters.processor import CPUINFO, cpu_flags
 from runtime_adapters.protocol import Tensors
 from runtime_adapters.tensors import DTYPES
 from wire.package.manifest import TensorSpec
 
 MAX_TENSORS: Final = 256
 MAX_TENSOR_BYTES: Final = 1 << 30
-CPUINFO: Final = Path("/proc/cpuinfo")
 
 _ARMV8_HAS: Final = frozenset({"neon", "vfpv3", "vfpv4"})
 """What every 64-bit ARM processor has, which a 64-bit kernel does not name to a 32-bit process."""
@@ -112,7 +112,7 @@ def model_tensors(specs: Iterable[TensorSpec]) -> dict[str, ModelTensor]:
 
 
 def processor_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
-    """Return what a processor can, as the kernel names it.
+    """Return what code may use of a processor, also what the kernel does not name to a process.
 
     Args:
         cpuinfo: The kernel's list.
@@ -120,16 +120,8 @@ def processor_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
     Returns:
         Names such as `avx2` or `asimd`; none where the kernel does not say.
     """
-    try:
-        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return frozenset()
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in {"flags", "Features"}:
-            flags = frozenset(value.split())
-            return flags | _ARMV8_HAS if "asimd" in flags else flags
-    return frozenset()
+    flags = cpu_flags(cpuinfo)
+    return flags | _ARMV8_HAS if "asimd" in flags else flags
 
 
 def process_machine() -> str:

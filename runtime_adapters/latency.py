@@ -1,9 +1,9 @@
-"""What one inference takes on this machine when nothing else disturbs it.
+"""How long one inference takes on this machine while nothing else runs.
 
 Rules:
 - Samples are run one by one, in turn, for a fraction of a second; a slow model runs once.
-- The lower quartile counts: what disturbs a run adds time and never takes any, and the first runs
-  find cold caches and a processor that is still slow.
+- The lower quartile counts: other processes only ever make a run longer, and in the first runs the
+  caches are cold and the processor is not yet at its full frequency.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from runtime_adapters.protocol import Session, Tensors
 from wire.clock import Clock
 
 MEASURE_S: Final = 0.3
-"""A noisy neighbour's turns are some milliseconds long, and a governor takes tens to speed up."""
+"""Another process runs for some milliseconds at a time, and a frequency governor takes tens of them
+to raise the frequency."""
 
-MOST_RUNS: Final = 400
+MAX_RUNS: Final = 400
 MS_PER_S: Final = 1000.0
 
 
-def latency_alone_ms(session: Session, inputs: Tensors, clock: Clock) -> float:
-    """Measure what one sample takes.
+def measure_latency_ms(session: Session, inputs: Tensors, clock: Clock) -> float:
+    """Measure how long one sample takes.
 
     Args:
         session: The loaded variant, warmed up.
@@ -39,11 +40,11 @@ def latency_alone_ms(session: Session, inputs: Tensors, clock: Clock) -> float:
     samples = min((len(tensor) for tensor in inputs.values()), default=0)
     if samples == 0:
         raise InputError("no sample to measure with")
-    taken_s: list[float] = []
-    while len(taken_s) < MOST_RUNS and sum(taken_s) < MEASURE_S:
-        place = len(taken_s) % samples
-        sample = {name: tensor[place : place + 1] for name, tensor in inputs.items()}
+    runs_s: list[float] = []
+    while len(runs_s) < MAX_RUNS and sum(runs_s) < MEASURE_S:
+        row = len(runs_s) % samples
+        sample = {name: tensor[row : row + 1] for name, tensor in inputs.items()}
         began_s = clock.monotonic_s()
         session.infer(sample)
-        taken_s.append(clock.monotonic_s() - began_s)
-    return sorted(taken_s)[len(taken_s) // 4] * MS_PER_S
+        runs_s.append(clock.monotonic_s() - began_s)
+    return sorted(runs_s)[len(runs_s) // 4] * MS_PER_S

@@ -3,7 +3,10 @@
 A profile is data. A new board is a new file; no code knows a board by name.
 
 Rules:
-- An unknown key in a profile file is refused: a misspelt limit must not become no limit.
+- An unknown key in a profile file is refused: a misspelt limit must not become no limit. Keys that
+  an earlier release knew are read and dropped.
+- A message may hold a profile with fields that are not known here: its sender may be of another
+  release.
 - What a profile does not say is left out when it is written, so that a profile which says no more
   than one of the first release did has the same bytes.
 """
@@ -15,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from wire.codec import from_toml
+from wire.codec import convert, from_toml, to_builtins
 from wire.errors import WireFormatError
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -28,7 +31,6 @@ Architecture = Literal["x86_64", "aarch64", "armv7l", "riscv64"]
 """As `uname -m` prints it."""
 
 PowerSource = Literal["mains", "battery"]
-Objective = Literal["accuracy", "latency", "energy"]
 
 
 class ThermalLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,7 +43,7 @@ class ThermalLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A normal working temperature; headroom 0.0."""
 
 
-class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of device."""
 
     name: str
@@ -73,9 +75,15 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     power_source: PowerSource = "mains"
     thermal: ThermalLimits = ThermalLimits()
-    objective: Objective = "accuracy"
     sources: tuple[str, ...] = ()
     """Where the figures come from."""
+
+
+class ProfileFile(DeviceProfile, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be in a profile file."""
+
+    objective: str = ""
+    """Of the first release, which never read it."""
 
 
 def profile_from_toml(data: bytes) -> DeviceProfile:
@@ -90,7 +98,7 @@ def profile_from_toml(data: bytes) -> DeviceProfile:
     Raises:
         WireFormatError: Not TOML, an unknown key, a missing key, or an impossible value.
     """
-    return checked_profile(from_toml(data, DeviceProfile))
+    return checked_profile(convert(to_builtins(from_toml(data, ProfileFile)), DeviceProfile))
 
 
 def checked_profile(profile: DeviceProfile) -> DeviceProfile:

@@ -22,9 +22,9 @@ from benchmarks.harness import Row, against, alone, not_measured
 from benchmarks.quantizers import olive, ours, runners
 from benchmarks.quantizers.build_times import Work, beside_one, beside_search
 from benchmarks.quantizers.ours import Built
+from benchmarks.quantizers.paired import compare_paired
 from benchmarks.quantizers.tasks import Task
 from benchmarks.quantizers.tools import Made, nncf_defaults, onnxruntime_defaults
-from packager.judge.paired import compare_paired
 from wire.package.manifest import VariantInfo
 
 MAX_LATENCY_RATIO: Final = 1.05

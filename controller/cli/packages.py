@@ -163,7 +163,7 @@ def package_diff(
     """  # noqa: DOC501 - is the help text
     from packager.report import diff
 
-    found = diff.compare_packages(diff.read_package(old), diff.read_package(new))
+    found = diff.compare_directories(old, new)
     if json:
         write_plain_json(found)
     else:

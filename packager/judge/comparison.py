@@ -2,9 +2,9 @@
 
 Rules:
 - Pure array work: the answers are made elsewhere, one sample at a time as on a device.
-- A variant may have answered some samples only; it is compared with the reference on those alone.
-- NaN anywhere in a variant's answers makes it worthless, never average.
-- Arrays are gone through in blocks: answers may be larger than memory.
+- A variant may have answered some samples only; it is compared with the reference on those samples.
+- A variant that answers NaN anywhere fails; NaN never goes into a mean.
+- Arrays are read in blocks: answers may be larger than memory.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def resolve_metric(wanted: str, reference: Tensors, labels: Tensor | None) -> st
 
 
 def scored_output(metric: str, reference: Tensors) -> str:
-    """Return the output that a metric looks at.
+    """Return the output that a metric reads.
 
     Args:
         metric: Its name.

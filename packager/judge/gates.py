@@ -1,12 +1,12 @@
-"""Which candidates go into the package: gates first, then what no other candidate beats.
+"""Decides which candidates go into the package: those that pass the gates and that none beats.
 
 Pure: figures in, verdicts with reasons out.
 
 Rules:
 - A gate that a candidate fails is named with the figure; nothing is dropped in silence.
 - The reference variant is kept wherever it passes: a device falls back to it.
-- Latency says nothing about another architecture than the one it was measured on, so there a
-  candidate is only dropped for a closer one that runs the same instructions.
+- Latency holds for the architecture that it was measured on. On another one, a candidate is only
+  dropped for a more accurate candidate that runs the same instructions.
 - A profile without any variant is a failed build.
 """
 

@@ -1,15 +1,14 @@
 """Which samples a device must reproduce before it serves, and how closely.
 
 Rules:
-- Samples come from the gate's, never from what a quantizer saw.
-- Where outputs are scores of classes: near decision boundaries, where a broken variant shows first;
-  yet not so near that another processor's rounding decides: a variant's own margin must be over its
-  guard.
-- Elsewhere: where a variant errs most beside what it is allowed. There it has the least room left,
-  and what quantizes badly (large activations, clipped ranges) is at work; an evenly spread choice
-  is mostly of samples on which everything is small. Each variant has its turn, so that one with
-  large errors does not choose for all.
-- Every kept variant passes every golden sample, by the very check that a device makes.
+- The samples are samples of the gate, which no quantizer has seen.
+- Where outputs are scores of classes, samples near a decision boundary are chosen: a broken variant
+  fails there first. They must not be so near that the rounding of another processor decides, so the
+  margin of each variant must be greater than its guard.
+- Elsewhere the samples are chosen on which a variant's error is the greatest share of what it may
+  be. Such samples have large activations or clipped ranges; samples that are spread evenly are
+  mostly easy ones. The variants choose in turn, so that one with large errors does not choose all.
+- Every kept variant passes every golden sample by the same check that a device makes.
 """
 
 from __future__ import annotations

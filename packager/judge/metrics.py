@@ -1,6 +1,6 @@
 """The metrics that a variant is judged by: one row each, and what retention means for it.
 
-A metric gives one number per sample; its value is their mean. It looks at one output: the first, or
+A metric gives one number per sample; its value is their mean. It reads one output: the first, or
 the first that holds class scores where it needs those.
 
 Rules:

@@ -1,4 +1,4 @@
-"""From what the steps found to the variants, the manifest and the report of a build.
+"""From what the steps found to the variants and the manifest of a package.
 
 Rules:
 - Nothing here depends on time or on where files lie: equal findings, equal manifest.
@@ -12,14 +12,14 @@ from typing import Any, Final
 import msgspec
 
 from packager.judge.gates import MIB, Gates, Verdict, Verdicts
-from packager.plan.figures import Comparison, GoldenResult, ModelFacts, RepairResult, TuningResult
+from packager.plan.figures import Comparison, GoldenResult, ModelFacts
 from packager.plan.recipes import PREPARE
-from packager.plan.steps import GOLDEN, SOURCE_TOOLS
+from packager.plan.steps import GOLDEN
 from packager.plan.values import Candidate, Plan, Repair
-from packager.result import CandidateReport
 from packager.run.cache import file_sha256
 from packager.run.job import GOLDEN_FOLDER
 from packager.run.pipeline import Pipeline
+from packager.runtimes.table import RUNTIMES
 from packager.samples.declarations import Declared
 from wire.codec import sha256_hex, to_json
 from wire.package.index import asset_directory, asset_uri
@@ -54,7 +54,7 @@ def built_variants(
     return tuple(
         _variant(candidate, pipeline, metric, declared)
         for candidate in plan.candidates
-        if _loss(candidate, pipeline) is None
+        if pipeline.lost(*candidate.needed) is None
     )
 
 
@@ -111,46 +111,6 @@ def assemble(
     return manifest, files
 
 
-def candidate_reports(
-    plan: Plan, variants: tuple[Variant, ...], verdicts: Verdicts, pipeline: Pipeline
-) -> tuple[CandidateReport, ...]:
-    """Return what became of every candidate, in the order of the plan."""
-    measured = measured_variants(plan.candidates, pipeline)
-    known = {variant.name: variant.info for variant in (*measured, *variants)}
-    reports: list[CandidateReport] = []
-    for candidate in plan.candidates:
-        info = known.get(candidate.name)
-        reports.append(
-            CandidateReport(
-                name=candidate.name,
-                runtime=candidate.info.runtime,
-                precision=candidate.info.precision,
-                planned=candidate.info.profiles,
-                size_bytes=info.size_bytes if info else None,
-                accuracy=info.accuracy if info else None,
-                performance=info.performance if info else None,
-                files_sha256=pipeline.files_digest(candidate.build, candidate.files)
-                if info
-                else "",
-                lost=_loss(candidate, pipeline) or "",
-                profiles={
-                    profile: found[candidate.name]
-                    for profile, found in verdicts.items()
-                    if candidate.name in found
-                },
-            )
-        )
-    return tuple(reports)
-
-
-def first_losses(plan: Plan, pipeline: Pipeline) -> dict[str, str]:
-    """Return by profile why the first of its candidates was lost, or could not be planned."""
-    lost = [(c.info.profiles, _loss(c, pipeline)) for c in plan.candidates]
-    found = [(name, loss) for profiles, loss in lost if loss for name in profiles]
-    found += [(i.profile, i.reason) for i in plan.impossible]
-    return dict(reversed(found))
-
-
 def default_version(manifest: Manifest, files: dict[str, Path]) -> str:
     """Return a version that follows from the content: two packages of one version are the same.
 
@@ -179,71 +139,11 @@ def needed_repairs(plan: Plan, pipeline: Pipeline, gates: Gates) -> tuple[Repair
     """
     missed: set[str] = set()
     for candidate in plan.candidates:
-        if _loss(candidate, pipeline) is None:
+        if pipeline.lost(*candidate.needed) is None:
             accuracy = pipeline.result(candidate.evaluate, Comparison).accuracy
             if accuracy.retention < gates.min_retention:
                 missed.add(candidate.name)
     return tuple(repair for repair in plan.repairs if repair.of in missed)
-
-
-def repair_notes(plan: Plan, variants: tuple[Variant, ...], pipeline: Pipeline) -> tuple[str, ...]:
-    """Say what each repair took, gave and cost.
-
-    Args:
-        plan: With the repairs that were tried.
-        variants: What was built.
-        pipeline: What came of the plan.
-
-    Returns:
-        One line per repair.
-    """
-    known = {variant.name: variant.info for variant in variants}
-    notes: list[str] = []
-    for repair in plan.repairs:
-        name = repair.candidate.name
-        if (lost := _loss(repair.candidate, pipeline)) is not None:
-            notes.append(f"{name}: {lost}")
-            continue
-        text = pipeline.result(repair.candidate.build, RepairResult).text
-        what = text or f"tried in the place of {repair.of}"
-        notes.append(f"{name}: {what}{_price(known.get(repair.of), known[name])}")
-    return tuple(notes)
-
-
-def tuning_notes(plan: Plan, pipeline: Pipeline) -> tuple[str, ...]:
-    """Say what each search for schedules did.
-
-    Args:
-        plan: The plan that was carried out.
-        pipeline: What came of it.
-
-    Returns:
-        One line per search.
-    """
-    notes: list[str] = []
-    for step in plan.steps:
-        if step.kind == "tune-tvm" and pipeline.lost(step.name) is None:
-            found = pipeline.result(step.name, TuningResult)
-            notes.append(
-                f"{step.name}: {found.trials} schedules tried for {found.tasks} kernels in "
-                f"{found.seconds:.0f} s; {found.reused} were known"
-            )
-    return tuple(notes)
-
-
-def _price(before: VariantInfo | None, after: VariantInfo) -> str:
-    if before is None or before.accuracy is None or after.accuracy is None:
-        return ""
-    text = (
-        f"; retention {after.accuracy.retention:.4f} after {before.accuracy.retention:.4f}, "
-        f"{after.size_bytes} after {before.size_bytes} B"
-    )
-    if before.performance is None or after.performance is None:
-        return text
-    return (
-        f"{text}, {after.performance.latency_p50_ms:.3f} after "
-        f"{before.performance.latency_p50_ms:.3f} ms"
-    )
 
 
 def _variant(
@@ -283,7 +183,7 @@ def _costs(candidate: Candidate, pipeline: Pipeline) -> VariantInfo:
 
 def _ort(info: VariantInfo) -> dict[str, Any] | None:
     """Return what ONNX Runtime itself needs to run a variant; None where it cannot."""
-    return {"model_file": info.model_file} if info.runtime == "onnxruntime" else None
+    return {"model_file": info.model_file} if RUNTIMES.named(info.runtime).reads_packages else None
 
 
 def _provenance(candidate: Candidate, pipeline: Pipeline, metric: str) -> dict[str, str]:
@@ -309,7 +209,8 @@ def _golden(candidate: Candidate, asset: str, pipeline: Pipeline) -> Golden:
 def _metadata(pipeline: Pipeline, plan: Plan, kept: set[str], metric: str) -> dict[str, Any]:
     """Return what is known of the build as a whole: of its tools only those that made a file."""
     tools = pipeline.toolchain.tools
-    used = set(SOURCE_TOOLS[pipeline.result(PREPARE, ModelFacts).kind])
+    _, source = RUNTIMES.of_source(pipeline.result(PREPARE, ModelFacts).kind)
+    used = set(source.tools)
     used |= {tool for c in plan.candidates if c.name in kept for tool in c.tools}
     return {
         "built_by": "edgefleet",
@@ -318,10 +219,6 @@ def _metadata(pipeline: Pipeline, plan: Plan, kept: set[str], metric: str) -> di
         "sources_sha256": pipeline.source_digests(),
         "tools": {name: tools[name] for name in sorted(used) if name in tools},
     }
-
-
-def _loss(candidate: Candidate, pipeline: Pipeline) -> str | None:
-    return pipeline.lost(*candidate.needed)
 
 
 def _is_kept(found: dict[str, Verdict], variant: str) -> bool:

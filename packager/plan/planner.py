@@ -1,7 +1,7 @@
 """What a build will do: pure, from facts about the model and profiles to ordered steps.
 
-A candidate is one row of `packager.plan.recipes`, for a compiled one once per processor; nothing
-here knows a row by name.
+A candidate is one recipe of a runtime, for a compiled one once per processor; nothing here knows a
+recipe or a runtime by name.
 
 Rules:
 - No files, no clock, no tools: equal arguments give equal plans.
@@ -17,8 +17,10 @@ from typing import Final
 import msgspec
 
 from packager.plan.figures import ModelFacts
-from packager.plan.recipes import BY_NAME, PREPARE, RECIPES, REFERENCES, Recipe
+from packager.plan.recipes import PREPARE, Recipe
+from packager.plan.runtimes import Runtimes
 from packager.plan.steps import (
+    base_of,
     build_name,
     build_steps,
     data_step,
@@ -27,7 +29,16 @@ from packager.plan.steps import (
     reference_step,
 )
 from packager.plan.targets import Target, target_of
-from packager.plan.values import Candidate, Host, Impossible, Plan, Repair, Step, Wishes
+from packager.plan.values import (
+    Candidate,
+    Host,
+    Impossible,
+    Plan,
+    PlanInputs,
+    PlanSettings,
+    Repair,
+    Step,
+)
 from wire.package.manifest import Requirements, VariantInfo
 from wire.profile import DeviceProfile
 
@@ -38,14 +49,6 @@ _ONNX_NAMES: Final = frozenset({"Conv", "Gemm", "MatMul"})
 """As reasons name operators; other formats have other words for them."""
 
 _VNNI: Final = frozenset({"avx512_vnni", "avx_vnni"})
-_INSTALLS: Final = {
-    "ai-edge-litert": "pip install 'edgefleet[packager-litert]'",
-    "ai-edge-quantizer": "pip install 'edgefleet[packager-litert]'",
-    "apache-tvm": "pip install 'edgefleet[packager-tvm]'",
-    "iree-base-compiler": "pip install 'edgefleet[packager-iree]'",
-    "onnx2tf": "fleet tool install onnx2tf",
-}
-"""Tool to the command that installs it, where `edgefleet[packager]` does not."""
 
 
 class _Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,28 +60,35 @@ class _Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_plan(
-    facts: ModelFacts, profiles: tuple[DeviceProfile, ...], *, host: Host, wishes: Wishes
+    facts: ModelFacts,
+    profiles: tuple[DeviceProfile, ...],
+    *,
+    runtimes: Runtimes,
+    host: Host,
+    settings: PlanSettings,
 ) -> Plan:
     """Plan a build.
 
     Args:
         facts: What is known of the model.
         profiles: The kinds of devices to build for, each name once.
+        runtimes: What can be built.
         host: What the building machine has.
-        wishes: What the user asked for.
+        settings: What the user asked for.
 
     Returns:
         The plan; without candidates when there are none.
     """
+    given = PlanInputs(facts=facts, host=host, settings=settings, runtimes=runtimes)
     impossible: list[Impossible] = []
     choices: list[_Choice] = []
-    for recipe in RECIPES:
+    for recipe in runtimes.recipes.values():
         if facts.kind not in recipe.sources:
             continue
         able: dict[Target | None, list[DeviceProfile]] = {}
         for profile in profiles:
             target = target_of(profile) if recipe.targeted else None
-            reason = next(_obstacles(recipe, target, facts, profile, host, wishes), None)
+            reason = next(_obstacles(recipe, target, profile, given), None)
             if reason is None:
                 able.setdefault(target, []).append(profile)
             else:
@@ -89,18 +99,19 @@ def make_plan(
             _Choice(
                 recipe=recipe,
                 target=target,
-                candidate=_candidate(recipe, target, tuple(devices), facts, host),
+                candidate=_candidate(recipe, target, tuple(devices), given),
             )
             for target, devices in able.items()
         ]
     threads = min((profile.threads for profile in profiles), default=1)
     usual = [choice for choice in choices if not choice.recipe.repairs]
     steps = (
-        data_step(wishes),
-        reference_step(facts, wishes),
-        *(s for c in usual for s in build_steps(c.recipe, c.target, facts, wishes)),
-        *(s for c in usual for s in _checks(c.candidate, threads, wishes)),
+        data_step(settings),
+        reference_step(given),
+        *(s for c in usual for s in build_steps(c.recipe, c.target, given)),
+        *(s for c in usual for s in _checks(c.candidate, threads, given)),
     )
+    _, source = runtimes.of_source(facts.kind)
     return Plan(
         steps=tuple({step.name: step for step in steps}.values()),
         candidates=tuple(choice.candidate for choice in usual),
@@ -109,74 +120,69 @@ def make_plan(
                 of=choice.recipe.repairs,
                 candidate=choice.candidate,
                 steps=(
-                    *build_steps(choice.recipe, choice.target, facts, wishes),
-                    *_checks(choice.candidate, threads, wishes),
+                    *build_steps(choice.recipe, choice.target, given),
+                    *_checks(choice.candidate, threads, given),
                 ),
             )
             for choice in choices
             if choice.recipe.repairs
         ),
         impossible=tuple(impossible),
-        references=frozenset(
-            c.candidate.name for c in usual if c.recipe.name == REFERENCES[facts.kind]
-        ),
+        references=frozenset(c.candidate.name for c in usual if c.recipe.name == source.recipe),
     )
 
 
-def _checks(candidate: Candidate, threads: int, wishes: Wishes) -> Iterator[Step]:
+def _checks(candidate: Candidate, threads: int, given: PlanInputs) -> Iterator[Step]:
     if candidate.measured:
-        yield measure_step(candidate, threads, wishes)
-    yield evaluate_step(candidate, wishes)
+        yield measure_step(candidate, threads, given)
+    yield evaluate_step(candidate, given)
 
 
 def _obstacles(
-    recipe: Recipe,
-    target: Target | None,
-    facts: ModelFacts,
-    profile: DeviceProfile,
-    host: Host,
-    wishes: Wishes,
+    recipe: Recipe, target: Target | None, profile: DeviceProfile, given: PlanInputs
 ) -> Iterator[str]:
     """Say why a profile cannot have a candidate, the plainest reason first."""
     name = _name(recipe, target)
+    facts, settings = given.facts, given.settings
     if recipe.runtime not in profile.runtimes:
         yield f"the profile has no runtime {recipe.runtime}"
-    if recipe.on_request and name not in wishes.keep:
+    if recipe.on_request and name not in settings.keep:
         yield "only on request, by --keep"
     yield from _unsuited(recipe, profile)
-    yield from _missing(recipe, facts, host, target)
+    yield from _missing(recipe, target, given)
     if recipe.quantizes:
-        yield from _unquantizable(recipe, facts, wishes)
-    if recipe.repairs and not wishes.repair_trials:
+        yield from _unquantizable(recipe, facts, settings)
+    if recipe.repairs and not settings.repair_trials:
         yield "no trials are allowed for repairs"
     if recipe.static:
         for spec in facts.inputs:
             if -1 in spec.shape[1:]:
                 yield f"input {spec.name!r} has a size beside the batch that only a request tells"
     others = [runtime for runtime in profile.runtimes if runtime != recipe.runtime]
-    unproven = target is not None and target.name not in host.native
-    if recipe.last_resort and unproven and others and name not in wishes.keep:
+    unproven = target is not None and target.name not in given.host.native
+    if recipe.last_resort and unproven and others and name not in settings.keep:
         yield (
             f"{others[0]} serves there, and its speed on {profile.architecture} cannot be measured "
             f"here; --keep {name} builds it all the same"
         )
 
 
-def _missing(recipe: Recipe, facts: ModelFacts, host: Host, target: Target | None) -> Iterator[str]:
+def _missing(recipe: Recipe, target: Target | None, given: PlanInputs) -> Iterator[str]:
     """Say which tool is not here."""
-    base = BY_NAME.get(recipe.base)
-    tools = (*recipe.tools, *(base.tools if base and facts.kind in base.sources else ()))
+    host = given.host
+    base = base_of(recipe, given)
+    tools = (*recipe.tools, *(base.tools if base else ()))
     missing = [tool for tool in tools if tool not in host.tools]
     if missing:
-        hint = _INSTALLS.get(missing[0])
+        hint = given.runtimes.installs.get(missing[0])
         yield f"{', '.join(missing)} is not installed here" + (f"; {hint}" if hint else "")
     if target is not None and (lacking := host.lacking.get(recipe.runtime, {}).get(target.name)):
         yield lacking
 
 
-def _unquantizable(recipe: Recipe, facts: ModelFacts, wishes: Wishes) -> Iterator[str]:
+def _unquantizable(recipe: Recipe, facts: ModelFacts, settings: PlanSettings) -> Iterator[str]:
     """Say why a model cannot be quantized."""
-    if recipe.data and not wishes.calibrated:
+    if recipe.data and not settings.calibrated:
         yield "there is no calibration data"
     if facts.quantized or _QUANTIZED & set(facts.operators):
         yield "the model is quantized already"
@@ -209,12 +215,9 @@ def _name(recipe: Recipe, target: Target | None) -> str:
 
 
 def _candidate(
-    recipe: Recipe,
-    target: Target | None,
-    profiles: tuple[DeviceProfile, ...],
-    facts: ModelFacts,
-    host: Host,
+    recipe: Recipe, target: Target | None, profiles: tuple[DeviceProfile, ...], given: PlanInputs
 ) -> Candidate:
+    facts, host = given.facts, given.host
     needs = Requirements(architectures=recipe.architectures)
     if target is not None:
         needs = Requirements(architectures=(target.architecture,), isa_features=target.isa_features)
@@ -234,7 +237,7 @@ def _candidate(
             profiles=tuple(profile.name for profile in profiles),
             size_bytes=0,
         ),
-        steps=_kinds(recipe, facts),
+        steps=_kinds(recipe, given),
         tools=recipe.tools,
         target=target,
         emulated=target is not None and target.name not in host.native,
@@ -244,11 +247,9 @@ def _candidate(
     )
 
 
-def _kinds(recipe: Recipe, facts: ModelFacts) -> tuple[str, ...]:
+def _kinds(recipe: Recipe, given: PlanInputs) -> tuple[str, ...]:
     """Return the kinds of the steps that make its files."""
     if recipe.kind == PREPARE:
         return (PREPARE,)
-    base = BY_NAME.get(recipe.base)
-    if base is None or facts.kind not in base.sources:
-        return (PREPARE, recipe.kind)
-    return (*_kinds(base, facts), recipe.kind)
+    base = base_of(recipe, given)
+    return (*(_kinds(base, given) if base else (PREPARE,)), recipe.kind)

@@ -1,17 +1,18 @@
-"""From what a plan chose to the steps that make, check and measure it.
+"""The steps of a plan: those that make a candidate, check it and measure it.
 
 Rules:
-- What makes files sees calibration and tuning samples; what judges sees the gate's alone.
+- Steps that make files read calibration and tuning samples; steps that judge read the samples of
+  the gate and no others.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from packager.plan.figures import ModelFacts
-from packager.plan.recipes import BY_NAME, PREPARE, Recipe, SourceKind
+from packager.plan.recipes import PREPARE, Recipe
+from packager.plan.runtimes import SourceFormat
 from packager.plan.targets import Target
-from packager.plan.values import Candidate, Step, Wishes
+from packager.plan.values import Candidate, PlanInputs, PlanSettings, Step
 from wire.codec import to_builtins
 from wire.package.manifest import VariantInfo
 
@@ -31,28 +32,9 @@ INSPECT: Final = "inspect"
 DATA: Final = "data"
 REFERENCE: Final = "reference"
 GOLDEN: Final = "golden"
-SOURCE_MODEL_FILE: Final = "source.onnx"
-RUNTIME_TOOLS: Final = {
-    "onnxruntime": ("onnxruntime",),
-    "openvino": ("openvino",),
-    "litert": ("ai-edge-litert",),
-    "tvm": (),
-    "iree": ("iree-base-runtime",),
-}
-"""Runtime to the packages whose versions may change an answer or a figure."""
-
-SOURCE_TOOLS: Final[dict[SourceKind, tuple[str, ...]]] = {
-    "onnx": ("onnx", "onnxslim"),
-    "tflite": ("ai-edge-litert",),
-    "stablehlo": ("iree-base-compiler",),
-}
-"""What checks a model and makes the clean copy of it."""
-
-_REFERENCE_FILES: Final[dict[SourceKind, tuple[str, str]]] = {
-    "onnx": ("onnxruntime", SOURCE_MODEL_FILE),
-    "tflite": ("litert", "model.tflite"),
-    "stablehlo": ("iree", "reference.vmfb"),
-}
+IMPORT_TOOLS: Final = ("torch", "torch-pruning", "scikit-learn", "skl2onnx", "onnx")
+DATA_TOOLS: Final = ("numpy",)
+_TUNE: Final = "tune"
 
 
 def import_step(text: str, *, prune: float = 0.0, training: str = "") -> Step:
@@ -71,7 +53,7 @@ def import_step(text: str, *, prune: float = 0.0, training: str = "") -> Step:
         kind=IMPORT,
         inputs={"file": SOURCE} | ({"training": TRAINING} if training else {}),
         options={"callable": text, "prune": prune, "training": training},
-        tools=("torch", "torch-pruning", "scikit-learn", "skl2onnx", "onnx"),
+        tools=IMPORT_TOOLS,
         vital=True,
     )
 
@@ -81,11 +63,11 @@ def inspect_step(model: str) -> Step:
     return Step(name=INSPECT, kind=INSPECT, inputs={"model": model}, tools=("onnx",), vital=True)
 
 
-def prepare_step(kind: SourceKind, model: str, external: dict[str, str]) -> Step:
+def prepare_step(source: SourceFormat, model: str, external: dict[str, str]) -> Step:
     """Return the step that checks the model and makes a clean copy of it.
 
     Args:
-        kind: Of the model.
+        source: The format of the model.
         model: The step or file that holds it.
         external: Files of external tensor data, relative to the model, and their SHA-256.
 
@@ -94,35 +76,36 @@ def prepare_step(kind: SourceKind, model: str, external: dict[str, str]) -> Step
     """
     return Step(
         name=PREPARE,
-        kind=f"prepare-{kind}",
+        kind=f"prepare-{source.kind}",
         inputs={"model": model},
         options={"external": external},
-        tools=SOURCE_TOOLS[kind],
+        tools=source.tools,
         vital=True,
     )
 
 
-def data_step(wishes: Wishes) -> Step:
+def data_step(settings: PlanSettings) -> Step:
     """Return the step that reads all samples and makes three disjoint sets of them."""
-    given = {name: name for name in wishes.sets}
-    more = {"preprocessing": PREPROCESSING} if wishes.preprocessing else {}
+    given = {name: name for name in settings.sets}
+    more = {"preprocessing": PREPROCESSING} if settings.preprocessing else {}
     return Step(
         name=DATA,
         kind=DATA,
         inputs={"model": PREPARE, **given, **more},
-        options={"callables": wishes.callables, "calibrated": wishes.calibrated},
-        tools=("numpy",),
+        options={"callables": settings.callables, "calibrated": settings.calibrated},
+        tools=DATA_TOOLS,
         vital=True,
     )
 
 
-def reference_step(facts: ModelFacts, wishes: Wishes) -> Step:
+def reference_step(given: PlanInputs) -> Step:
     """Return the step that lets the unchanged model answer the evaluation samples."""
-    runtime, file = _REFERENCE_FILES[facts.kind]
+    facts, settings = given.facts, given.settings
+    runtime, source = given.runtimes.of_source(facts.kind)
     info = VariantInfo(
-        runtime=runtime,
+        runtime=runtime.name,
         precision="fp32",
-        model_file=file,
+        model_file=source.file,
         inputs=facts.inputs,
         outputs=facts.outputs,
         size_bytes=0,
@@ -130,9 +113,9 @@ def reference_step(facts: ModelFacts, wishes: Wishes) -> Step:
     return Step(
         name=REFERENCE,
         kind=REFERENCE,
-        inputs={"variant": PREPARE, "data": DATA, **_metric_input(wishes)},
-        options={"info": to_builtins(info), "metric": wishes.metric},
-        tools=RUNTIME_TOOLS[runtime],
+        inputs={"variant": PREPARE, "data": DATA, **_metric_input(settings)},
+        options={"info": to_builtins(info), "metric": settings.metric},
+        tools=runtime.packages,
         vital=True,
     )
 
@@ -144,43 +127,42 @@ def build_name(recipe: Recipe, target: Target | None) -> str:
     return f"build-{recipe.name}" + (f"-{target.name}" if target else "")
 
 
-def build_steps(
-    recipe: Recipe, target: Target | None, facts: ModelFacts, wishes: Wishes
-) -> tuple[Step, ...]:
+def build_steps(recipe: Recipe, target: Target | None, given: PlanInputs) -> tuple[Step, ...]:
     """Return the steps that make a recipe's files, those of its base first.
 
     Args:
         recipe: The row.
         target: The processor, for a compiled one.
-        facts: What is known of the model.
-        wishes: What the user asked for.
+        given: What the plan depends on.
 
     Returns:
         The steps; none where the prepared model is the variant.
     """
     if recipe.kind == PREPARE:
         return ()
-    base = _base(recipe, facts)
-    before = build_steps(base, None, facts, wishes) if base else ()
+    settings = given.settings
+    base = base_of(recipe, given)
+    before = build_steps(base, None, given) if base else ()
     model = build_name(base, None) if base else PREPARE
     inputs = {"model": model, "prepared": PREPARE}
     options: dict[str, Any] = dict(recipe.options)
     if recipe.data or recipe.parity:
         inputs["data"] = DATA
     if "tuning" in recipe.data:
-        inputs |= {"reference": REFERENCE, **_metric_input(wishes)}
+        inputs |= {"reference": REFERENCE, **_metric_input(settings)}
         options |= {
-            "min_retention": wishes.min_retention,
-            "trials": wishes.repair_trials,
-            "seconds": wishes.repair_s,
+            "min_retention": settings.min_retention,
+            "trials": settings.repair_trials,
+            "seconds": settings.repair_s,
         }
     if target is not None:
         options["target"] = to_builtins(target)
-        if recipe.runtime == "tvm" and wishes.tuning_trials:
-            before = (*before, _tuning_step(recipe, target, model, wishes))
-            inputs["database"] = before[-1].name
-        elif recipe.runtime == "tvm" and wishes.tuned:
-            inputs["database"] = TUNING_DATABASE
+        if given.runtimes.named(recipe.runtime).tunes:
+            if settings.tuning_trials:
+                before = (*before, _tuning_step(recipe, target, model, settings))
+                inputs["database"] = before[-1].name
+            elif settings.tuned:
+                inputs["database"] = TUNING_DATABASE
     name = build_name(recipe, target)
     step = Step(
         name=name, kind=recipe.kind, inputs=inputs, options=options, tools=_tools(recipe, target)
@@ -188,13 +170,20 @@ def build_steps(
     return (*before, step)
 
 
-def evaluate_step(candidate: Candidate, wishes: Wishes) -> Step:
+def base_of(recipe: Recipe, given: PlanInputs) -> Recipe | None:
+    """Return the recipe to start from; a source that is of the base's format is its own base."""
+    base = given.runtimes.recipes.get(recipe.base)
+    return base if base is not None and given.facts.kind in base.sources else None
+
+
+def evaluate_step(candidate: Candidate, given: PlanInputs) -> Step:
     """Return the step that runs a candidate on the evaluation data."""
+    settings = given.settings
     options: dict[str, Any] = {"info": to_builtins(candidate.info)}
     kind = "evaluate"
     if candidate.target is not None and candidate.emulated:
         kind = f"emulate-{candidate.info.runtime}"
-        options |= {"target": to_builtins(candidate.target), "seconds": wishes.emulation_s}
+        options |= {"target": to_builtins(candidate.target), "seconds": settings.emulation_s}
     return Step(
         name=candidate.evaluate,
         kind=kind,
@@ -202,14 +191,14 @@ def evaluate_step(candidate: Candidate, wishes: Wishes) -> Step:
             "variant": candidate.build,
             "data": DATA,
             "reference": REFERENCE,
-            **_metric_input(wishes),
+            **_metric_input(settings),
         },
         options=options,
-        tools=RUNTIME_TOOLS[candidate.info.runtime],
+        tools=given.runtimes.named(candidate.info.runtime).packages,
     )
 
 
-def measure_step(candidate: Candidate, threads: int, wishes: Wishes) -> Step:
+def measure_step(candidate: Candidate, threads: int, given: PlanInputs) -> Step:
     """Return the step that measures what a candidate costs."""
     return Step(
         name=candidate.measure,
@@ -218,12 +207,17 @@ def measure_step(candidate: Candidate, threads: int, wishes: Wishes) -> Step:
         options={
             "info": to_builtins(candidate.info),
             "threads": threads,
-            "min_runs": wishes.min_runs,
-            "min_duration_s": wishes.min_duration_s,
+            "min_runs": given.settings.min_runs,
+            "min_duration_s": given.settings.min_duration_s,
         },
-        tools=RUNTIME_TOOLS[candidate.info.runtime],
+        tools=given.runtimes.named(candidate.info.runtime).packages,
         quiet=True,
     )
+
+
+def is_tuning(step: Step) -> bool:
+    """Tell whether a step searches for schedules, which a tuning database keeps."""
+    return step.kind.startswith(f"{_TUNE}-")
 
 
 def golden_step(kept: tuple[Candidate, ...], *, metric: str) -> Step:
@@ -246,13 +240,13 @@ def golden_step(kept: tuple[Candidate, ...], *, metric: str) -> Step:
     )
 
 
-def _tuning_step(recipe: Recipe, target: Target, model: str, wishes: Wishes) -> Step:
+def _tuning_step(recipe: Recipe, target: Target, model: str, settings: PlanSettings) -> Step:
     return Step(
-        name=f"tune-{recipe.name}-{target.name}",
-        kind="tune-tvm",
+        name=f"{_TUNE}-{recipe.name}-{target.name}",
+        kind=f"{_TUNE}-{recipe.runtime}",
         inputs={"model": model, "prepared": PREPARE}
-        | ({"database": TUNING_DATABASE} if wishes.tuned else {}),
-        options={"target": to_builtins(target), "trials": wishes.tuning_trials},
+        | ({"database": TUNING_DATABASE} if settings.tuned else {}),
+        options={"target": to_builtins(target), "trials": settings.tuning_trials},
         tools=_tools(recipe, target),
         quiet=True,
     )
@@ -262,11 +256,5 @@ def _tools(recipe: Recipe, target: Target | None) -> tuple[str, ...]:
     return (*recipe.tools, *((target.compiler,) if target else ()))
 
 
-def _base(recipe: Recipe, facts: ModelFacts) -> Recipe | None:
-    """Return the recipe to start from; a source that is of the base's format is its own base."""
-    base = BY_NAME.get(recipe.base)
-    return base if base is not None and facts.kind in base.sources else None
-
-
-def _metric_input(wishes: Wishes) -> dict[str, str]:
-    return {"metric": METRIC} if wishes.own_metric else {}
+def _metric_input(settings: PlanSettings) -> dict[str, str]:
+    return {"metric": METRIC} if settings.own_metric else {}

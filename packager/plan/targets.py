@@ -6,9 +6,9 @@ Rules:
 - Profiles that differ in nothing that a compiler sees have the same target, and share one build.
 - A target asks for no instruction that the profile does not name, and a profile that names none
   gets the architecture's baseline.
-- A level stands for all that its definition lists, though a profile need only name what marks it:
-  no processor was made with the marks and without the rest. `cpu_flags` lists it all, so that a
-  virtual machine that hides some of it is found when a library is loaded.
+- A profile has a level when it names the few features that mark it: every processor with these has
+  all features of the level. `cpu_flags` lists all of them, so that loading a library fails on a
+  virtual machine that hides some.
 
 Source:
     System V ABI, AMD64 supplement, 3.1.1: micro-architecture levels. Linux,

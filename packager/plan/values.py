@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from packager.plan.figures import ModelFacts
+from packager.plan.runtimes import Runtimes
 from packager.plan.targets import Target
 from wire.package.manifest import VariantInfo
 
@@ -15,7 +17,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    """Names the function that does it, by the table in `packager.run.step`."""
+    """Names the function that does it, by the table in `packager.steps.functions`."""
 
     inputs: dict[str, str] = {}
     """Role to a user's file or an earlier step."""
@@ -28,7 +30,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """Without it there is no build; any other failure costs the candidates that need it."""
 
     quiet: bool = False
-    """Measures: runs on this machine, alone, when everything else has ended."""
+    """Measures: runs on this machine when every other step has ended, with nothing beside it."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +119,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Runtime to targets to what is missing here to build and check for them."""
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for, as far as a plan depends on it."""
 
     metric: str = "auto"
@@ -132,7 +134,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
     preprocessing: bool = False
     calibrated: bool = True
-    """Whether integer variants are wanted."""
+    """Whether integer variants are to be made."""
 
     keep: frozenset[str] = frozenset()
     min_retention: float = 0.99
@@ -148,3 +150,14 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     min_duration_s: float = 0.3
     emulation_s: float = 60.0
     """How long an emulated variant may answer evaluation samples."""
+
+
+class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a plan depends on beside the profiles."""
+
+    facts: ModelFacts
+    """What is known of the model."""
+
+    host: Host
+    settings: PlanSettings
+    runtimes: Runtimes

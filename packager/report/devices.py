@@ -3,8 +3,8 @@
 Rules:
 - A device of another architecture than the measuring machine's gets no plot of latency: its
   variants are drawn by size, which holds everywhere.
-- What serves first is what a device without any pressure prefers: the best quality, then the least
-  worst error, then the least latency.
+- The variant that serves first is the one that a cool device with enough power takes: of the best
+  quality; among equals, the one with the smallest worst error, then with the least latency.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A build's result as a page that needs nothing but itself: no script, no other file, no network.
+"""A build's result as one HTML file, without scripts, other files or the network.
 
 Rules:
-- In the order in which an engineer asks: what was built for whom, what it is worth and costs, why
-  the rest is not there, how it came about.
-- A latency stands under the name of the machine that measured it, and in no plot of a device of
-  another architecture.
+- The order: what was built for which profile, how good and how fast it is, why other candidates are
+  missing, which steps were run.
+- A latency is shown with the name of the machine that measured it. The plots of devices of another
+  architecture do not show it.
 - A figure that was not measured is a dash with the reason.
 - Equal results give equal bytes.
 """

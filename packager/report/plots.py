@@ -3,10 +3,10 @@
 Rules:
 - Equal points give equal bytes: no date, fixed identifiers, text as text.
 - Colours are CSS variables of the page, so that light, dark and paper each have their own.
-- Up and left is better. What lies far below is drawn at the lower edge, so that it does not press
-  all that matters into one line.
-- Names stand in a column of their own beside the points, each with a line to its point: they
-  cannot overlap however close the points are.
+- Up and left is better. A point that lies far below the others is drawn at the lower edge; else the
+  others would all be in one line.
+- Names stand in a column beside the points, each with a line to its point, so that they never
+  overlap.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+from runtime_adapters.runtimes import REAL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,12 +74,10 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
         return f"#0505{self.number:02x}"
 
 
+_SHAPES: Final = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"))
 MARKS: Final = {
-    "onnxruntime": Mark(shape="o", glyph="●", number=0),
-    "openvino": Mark(shape="s", glyph="■", number=1),
-    "litert": Mark(shape="^", glyph="▲", number=2),
-    "tvm": Mark(shape="D", glyph="◆", number=3),
-    "iree": Mark(shape="v", glyph="▼", number=4),
+    spec.name: Mark(shape=shape, glyph=glyph, number=number)
+    for number, (spec, (shape, glyph)) in enumerate(zip(REAL, _SHAPES, strict=False))
 }
 OTHER: Final = Mark(shape="h", glyph="⬢", number=5)
 

@@ -1,7 +1,7 @@
 """Where the steps of a build run: processes of this machine, or a Dask cluster.
 
 Rules:
-- An executor is what `concurrent.futures` calls one; a step is `packager.run.task.perform`.
+- An executor is what `concurrent.futures` calls one; a step is `packager.run.process.carry_out`.
 - Measurements never go to an executor: their figures hold for the machine that builds.
 """
 

@@ -4,9 +4,10 @@ Rules:
 - A step's key is the digest of its kind, options, inputs, the tools, the code and the machine;
   equal keys, equal output. Measured figures are cached like all else, so a second build gives the
   same bytes.
-- A step starts as soon as what it needs is there; one that measures waits until it is alone.
-- A failed step costs what depends on it, unless it is vital.
-- A build that was killed goes on from what it had finished.
+- A step starts as soon as its inputs are there; one that measures waits until no other step runs.
+- When a step fails, the steps that depend on it are skipped; when a vital step fails, the build
+  ends.
+- A build that was killed continues with the steps that it had not finished.
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ from packager.errors import DiskFullError, StepError
 from packager.plan.values import Step
 from packager.run.cache import Cache, Entry
 from packager.run.job import FAILURE_FILE, RESULT_FILE, Failure
-from packager.run.process import StepLimits, end_running_jobs
-from packager.run.task import Order, Outcome, error_of, perform
+from packager.run.process import (
+    Outcome,
+    StepLimits,
+    Task,
+    carry_out,
+    end_running_jobs,
+    error_of,
+)
 from wire.codec import from_json, sha256_hex, to_json
 
 Progress = Callable[[str], None]
@@ -110,7 +117,7 @@ class Pipeline:
             PackagerError: A vital step failed.
         """
         waiting = list(steps)
-        order = [step.name for step in waiting]
+        names = [step.name for step in waiting]
         running: dict[Future[Outcome], Step] = {}
         try:
             while waiting or running:
@@ -120,15 +127,15 @@ class Pipeline:
                     for future in done:
                         self._settle(running.pop(future), future.result())
                 elif waiting:
-                    step = waiting.pop(0)  # all that is left measures, and now it is alone
+                    step = waiting.pop(0)  # all that is left measures, and nothing else runs now
                     self._progress(f"{step.name} ...")
-                    self._settle(step, perform(self._order(step)))
+                    self._settle(step, carry_out(self._task(step)))
         except BaseException:
             for future in running:
                 future.cancel()
             end_running_jobs()
             raise
-        self.records.sort(key=lambda r: order.index(r.name) if r.name in order else -1)
+        self.records.sort(key=lambda r: names.index(r.name) if r.name in names else -1)
 
     def source_digests(self) -> dict[str, str]:
         """Return the SHA-256 of each file that the user gave, by its role."""
@@ -206,7 +213,7 @@ class Pipeline:
                 left.append(step)
             else:
                 self._progress(f"{step.name} ...")
-                running[self._executor.submit(perform, self._order(step))] = step
+                running[self._executor.submit(carry_out, self._task(step))] = step
                 busy.add(key)
         return left
 
@@ -250,8 +257,8 @@ class Pipeline:
         text = f": {reason}" if reason else f" ({seconds:.1f} s)" if state == "done" else ""
         self._progress(f"{step.name} {state}{text}")
 
-    def _order(self, step: Step) -> Order:
-        return Order(
+    def _task(self, step: Step) -> Task:
+        return Task(
             name=step.name,
             key=self._key(step),
             cache=str(self._cache.root),

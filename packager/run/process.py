@@ -1,6 +1,11 @@
-"""A step in a process of its own, with limits of time and memory.
+"""One step, carried out wherever an executor puts it: in a fresh process, with limits.
+
+Its output goes to the cache that all machines of a build share.
 
 Rules:
+- What goes in and comes out are plain values, so that another machine can do it. It needs the same
+  packages, and sees the cache and the user's files at the same paths.
+- A fault is returned and not raised: it must survive the way back whole.
 - Nothing of a step survives it: its whole process group is ended.
 - What it prints is kept aside; its last line is the reason when there is no better one.
 """
@@ -8,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -15,12 +21,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from packager.errors import DiskFullError, StepError
-from packager.run.job import FAILED, FAILURE_FILE, Failure, Job
+from packager.errors import ALL_ERRORS, BuildError, DiskFullError, PackagerError, StepError
+from packager.run.cache import Cache
+from packager.run.job import FAILED, FAILURE_FILE, RESULT_FILE, Failure, Job
+from wire.clock import SystemClock
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
 
@@ -28,10 +36,10 @@ MAX_REASON_BYTES: Final = 4096
 MEMORY_SHARE: Final = 0.75
 """A step may use as much of the machine's memory; the rest is for everything else."""
 
+FULL_BYTES: Final = 64 * 1024
+"""A disk with less than this free counts as full: no step's result fits."""
+
 _ENVIRONMENT: Final = {
-    "CI": "true",  # OpenVINO's converter reports usage otherwise
-    "NNCF_CI": "1",
-    "ORT_DISABLE_TELEMETRY": "1",
     "PYTHONHASHSEED": "0",
     "PYTHONSAFEPATH": "1",
     "PYTHONWARNINGS": "ignore",
@@ -62,11 +70,114 @@ class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
     """0 for three quarters of the machine's memory."""
 
 
-FULL_BYTES = 64 * 1024
-"""A disk with less than this free counts as full: no step's result fits."""
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """A step to carry out."""
+
+    name: str
+    key: str
+    """Of its output in the cache."""
+
+    cache: str
+    kind: str
+    inputs: dict[str, str]
+    options: dict[str, Any]
+    machine: str
+    limits: StepLimits
+    share: int = 1
+    """How many such steps run at once on a machine."""
 
 
-def run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a task."""
+
+    failure: Failure | None = None
+    """None where its output is in the cache."""
+
+    seconds: float = 0.0
+
+
+def carry_out(task: Task) -> Outcome:
+    """Carry out a step and keep its output in the cache.
+
+    Args:
+        task: The step.
+
+    Returns:
+        The fault, if there was one, and how long it took.
+    """
+    clock = SystemClock()
+    began_s = clock.monotonic_s()
+    failure: Failure | None = None
+    try:
+        _make(task)
+    except ToldError as exc:
+        failure = exc.failure
+    except PackagerError as exc:
+        failure = Failure(code=exc.code, message=exc.message, remedy=exc.remedy)
+    except OSError as exc:
+        failure = _failure_of(exc)
+    return Outcome(failure=failure, seconds=clock.monotonic_s() - began_s)
+
+
+def error_of(failure: Failure) -> PackagerError:
+    """Return the error that a failure stands for."""
+    return ALL_ERRORS.get(failure.code, BuildError)(failure.message, remedy=failure.remedy)
+
+
+def end_running_jobs() -> None:
+    """End every step that runs now: the build is given up."""
+    with _RUNNING_LOCK:
+        for group in _RUNNING:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+
+
+def _make(task: Task) -> None:
+    cache = Cache(Path(task.cache))
+    memory_bytes = task.limits.memory_bytes or int(
+        MEMORY_SHARE * _machine_memory_bytes() / max(1, task.share)
+    )
+    with cache.workspace(task.name) as workspace:
+        output = workspace / "output"
+        output.mkdir()
+        job = Job(
+            kind=task.kind,
+            inputs=task.inputs,
+            options=task.options,
+            output=str(output),
+            memory_bytes=memory_bytes,
+            machine=task.machine,
+        )
+        try:
+            _run_job(job, workspace, timeout_s=task.limits.timeout_s)
+        except ToldError as exc:
+            if exc.failure.lasting:
+                cache.keep(task.key, _failure_folder(workspace, exc.failure))
+            raise
+        if not (output / RESULT_FILE).is_file():
+            raise StepError("its process ended well but left no result")
+        cache.keep(task.key, output)
+
+
+def _failure_folder(workspace: Path, failure: Failure) -> Path:
+    """Write a failure into a folder of its own, without what the step had made until then."""
+    folder = workspace / "failure"
+    folder.mkdir()
+    (folder / FAILURE_FILE).write_bytes(to_json(failure))
+    return folder
+
+
+def _failure_of(exc: OSError) -> Failure:
+    if exc.errno == errno.ENOSPC:
+        return Failure(
+            code=DiskFullError.code,
+            message="no space left on the device of the build cache",
+            remedy="free some space, or name another cache with --cache",
+        )
+    return Failure(code=StepError.code, message=f"the step could not be run: {exc}")
+
+
+def _run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
     """Run a step in a fresh process.
 
     Args:
@@ -81,7 +192,7 @@ def run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
     """
     job_file, log = workspace / "job.json", workspace / "log.txt"
     job_file.write_bytes(to_json(job))
-    code = _run([sys.executable, "-m", "packager.run.step", str(job_file)], log, timeout_s)
+    code = _run([sys.executable, "-m", "packager.steps", str(job_file)], log, timeout_s)
     if code == 0:
         return
     if shutil.disk_usage(workspace).free < FULL_BYTES:
@@ -98,15 +209,7 @@ def run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
     raise StepError(f"its process ended with status {code}: {_last_line(log)}")
 
 
-def end_running_jobs() -> None:
-    """End every step that runs now: the build is given up."""
-    with _RUNNING_LOCK:
-        for group in _RUNNING:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGKILL)
-
-
-def machine_memory_bytes() -> int:
+def _machine_memory_bytes() -> int:
     """Return the memory of this machine, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 

@@ -92,7 +92,7 @@ def divide(sets: Mapping[str, Given], *, calibrated: bool = True) -> Division:
     """
     if not calibrated or len(sets) == 1:
         name = EVALUATION if EVALUATION in sets else next(iter(sets))
-        return _single(name, sets[name]) if calibrated else _gate_alone(name, sets)
+        return _single(name, sets[name]) if calibrated else _only_gate(name, sets)
     if EVALUATION not in sets:
         raise DataError(
             f"{' and '.join(sorted(sets))} data are given, but none to judge variants by",
@@ -131,7 +131,7 @@ def _single(name: str, given: Given) -> Division:
     return Division(parts=parts, overlap=0.0, notes=(note,))
 
 
-def _gate_alone(name: str, sets: Mapping[str, Given]) -> Division:
+def _only_gate(name: str, sets: Mapping[str, Given]) -> Division:
     unused = sorted(set(sets) - {name})
     notes = (f"{' and '.join(unused)} data are not used",) if unused else ()
     indices = np.arange(len(sets[name].digests))

@@ -17,6 +17,7 @@ from packager.errors import ModelError
 from packager.sources.onnx_checks import tensor_spec
 from runtime_adapters.protocol import Limits, Tensors
 from runtime_adapters.registry import open_session
+from runtime_adapters.runtimes import ONNXRUNTIME
 from wire.errors import FleetError
 from wire.package.manifest import VariantInfo
 
@@ -43,7 +44,7 @@ def answers(file: Path, model: Any, inputs: Tensors) -> Tensors:  # noqa: ANN401
         ModelError: ONNX Runtime cannot load or run it.
     """
     info = VariantInfo(
-        runtime="onnxruntime",
+        runtime=ONNXRUNTIME.name,
         precision="fp32",
         model_file=file.name,
         inputs=tuple(tensor_spec(value, "input") for value in model.graph.input),

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import re
 import struct
 from collections.abc import Iterator
@@ -33,8 +32,6 @@ from iree.compiler.passmanager import PassManager
 from packager.errors import ModelError
 from packager.files import read_bounded
 from packager.plan.figures import ModelFacts
-from packager.plan.targets import TARGETS, Target
-from packager.runtimes.iree.models import compile_stablehlo
 from packager.sources.stablehlo_indices import bound_indices
 from runtime_adapters.checks import shortened
 from runtime_adapters.compiled import MAX_TENSORS
@@ -42,7 +39,6 @@ from runtime_adapters.iree.abi import FUNCTION
 from wire.package.manifest import Datatype, TensorSpec
 
 MODULE_FILE: Final = "model.mlirbc"
-REFERENCE_FILE: Final = "reference.vmfb"
 MAX_MODULE_BYTES: Final = 1 << 30
 MAX_OPERATIONS: Final = 500_000
 MAX_RANK: Final = 16
@@ -76,29 +72,6 @@ _DATATYPES: Final[dict[str, Datatype]] = {
     "f32": "FP32",
     "f64": "FP64",
 }
-
-
-def prepare(path: Path, output: Path) -> ModelFacts:
-    """Check a module, write a clean copy, and compile the reference for this machine.
-
-    The reference is compiled for the architecture's baseline, so that it answers alike on every
-    machine that builds.
-
-    Args:
-        path: The file.
-        output: The folder that gets `MODULE_FILE`, `REFERENCE_FILE` and its description.
-
-    Returns:
-        What the planner must know.
-
-    Raises:
-        ModelError: Not such a module, or of a kind that is not supported.
-    """
-    content, facts = load(path)
-    module = output / MODULE_FILE
-    module.write_bytes(content)
-    compile_stablehlo(module, facts.inputs, facts.outputs, output / REFERENCE_FILE, _baseline())
-    return facts
 
 
 def load(path: Path) -> tuple[bytes, ModelFacts]:
@@ -284,18 +257,6 @@ def _size(text: str) -> int:
     match = _TENSOR.search(_PORTABLE.sub(r"\1", text))
     sizes = match.group(1).split("x")[:-1] if match else []
     return math.prod(int(size) for size in sizes if size != "?")
-
-
-def _baseline() -> Target:
-    """Return the least demanding target of this machine's architecture.
-
-    Raises:
-        ModelError: There is no target for it.
-    """
-    mine = [target for target in TARGETS if target.architecture == os.uname().machine]
-    if not mine:
-        raise ModelError(f"StableHLO cannot be run on {os.uname().machine}")
-    return mine[-1]
 
 
 def _first_error(exc: Exception) -> str:

@@ -10,20 +10,19 @@ from urllib.parse import quote
 
 import numpy as np
 
-from packager.callables import load_callable
 from packager.errors import DataError
-from packager.judge.comparison import OwnMetric, check_answers, compare, resolve_metric
+from packager.judge.comparison import check_answers, compare, resolve_metric
 from packager.judge.golden import Answered, pick
 from packager.judge.measure import measure as measure_variant
 from packager.plan.figures import Comparison, GoldenResult, ModelFacts, ReferenceResult
-from packager.plan.steps import METRIC
+from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
+from packager.runtimes.common.job_inputs import own_metric
 from packager.samples.store import Unit, load_inputs, load_labels, sample, spread, unit_of
+from packager.steps.functions import emulator_of
 from runtime_adapters.golden import save_golden
-from runtime_adapters.iree.abi import CompiledModel as IreeModel
 from runtime_adapters.protocol import Limits, Session, Tensors
 from runtime_adapters.registry import open_session
-from runtime_adapters.tvm.abi import CompiledModel as TvmModel
 from wire.clock import SystemClock
 from wire.codec import convert, from_json
 from wire.package.manifest import Performance, TensorSpec, VariantInfo
@@ -53,50 +52,24 @@ def evaluate(job: Job, output: Path) -> Comparison:
     return _compared(job, info, _answers(job, info, output), None)
 
 
-def emulate_tvm(job: Job, output: Path) -> Comparison:
-    """Let an emulated shared object answer some samples, and compare it with the reference."""
-    from packager.plan.targets import Target
-    from packager.runtimes.tvm.emulation import run_emulated
-
+def emulate(job: Job, output: Path) -> Comparison:
+    """Let a variant answer some samples under emulation, and compare it with the reference."""
     info = convert(job.options["info"], VariantInfo)
-    folder = Path(job.inputs["variant"])
-    library = from_json((folder / RESULT_FILE).read_bytes(), TvmModel)
-    chosen = _emulated_samples(job, info)
+    inputs = load_inputs(_gate(job), info.inputs)
+    chosen = _asked(len(next(iter(inputs.values()))))
     workspace = output.parent / "emulation"  # beside the output, so that it is not kept
     workspace.mkdir()
-    answers = run_emulated(
-        folder / info.model_file,
+    answers = emulator_of(info.runtime)(
+        Path(job.inputs["variant"]),
+        info,
         convert(job.options["target"], Target),
-        {name: tensor[chosen] for name, tensor in load_inputs(_gate(job), info.inputs).items()},
-        library.inputs,
-        library.outputs,
+        {name: tensor[chosen] for name, tensor in inputs.items()},
         workspace=workspace,
         timeout_s=job.options["seconds"],
     )
-    return _compared(job, info, _saved(answers, info, output), chosen)
-
-
-def emulate_iree(job: Job, output: Path) -> Comparison:
-    """Let an emulated module answer some samples, and compare it with the reference."""
-    from packager.plan.targets import Target
-    from packager.runtimes.iree.emulation import iree_runner, run_emulated
-
-    info = convert(job.options["info"], VariantInfo)
-    target = convert(job.options["target"], Target)
-    folder = Path(job.inputs["variant"])
-    chosen = _emulated_samples(job, info)
-    workspace = output.parent / "emulation"
-    workspace.mkdir()
-    answers = run_emulated(
-        folder / info.model_file,
-        from_json((folder / RESULT_FILE).read_bytes(), IreeModel),
-        target,
-        {name: tensor[chosen] for name, tensor in load_inputs(_gate(job), info.inputs).items()},
-        runner=iree_runner(target),
-        workspace=workspace,
-        timeout_s=job.options["seconds"],
-    )
-    return _compared(job, info, _saved(answers, info, output), chosen)
+    for spec in info.outputs:
+        np.save(_file(output, spec.name), answers[spec.name], allow_pickle=False)
+    return _compared(job, info, answers, chosen)
 
 
 def measure(job: Job, _output: Path) -> Performance:
@@ -140,12 +113,6 @@ def golden(job: Job, output: Path) -> GoldenResult:
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return GoldenResult(samples=tuple(chosen.samples), min_agreement=chosen.min_agreement)
-
-
-def own_metric(job: Job, metric: str) -> OwnMetric | None:
-    """Return the user's metric, where the build has one."""
-    path = job.inputs.get(METRIC)
-    return load_callable(Path(path), metric) if path else None
 
 
 def _compared(
@@ -212,17 +179,6 @@ def _row_shape(spec: TensorSpec, first: Tensors, unit: Unit) -> tuple[int, ...]:
     if shape[:1] != (1,):
         raise DataError(f"output {spec.name!r} of one sample has shape {list(shape)}")
     return shape[1:]
-
-
-def _saved(answers: Tensors, info: VariantInfo, output: Path) -> Tensors:
-    for spec in info.outputs:
-        np.save(_file(output, spec.name), answers[spec.name], allow_pickle=False)
-    return answers
-
-
-def _emulated_samples(job: Job, info: VariantInfo) -> list[int]:
-    inputs = load_inputs(_gate(job), info.inputs)
-    return _asked(len(next(iter(inputs.values()))))
 
 
 def _asked(total: int) -> list[int]:

@@ -35,8 +35,9 @@ _REACH: Final = "check that pip reaches a registry, or set PIP_FIND_LINKS to a f
 _NEEDED_PYTHON: Final = {"onnx2tf": (3, 12)}
 """What a tool declares where it runs on older ones too: onnx2tf 2.6.9 gives equal files on 3.11."""
 
-_FOREIGN: Final = {"iree-aarch64": "manylinux_2_28_aarch64"}
-"""Wheels for another processor, unpacked beside the interpreter: their programs run emulated."""
+_FOREIGN: Final = {"aarch64": "manylinux_2_28_aarch64"}
+"""Last word of a lock's name to the platform of its wheels: they are for another processor, are
+unpacked beside the interpreter, and their programs run emulated."""
 
 FOREIGN_FOLDER: Final = "foreign"
 
@@ -113,7 +114,7 @@ def install(name: str, root: Path, progress: Progress = lambda _line: None) -> P
     home = _home(name, root)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _alone(root):
+        with _locked(root):
             if (found := environment_python(name, root)) is not None:
                 progress(f"{name} is set up already: {found.parent.parent}")
                 return found
@@ -161,8 +162,9 @@ def _fill(name: str, aside: Path, progress: Progress) -> None:
         "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--require-hashes",
         "-r", str(_lock(name)),
     ]  # fmt: skip
-    if name in _FOREIGN:
-        command += ["--platform", _FOREIGN[name], "--target", str(aside / FOREIGN_FOLDER)]
+    platform = _FOREIGN.get(name.rpartition("-")[2])
+    if platform is not None:
+        command += ["--platform", platform, "--target", str(aside / FOREIGN_FOLDER)]
     if sys.version_info < _NEEDED_PYTHON.get(name, (0,)):
         command.append("--ignore-requires-python")
     _run(command, "pip", remedy=_REACH)
@@ -192,7 +194,7 @@ def _run(command: list[str], what: str, *, remedy: str = "") -> None:
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[None]:
+def _locked(root: Path) -> Iterator[None]:
     with (root / "lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

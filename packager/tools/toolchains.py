@@ -1,6 +1,7 @@
-"""The compilers and emulators of this machine, looked for before a build relies on them.
+"""The Python packages, compilers and emulators of this machine, for builds that need them.
 
 Rules:
+- No tool is imported to ask for its version.
 - What is missing is named with the Debian package that has it.
 - A machine's own compiler serves its own architecture.
 """
@@ -10,16 +11,26 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from packager.machine import cpu_flags, tool_versions
 from packager.plan.targets import Target
+from runtime_adapters.processor import CPUINFO, cpu_flags
 
-CPUINFO: Final = Path("/proc/cpuinfo")
-PYTHON_EXTRA: Final = "edgefleet[packager-tvm]"
-_DISTRIBUTIONS: Final = frozenset({"apache-tvm", "apache-tvm-ffi"})
 _VERSION_TIMEOUT_S: Final = 30.0
+
+
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those Python packages that are installed, by name."""
+    found: dict[str, str] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def compiler(target: Target) -> str | None:
@@ -42,20 +53,11 @@ def sysroot(target: Target) -> Path:
     return Path("/" if target.architecture == os.uname().machine else target.sysroot)
 
 
-def missing(target: Target) -> str | None:
-    """Say what must be installed to compile for a target.
-
-    Args:
-        target: The target.
-
-    Returns:
-        The name of one Debian package or of the extra, or None when nothing is missing.
-    """
-    if not tool_versions().keys() >= _DISTRIBUTIONS:
-        return PYTHON_EXTRA
-    if compiler(target) is None:
-        return "gcc" if target.architecture == os.uname().machine else target.compiler_package
-    return None
+def missing_compiler(target: Target) -> str | None:
+    """Return the Debian package that has a compiler for a target; None where there is one."""
+    if compiler(target) is not None:
+        return None
+    return "gcc" if target.architecture == os.uname().machine else target.compiler_package
 
 
 def missing_to_try(target: Target) -> str | None:

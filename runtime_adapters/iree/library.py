@@ -1,8 +1,8 @@
 """The door to IREE: a compiled module in this process, called by position.
 
 Rules:
-- One thread: the device that works in the calling thread. More: a device of its own with as many
-  workers, which end with it.
+- With one thread, the model runs in the calling thread. With more, it has a device with as many
+  worker threads, which end with the device.
 - A file is mapped, not read: constants that are used as they are stored cost no memory.
 - Inputs are copied to where the code reads them, which costs less than a new buffer per call;
   outputs are copied from where it left them, for that memory is the runtime's.

@@ -1,4 +1,4 @@
-"""A runtime without a runtime: a small fixed function of the inputs, for tests and dry runs.
+"""An adapter without a runtime: a small fixed function of the inputs, for tests and dry runs.
 
 The model file is a JSON document such as `{"seed": 7}`. Each output element is a wave of the
 sample it answers: two weighted sums of the sample's elements, turned by the seed and the element's
@@ -11,7 +11,7 @@ answer ever comes), and `fail_after` (inferences that succeed before `fail` acts
 
 Rules:
 - Equal inputs give equal outputs on every machine of one byte order.
-- It keeps every duty of an adapter, so that what is tested with it holds for the others.
+- It obeys all rules of an adapter, so that a test with it holds for the other adapters too.
 - `Limits.threads` and `Limits.memory_bytes` have no effect: it works in the calling thread.
 """
 

@@ -1,8 +1,8 @@
 """The door to OpenVINO: imports it with its usage statistics off.
 
 Importing OpenVINO starts a statistics package, which writes a client identifier into the home
-directory and may call home when a model is converted. OpenVINO and NNCF both do without that
-package when it cannot be imported, so that is what it is made here.
+directory and may report to its makers when a model is converted. OpenVINO and NNCF both work
+without that package, so this module makes its import fail.
 
 Its newer reader of ONNX files loses what the older one has: the loss operators, inputs without
 elements, and a second name of a tensor. The older one is asked for, unless somebody chose already.

@@ -1,7 +1,7 @@
 """Whether a declaration of pre- or post-processing can be applied to an input or output.
 
 Rules:
-- Everything that can be said before a tensor is seen is said here, so that no request finds it.
+- All mistakes that can be found without a tensor are found here, so that no request meets them.
 """
 
 from __future__ import annotations

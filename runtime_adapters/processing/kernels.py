@@ -5,9 +5,9 @@ milliseconds; quantising and the greatest of many some microseconds; for normali
 NumPy's own vector code is the faster one.
 
 Rules:
-- Numba costs a process over 100 MiB and half a second. What saves milliseconds asks for it;
-  what saves microseconds is compiled beside that, and does not ask for it alone.
-- Whatever is wrong with Numba or its files, the answer is the same, in NumPy.
+- Numba costs a process over 100 MiB and half a second. It is loaded for functions that become
+  faster by milliseconds; functions that gain microseconds are only compiled where it is loaded.
+- When Numba or its files cannot be used, NumPy gives the same answer.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import onnx
 from packager.plan.targets import TARGETS
 from packager.runtimes.iree import models as iree_models
 from packager.runtimes.tvm import models as tvm_models
+from packager.runtimes.tvm.spec import missing_to_build
 from packager.sources.onnx_model import facts_of
 from packager.tools import toolchains
 
@@ -26,7 +27,7 @@ def missing(runtime: str) -> str | None:
     """Say what this machine lacks to compile for a runtime, or None."""
     if TARGET is None:
         return "nothing is compiled for this kind of processor"
-    lacking = toolchains.missing(TARGET) if runtime == "tvm" else None
+    lacking = missing_to_build(TARGET) if runtime == "tvm" else None
     return f"{lacking} is not installed" if lacking else None
 
 

@@ -200,7 +200,7 @@ def test_every_truncation_is_refused_before_the_loader_sees_it(
         ("processor\t: 0\nflags\t\t: fpu avx2 fma\n", {"fpu", "avx2", "fma"}),
         ("Features\t: half neon vfpv4\n", {"half", "neon", "vfpv4"}),
         ("Features\t: fp asimd crc32\n", {"fp", "asimd", "crc32", "neon", "vfpv3", "vfpv4"}),
-        ("isa\t\t: rv64imafdc\n", set()),
+        ("isa\t\t: rv64imafdc_zba\n", {"i", "m", "a", "f", "d", "c", "zba"}),
         ("", set()),
     ],
 )

@@ -110,12 +110,17 @@ def encode(name: str, message: Message) -> bytes:
     return to_msgpack(message) if name.endswith("msgpack") else to_json(message)
 
 
+RETIRED = b'"objective":"accuracy",'
+"""A field of profiles that nothing ever read: no longer written, and a reader of the first release
+takes its default."""
+
+
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_of_version_1_is_unchanged(name: str) -> None:
     recorded = (HERE / name).read_bytes()
     message = MESSAGES[name]
     assert decode_message(recorded, type(message), packed=name.endswith("msgpack")) == message
-    assert encode(name, message) == recorded
+    assert encode(name, message) == recorded.replace(RETIRED, b"")
 
 
 def test_no_message_is_without_a_record() -> None:

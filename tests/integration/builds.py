@@ -148,6 +148,6 @@ def running_steps(text: str) -> list[int]:
             line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if text in line and "packager.run.step" in line:
+        if text in line and "packager.steps" in line:
             found.append(int(path.parent.name))
     return found

@@ -9,13 +9,14 @@ import pytest
 
 from packager.package.directory import open_package
 from packager.plan.targets import named
+from packager.runtimes.tvm.spec import missing_to_build
 from packager.tools import toolchains
 from tests.integration.builds import build_command, built, candidate, digits, write_profile
 from tests.models import ODD_SHAPE, odd_convolution, uniform
 
 
 def need(target: str) -> None:
-    missing = toolchains.missing(named(target)) or toolchains.missing_to_try(named(target))
+    missing = missing_to_build(named(target)) or toolchains.missing_to_try(named(target))
     if missing:
         pytest.skip(f"{missing} is not installed")
 

@@ -15,10 +15,12 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantiz
 
 from packager.errors import StepError
 from packager.plan.targets import TARGETS, Target, named
+from packager.run.job import Job
 from packager.runtimes.iree.compiler import suggested_options
 from packager.runtimes.iree.emulation import iree_runner, run_emulated
 from packager.runtimes.iree.models import compile_model, compile_stablehlo
-from packager.sources.stablehlo import MODULE_FILE, load, prepare
+from packager.runtimes.iree.source import prepare
+from packager.sources.stablehlo import MODULE_FILE, load
 from packager.tools import toolchains
 from runtime_adapters.errors import InputError, LoadError
 from runtime_adapters.iree.abi import CompiledModel
@@ -336,7 +338,15 @@ def test_emulation_names_what_is_missing(
 
 @pytest.mark.parametrize("name", ["mlp.stablehlo", "mlp.mlir"])
 def test_stablehlo_answers_as_jax_did(name: str, tmp_path: Path) -> None:
-    facts = prepare(STABLEHLO / name, tmp_path)
+    job = Job(
+        kind="prepare-stablehlo",
+        inputs={"model": str(STABLEHLO / name)},
+        options={},
+        output=str(tmp_path),
+        memory_bytes=0,
+        machine="here",
+    )
+    facts = prepare(job, tmp_path)
     described = msgspec.json.decode((tmp_path / "reference.json").read_bytes(), type=CompiledModel)
     expected = np.load(STABLEHLO / "mlp.npz")
     session = opened(tmp_path / "reference.vmfb", described)

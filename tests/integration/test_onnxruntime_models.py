@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from packager.errors import StepError
-from packager.machine import cpu_flags
 from packager.runtimes.common.onnx_files import session_of
 from packager.runtimes.onnxruntime import models, qdq
 from packager.runtimes.onnxruntime.offline_graphs import layout_class, optimize_offline
+from runtime_adapters.processor import cpu_flags
 from runtime_adapters.protocol import Tensors
 from tests.models import DIGITS, ROOT, cifar_images, digits_data, trained
 

@@ -93,7 +93,7 @@ def test_what_is_no_whole_package_is_refused_by_every_command(
         (["profile", "show", "none.toml"], "none.toml cannot be read: No such file"),
         (["profile", "show", "P/"], "cannot be read: Is a directory"),
         (["profile", "show", "/dev/zero"], "/dev/zero is over"),
-        (["profile", "show", "./digits.onnx"], "digits.onnx: not a valid DeviceProfile"),
+        (["profile", "show", "./digits.onnx"], "digits.onnx: not a valid ProfileFile"),
         (["profile", "detect", "-o", "none/new.toml"], "cannot be written: No such file"),
         (["tool", "install", "none"], "there is no environment 'none'; known are"),
     ],

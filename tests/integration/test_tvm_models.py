@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from packager.errors import StepError
 from packager.plan.targets import TARGETS, Target, named
 from packager.runtimes.tvm.emulation import run_emulated
+from packager.runtimes.tvm.spec import missing_to_build
 from packager.sources.onnx_model import facts_of
 from packager.tools import toolchains
 from runtime_adapters.onnxruntime.library import onnxruntime
@@ -49,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def here() -> Target:
-    if HERE is None or toolchains.missing(HERE) is not None:
+    if HERE is None or missing_to_build(HERE) is not None:
         pytest.skip(f"no compiler for {os.uname().machine}")
     return HERE
 
@@ -151,7 +152,7 @@ def test_equal_models_give_equal_bytes_and_tell_nothing(
     name: str, folder: Path, here: Target
 ) -> None:
     target = here if name == "here" else named(name)
-    if package := toolchains.missing(target):
+    if package := missing_to_build(target):
         pytest.skip(f"{package} is not installed")
     digests = set()
     for place in ("a", "a/longer/path"):
@@ -168,7 +169,7 @@ def test_equal_models_give_equal_bytes_and_tell_nothing(
 @pytest.mark.parametrize("name", CROSS)
 def test_other_processors_answer_alike_under_emulation(name: str, tmp_path: Path) -> None:
     target = named(name)
-    if package := toolchains.missing(target) or toolchains.missing_to_try(target):
+    if package := missing_to_build(target) or toolchains.missing_to_try(target):
         pytest.skip(f"{package} is not installed")
     library = tmp_path / "model.so"
     abi = tvm_models.compile_model(DIGITS, INPUTS, OUTPUTS, target, library)
@@ -182,7 +183,7 @@ def test_other_processors_answer_alike_under_emulation(name: str, tmp_path: Path
 
 def test_when_time_is_up_the_answers_so_far_count(tmp_path: Path) -> None:
     target = named("aarch64")
-    if package := toolchains.missing(target) or toolchains.missing_to_try(target):
+    if package := missing_to_build(target) or toolchains.missing_to_try(target):
         pytest.skip(f"{package} is not installed")
     library = tmp_path / "model.so"
     abi = tvm_models.compile_model(DIGITS, INPUTS, OUTPUTS, target, library)
@@ -203,7 +204,7 @@ def test_when_time_is_up_the_answers_so_far_count(tmp_path: Path) -> None:
 
 def test_code_that_dies_under_emulation_is_one_error(tmp_path: Path) -> None:
     target = named("riscv64")
-    if package := toolchains.missing(target) or toolchains.missing_to_try(target):
+    if package := missing_to_build(target) or toolchains.missing_to_try(target):
         pytest.skip(f"{package} is not installed")
     source = tmp_path / "bad.c"
     source.write_text(

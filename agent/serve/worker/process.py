@@ -47,7 +47,7 @@ from agent.serve.worker.inference_protocol import InferenceProtocol, InferenceRe
 from agent.serve.worker.processing import Processing
 from runtime_adapters.errors import InputError
 from runtime_adapters.golden import check_golden, load_golden
-from runtime_adapters.latency import latency_alone_ms
+from runtime_adapters.latency import measure_latency_ms
 from runtime_adapters.protocol import Limits, Session
 from runtime_adapters.registry import open_session
 from runtime_adapters.tensors import dtype_of
@@ -162,7 +162,7 @@ class VariantWorker:
         if measure and result.passed:
             with contextlib.suppress(FleetError):  # what was not measured is as declared
                 inputs, _ = load_golden(assets)
-                latency_ms = latency_alone_ms(self._session, inputs, self._clock)
+                latency_ms = measure_latency_ms(self._session, inputs, self._clock)
         return ProbeResult(
             passed=result.passed,
             samples=result.samples,

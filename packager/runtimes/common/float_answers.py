@@ -10,6 +10,7 @@ from packager.runtimes.common.onnx_files import session_of
 from packager.samples.store import sample
 from packager.tools.quiet import tool
 from runtime_adapters.protocol import Tensors
+from runtime_adapters.runtimes import ONNXRUNTIME
 
 
 def float_answers(model: Path, inputs: Tensors, names: list[str]) -> Tensors:
@@ -27,7 +28,7 @@ def float_answers(model: Path, inputs: Tensors, names: list[str]) -> Tensors:
         StepError: ONNX Runtime does not run it.
     """
     total = len(next(iter(inputs.values())))
-    with tool("onnxruntime"):
+    with tool(ONNXRUNTIME.title):
         session = session_of(model)
         rows = [session.run(names, sample(inputs, index)) for index in range(total)]
     return {

@@ -28,6 +28,7 @@ from packager.runtimes.common.index_clamps import clamp_indices
 from packager.runtimes.common.index_ranges import index_ranges
 from packager.runtimes.common.onnx_folding import folded
 from packager.runtimes.iree.compiler import compile_module, suggested_options
+from packager.runtimes.iree.spec import ARCHITECTURES
 from packager.sources.onnx_checks import opset_of
 from packager.tools.quiet import tool
 from runtime_adapters.batches import is_batch
@@ -39,9 +40,6 @@ from wire.package.manifest import TensorSpec
 
 OPSET: Final = 17
 """IREE's importer takes operators as this version has them; older graphs are converted."""
-
-_ARCHITECTURES: Final = frozenset({"x86_64", "aarch64"})
-"""Those that there is an IREE runtime to install for."""
 
 
 def compile_model(
@@ -133,10 +131,10 @@ def compile_stablehlo(
 
 
 def _check_target(target: Target) -> None:
-    if target.architecture not in _ARCHITECTURES:
+    if target.architecture not in ARCHITECTURES:
         raise StepError(
             f"there is no IREE runtime for {target.architecture}",
-            remedy=f"it runs on {' and '.join(sorted(_ARCHITECTURES))}",
+            remedy=f"it runs on {' and '.join(sorted(ARCHITECTURES))}",
         )
 
 

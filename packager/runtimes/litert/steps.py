@@ -5,18 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from packager.errors import StepError
+from packager.plan.recipes import TFLITE_FILE
 from packager.run.job import Job
-from packager.runtimes.litert import (
-    models as litert_models,
-)
-from packager.runtimes.litert import (
-    parity as litert_parity,
-)
-from packager.runtimes.litert import (
-    quantize as litert_quantize,
-)
+from packager.runtimes.common.job_inputs import facts_of, onnx_model, samples
+from packager.runtimes.litert import models, parity
+from packager.runtimes.litert import quantize as quantizer
 from packager.samples.store import load_inputs
-from packager.steps.common import TFLITE_FILE, facts_of, onnx_model, samples
 from packager.tools.environments import default_root, environment_python
 
 
@@ -30,18 +24,16 @@ def convert(job: Job, output: Path) -> None:
     if python is None:
         raise StepError("onnx2tf is not installed here", remedy="fleet tool install onnx2tf")
     target = output / TFLITE_FILE
-    litert_models.convert(onnx_model(job), target, python=python)
+    models.convert(onnx_model(job), target, python=python)
     data = Path(job.inputs["data"])
     part = next(p for p in ("calibration", "gate") if (data / p).is_dir())
-    litert_parity.check_parity(
-        onnx_model(job), target, load_inputs(data / part, facts_of(job).inputs)
-    )
+    parity.check_parity(onnx_model(job), target, load_inputs(data / part, facts_of(job).inputs))
 
 
 def quantize(job: Job, output: Path) -> None:
     """Quantize a float model."""
     calibrated = "data" in job.inputs
-    litert_quantize.quantize(
+    quantizer.quantize(
         Path(job.inputs["model"]) / TFLITE_FILE,
         samples(job) if calibrated else {},
         job.options,

@@ -25,10 +25,10 @@ from typing import Any, Final
 import onnx
 
 from packager.errors import StepError
-from packager.machine import cpu_flags
 from packager.runtimes.common.onnx_files import optimize, save
 from packager.sources.onnx_model import model_bytes
 from packager.tools.quiet import tool
+from runtime_adapters.processor import cpu_flags
 
 _DECISIVE: Final = ("avx512f", "avx512_vnni", "avx_vnni")
 """The first sets the block; the others may set what ONNX Runtime makes of int8."""

@@ -8,8 +8,8 @@ from packager.plan.figures import RepairResult
 from packager.plan.recipes import MODEL_FILE
 from packager.plan.targets import Target
 from packager.run.job import Job
+from packager.runtimes.common.job_inputs import onnx_model, samples, tuning_of
 from packager.runtimes.onnxruntime import models, offline_graphs, sensitivity
-from packager.steps.common import onnx_model, samples, steering
 from wire.clock import SystemClock
 from wire.codec import convert
 
@@ -50,7 +50,7 @@ def optimize(job: Job, output: Path) -> None:
 
 def repair(job: Job, output: Path) -> RepairResult:
     """Quantize to int8, and leave in float what the tuning samples show to cost most."""
-    steer = steering(job)
+    tuning = tuning_of(job)
     goal = sensitivity.Goal(
         retention=job.options["min_retention"],
         max_trials=job.options["trials"],
@@ -58,9 +58,9 @@ def repair(job: Job, output: Path) -> RepairResult:
     )
     found = sensitivity.repair(
         onnx_model(job),
-        steer.calibration,
-        steer.tuning,
-        steer.retention,
+        tuning.calibration,
+        tuning.tuning,
+        tuning.retention,
         job.options,
         goal,
         output / MODEL_FILE,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from packager.plan.figures import ModelFacts, RepairResult
-from packager.plan.recipes import MODEL_FILE
+from packager.plan.recipes import MODEL_FILE, TFLITE_FILE
 from packager.run.job import Job
+from packager.runtimes.common.job_inputs import facts_of, onnx_model, samples, tuning_of
 from packager.runtimes.openvino import models
-from packager.steps.common import TFLITE_FILE, facts_of, onnx_model, samples, steering
 
 IR_FILE = "model.xml"
 
@@ -25,7 +25,7 @@ def quantize(job: Job, output: Path) -> None:
 
 def quantize_with_accuracy(job: Job, output: Path) -> RepairResult:
     """Quantize to int8, and put back into float what the tuning samples show to cost most."""
-    steer = steering(job)
+    tuning = tuning_of(job)
     options = {
         **job.options,
         "max_drop": 1.0 - job.options["min_retention"],
@@ -33,9 +33,9 @@ def quantize_with_accuracy(job: Job, output: Path) -> RepairResult:
     }
     found = models.quantize_with_accuracy_control(
         onnx_model(job),
-        steer.calibration,
-        steer.tuning,
-        steer.retention,
+        tuning.calibration,
+        tuning.tuning,
+        tuning.retention,
         options,
         output / IR_FILE,
     )

@@ -1,4 +1,4 @@
-"""Steps that compile a model with TVM, and that search for fast schedules."""
+"""Steps that compile a model with TVM, search for fast schedules, and emulate what was made."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 
 from packager.plan.figures import TuningResult
 from packager.plan.targets import Target
-from packager.run.job import DATABASE_FOLDER, Job
-from packager.steps.common import facts_of, onnx_model
+from packager.run.job import DATABASE_FOLDER, RESULT_FILE, Job
+from packager.runtimes.common.job_inputs import facts_of, onnx_model
 from runtime_adapters.batches import sample_shape
+from runtime_adapters.protocol import Tensors
 from runtime_adapters.tvm.abi import CompiledModel
-from wire.codec import convert
+from wire.codec import convert, from_json
+from wire.package.manifest import VariantInfo
 
 
 def build(job: Job, output: Path) -> CompiledModel:
@@ -48,6 +50,30 @@ def tune(job: Job, output: Path) -> TuningResult:
     shapes = {spec.name: sample_shape(spec) for spec in facts.inputs}
     module = tvm_lowering.imported(tvm_lowering.fixed(onnx_model(job), shapes))
     return tvm_tuning.tune(module, target, database, trials_per_task=job.options["trials"])
+
+
+def emulate(
+    variant: Path,
+    info: VariantInfo,
+    target: Target,
+    inputs: Tensors,
+    *,
+    workspace: Path,
+    timeout_s: float,
+) -> Tensors:
+    """Let an emulated shared object answer samples; an `Emulate` of `packager.steps.functions`."""
+    from packager.runtimes.tvm.emulation import run_emulated
+
+    library = from_json((variant / RESULT_FILE).read_bytes(), CompiledModel)
+    return run_emulated(
+        variant / info.model_file,
+        target,
+        inputs,
+        library.inputs,
+        library.outputs,
+        workspace=workspace,
+        timeout_s=timeout_s,
+    )
 
 
 def _target(job: Job) -> Target:

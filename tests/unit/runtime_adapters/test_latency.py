@@ -1,4 +1,4 @@
-"""What an inference takes alone: by a clock that the session itself moves."""
+"""How long an inference takes, by a clock that the session itself moves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from runtime_adapters.errors import InferenceError, InputError
-from runtime_adapters.latency import MEASURE_S, MOST_RUNS, latency_alone_ms
+from runtime_adapters.latency import MAX_RUNS, MEASURE_S, measure_latency_ms
 from runtime_adapters.protocol import SessionDescription, Tensors
 from tests.simulators.clock import FakeClock
 
@@ -38,7 +38,7 @@ class TimedSession:
 def measured(takes_s: Iterator[float]) -> tuple[float, TimedSession]:
     clock = FakeClock()
     session = TimedSession(clock, takes_s)
-    return latency_alone_ms(session, SAMPLES, clock), session
+    return measure_latency_ms(session, SAMPLES, clock), session
 
 
 def repeated(*takes_s: float) -> Iterator[float]:
@@ -69,7 +69,7 @@ def test_samples_are_run_one_by_one_in_turn() -> None:
         np.testing.assert_array_equal(asked["y"], [place])
 
 
-@pytest.mark.parametrize(("takes_s", "runs"), [(5.0, 1), (1e-6, MOST_RUNS)])
+@pytest.mark.parametrize(("takes_s", "runs"), [(5.0, 1), (1e-6, MAX_RUNS)])
 def test_the_runs_are_bounded(takes_s: float, runs: int) -> None:
     latency_ms, session = measured(repeated(takes_s))
     assert len(session.asked) == runs
@@ -80,7 +80,7 @@ def test_the_runs_are_bounded(takes_s: float, runs: int) -> None:
 def test_without_a_sample_nothing_can_be_measured(inputs: Tensors) -> None:
     clock = FakeClock()
     with pytest.raises(InputError, match="no sample"):
-        latency_alone_ms(TimedSession(clock, repeated(1.0)), inputs, clock)
+        measure_latency_ms(TimedSession(clock, repeated(1.0)), inputs, clock)
 
 
 def test_a_variant_that_fails_is_not_measured() -> None:
@@ -90,4 +90,4 @@ def test_a_variant_that_fails_is_not_measured() -> None:
 
     clock = FakeClock()
     with pytest.raises(InferenceError):
-        latency_alone_ms(Failing(clock, repeated(1.0)), SAMPLES, clock)
+        measure_latency_ms(Failing(clock, repeated(1.0)), SAMPLES, clock)

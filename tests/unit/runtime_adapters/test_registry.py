@@ -11,6 +11,7 @@ import pytest
 from runtime_adapters import registry
 from runtime_adapters.errors import RuntimeUnavailableError
 from runtime_adapters.protocol import Limits
+from runtime_adapters.runtimes import BY_NAME
 from tests.simulators.patience import PATIENCE_S
 from wire.package.manifest import VariantInfo
 
@@ -28,11 +29,10 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_adapter_bears_its_name_and_has_a_version() -> None:
-    assert set(registry.versions()) == set(registry.names())
-    for name in registry.names():
+    for name in BY_NAME:
         adapter = registry.get(name)
         assert adapter.name == name
-        assert registry.versions()[name] == adapter.version() != ""
+        assert adapter.version() != ""
 
 
 def test_an_unknown_runtime_is_unavailable(tmp_path: Path) -> None:
@@ -49,16 +49,12 @@ def test_a_runtime_that_is_not_installed_names_the_extra(name: str) -> None:
         f"import sys; sys.modules[{name!r}] = None\n"
         "from runtime_adapters import registry\n"
         "from runtime_adapters.errors import RuntimeUnavailableError\n"
-        "print(sorted(registry.versions()))\n"
+        "registry.get('null').version()\n"
         f"try: registry.get({name!r})\n"
         "except RuntimeUnavailableError as exc: print(exc)\n"
     )
-    others = sorted(set(registry.names()) - {name})
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines()[0] == str(others)
-    assert ended.stdout.splitlines()[1].endswith(
-        f"install it with: pip install 'edgefleet[{name}]'"
-    )
+    assert ended.stdout.strip().endswith(f"install it with: pip install 'edgefleet[{name}]'")
 
 
 def test_nothing_is_imported_before_it_is_asked_for() -> None:

@@ -90,6 +90,17 @@ def test_an_impossible_profile_names_its_fault(change: str, fault: str) -> None:
         profile_from_toml((PROFILE + change).encode())
 
 
+def test_a_profile_file_of_the_first_release_is_read() -> None:
+    old = profile_from_toml((PROFILE + 'objective = "latency"').encode())
+    assert old == profile_from_toml(PROFILE.encode())
+    assert b"objective" not in codec.to_json(old)
+
+
+def test_a_profile_of_a_newer_release_is_read_from_a_message() -> None:
+    newer = codec.to_builtins(profile_from_toml(PROFILE.encode())) | {"antennas": 2}
+    assert codec.convert(newer, DeviceProfile).name == "pi"
+
+
 def test_a_profiles_name_is_plain() -> None:
     with pytest.raises(WireFormatError, match="plain name"):
         profile_from_toml(PROFILE.replace('"pi"', '"../pi"').encode())

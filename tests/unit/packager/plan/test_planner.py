@@ -9,12 +9,14 @@ import pytest
 
 from packager.plan.figures import ModelFacts
 from packager.plan.planner import make_plan
-from packager.plan.recipes import PREPARE, RECIPES
+from packager.plan.recipes import PREPARE
 from packager.plan.steps import DATA, REFERENCE, golden_step
-from packager.plan.values import Host, Plan, Wishes
+from packager.plan.values import Host, Plan, PlanSettings
+from packager.runtimes.table import RUNTIMES
 from wire.package.manifest import TensorSpec
 from wire.profile import DeviceProfile
 
+RECIPES = tuple(RUNTIMES.recipes.values())
 TOOLS = {tool: "1" for recipe in RECIPES for tool in recipe.tools}
 HOST = Host(
     architecture="x86_64",
@@ -47,9 +49,11 @@ def pi(**values: Any) -> DeviceProfile:
 
 
 def plan(
-    *profiles: DeviceProfile, facts: ModelFacts = FACTS, host: Host = HOST, **wishes: Any
+    *profiles: DeviceProfile, facts: ModelFacts = FACTS, host: Host = HOST, **settings: Any
 ) -> Plan:
-    return make_plan(facts, profiles, host=host, wishes=Wishes(**wishes))
+    return make_plan(
+        facts, profiles, runtimes=RUNTIMES, host=host, settings=PlanSettings(**settings)
+    )
 
 
 def names(made: Plan, profile_name: str) -> set[str]:

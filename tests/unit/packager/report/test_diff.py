@@ -10,17 +10,14 @@ import pytest
 
 from agent.install.local_chunks import LocalChunkStore
 from controller.cli import main
-from packager.package.directory import open_package, seal, write_package
-from packager.report.diff import (
+from packager.package.differences import (
     PackageDifference,
     ProfileDifference,
     VariantDifference,
     compare_files,
-    compare_packages,
-    profile_rows,
-    read_package,
-    variant_rows,
 )
+from packager.package.directory import open_package, seal, write_package
+from packager.report.diff import compare_directories, profile_rows, variant_rows
 from wire.codec import from_json
 from wire.package.index import CHUNK_BYTES, ENVELOPE_FILE
 from wire.package.manifest import Accuracy, Manifest, Performance, TensorSpec, Variant, VariantInfo
@@ -87,7 +84,7 @@ def package(
 
 
 def compare(old: Path, new: Path) -> PackageDifference:
-    return compare_packages(read_package(old), read_package(new))
+    return compare_directories(old, new)
 
 
 def by_name(found: PackageDifference) -> dict[str, VariantDifference]:

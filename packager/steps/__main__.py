@@ -1,4 +1,4 @@
-"""The process of one step: `python -m packager.run.step JOB.json`.
+"""The process of one step: `python -m packager.steps JOB.json`.
 
 Quantizers, compilers and runtimes crash, hang and eat memory; here they can only hurt themselves.
 
@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import ctypes
-import importlib
+import os
 import resource
 import signal
 import sys
@@ -24,41 +24,12 @@ from packager.errors import StepError
 from packager.fault_text import typed_line
 from packager.plan.steps import METRIC
 from packager.run.job import FAILED, FAILURE_FILE, RESULT_FILE, Failure, Job
+from packager.runtimes.table import RUNTIMES
+from packager.steps.functions import step_function
 from wire.codec import from_json, to_json
 from wire.errors import FleetError, WireFormatError
 
 _PR_SET_PDEATHSIG: Final = 1
-
-_KINDS: Final = {
-    "import": "steps.models:import_model",
-    "inspect": "steps.models:inspect",
-    "prepare-onnx": "steps.models:prepare_onnx",
-    "prepare-tflite": "steps.models:prepare_tflite",
-    "prepare-stablehlo": "steps.models:prepare_stablehlo",
-    "data": "steps.samples:read",
-    "halve-onnx": "runtimes.onnxruntime.steps:halve",
-    "quantize-onnx": "runtimes.onnxruntime.steps:quantize",
-    "quantize-onnx-dynamic": "runtimes.onnxruntime.steps:quantize_dynamic",
-    "quantize-onnx-int4": "runtimes.onnxruntime.steps:quantize_int4",
-    "optimize-onnx": "runtimes.onnxruntime.steps:optimize",
-    "repair-onnx": "runtimes.onnxruntime.steps:repair",
-    "convert-openvino": "runtimes.openvino.steps:convert",
-    "quantize-openvino": "runtimes.openvino.steps:quantize",
-    "quantize-openvino-accuracy": "runtimes.openvino.steps:quantize_with_accuracy",
-    "compress-openvino": "runtimes.openvino.steps:compress",
-    "convert-litert": "runtimes.litert.steps:convert",
-    "quantize-litert": "runtimes.litert.steps:quantize",
-    "compile-tvm": "runtimes.tvm.steps:build",
-    "tune-tvm": "runtimes.tvm.steps:tune",
-    "compile-iree": "runtimes.iree.steps:build",
-    "reference": "steps.checks:reference",
-    "evaluate": "steps.checks:evaluate",
-    "emulate-tvm": "steps.checks:emulate_tvm",
-    "emulate-iree": "steps.checks:emulate_iree",
-    "measure": "steps.checks:measure",
-    "golden": "steps.checks:golden",
-}
-"""Kind of a step to the function below `packager` that does it."""
 
 
 def main(arguments: list[str]) -> int:
@@ -73,12 +44,13 @@ def main(arguments: list[str]) -> int:
     job = from_json(Path(arguments[0]).read_bytes(), Job)
     _end_with_parent()
     _limit_memory(job.memory_bytes)
+    for runtime in RUNTIMES.rows:
+        os.environ.update(runtime.environment)
     for module in _unwanted(job):
         sys.modules[module] = None  # type: ignore[assignment]  # makes its import fail
     output = Path(job.output)
     try:
-        module, _, name = _KINDS[job.kind].partition(":")
-        result = getattr(importlib.import_module(f"packager.{module}"), name)(job, output)
+        result = step_function(job.kind)(job, output)
     except FleetError as exc:
         failure = Failure(
             code=exc.code, message=exc.message, remedy=exc.remedy, lasting=not exc.retryable
@@ -102,7 +74,7 @@ def _unwanted(job: Job) -> tuple[str, ...]:
 
     What the user wrote may need PyTorch, or a package that looks for it among the modules.
     """
-    telemetry = ("openvino_telemetry",)
+    telemetry = tuple(module for runtime in RUNTIMES.rows for module in runtime.blocked)
     users = job.kind in {"import", "data"} or METRIC in job.inputs
     return telemetry if users else (*telemetry, "torch")
 

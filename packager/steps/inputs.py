@@ -1,16 +1,39 @@
-"""The step that reads all samples and makes three disjoint sets of them."""
+"""Steps that read what the user gave: a function that returns a model, other files, samples."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from packager.plan.figures import DataResult, ModelFacts
+from packager.plan.figures import DataResult, Imported, Inspection, ModelFacts
+from packager.plan.recipes import MODEL_FILE
 from packager.plan.steps import CALIBRATION, EVALUATION, PREPROCESSING, TUNING
 from packager.run.job import RESULT_FILE, Job
 from wire.codec import from_json
 
 
-def read(job: Job, output: Path) -> DataResult:
+def import_model(job: Job, output: Path) -> Imported:
+    """Make an ONNX model of what a user's function returns."""
+    from packager.sources.functions import import_function
+
+    return import_function(
+        Path(job.inputs["file"]),
+        job.options["callable"],
+        output / MODEL_FILE,
+        prune=job.options["prune"],
+        training=(Path(job.inputs["training"]), job.options["training"])
+        if "training" in job.inputs
+        else None,
+    )
+
+
+def inspect(job: Job, _output: Path) -> Inspection:
+    """Find which other files an ONNX model consists of."""
+    from packager.sources.onnx_model import external_files
+
+    return Inspection(external=external_files(Path(job.inputs["model"])))
+
+
+def read_samples(job: Job, output: Path) -> DataResult:
     """Read, prepare and divide the samples: a folder per part."""
     from packager.samples.declarations import read_preprocessing
     from packager.samples.parts import make_parts

@@ -1,23 +1,24 @@
-"""What several groups of steps need of their job: the model, its facts, the samples of a part."""
+"""What the steps of several runtimes read from their job: the model, its facts, the samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from packager.callables import load_callable
+from packager.judge.comparison import OwnMetric, compare
 from packager.plan.figures import ModelFacts, ReferenceResult
 from packager.plan.recipes import MODEL_FILE
+from packager.plan.steps import METRIC
 from packager.run.job import RESULT_FILE, Job
 from packager.samples.store import load_inputs, load_labels
 from runtime_adapters.protocol import Tensors
 from wire.codec import from_json
 
-TFLITE_FILE: Final = "model.tflite"
-
 
 class Tuning(NamedTuple):
-    """What steers a repair."""
+    """The data that a repair works with."""
 
     calibration: Tensors
     tuning: Tensors
@@ -40,11 +41,9 @@ def samples(job: Job, part: str = "calibration") -> Tensors:
     return load_inputs(Path(job.inputs["data"]) / part, facts_of(job).inputs)
 
 
-def steering(job: Job) -> Tuning:
-    """Return what steers a repair; the gate's samples are not among it."""
-    from packager.judge.comparison import compare
+def tuning_of(job: Job) -> Tuning:
+    """Return what a repair is judged by; the gate's samples are not among it."""
     from packager.runtimes.common.float_answers import float_answers
-    from packager.steps.checks import own_metric
 
     facts = facts_of(job)
     tuning = samples(job, "tuning")
@@ -59,3 +58,9 @@ def steering(job: Job) -> Tuning:
         return found.accuracy.retention
 
     return Tuning(samples(job), tuning, retention)
+
+
+def own_metric(job: Job, metric: str) -> OwnMetric | None:
+    """Return the user's metric, where the build has one."""
+    path = job.inputs.get(METRIC)
+    return load_callable(Path(path), metric) if path else None

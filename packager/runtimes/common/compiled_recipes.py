@@ -1,0 +1,60 @@
+"""The recipes of a runtime whose variants are compiled ahead of time, for one processor each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from packager.plan.recipes import QUANTIZABLE, Recipe, SourceKind
+
+QDQ_RECIPE: Final = "onnxruntime-int8"
+"""Whose plain QDQ graph compilers take: they know no fused integer operators."""
+
+
+def compiled_recipes(
+    runtime: str,
+    *,
+    files: tuple[str, ...],
+    tools: tuple[str, ...],
+    sources: tuple[SourceKind, ...] = ("onnx",),
+    last_resort: bool = False,
+) -> tuple[Recipe, ...]:
+    """Return the recipes of a compiler.
+
+    Args:
+        runtime: Its name.
+        files: What it writes.
+        tools: What it needs.
+        sources: Models that it compiles as they are.
+        last_resort: Whether another runtime is to serve where its speed cannot be measured.
+
+    Returns:
+        One recipe in float, one in integers.
+    """
+    return (
+        Recipe(
+            name=f"{runtime}-fp32",
+            runtime=runtime,
+            precision="fp32",
+            files=files,
+            kind=f"compile-{runtime}",
+            sources=sources,
+            tools=tools,
+            targeted=True,
+            static=True,
+            last_resort=last_resort,
+        ),
+        Recipe(
+            name=f"{runtime}-int8",
+            runtime=runtime,
+            precision="int8",
+            files=files,
+            kind=f"compile-{runtime}",
+            base=QDQ_RECIPE,
+            tools=tools,
+            targeted=True,
+            static=True,
+            data=("calibration",),
+            quantizes=QUANTIZABLE,
+            last_resort=last_resort,
+        ),
+    )

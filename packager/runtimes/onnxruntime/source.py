@@ -1,0 +1,24 @@
+"""The step that checks ONNX models, which come to this runtime as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from packager.plan.figures import ModelFacts
+from packager.plan.recipes import MODEL_FILE, SOURCE_MODEL_FILE
+from packager.run.job import Job
+from packager.sources import onnx_model
+from packager.sources.onnx_batch import with_batch_axis
+
+
+def prepare(job: Job, output: Path) -> ModelFacts:
+    """Check an ONNX model, and make the clean copy that all tools start from."""
+    path = Path(job.inputs["model"])
+    loaded = onnx_model.load_checked(path / MODEL_FILE if path.is_dir() else path)
+    model, noted = with_batch_axis(loaded)
+    cleaned, notes = onnx_model.clean(model)
+    facts = onnx_model.facts_of(cleaned, (*noted, *notes))
+    onnx_model.clamp_ir(model)
+    (output / SOURCE_MODEL_FILE).write_bytes(onnx_model.model_bytes(model))
+    (output / MODEL_FILE).write_bytes(onnx_model.model_bytes(cleaned))
+    return facts

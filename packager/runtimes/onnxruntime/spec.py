@@ -1,0 +1,160 @@
+"""What is built for ONNX Runtime, and how.
+
+Rules:
+- A choice that a measurement made says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from packager.plan.recipes import (
+    MIN_SHARE,
+    MODEL_FILE,
+    PREPARE,
+    PRODUCTS,
+    QUANTIZABLE,
+    SOURCE_MODEL_FILE,
+    Recipe,
+)
+from packager.plan.runtimes import BuildRuntime, SourceFormat
+
+NAME: Final = "onnxruntime"
+_TOOLS: Final = ("onnx", "onnxruntime")
+
+
+def _onnx_int8() -> Iterator[Recipe]:
+    """Every way of finding ranges on every way of multiplying 8-bit values."""
+    methods = (("", "minmax"), ("-entropy", "entropy"), ("-percentile", "percentile"))
+    for suffix, method in methods:
+        yield _static_int8(suffix, method, "uint8", vnni=True)
+        # Without VNNI, products of 8-bit values saturate in 16-bit sums; 7-bit weights do not.
+        # Source: ONNX Runtime, "Quantize ONNX models", section on reduce_range.
+        yield _static_int8(f"-reduced{suffix}", method, "uint8", vnni=False)
+        # Arm's dot products want both sides signed; on x86-64 this is slower than float32.
+        yield _static_int8(f"-s8s8{suffix}", method, "int8", vnni=None)
+
+
+def _static_int8(suffix: str, method: str, activations: str, *, vnni: bool | None) -> Recipe:
+    architectures = {True: (), False: ("x86_64",), None: ("aarch64",)}[vnni]
+    return Recipe(
+        name=f"{NAME}-int8{suffix}",
+        runtime=NAME,
+        precision=f"int8{suffix}",
+        files=(MODEL_FILE,),
+        kind="quantize-onnx",
+        options={
+            "activations": activations,
+            "reduce_range": vnni is False,
+            "method": method,
+            "percentile": 99.99,
+            "samples": 256,
+        },
+        tools=_TOOLS,
+        data=("calibration",),
+        quantizes=QUANTIZABLE,
+        architectures=architectures,
+        vnni=vnni,
+        family=f"{NAME}-{activations}",
+        # With its usual 128 bins entropy gave min-max's ranges, with more 9 dB less.
+        on_request=method == "entropy",
+        # Takes many times as long as min-max, and helps only where outliers stretch the ranges.
+        repairs=f"{NAME}-int8{suffix.removesuffix('-percentile')}"
+        if method == "percentile"
+        else "",
+    )
+
+
+_RECIPES: Final = (
+    Recipe(
+        name=f"{NAME}-fp32",
+        runtime=NAME,
+        precision="fp32",
+        files=(MODEL_FILE,),
+        kind=PREPARE,
+        tools=("onnx", "onnxslim"),
+    ),
+    Recipe(
+        name=f"{NAME}-fp16",
+        runtime=NAME,
+        precision="fp16",
+        files=(MODEL_FILE,),
+        kind="halve-onnx",
+        tools=_TOOLS,
+    ),
+    *_onnx_int8(),
+    Recipe(
+        # Loads in half the time; answers garbage on a processor of another class than it was made
+        # on, so that only who knows the fleet's processors should ask for it.
+        name=f"{NAME}-fp32-offline",
+        runtime=NAME,
+        precision="fp32-offline",
+        files=(MODEL_FILE,),
+        kind="optimize-onnx",
+        session={"graph_optimization_level": "disabled"},
+        tools=_TOOLS,
+        targeted=True,
+        on_request=True,
+    ),
+    Recipe(
+        name=f"{NAME}-int8-dynamic",
+        runtime=NAME,
+        precision="int8-dynamic",
+        files=(MODEL_FILE,),
+        kind="quantize-onnx-dynamic",
+        options={"weights": "int8", "reduce_range": False, "operators": ["MatMul"]},
+        tools=_TOOLS,
+        quantizes=PRODUCTS,
+        min_share=MIN_SHARE,
+    ),
+    Recipe(
+        name=f"{NAME}-int4",
+        runtime=NAME,
+        precision="int4-weights",
+        files=(MODEL_FILE,),
+        kind="quantize-onnx-int4",
+        options={"block_size": 32, "symmetric": True, "accuracy_level": 4},
+        tools=_TOOLS,
+        quantizes=PRODUCTS,
+        min_share=MIN_SHARE,
+    ),
+    *(
+        Recipe(
+            name=f"{repaired.name}-repaired",
+            runtime=NAME,
+            precision=f"{repaired.precision}-repaired",
+            files=(MODEL_FILE,),
+            kind="repair-onnx",
+            repairs=repaired.name,
+            options=repaired.options,
+            tools=repaired.tools,
+            data=("calibration", "tuning"),
+            quantizes=repaired.quantizes,
+            architectures=repaired.architectures,
+            vnni=repaired.vnni,
+        )
+        for repaired in _onnx_int8()
+        if repaired.options["method"] == "minmax"
+    ),
+)
+
+SPEC: Final = BuildRuntime(
+    name=NAME,
+    packages=("onnxruntime",),
+    recipes=_RECIPES,
+    steps={
+        "prepare-onnx": "source:prepare",
+        "halve-onnx": "steps:halve",
+        "quantize-onnx": "steps:quantize",
+        "quantize-onnx-dynamic": "steps:quantize_dynamic",
+        "quantize-onnx-int4": "steps:quantize_int4",
+        "optimize-onnx": "steps:optimize",
+        "repair-onnx": "steps:repair",
+    },
+    source=SourceFormat(
+        kind="onnx", tools=("onnx", "onnxslim"), file=SOURCE_MODEL_FILE, recipe=f"{NAME}-fp32"
+    ),
+    reads_packages=True,
+    environment={"ORT_DISABLE_TELEMETRY": "1"},
+)

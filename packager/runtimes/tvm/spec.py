@@ -1,0 +1,48 @@
+"""What is built for TVM, how, and what that needs on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from packager.plan.runtimes import BuildRuntime
+from packager.plan.targets import Target
+from packager.runtimes.common.compiled_recipes import compiled_recipes
+from packager.tools import toolchains
+
+NAME: Final = "tvm"
+EXTRA: Final = "edgefleet[packager-tvm]"
+PACKAGES: Final = ("apache-tvm", "apache-tvm-ffi")
+
+
+def missing(target: Target, _tools: Mapping[str, str]) -> str | None:
+    """Say why nothing can be built and tried for a target; None when it can."""
+    package = missing_to_build(target) or toolchains.missing_to_try(target)
+    if package is None:
+        return None
+    return f"nothing can be built and tried for {target.name} here; apt-get install {package}"
+
+
+def missing_to_build(target: Target) -> str | None:
+    """Say what must be installed to compile for a target.
+
+    Args:
+        target: The target.
+
+    Returns:
+        The name of the extra or of one Debian package, or None when nothing is missing.
+    """
+    if len(toolchains.versions_of(PACKAGES)) < len(PACKAGES):
+        return EXTRA
+    return toolchains.missing_compiler(target)
+
+
+SPEC: Final = BuildRuntime(
+    name=NAME,
+    recipes=compiled_recipes(NAME, files=("model.so",), tools=PACKAGES, last_resort=True),
+    steps={"compile-tvm": "steps:build", "tune-tvm": "steps:tune"},
+    emulate="steps:emulate",
+    tunes=True,
+    installs={"apache-tvm": "pip install 'edgefleet[packager-tvm]'"},
+    missing=missing,
+)

@@ -1,0 +1,42 @@
+"""What the processor of this machine can do, as its kernel says in /proc/cpuinfo.
+
+Source:
+    Linux, Documentation/arch/arm64/elf_hwcaps.rst, arch/x86/include/asm/cpufeatures.h and
+    arch/riscv/kernel/cpu.c: names and forms in /proc/cpuinfo.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+CPUINFO: Final = Path("/proc/cpuinfo")
+
+
+def kernel_fields(file: Path) -> dict[str, str]:
+    """Return the fields of a file such as /proc/cpuinfo; of repeated ones the first."""
+    fields: dict[str, str] = {}
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return fields
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    return fields
+
+
+def cpu_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
+    """Return what the processor can, as the kernel names it.
+
+    Args:
+        cpuinfo: The kernel's description of the processor.
+
+    Returns:
+        Names such as `avx2` or `asimd`; of RISC-V's `rv64imafdc_zba` each letter and `zba`.
+    """
+    fields = kernel_fields(cpuinfo)
+    if "isa" in fields:
+        base, *extensions = fields["isa"].split("_")
+        return frozenset({*base[len("rv64") :], *extensions})
+    return frozenset((fields.get("flags") or fields.get("Features") or "").split())
