@@ -82,20 +82,6 @@ class LoggedEvents:
         self._log.write(kind, reason=reason, **{k: v for k, v in data.items() if k in LOGGED})
 
 
-class Outside:
-    """Where an install is told of.
-
-    Args:
-        link: To the controller.
-        events: To the spool and the log.
-    """
-
-    def __init__(self, link: Link, events: LoggedEvents) -> None:
-        self.tell = link.tell
-        self.is_connected = link.is_connected
-        self.event = events.event
-
-
 def _locked(path: Path) -> TextIO:
     """Take a state directory for this process alone.
 
@@ -242,7 +228,8 @@ def assemble(config: AgentConfig) -> Parts:
         config.device,
         store,
         installer,
-        Outside(link, events),
+        link,
+        events,
         interrupts=interrupts,
         clock=clock,
         rng=random.Random(),  # noqa: S311 - jitter, not a secret

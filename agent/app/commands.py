@@ -94,7 +94,7 @@ class Commands:
             "release": digest,
             "variant": variant,
             "reason": decision.reason if decision else "",
-            "pressures": sorted(decision.memory.pressures) if decision else [],
+            "pressures": sorted(decision.state.pressures) if decision else [],
             "pinned": self._adaptation.pinned,
             "policy": to_builtins(self._adaptation.policy),
             "revision": record.revision,

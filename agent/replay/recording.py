@@ -1,7 +1,7 @@
 """From what can be read on a device to what a trace holds: the inputs behind the readings.
 
 Rules:
-- Pure: two looks at the device in, ticks of a trace out.
+- Pure: two samples of the device in, ticks of a trace out.
 - Inputs are those with which the replay's own model comes to what was read. So they are as good as
   the figures of the board: a wrong resistance or power shows as a wrong ambient temperature.
 - What was not read stays as it was last known; what was never known is nothing: no demand, no
@@ -59,7 +59,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """That these took in the worker."""
 
 
-class Look(NamedTuple):
+class Sample(NamedTuple):
     """Everything that was read at one instant."""
 
     at_s: float
@@ -103,22 +103,22 @@ class Follower(NamedTuple):
 
 
 def begin(board: Board) -> Follower:
-    """Return a follower for a board that starts as the first look found it."""
+    """Return a follower for a board that starts as the first sample shows it."""
     return Follower(board.start())
 
 
 def ticks(
-    terms: Terms, follower: Follower, before: Look, after: Look, *, first: int, count: int = 1
+    terms: Terms, follower: Follower, before: Sample, after: Sample, *, first: int, count: int = 1
 ) -> tuple[tuple[Tick, ...], Follower]:
-    """Return the ticks between two looks.
+    """Return the ticks between two samples.
 
     Args:
         terms: Of the trace.
         follower: As the tick before left it.
-        before: The look at the beginning.
-        after: The look at the end.
+        before: The sample at the beginning.
+        after: The sample at the end.
         first: Number of the first tick.
-        count: How many there are: more than one where looks were missed.
+        count: How many there are: more than one where samples were missed.
 
     Returns:
         The ticks, all but the first without readings, and the follower at their end.
@@ -148,7 +148,7 @@ class _Use(NamedTuple):
 
 
 def _inputs(
-    terms: Terms, follower: Follower, before: Look, after: Look, *, sensed: Sensed, use: _Use
+    terms: Terms, follower: Follower, before: Sample, after: Sample, *, sensed: Sensed, use: _Use
 ) -> tuple[Inputs, Follower]:
     frequency = _frequency(terms.board, follower)
     ambient_c, follower = _ambient(terms, follower, sensed.temperature_c, use)
@@ -197,7 +197,7 @@ def _possible_c(ambient_c: float) -> float:
     return min(max(ambient_c, AMBIENT_MIN_C), AMBIENT_MAX_C)
 
 
-def _demand(before: Look, after: Look) -> float:
+def _demand(before: Sample, after: Sample) -> float:
     if before.figures is None or after.figures is None:
         return 0.0
     grown = after.figures.requests - before.figures.requests
@@ -224,7 +224,7 @@ def _slowdown(before: Figures | None, after: Figures | None, frequency: float) -
     return min(max(slowdown, SLOWDOWN_MIN), SLOWDOWN_MAX)
 
 
-def _use(before: Look, after: Look) -> _Use:
+def _use(before: Sample, after: Sample) -> _Use:
     """Return what the workers and the recording took of the processor, and what all else took."""
     elapsed_s = _elapsed_s(before, after)
     spent_s = (max(s - before.own_s.get(process, 0.0), 0.0) for process, s in after.own_s.items())
@@ -235,7 +235,7 @@ def _use(before: Look, after: Look) -> _Use:
     return _Use(min(own, busy), max(busy - own, 0.0))
 
 
-def _elapsed_s(before: Look, after: Look) -> float:
+def _elapsed_s(before: Sample, after: Sample) -> float:
     return max(after.at_s - before.at_s, 1e-9)
 
 

@@ -22,7 +22,7 @@ from agent.errors import NoVariantError
 from agent.packages import Package
 from agent.ports import P, Probed, ServingPort
 from agent.select.decision_log import DecisionLog
-from agent.select.decisions import Candidate, Decision, Memory, Present, candidate
+from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState, candidate
 from agent.select.meter import Meter, Served, observed
 from agent.select.policies import POLICIES
 from wire.clock import Clock
@@ -78,7 +78,7 @@ class Adaptation(Generic[P]):
         self._lock = threading.RLock()
         self._loaded: Loaded | None = None
         self._health = HealthSnapshot(at_s=clock.now_s())
-        self._memory = Memory()
+        self._state = PolicyState()
         self._switched_s = self._decided_s = float("-inf")
         self._failed: dict[tuple[str, str], tuple[str, float]] = {}
         self._last: Decision | None = None
@@ -199,7 +199,7 @@ class Adaptation(Generic[P]):
         self._health = health
 
     def tick(self, health: HealthSnapshot) -> None:
-        """Look at the device, choose, and switch if that is what follows.
+        """Supervise the workers, choose a variant, and switch to it if another one serves.
 
         Args:
             health: The newest readings.
@@ -212,12 +212,12 @@ class Adaptation(Generic[P]):
 
     def _adapt(self, loaded: Loaded) -> None:
         decision = self._decide(loaded)
-        wanted, (_, present) = decision.variant, self.serving()
-        if wanted is None or wanted == present:
+        wanted, (_, serving) = decision.variant, self.serving()
+        if wanted is None or wanted == serving:
             self._log.stayed(decision, loaded.package.release)
             return
         try:
-            self._bring(loaded, decision, present)
+            self._bring(loaded, decision, serving)
         except FleetError as exc:
             self._bench(loaded, wanted, exc)
 
@@ -229,8 +229,8 @@ class Adaptation(Generic[P]):
         """
         faults: list[str] = []
         self._failed.clear()
-        self._memory = msgspec.structs.replace(
-            self._memory, estimates=self._memory.estimates.of_other_variants()
+        self._state = msgspec.structs.replace(
+            self._state, estimates=self._state.estimates.of_other_variants()
         )
         while (decision := self._decide(loaded, entering=True)).variant is not None:
             try:
@@ -247,23 +247,23 @@ class Adaptation(Generic[P]):
     def _decide(self, loaded: Loaded, *, entering: bool = False) -> Decision:
         candidates = self._candidates(loaded)
         decision = POLICIES[self.policy.kind](
-            self._health, candidates, self.policy, self._present(candidates, entering=entering)
+            self._health, candidates, self.policy, self._context(candidates, entering=entering)
         )
-        self._memory = decision.memory
+        self._state = decision.state
         self._last = decision
         self._serving.stream(on=decision.stream)
         return decision
 
-    def _present(self, candidates: Sequence[Candidate], *, entering: bool) -> Present:
+    def _context(self, candidates: Sequence[Candidate], *, entering: bool) -> PolicyContext:
         now_s = self._clock.monotonic_s()
         period_s = now_s - self._decided_s if math.isfinite(self._decided_s) else 0.0
         self._decided_s = now_s
         since, active = self._meter.take(), self._serving.active
         name = active.variant.name if active is not None and not entering else None
-        return Present(
+        return PolicyContext(
             variant=name,
             since_switch_s=now_s - self._switched_s,
-            memory=self._memory,
+            state=self._state,
             period_s=period_s,
             observed=observed(
                 since,

@@ -205,7 +205,7 @@ def test_a_board_that_comes_back_chooses_anew() -> None:
     assert RULES.cool_headroom < last.readings.headroom < RULES.hot_headroom
     assert (served(done)[0], served(done)[-2:]) == ("quick", [None, "best"])
     assert first.decision is not None
-    assert first.decision.memory.pressures == {"heat"}
+    assert first.decision.state.pressures == {"heat"}
     assert (done.totals.switches, len(done.switches)) == (0, 2)
 
 
