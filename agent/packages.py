@@ -26,10 +26,10 @@ from wire.package.index import (
     index_from_bytes,
 )
 from wire.package.manifest import MANIFEST_FILE, Manifest, Variant, manifest_from_bytes
+from wire.trust.envelope import MAX_ENVELOPE_BYTES
 from wire.trust.root import TrustRoot
 
 READ_BYTES = 1024 * 1024
-MAX_ENVELOPE_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

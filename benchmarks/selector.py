@@ -4,11 +4,10 @@
 benchmarks.policies.page docs/selector` writes every figure and a plot of each trace.
 
 Regret is the share of the worth (`benchmarks.policies.outcomes`) of the best possible way
-(`agent.replay.oracle`) that a policy loses. All of it is simulated; only the time of a decision is
-measured. The constants of `adaptive` were chosen on the shipped traces; how it does elsewhere shows
-on perturbed ones and on boards whose variants are not as fast as declared, where it is compared
-with the best variant alone. `--quick` leaves out the trace
-whose oracle takes a minute.
+(`benchmarks.policies.oracle`) that a policy loses. All of it is simulated; only the time of a
+decision is measured. The constants of `adaptive` were chosen on the shipped traces; how it does
+elsewhere shows on perturbed ones and on boards whose variants are not as fast as declared, where it
+is compared with the best variant alone. `--quick` leaves out the trace whose oracle takes a minute.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent.cli.replay import EXAMPLE, VariantList
-from agent.replay.traces import load_trace, shipped_names
+from agent.replay.trace_file import load_trace, shipped_names
 from agent.select.decisions import PolicyContext
 from agent.select.policies import POLICIES
 from benchmarks.harness import Row, alone, main

@@ -1,4 +1,4 @@
-"""Whether a desired state may be believed. Pure: bytes in, a checked value out.
+"""Checks a desired state before anything acts on it. Pure: bytes in, a checked value out.
 
 Rules:
 - The signature by the `director` role comes first; nothing is read before it.
@@ -9,10 +9,10 @@ Rules:
 from __future__ import annotations
 
 from agent.errors import RefusedError
-from agent.packages import MAX_ENVELOPE_BYTES
 from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState, PolicySpec, ReleaseRef, decode_message
 from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
+from wire.trust.envelope import MAX_ENVELOPE_BYTES
 from wire.trust.root import TrustRoot
 
 

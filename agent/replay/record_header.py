@@ -11,7 +11,8 @@ import msgspec
 from agent.errors import ReplayError
 from agent.replay.board import WH_J, Board
 from agent.replay.recording import Sample, Terms
-from agent.replay.traces import Header, read_file
+from agent.replay.trace_file import read_file
+from agent.replay.traces import Header
 from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_json
 from wire.errors import WireFormatError
 from wire.health import HealthSnapshot

@@ -1,6 +1,6 @@
 """Two packages side by side: what an engineer asks before a fleet goes from one to the other.
 
-Pure: manifests and indexes in, differences out.
+Manifests and indexes in, differences out.
 
 Rules:
 - Figures stand side by side only where they can be compared: latencies of one machine with as many

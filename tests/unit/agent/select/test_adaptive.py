@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agent.cli.replay import EXAMPLE, VariantList
 from agent.replay.run import Replay, Totals, replay
-from agent.replay.traces import load_trace, shipped_names
+from agent.replay.trace_file import load_trace, shipped_names
 from agent.select.adaptive import choose
 from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState
 from agent.select.estimates import Estimates, Observed
