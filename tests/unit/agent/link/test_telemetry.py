@@ -31,7 +31,7 @@ class Rig:
         self.spool = self.opened()
         self.pump = TelemetryPump(
             "dev-1", recorder=self.recorder, spool=self.spool, link=Link("dev-1", "b"),
-            clock=self.clock,
+            clock=self.clock, interval_s=60.0,
         )  # fmt: skip
 
     def opened(self, boot_id: str = "b") -> Spool:
