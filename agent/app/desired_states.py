@@ -14,8 +14,8 @@ from agent.install.installer import Installer
 from agent.install.store import StateStore
 from agent.install.thread import Installs
 from agent.log import Log
+from agent.ports import P
 from agent.select.adaptation import Adaptation
-from agent.serve.switchboard import Prepared
 from telemetry.device.recorder import Recorder
 from wire.codec import to_builtins
 from wire.errors import FleetError
@@ -43,7 +43,7 @@ class DesiredStates:
         trust: TrustRoot,
         *,
         store: StateStore,
-        adaptation: Adaptation[Prepared],
+        adaptation: Adaptation[P],
         installer: Installer,
         installs: Installs,
         recorder: Recorder,

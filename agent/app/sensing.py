@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agent.interrupts import Interrupts
+from agent.ports import P
 from agent.select.adaptation import Adaptation
-from agent.serve.switchboard import Prepared
 from telemetry.device.recorder import Recorder
 from telemetry.device.sensors import Sensors
 from wire.health import HealthSnapshot
@@ -25,7 +25,7 @@ class Sensing:
         self,
         sensors: Sensors,
         recorder: Recorder,
-        adaptation: Adaptation[Prepared],
+        adaptation: Adaptation[P],
         interrupts: Interrupts,
         *,
         interval_s: float,
