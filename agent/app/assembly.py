@@ -64,7 +64,7 @@ LOCK_FILE: Final = "agent.lock"
 LOGGED: Final = frozenset(
     {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms"}
 )
-"""Fields of events that are worth a place in the log; the rest is in the spool."""
+"""Fields of events that go into the log; the spool has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from agent.app.config import AgentConfig, load_profile
 from agent.cli.device_reader import Device
 from agent.errors import ReplayError
 from agent.replay.record_header import Maker, board_of, header_of, lacks
-from agent.replay.recording import Follower, Sample, Terms, begin, ticks
+from agent.replay.recording import BoardObserver, Sample, Terms, begin, ticks
 from agent.replay.trace_file import TraceFile, opened_trace
 from agent.replay.traces import MAX_TICKS, Header, Tick, Trace, trace_from_bytes, trace_to_bytes
 from wire.errors import WireFormatError
@@ -87,7 +87,7 @@ class Recording:
         self._terms = terms
         self._look = look
         self._file = file
-        self._follower: Follower = begin(terms.board)
+        self._follower: BoardObserver = begin(terms.board)
         self._ticks: Counter[str] = Counter()
         self._silent = 0
         self._errors_c: list[float] = []

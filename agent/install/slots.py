@@ -1,4 +1,4 @@
-"""Where packages are, and which of them serves.
+"""The packages on this device, and which of them serves.
 
 ```
 packages/<digest>/     whole packages, verified when they were put here

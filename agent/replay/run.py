@@ -125,7 +125,7 @@ def replay(
     """Run a policy over a trace.
 
     Args:
-        trace: The surroundings over time.
+        trace: The environment over time.
         candidates: The variants that there are to choose from.
         spec: The policy and its thresholds.
         pinned: A variant that an operator pinned, so that the policy has no say.

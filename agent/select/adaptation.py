@@ -5,7 +5,8 @@ Rules:
 - The new worker is ready before the old one loses its requests; one that cannot start is benched
   for a while and the next best is tried.
 - One change at a time: an install and the selector wait for each other.
-- Where old and new do not fit into memory together the old worker ends first, and the gap is told.
+- Where old and new do not fit into memory together, the old worker ends first; an event tells how
+  long nothing answered.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Loaded:
 
 
 class Adaptation(Generic[P]):
-    """Keeps the variant in service that suits the device.
+    """Keeps the variant in service that the policy chooses.
 
     Args:
         serving: Runs the workers.
@@ -177,7 +178,7 @@ class Adaptation(Generic[P]):
         return self._serving.probe_active()
 
     def fault(self, digest: str) -> str | None:
-        """Say what is wrong with a package that should be serving well, or None.
+        """Return what is wrong with a package that should be serving, or None.
 
         Args:
             digest: Of the package.
@@ -195,7 +196,7 @@ class Adaptation(Generic[P]):
         return None
 
     def note(self, health: HealthSnapshot) -> None:
-        """Take new readings; what follows from them comes with the next choice."""
+        """Keep new readings for the next decision."""
         self._health = health
 
     def tick(self, health: HealthSnapshot) -> None:

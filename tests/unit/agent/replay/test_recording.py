@@ -17,8 +17,8 @@ from agent.replay.plant import ThermalPlant
 from agent.replay.recording import (
     AMBIENT_MAX_C,
     ASSUMED_AMBIENT_C,
+    BoardObserver,
     Figures,
-    Follower,
     Sample,
     Terms,
     begin,
@@ -86,10 +86,10 @@ def device(
 def recorded(board: Board, samples: Sequence[Sample], *, period_s: float = 1.0) -> Trace:
     first_c = samples[0].sensed.temperature_c
     board = board if first_c is None else msgspec.structs.replace(board, start_c=first_c)
-    terms, follower = Terms(board, period_s), begin(board)
+    terms, observer = Terms(board, period_s), begin(board)
     made: list[Tick] = []
     for before, after in itertools.pairwise(samples):
-        new, follower = ticks(terms, follower, before, after, first=len(made))
+        new, observer = ticks(terms, observer, before, after, first=len(made))
         made += new
     header = Header(
         trace=1, name="test", profile="bench", period_s=period_s, origin="recorded",
@@ -197,9 +197,9 @@ def test_slow_and_quick_recordings_follow_too(period_s: float) -> None:
     assert replayed_c(trace)[-1] == pytest.approx(world.temperatures_c[-2], abs=0.2)
 
 
-def one(before: Sample, after: Sample, board: Board = BOARD) -> tuple[Tick, Follower]:
-    made, follower = ticks(Terms(board, 1.0), begin(board), before, after, first=0)
-    return made[0], follower
+def one(before: Sample, after: Sample, board: Board = BOARD) -> tuple[Tick, BoardObserver]:
+    made, observer = ticks(Terms(board, 1.0), begin(board), before, after, first=0)
+    return made[0], observer
 
 
 def figures(**values: float | str) -> Figures:
@@ -233,8 +233,8 @@ def test_a_slowdown_is_known_of_one_variant_only() -> None:
 def test_a_slowdown_stays_while_nobody_asks() -> None:
     terms = Terms(BOARD, 1.0)
     told = figures(answered=10.0, compute_s=0.8)
-    _, follower = ticks(terms, begin(BOARD), sample(), sample(1.0, told=told), first=0)
-    quiet, _ = ticks(terms, follower, sample(1.0, told=told), sample(2.0, told=told), first=1)
+    _, observer = ticks(terms, begin(BOARD), sample(), sample(1.0, told=told), first=0)
+    quiet, _ = ticks(terms, observer, sample(1.0, told=told), sample(2.0, told=told), first=1)
     assert quiet[0].inputs.slowdown == 2.0
 
 
@@ -251,9 +251,9 @@ def test_a_lost_sensor_is_lost_in_the_trace_and_the_ambient_stays() -> None:
 
 def test_where_no_temperature_is_read_the_ambient_is_assumed() -> None:
     seen = Sensed(memory_available_bytes=MIB)
-    tick, follower = one(Sample(0.0, seen), Sample(1.0, seen))
+    tick, observer = one(Sample(0.0, seen), Sample(1.0, seen))
     assert tick.inputs.ambient_c == ASSUMED_AMBIENT_C
-    assert follower.error_c is None
+    assert observer.error_c is None
 
 
 def test_an_impossible_ambient_is_clamped() -> None:
