@@ -1,7 +1,7 @@
-"""How long work is ended early: by a stop of the agent, or by a newer desired state.
+"""Ends work early: because the agent stops, or because a newer desired state has come.
 
 Rules:
-- Work asks at its safe points; nobody ends it from outside.
+- The work itself asks, at its safe points; no other thread ends it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SLICE_S = 0.2
 
 
 class Interrupts:
-    """Two wishes that other threads may have of an install.
+    """Two requests that any thread may make: stop the agent, end the running install.
 
     Args:
         clock: For waiting.
@@ -26,38 +26,38 @@ class Interrupts:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._stop = threading.Event()
-        self._newer = threading.Event()
+        self._superseded = threading.Event()
         self._sleepers: list[Callable[[], None]] = []
 
     def wake_on_stop(self, wake: Callable[[], None]) -> None:
-        """Have a sleeper woken when everything is to end.
+        """Register a sleeper that a stop must wake.
 
         Args:
-            wake: Called after the wish can be seen, by whoever wishes it.
+            wake: `stop` calls it, after `stopping` has become true.
         """
         self._sleepers.append(wake)
 
     def stop(self) -> None:
-        """Wish that everything ends."""
+        """Ask every thread of the agent to end."""
         self._stop.set()
         for wake in self._sleepers:
             wake()
 
     @property
     def stopping(self) -> bool:
-        """Whether everything is to end."""
+        """Whether the agent is being stopped."""
         return self._stop.is_set()
 
-    def newer(self) -> None:
-        """Wish that the present install makes room for a newer one."""
-        self._newer.set()
+    def supersede(self) -> None:
+        """Ask the running install to end, because a newer desired state waits."""
+        self._superseded.set()
 
-    def made_room(self) -> None:
-        """Say that the newer install begins."""
-        self._newer.clear()
+    def clear_superseded(self) -> None:
+        """Note that the newer desired state has been taken."""
+        self._superseded.clear()
 
     def check(self, *, abandon: bool) -> None:
-        """End the work if somebody wishes so.
+        """Raise if the work is to end now.
 
         Args:
             abandon: Whether this is a place where a newer install may begin.
@@ -68,11 +68,11 @@ class Interrupts:
         """
         if self._stop.is_set():
             raise StoppedError("the agent is being stopped")
-        if abandon and self._newer.is_set():
+        if abandon and self._superseded.is_set():
             raise SupersededError("a newer desired state has come")
 
     def wait(self, duration_s: float, *, abandon: bool) -> None:
-        """Wait, asking all the while.
+        """Wait, and check all the while.
 
         Args:
             duration_s: How long.

@@ -15,7 +15,7 @@ from wire.clock import Clock
 
 
 class Log:
-    """Writes what the agent does.
+    """Writes log lines; usable from any thread.
 
     Args:
         clock: For the time of each line.

@@ -1,4 +1,4 @@
-"""Socket servers that sleep until somebody comes and still stop at once.
+"""Socket servers that sleep until a client connects and still stop at once.
 
 `socketserver` notices a stop only when its poll interval is over: a short one wakes an idle device
 for nothing, a long one delays the stop. Shutting the listening socket down wakes the loop instead.
@@ -13,7 +13,7 @@ import threading
 from typing import Final
 
 IDLE_POLL_S: Final = 60.0
-"""How long the loop sleeps when nobody comes."""
+"""How long the loop sleeps without a client."""
 
 
 def serve(server: socketserver.TCPServer, name: str) -> threading.Thread:

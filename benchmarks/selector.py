@@ -4,11 +4,10 @@
 benchmarks.policies.page docs/selector` writes every figure and a plot of each trace.
 
 Regret is the share of the worth (`benchmarks.policies.outcomes`) of the best possible way
-(`agent.replay.oracle`) that a policy loses. All of it is simulated; only the time of a decision is
-measured. The constants of `adaptive` were chosen on the shipped traces; how it does elsewhere shows
-on perturbed ones and on boards whose variants are not as fast as declared, where it is compared
-with the best variant alone. `--quick` leaves out the trace
-whose oracle takes a minute.
+(`benchmarks.policies.oracle`) that a policy loses. All of it is simulated; only the time of a
+decision is measured. The constants of `adaptive` were chosen on the shipped traces; how it does
+elsewhere shows on perturbed ones and on boards whose variants are not as fast as declared, where it
+is compared with the best variant alone. `--quick` leaves out the trace whose oracle takes a minute.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent.cli.replay import EXAMPLE, VariantList
-from agent.replay.traces import load_trace, shipped_names
-from agent.select.decisions import Present
+from agent.replay.trace_file import load_trace, shipped_names
+from agent.select.decisions import PolicyContext
 from agent.select.policies import POLICIES
 from benchmarks.harness import Row, alone, main
 from benchmarks.policies.outcomes import (
@@ -103,15 +102,15 @@ def _decision_time() -> Row:
     variants = from_json(EXAMPLE.read_bytes(), VariantList).variants
     spec = PolicySpec(kind="adaptive")
     steps = replayed(load_trace("noisy-corunner"), variants, "adaptive").steps
-    policy, present, times_ms = POLICIES["adaptive"], Present(), []
+    policy, context, times_ms = POLICIES["adaptive"], PolicyContext(), []
     for i in range(DECISIONS):
         step = steps[i % len(steps)]
         began_s = time.perf_counter()
-        decision = policy(step.readings, variants, spec, present)
+        decision = policy(step.readings, variants, spec, context)
         times_ms.append((time.perf_counter() - began_s) * 1000.0)
-        present = Present(
+        context = PolicyContext(
             variant=decision.variant,
-            memory=decision.memory,
+            state=decision.state,
             period_s=1.0,
             observed=step.observed,
         )

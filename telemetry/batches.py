@@ -1,4 +1,4 @@
-"""Points and events cut to sizes that a broker and a spool take.
+"""Points and events cut to sizes that a broker and a spool take. Pure.
 
 Rules:
 - A batch is at most `MAX_BATCH_BYTES` as MessagePack and never empty.

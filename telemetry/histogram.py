@@ -8,7 +8,7 @@ Rules:
   `VALUE_MAX`. Between them no quantile is off by more than `RELATIVE_ERROR`.
 - A bucket's count saturates at `COUNT_MAX` instead of failing: merging stays associative, and no
   device can make a row that its reader refuses.
-- Pure standard library: the device's supervisor imports this module.
+- Pure, and only the standard library: the device's supervisor imports this module.
 
 Source:
     OpenTelemetry metrics data model, "ExponentialHistogram", scale 5.

@@ -1,4 +1,4 @@
-"""How a device is at one instant.
+"""How a device is at one instant. Pure values.
 
 Rules:
 - What was not read is None: unknown is never taken for cool, full or free.

@@ -1,4 +1,4 @@
-"""Makes the agent's parts from its configuration and joins them."""
+"""Makes the agent's parts from its configuration and joins them; nothing runs yet."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ from agent.app.config import (
     broker_address,
     load_endpoint_token,
     load_profile,
+    load_token,
     load_trust,
     serving_settings,
 )
 from agent.app.control import SOCKET_FILE, ControlServer
+from agent.app.desired_states import DesiredStates
+from agent.app.messages import Messages
+from agent.app.sensing import Sensing
+from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, storage_faults
 from agent.install.fetch import Fetcher
 from agent.install.installer import Installer, InstallSettings
@@ -31,6 +36,7 @@ from agent.install.thread import Installs
 from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
+from agent.link.connector import Connector
 from agent.link.enrolment import Applicant, Connect, Enrolment, Login
 from agent.link.identity import Identity
 from agent.link.telemetry import TelemetryPump
@@ -41,10 +47,11 @@ from agent.select.meter import Meter
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.http.tls import server_tls
 from agent.serve.switchboard import Prepared, Serving
-from telemetry.device.recorder import Recorder
+from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
 from telemetry.device.spool import Spool
 from wire.clock import Clock, SystemClock
+from wire.messages import Hello
 from wire.mqtt import MqttTransport
 from wire.profile import DeviceProfile
 from wire.transport import Transport
@@ -54,128 +61,51 @@ from wire.version import VERSION
 STATE_FILE: Final = "state.json"
 SPOOL_FILE: Final = "telemetry.db"
 LOCK_FILE: Final = "agent.lock"
-
-
-class LoggedEvents:
-    """A recorder whose events are also lines of the log.
-
-    Args:
-        recorder: Where figures and events go.
-        log: Where events go too.
-    """
-
-    def __init__(self, recorder: Recorder, log: Log) -> None:
-        self._recorder = recorder
-        self._log = log
-
-    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
-        """Add a value to a histogram."""
-        self._recorder.observe(metric, value, attributes)
-
-    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
-        """Count."""
-        self._recorder.add(metric, amount, attributes)
-
-    def event(self, kind: str, reason: str, data: Mapping[str, object]) -> None:
-        """Note something that happened once."""
-        self._recorder.event(kind, reason, data)
-        self._log.write(kind, reason=reason, **{k: v for k, v in data.items() if k in LOGGED})
-
-
-class Outside:
-    """Where an install is told of.
-
-    Args:
-        link: To the controller.
-        events: To the spool and the log.
-    """
-
-    def __init__(self, link: Link, events: LoggedEvents) -> None:
-        self.tell = link.tell
-        self.is_connected = link.is_connected
-        self.event = events.event
-
-
-def _locked(path: Path) -> TextIO:
-    """Take a state directory for this process alone.
-
-    Raises:
-        ConfigError: Another agent has it.
-    """
-    with storage_faults(f"cannot open {path.name}"):
-        lock = path.open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise ConfigError(
-            "another agent uses this state directory", remedy="stop it or choose another state_dir"
-        ) from None
-    return lock
-
-
-def _mqtt(config: AgentConfig) -> Connect:
-    address = broker_address(config)
-
-    def connect(login: Login) -> Transport:
-        return MqttTransport(
-            address,
-            client_id=login.client_id,
-            username=login.username,
-            password=login.password,
-            will=login.will,
-        )
-
-    return connect
-
-
-def _endpoint_tls(config: AgentConfig) -> ssl.SSLContext | None:
-    """Return what the endpoint needs for TLS, or None where it is not asked for.
-
-    Raises:
-        EndpointError: A file cannot be read, or is not what it should be.
-    """
-    endpoint = config.endpoint
-    if endpoint.cert_file is None or endpoint.key_file is None:
-        return None
-    return server_tls(endpoint.cert_file, endpoint.key_file, endpoint.client_ca_file)
-
-
 LOGGED: Final = frozenset(
     {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms"}
 )
-"""Fields of events that are worth a place in the log; the rest is in the spool."""
+"""Fields of events that go into the log; the spool has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Everything that the agent is made of."""
+    """What the daemon starts, turns and stops."""
 
     lock: TextIO
-    clock: Clock
-    log: Log
-    version: str
+    """Held as long as the process lives."""
+
     boot_id: str
+    recovered: bool
+    """Whether the state file was damaged and has been moved aside."""
+
+    log: Log
+    recorder: Recorder
+    interrupts: Interrupts
+    endpoint: Endpoint
+    control: ControlServer
+    sensing: Sensing
+    desired_states: DesiredStates
+    installs: Installs
+    connector: Connector
+    link: Link
+    messages: Messages
+    pump: TelemetryPump
+    watchdog: Watchdog
+    serving: Serving
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Device:
+    """What most parts need of this device."""
+
+    config: AgentConfig
     profile: DeviceProfile
     trust: TrustRoot
+    boot_id: str
+    clock: Clock
+    log: Log
     recorder: Recorder
-    events: LoggedEvents
-    sensors: Sensors
-    spool: Spool
-    store: FileStateStore
-    identity: Identity
-    enrolment: Enrolment
-    connect: Connect
-    link: Link
-    pump: TelemetryPump
-    fetcher: Fetcher
-    serving: Serving
-    endpoint: Endpoint
-    adaptation: Adaptation[Prepared]
-    installer: Installer
-    installs: Installs
     interrupts: Interrupts
-    control: ControlServer
 
 
 def assemble(config: AgentConfig) -> Parts:
@@ -197,68 +127,62 @@ def assemble(config: AgentConfig) -> Parts:
     with storage_faults("cannot make the state directory"):
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _locked(config.state_dir / LOCK_FILE)
-    boot_id, version = secrets.token_hex(8), VERSION
-    recorder = Recorder(clock)
-    events = LoggedEvents(recorder, log)
-    interrupts = Interrupts(clock)
+    device = _Device(
+        config=config,
+        profile=profile,
+        trust=trust,
+        boot_id=secrets.token_hex(8),
+        clock=clock,
+        log=log,
+        recorder=Recorder(clock, _logging(log)),
+        interrupts=Interrupts(clock),
+    )
     store = FileStateStore(config.state_dir / STATE_FILE)
     slots = Slots(config.state_dir)
-    link = Link(config.device, boot_id)
+    link = Link(config.device, device.boot_id)
     fetcher = Fetcher(config.device, link.publish, clock)
-    spool = Spool(
-        config.state_dir / SPOOL_FILE,
-        device=config.device,
-        boot_id=boot_id,
-        limit_bytes=config.spool_bytes,
-        clock=clock,
-    )
-    meter = Meter(events)
-    serving = Serving(
-        meter,
-        clock,
-        device=config.device,
-        settings=serving_settings(config, threads=profile.threads),
-        verify=lambda digest, variant: open_package(slots.directory(digest), digest, trust).verify(
-            (variant,)
-        ),
-    )
-    adaptation: Adaptation[Prepared] = Adaptation(
-        serving,
-        profile,
-        meter,
-        clock,
-        cpu_share=min(profile.threads / (os.cpu_count() or 1), 1.0),
-        policy=config.policy,
-    )
+    pump = _pump(device, link)
+    serving, adaptation = _serving(device, slots)
     installer = Installer(
         InstallSettings(profile=profile, trust=trust, confirm_s=config.confirm_s),
         store=store,
         slots=slots,
         fetcher=fetcher,
         adaptation=adaptation,
-        interrupts=interrupts,
+        interrupts=device.interrupts,
     )
     machine = Machine(
         config.device,
         store,
         installer,
-        Outside(link, events),
-        interrupts=interrupts,
+        link,
+        device.recorder,
+        interrupts=device.interrupts,
         clock=clock,
         rng=random.Random(),  # noqa: S311 - jitter, not a secret
     )
-    connect = _mqtt(config)
-    identity = Identity(config.state_dir, config.device)
-    pump = TelemetryPump(config.device, recorder=recorder, spool=spool, link=link, clock=clock)
-    endpoint = Endpoint(
-        serving,
-        host=config.endpoint.host,
-        port=config.endpoint.port,
-        unix_path=config.endpoint.unix_path,
-        token=load_endpoint_token(config),
-        version=version,
-        tls=_endpoint_tls(config),
+    installs = Installs(machine, store, device.interrupts, log)
+    desired_states = DesiredStates(
+        config,
+        trust,
+        store=store,
+        adaptation=adaptation,
+        installer=installer,
+        installs=installs,
+        recorder=device.recorder,
+        log=log,
     )
+    messages = Messages(
+        link,
+        lambda: _hello(device, store, adaptation),
+        desired_states=desired_states,
+        fetcher=fetcher,
+        pump=pump,
+        recorder=device.recorder,
+        log=log,
+    )
+    connector = _connector(device, link)
+    endpoint = _endpoint(config, serving)
     commands = Commands(
         config.device,
         store=store,
@@ -268,40 +192,176 @@ def assemble(config: AgentConfig) -> Parts:
         clock=clock,
         endpoint=lambda: endpoint.address,
     )
+    sensors = Sensors(profile, clock, sysfs_root=config.sysfs_root, procfs_root=config.procfs_root)
     return Parts(
         lock=lock,
-        clock=clock,
+        boot_id=device.boot_id,
+        recovered=store.recovered,
         log=log,
-        version=version,
-        boot_id=boot_id,
-        profile=profile,
-        trust=trust,
-        recorder=recorder,
-        events=events,
-        sensors=Sensors(
-            profile, clock, sysfs_root=config.sysfs_root, procfs_root=config.procfs_root
-        ),
-        spool=spool,
-        store=store,
-        identity=identity,
-        enrolment=Enrolment(
-            Applicant(
-                device=config.device, profile=profile, labels=config.labels, agent_version=version
-            ),
-            identity,
-            connect,
-            interrupts=interrupts,
-            clock=clock,
-        ),
-        connect=connect,
-        link=link,
-        pump=pump,
-        fetcher=fetcher,
-        serving=serving,
+        recorder=device.recorder,
+        interrupts=device.interrupts,
         endpoint=endpoint,
-        adaptation=adaptation,
-        installer=installer,
-        installs=Installs(machine, store, interrupts, log),
-        interrupts=interrupts,
         control=ControlServer(config.state_dir / SOCKET_FILE, commands.answer),
+        sensing=Sensing(
+            sensors,
+            device.recorder,
+            adaptation,
+            device.interrupts,
+            interval_s=config.sense_interval_s,
+        ),
+        desired_states=desired_states,
+        installs=installs,
+        connector=connector,
+        link=link,
+        messages=messages,
+        pump=pump,
+        watchdog=Watchdog(clock),
+        serving=serving,
     )
+
+
+def _logging(log: Log) -> OnEvent:
+    """Return what writes the main fields of each event as a line of the log."""
+
+    def write(kind: str, reason: str, data: Mapping[str, object]) -> None:
+        log.write(kind, reason=reason, **{k: v for k, v in data.items() if k in LOGGED})
+
+    return write
+
+
+def _locked(path: Path) -> TextIO:
+    """Take a state directory for this process alone.
+
+    Raises:
+        ConfigError: Another agent has it.
+    """
+    with storage_faults(f"cannot open {path.name}"):
+        lock = path.open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise ConfigError(
+            "another agent uses this state directory", remedy="stop it or choose another state_dir"
+        ) from None
+    return lock
+
+
+def _pump(device: _Device, link: Link) -> TelemetryPump:
+    config = device.config
+    spool = Spool(
+        config.state_dir / SPOOL_FILE,
+        device=config.device,
+        boot_id=device.boot_id,
+        limit_bytes=config.spool_bytes,
+        clock=device.clock,
+    )
+    return TelemetryPump(
+        config.device,
+        recorder=device.recorder,
+        spool=spool,
+        link=link,
+        clock=device.clock,
+        interval_s=config.telemetry_interval_s,
+    )
+
+
+def _serving(device: _Device, slots: Slots) -> tuple[Serving, Adaptation[Prepared]]:
+    """Make what runs the workers, and what chooses among them."""
+    meter = Meter(device.recorder)
+    serving = Serving(
+        meter,
+        device.clock,
+        device=device.config.device,
+        settings=serving_settings(device.config, threads=device.profile.threads),
+        verify=lambda digest, variant: open_package(
+            slots.directory(digest), digest, device.trust
+        ).verify((variant,)),
+    )
+    return serving, Adaptation(
+        serving,
+        device.profile,
+        meter,
+        device.clock,
+        cpu_share=min(device.profile.threads / (os.cpu_count() or 1), 1.0),
+        policy=device.config.policy,
+    )
+
+
+def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation[Prepared]) -> Hello:
+    release, variant = adaptation.serving()
+    return Hello(
+        device=device.config.device,
+        boot_id=device.boot_id,
+        agent_version=VERSION,
+        profile=device.profile,
+        revision=store.state.revision,
+        release=release,
+        variant=variant,
+    )
+
+
+def _connector(device: _Device, link: Link) -> Connector:
+    config = device.config
+    connect, identity = _mqtt(config), Identity(config.state_dir, config.device)
+    applicant = Applicant(
+        device=config.device, profile=device.profile, labels=config.labels, agent_version=VERSION
+    )
+    has_certificate = config.broker.cert_file is not None
+    return Connector(
+        link,
+        connect,
+        identity,
+        None
+        if has_certificate
+        else Enrolment(
+            applicant, identity, connect, interrupts=device.interrupts, clock=device.clock
+        ),
+        token=lambda: load_token(config),
+        interrupts=device.interrupts,
+        recorder=device.recorder,
+    )
+
+
+def _mqtt(config: AgentConfig) -> Connect:
+    address = broker_address(config)
+
+    def connect(login: Login) -> Transport:
+        return MqttTransport(
+            address,
+            client_id=login.client_id,
+            username=login.username,
+            password=login.password,
+            will=login.will,
+        )
+
+    return connect
+
+
+def _endpoint(config: AgentConfig, serving: Serving) -> Endpoint:
+    """Make the endpoint.
+
+    Raises:
+        FleetError: It cannot listen, or a file cannot be read or is not what it should be.
+    """
+    return Endpoint(
+        serving,
+        host=config.endpoint.host,
+        port=config.endpoint.port,
+        unix_path=config.endpoint.unix_path,
+        token=load_endpoint_token(config),
+        version=VERSION,
+        tls=_endpoint_tls(config),
+    )
+
+
+def _endpoint_tls(config: AgentConfig) -> ssl.SSLContext | None:
+    """Return what the endpoint needs for TLS, or None where it is not asked for.
+
+    Raises:
+        EndpointError: A file cannot be read, or is not what it should be.
+    """
+    endpoint = config.endpoint
+    if endpoint.cert_file is None or endpoint.key_file is None:
+        return None
+    return server_tls(endpoint.cert_file, endpoint.key_file, endpoint.client_ca_file)

@@ -1,7 +1,7 @@
-"""What the agent answers to those who are on the device.
+"""Answers the commands of those who are on the device.
 
 Rules:
-- An answer is bounded: one that would be too long is refused, never cut in silence.
+- An answer is bounded. One that would be too long is refused, never cut without notice.
 - Questions change nothing and write nothing.
 """
 
@@ -32,12 +32,12 @@ class Commands:
 
     Args:
         device: This device.
-        store: What it should run.
-        adaptation: What it runs.
-        pump: What happened.
-        link: Whether it is connected.
-        clock: For `since`.
-        endpoint: Says where applications ask.
+        store: Knows what the device should run.
+        adaptation: Knows what it runs.
+        pump: Has the events.
+        link: Knows whether it is connected.
+        clock: For the time of the oldest event.
+        endpoint: Returns the address for applications.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Commands:
             "release": digest,
             "variant": variant,
             "reason": decision.reason if decision else "",
-            "pressures": sorted(decision.memory.pressures) if decision else [],
+            "pressures": sorted(decision.state.pressures) if decision else [],
             "pinned": self._adaptation.pinned,
             "policy": to_builtins(self._adaptation.policy),
             "revision": record.revision,

@@ -106,13 +106,13 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     endpoint: EndpointConfig = EndpointConfig()
     serving: ServingConfig = ServingConfig()
     policy: PolicySpec | None = None
-    """How this device chooses among its variants, whatever the controller says; None to do as it
-    says."""
+    """How this device chooses among its variants, in place of the controller's policy; None to use
+    that one."""
 
     sysfs_root: Path = Path("/sys")
     procfs_root: Path = Path("/proc")
     sense_interval_s: float = 1.0
-    """How often the device is looked at: heat takes seconds to build up."""
+    """Between two readings of the sensors: heat takes seconds to build up."""
 
     telemetry_interval_s: float = 10.0
     """How often figures leave the device: one message of about a kilobyte."""

@@ -2,7 +2,7 @@
 
 Rules:
 - The socket belongs to the agent's user alone (mode 0600): who may open it may ask everything.
-- Lines are bounded, and a client that says nothing is let go.
+- Lines are bounded. The server disconnects a client that sends nothing for some seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ControlServer:
 
     Args:
         path: Of the socket.
-        answer: Who knows the answers.
+        answer: Answers a command.
 
     Raises:
         ControlError: The socket cannot be made.
@@ -130,7 +130,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         super().__init__(path, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as inherited
-        """Say nothing: a client that went away is no fault of the agent."""
+        """Ignore it: a client that went away is not an error of the agent."""
 
 
 class _Handler(socketserver.StreamRequestHandler):

@@ -1,4 +1,4 @@
-"""Words to systemd: ready, stopping, alive. Silent where there is no systemd.
+"""Notifies systemd: ready, stopping, alive. Does nothing where there is no systemd.
 
 Source:
     sd_notify(3): datagrams to the Unix socket named in NOTIFY_SOCKET; WATCHDOG_USEC in
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import socket
+
+from wire.clock import Clock
 
 READY = "READY=1"
 STOPPING = "STOPPING=1"
@@ -22,7 +24,7 @@ def notify(message: str) -> bool:
         message: One or more `KEY=value` lines.
 
     Returns:
-        False when nobody listens.
+        Whether systemd got it.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
@@ -37,8 +39,28 @@ def notify(message: str) -> bool:
     return True
 
 
+class Watchdog:
+    """Says ALIVE as often as systemd waits for it.
+
+    Args:
+        clock: For the interval.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._every_s = watchdog_interval_s()
+        self._due_s = float("-inf")
+
+    def tick(self) -> None:
+        """Say ALIVE if it is due."""
+        now_s = self._clock.monotonic_s()
+        if self._every_s is not None and now_s >= self._due_s:
+            self._due_s = now_s + self._every_s
+            notify(ALIVE)
+
+
 def watchdog_interval_s() -> float | None:
-    """Return how often to say ALIVE, in seconds, or None when nobody waits for it.
+    """Return how often to say ALIVE, in seconds, or None where it does not wait for it.
 
     Half the time that systemd allows, as sd_watchdog_enabled(3) advises.
     """

@@ -12,7 +12,7 @@ import os
 from agent.app.config import AgentConfig, load_profile
 from agent.app.control import SOCKET_FILE, ask
 from agent.replay.processes import read_descendants, read_processor
-from agent.replay.recording import Figures, Look
+from agent.replay.recording import Figures, Sample
 from agent.replay.traces import Sensed
 from telemetry.device.sensors import Sensors
 from wire.clock import Clock, SystemClock
@@ -43,7 +43,7 @@ class Device:
             procfs_root=config.procfs_root,
         )
 
-    def look(self) -> tuple[Look, HealthSnapshot]:
+    def look(self) -> tuple[Sample, HealthSnapshot]:
         """Return what there is to be read now."""
         figures = self._figures()
         at_s = self.clock.monotonic_s()
@@ -53,7 +53,7 @@ class Device:
         own_s = dict(workers.processor_s) if workers else {}
         own_s[os.getpid()] = sum(os.times()[:2])
         cores = processor.cores if processor else 1
-        return Look(
+        return Sample(
             at_s=at_s,
             sensed=_sensed(health),
             busy_s=processor.busy_s if processor else None,

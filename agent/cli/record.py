@@ -20,7 +20,7 @@ from agent.app.config import AgentConfig, load_profile
 from agent.cli.device_reader import Device
 from agent.errors import ReplayError
 from agent.replay.record_header import Maker, board_of, header_of, lacks
-from agent.replay.recording import Follower, Look, Terms, begin, ticks
+from agent.replay.recording import BoardObserver, Sample, Terms, begin, ticks
 from agent.replay.trace_file import TraceFile, opened_trace
 from agent.replay.traces import MAX_TICKS, Header, Tick, Trace, trace_from_bytes, trace_to_bytes
 from wire.errors import WireFormatError
@@ -82,12 +82,12 @@ class Recording:
         file: Takes the lines.
     """
 
-    def __init__(self, terms: Terms, look: Look, file: TraceFile) -> None:
+    def __init__(self, terms: Terms, look: Sample, file: TraceFile) -> None:
         self.written = 0
         self._terms = terms
         self._look = look
         self._file = file
-        self._follower: Follower = begin(terms.board)
+        self._follower: BoardObserver = begin(terms.board)
         self._ticks: Counter[str] = Counter()
         self._silent = 0
         self._errors_c: list[float] = []
@@ -160,7 +160,7 @@ def _ending() -> Iterator[Wait]:
             signal.signal(number, handler)
 
 
-def _check(terms: Terms, header: Header, look: Look) -> None:
+def _check(terms: Terms, header: Header, look: Sample) -> None:
     """Have a trace's own reader look at the header before anything is recorded.
 
     Raises:

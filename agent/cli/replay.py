@@ -15,7 +15,8 @@ import msgspec
 
 from agent.errors import ReplayError
 from agent.replay.run import Replay, replay
-from agent.replay.traces import SHIPPED, Trace, load_trace, read_file
+from agent.replay.trace_file import SHIPPED, load_trace, read_file
+from agent.replay.traces import Trace
 from agent.select.decisions import Candidate, candidate
 from agent.select.policies import POLICIES
 from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_pretty_json

@@ -1,4 +1,4 @@
-"""Whether a desired state may be believed. Pure: bytes in, a checked value out.
+"""Checks a desired state before anything acts on it. Pure: bytes in, a checked value out.
 
 Rules:
 - The signature by the `director` role comes first; nothing is read before it.

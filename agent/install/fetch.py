@@ -4,9 +4,9 @@ Rules:
 - A chunk is checked against its signed digest when it comes; a blob without a list of chunk
   digests (the envelope, whose digest is signed) is checked as a whole. Only what is right gets a
   name.
-- What came stays in a partial file whatever ends the transfer, a power cut included.
-- Nothing is promised by the road: what does not come within `retry_s` is asked for again; a
-  transfer that gets nothing new for `stall_s` ends with a retryable error.
+- Chunks that came stay in a partial file, whatever ends the transfer: also after a power cut.
+- Messages may get lost: a chunk that does not come within `retry_s` is requested again. A transfer
+  that gets no new chunk for `stall_s` ends with a retryable error.
 
 Source:
     `CHUNK_BYTES` and a window of 8 to 16 were measured best over MQTT.
@@ -42,7 +42,7 @@ Publish = Callable[[str, bytes, int | None], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """What a transfer tells and asks while it runs."""
+    """What a transfer calls while it runs."""
 
     progress: Callable[[int], None]
     """Called with the size of each chunk that is new on this device."""
@@ -59,7 +59,7 @@ class Fetcher:
 
     Args:
         device: Who asks.
-        publish: Hands a message to the road; False when there is none.
+        publish: Publishes a message; False without a connection.
         clock: For deadlines.
         window: Chunks that are asked for and have not come.
         retry_s: After how long a chunk is asked for again.
@@ -100,7 +100,7 @@ class Fetcher:
             blob: What to fetch.
             part: Where it grows; what is there already and right is kept.
             target: Directory and relative path of the file that it becomes.
-            hooks: What to tell and ask meanwhile.
+            hooks: To call meanwhile.
 
         Raises:
             FetchError: Nothing new came for a while; try again later.

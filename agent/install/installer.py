@@ -1,4 +1,4 @@
-"""What the states of an install do. Each may be done again at any time without harm.
+"""Does what each state of an install is for. Doing any of them twice is safe.
 
 Rules:
 - Nothing is activated before it is verified: the signature of the index, then every file's hash,
@@ -65,7 +65,7 @@ class Installer:
         slots: Where packages are.
         fetcher: Brings blobs.
         adaptation: Puts packages into service.
-        interrupts: Wishes of other threads.
+        interrupts: Tells when an install is to end.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Installer:
         return open_package(self._slots.directory(digest), digest, self._settings.trust)
 
     def _preflight(self, target: ReleaseRef, _progress: Progress) -> None:
-        """Get what says what the package is, and refuse what cannot work here.
+        """Fetch the index and the manifest, and refuse a package that cannot run here.
 
         Raises:
             RefusedError: The package is another release than was said.

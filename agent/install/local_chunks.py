@@ -1,8 +1,8 @@
-"""Chunks that are on this device already, in another package: what need not come over the road.
+"""Chunks that another package on this device already has, so that they need not be fetched.
 
 Rules:
-- A chunk is found by its digest and checked by whoever takes it: a damaged old package costs a
-  transfer, never a wrong byte.
+- A chunk is found by its digest, and the transfer that takes it checks it: a damaged old package
+  costs time, never a wrong byte.
 """
 
 from __future__ import annotations

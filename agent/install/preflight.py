@@ -1,4 +1,4 @@
-"""What can be known to be wrong before the bulk of a package is fetched."""
+"""Refuses a package that cannot run here, before most of it is fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where packages are, and which of them serves.
+"""The packages on this device, and which of them serves.
 
 ```
 packages/<digest>/     whole packages, verified when they were put here
@@ -68,7 +68,7 @@ class Slots:
         return digest if is_digest(digest) and self.has(digest) else None
 
     def stage(self, digest: str) -> None:
-        """Move a fetched and verified package to the whole ones; again is no fault.
+        """Move a fetched and verified package to the whole ones. Calling it twice is safe.
 
         Args:
             digest: Of the package.

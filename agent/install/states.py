@@ -1,4 +1,4 @@
-"""The install workflow as a table.
+"""The install workflow as a table. Pure.
 
 ```
             accepted        done            done            done           done

@@ -1,4 +1,4 @@
-"""What the agent must remember: the record of the install.
+"""What the agent keeps on disk: the record of the install.
 
 Rules:
 - The record is saved before the effect that it announces.
@@ -25,7 +25,7 @@ MAX_STATE_BYTES = 1024 * 1024
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an install did not come to its end."""
+    """Why an install failed."""
 
     phase: State
     code: str
@@ -33,7 +33,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
-    """All that outlives a restart, apart from the packages themselves."""
+    """Everything that survives a restart, apart from the packages."""
 
     schema_version: int = SCHEMA_VERSION
     revision: int = 0
@@ -44,11 +44,11 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
 
     state: State = State.IDLE
     attempts: int = 0
-    """How often the effect of `state` was begun without coming to its end."""
+    """How often the effect of `state` was begun and not finished."""
 
     target: ReleaseRef | None = None
     rollout: str | None = None
-    """For which `target` was ordered: another one is another order, even of the same package."""
+    """Of `target`. Another rollout is another install, even of the same package."""
 
     previous: str | None = None
     """Digest of the package that served before, to which a failed install returns."""

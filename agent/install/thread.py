@@ -1,10 +1,10 @@
-"""The thread in which installs run, one after the other, newest wish first.
+"""The thread in which installs run, one after the other, the newest desired state first.
 
 Rules:
-- A newer desired state takes the place of one that waits, and ends one that runs at its next
-  safe point, unless it is for the same package: then it waits.
-- A storage that fails is tried again; anything that nobody foresaw ends the agent, and the next
-  start goes on from what was saved.
+- A newer desired state replaces one that waits. It ends the running install at its next safe
+  point, unless it names the same package: then it waits.
+- When the storage fails the thread tries again. Any fault that nobody foresaw ends the agent, and
+  the next start goes on from what was saved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wire.messages import DesiredState
 STORAGE_RETRY_S: Final = 10.0
 
 
-class _Wish(NamedTuple):
+class _Job(NamedTuple):
     desired: DesiredState
     envelope: bytes
 
@@ -31,10 +31,10 @@ class Installs:
     """Runs the machine in a thread of its own.
 
     Args:
-        machine: What runs.
-        store: Knows which revision was accepted and whether an install is going on.
-        interrupts: How a running install hears of a newer one.
-        log: Hears of faults.
+        machine: Installs one desired state at a time.
+        store: Knows which revision was accepted and whether an install was interrupted.
+        interrupts: Ends a running install when a newer one waits.
+        log: Is told of storage faults.
     """
 
     def __init__(
@@ -45,15 +45,15 @@ class Installs:
         self._interrupts = interrupts
         self._log = log
         self._changed = threading.Condition()
-        self._wish: _Wish | None = None
+        self._waiting: _Job | None = None
         self._busy = True
-        """Until the first look whether a restart interrupted something, too."""
+        """True from the start on: a restart may have interrupted an install."""
 
         self._target = store.state.target
         """What is being installed, if anything is."""
 
         self._begun = 0
-        """Revision of the wish that was taken last, which may not be saved yet."""
+        """Revision of the job that was taken last, which may not be saved yet."""
 
         interrupts.wake_on_stop(self._wake)
 
@@ -61,7 +61,7 @@ class Installs:
     def revision(self) -> int:
         """The highest revision that was accepted or waits to be."""
         with self._changed:
-            waiting = self._wish.desired.revision if self._wish else 0
+            waiting = self._waiting.desired.revision if self._waiting else 0
             return max(waiting, self._begun, self._store.state.revision)
 
     def offer(self, desired: DesiredState, envelope: bytes) -> None:
@@ -72,22 +72,22 @@ class Installs:
             envelope: Its signed form.
         """
         with self._changed:
-            # The same again waits too: when its install has ended its outcome is told again.
+            # An equal revision waits too: when its install has ended, the machine reports it again.
             is_newer = desired.revision > max(self._begun, self._store.state.revision)
             if self._busy and is_newer and desired.release != self._target:
-                self._interrupts.newer()
-            self._wish = _Wish(desired, envelope)
+                self._interrupts.supersede()
+            self._waiting = _Job(desired, envelope)
             self._changed.notify()
 
     def run(self) -> None:
-        """Go on with what a restart interrupted, then with every wish, until stopped."""
-        wish: _Wish | None = None
+        """Finish what a restart interrupted, then run every job, until stopped."""
+        job: _Job | None = None
         while True:
             try:
                 self._machine.run()
-                wish = self._next(wish)
-                self._machine.accept(wish.desired, wish.envelope)
-                wish = None
+                job = self._next(job)
+                self._machine.accept(job.desired, job.envelope)
+                job = None
             except StoppedError:
                 return
             except StorageError as exc:
@@ -101,16 +101,16 @@ class Installs:
         with self._changed:
             self._changed.notify()
 
-    def _next(self, failed: _Wish | None) -> _Wish:
-        """Return the newest wish, or the one that could not be saved, when there is none."""
+    def _next(self, unsaved: _Job | None) -> _Job:
+        """Wait for a job; without a newer one, return the one that could not be saved."""
         with self._changed:
             self._busy = False
-            self._wish = self._wish or failed
-            while self._wish is None:
+            self._waiting = self._waiting or unsaved
+            while self._waiting is None:
                 self._interrupts.check(abandon=False)
                 self._changed.wait()
-            wish, self._wish = self._wish, None
-            self._busy, self._begun = True, wish.desired.revision
-            self._target = wish.desired.release
-            self._interrupts.made_room()
-            return wish
+            job, self._waiting = self._waiting, None
+            self._busy, self._begun = True, job.desired.revision
+            self._target = job.desired.release
+            self._interrupts.clear_superseded()
+            return job

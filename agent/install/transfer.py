@@ -2,9 +2,8 @@
 
 Rules:
 - A chunk is kept only if it was asked for and is what was signed.
-- What lies in a partial file is believed as far as its chunks' digests say, so no second file has
-  to keep count and none can be wrong.
-- The road and the time are the caller's; only the partial file is touched here.
+- The digests of its chunks say what a partial file holds, so no second file keeps count.
+- The caller sends requests and knows the time; this module touches only the partial file.
 """
 
 from __future__ import annotations

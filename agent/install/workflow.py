@@ -1,19 +1,19 @@
-"""Runs the install workflow: looks up the table, saves before each effect, counts the tries.
+"""Runs the install workflow by its table of states: saves before each effect, counts the attempts.
 
 Rules:
-- What is about to be done is on disk before it is begun, so a power cut at any line ends in a
-  state whose effect is simply done again.
+- Each state is on disk before its effect begins. After a power cut at any line the effect of that
+  state is simply done again.
 - No effect is begun more than `MAX_ATTEMPTS` times without getting anywhere, restarts included.
 - Retryable errors wait 1 s to 60 s, and as long as the device is not connected they do not count.
 - When the state cannot be saved an install fails, but putting back the previous package goes on.
-- A newer desired state with the same release for the same rollout is no new order: the policy in it
-  is another one. Its revision is accepted, and nothing is installed, also after a failure.
+- A newer desired state with the same release for the same rollout changes only the policy. The
+  machine accepts its revision and installs nothing, also after a failure.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -22,6 +22,7 @@ from agent.errors import AttemptsError, StoppedError, StorageError, SupersededEr
 from agent.install.states import Event, State, may_abandon, next_state
 from agent.install.store import AgentState, Failure, StateStore
 from agent.interrupts import Interrupts
+from agent.ports import RecorderPort
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.messages import DesiredState, InstallOutcome, InstallReport
@@ -34,11 +35,11 @@ PROGRESS_EVERY_S: Final = 1.0
 MAX_DETAIL: Final = 500
 
 Progress = Callable[[int, int], None]
-"""Bytes that are here, bytes that there will be."""
+"""Takes the bytes that are here and the bytes that there will be."""
 
 
 class Effects(Protocol):
-    """What the states do. Doing it again must do no harm."""
+    """What each state does. Doing it twice must be safe."""
 
     def perform(self, state: State, progress: Progress) -> None:
         """Do what a state is for; returning means done, a FleetError means not."""
@@ -53,19 +54,15 @@ class Effects(Protocol):
         ...
 
 
-class Surroundings(Protocol):
-    """Who hears of an install, and whether there is a road."""
+class ReportLink(Protocol):
+    """The way to the controller."""
 
     def tell(self, report: InstallReport) -> None:
-        """Take a report; it may get lost, and the outcome will be asked for again."""
+        """Send a report. It may get lost: the controller then sends its desired state again."""
         ...
 
     def is_connected(self) -> bool:
         """Tell whether the broker is connected now."""
-        ...
-
-    def event(self, kind: str, reason: str, data: Mapping[str, object]) -> None:
-        """Note something that happened once."""
         ...
 
 
@@ -80,9 +77,10 @@ class Machine:
     Args:
         device: Whose reports these are.
         store: Where the state is saved.
-        effects: What the states do.
-        surroundings: Who hears of it.
-        interrupts: Wishes of other threads.
+        effects: Does what each state is for.
+        link: Takes the reports.
+        events: Takes one event for each install.
+        interrupts: Tells when an install is to end.
         clock: For back-off and reports.
         rng: For the jitter of the back-off.
     """
@@ -92,7 +90,8 @@ class Machine:
         device: str,
         store: StateStore,
         effects: Effects,
-        surroundings: Surroundings,
+        link: ReportLink,
+        events: RecorderPort,
         *,
         interrupts: Interrupts,
         clock: Clock,
@@ -101,7 +100,8 @@ class Machine:
         self._device = device
         self._store = store
         self._effects = effects
-        self._surroundings = surroundings
+        self._link = link
+        self._events = events
         self._interrupts = interrupts
         self._clock = clock
         self._rng = rng
@@ -111,7 +111,7 @@ class Machine:
         self._unsaved: dict[str, Any] = {}
 
     def accept(self, desired: DesiredState, envelope: bytes) -> None:
-        """Take a verified desired state, while idle. A known order gets its outcome told again.
+        """Take a verified desired state, while idle; report again one whose outcome is known.
 
         Args:
             desired: What to run; not older than what was accepted.
@@ -207,7 +207,7 @@ class Machine:
             self._unsaved.clear()
 
     def _back_off(self, *, abandon: bool) -> None:
-        if self._surroundings.is_connected():
+        if self._link.is_connected():
             ceiling_s = min(BACK_OFF_MAX_S, BACK_OFF_MIN_S * 2.0**self._attempts)
             wait_s = self._rng.uniform(max(BACK_OFF_MIN_S, ceiling_s / 2), ceiling_s)
             self._interrupts.wait(wait_s, abandon=abandon)
@@ -215,7 +215,7 @@ class Machine:
         self._attempts -= 1
         while True:
             self._interrupts.wait(RECONNECT_POLL_S, abandon=abandon)
-            if self._surroundings.is_connected():
+            if self._link.is_connected():
                 return
 
     def _progress(self, done_bytes: int, total_bytes: int) -> None:
@@ -233,11 +233,11 @@ class Machine:
         )
         if desired.revision != outcome.revision:
             self._store.update(revision=desired.revision, desired=envelope, report=report)
-        self._surroundings.tell(report)
+        self._link.tell(report)
 
     def _report_running(self, state: State) -> None:
         self._reported_s = self._clock.monotonic_s()
-        self._surroundings.tell(self._report(self._store.state, state, failure=None))
+        self._link.tell(self._report(self._store.state, state, failure=None))
 
     def _take_unsaved(self) -> dict[str, Any]:
         unsaved, self._unsaved = self._unsaved, {}
@@ -255,8 +255,8 @@ class Machine:
         try:
             self._store.update(state=State.IDLE, attempts=0, report=report, **changes)
         finally:
-            # Told even when it cannot be saved: silence would say less.
-            self._surroundings.tell(report)
+            # Reported even when it cannot be saved: the controller must not wait for nothing.
+            self._link.tell(report)
             self._note(record, report.detail or report.outcome, report)
 
     def _note(self, record: AgentState, reason: str, report: InstallReport | None) -> None:
@@ -269,7 +269,7 @@ class Machine:
             "code": report.error_code if report else "",
             "active": self._effects.serving()[0],
         }
-        self._surroundings.event("install", reason, data)
+        self._events.event("install", reason, data)
 
     def _report(
         self, record: AgentState, state: State, *, failure: Failure | None
@@ -295,14 +295,16 @@ class Machine:
 
 
 def _outcome(record: AgentState, desired: DesiredState) -> InstallReport | None:
-    """Return how what is desired came out; None when it was never ordered or has no outcome."""
+    """Return the outcome of a desired state; None if it was never accepted or has none yet."""
     report = record.report
     if report is None or report.revision != record.revision:
         return None
-    order = (desired.release, desired.rollout)
-    # Without a rollout nothing tells two orders for the same package apart.
-    same_order = desired.rollout is not None and order == (record.target, record.rollout)
-    return report if same_order or desired.revision == record.revision else None
+    # Without a rollout nothing tells two installs of the same package apart.
+    same_install = desired.rollout is not None and (desired.release, desired.rollout) == (
+        record.target,
+        record.rollout,
+    )
+    return report if same_install or desired.revision == record.revision else None
 
 
 def _is_lost(record: AgentState, serving: str | None) -> bool:

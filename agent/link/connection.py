@@ -1,9 +1,10 @@
-"""The connection to the controller: what the device says, and a bounded queue of what it hears.
+"""The connection to the controller: sends messages, and queues those that come, up to a bound.
 
 Rules:
-- The transport's thread only puts on the queue; when that is full for a second a message is
-  dropped, and whoever waits for it asks again.
-- Nothing is kept for later: on every connect the device says how it is, and that is answered.
+- The transport's thread only puts on the queue. It drops a message that finds the queue full for a
+  second; the part that waits for the message asks again.
+- No message waits for a connection: on every connect the device sends its state, and the controller
+  answers with what has changed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Link:
         self._closed = False
 
     def open(self, connect: Connect, password: str | None) -> None:
-        """Begin to connect; messages come to the queue.
+        """Begin to connect; messages then come to the queue.
 
         Args:
             connect: Makes the connection.
@@ -69,24 +70,24 @@ class Link:
             transport.start(self._heard, self._changed)
 
     def next(self, timeout_s: float) -> Received | Connection | None:
-        """Return what was heard next, or None after a while."""
+        """Return the next message or change of the connection, or None if none comes in time."""
         try:
             return self._inbox.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def greet(self, hello: Hello) -> None:
-        """Say who is here and how the device is."""
+        """Publish the presence and the state of the device."""
         here = Presence(device=self._device, online=True, boot_id=self._boot_id)
         self.publish(up(self._device, "presence"), to_json(here))
         self.publish(up(self._device, "hello"), to_json(hello))
 
     def tell(self, report: InstallReport) -> None:
-        """Take a report; without a connection it is dropped."""
+        """Publish a report; without a connection it is dropped."""
         self.publish(up(self._device, "report"), to_json(report))
 
     def publish(self, topic: str, payload: bytes, expiry_s: int | None = None) -> bool:
-        """Hand a message over; False when there is no connection."""
+        """Publish a message; False when there is no connection."""
         transport = self._transport
         return transport is not None and transport.publish(topic, payload, expiry_s=expiry_s)
 
@@ -95,7 +96,7 @@ class Link:
         return self._up
 
     def close(self) -> None:
-        """Say goodbye and stop."""
+        """Publish that the device goes offline, and close the connection."""
         gone = Presence(device=self._device, online=False, boot_id=self._boot_id)
         self.publish(up(self._device, "presence"), to_json(gone))
         with self._lock:

@@ -1,10 +1,11 @@
-"""How a device becomes one of the fleet: it shows its token and its key, and waits for a yes.
+"""Enrols a device: it shows its token and its key, and waits for the controller to accept them.
 
 Rules:
-- The token opens a broker account that may only ask; the device's own account follows the yes.
-- Asking again is harmless: the same key and password are sent each time.
-- A token that is used up may mean that an earlier yes got lost: the device then tries the account
-  that it asked for before it gives up.
+- The token opens a broker account that may only ask. The controller makes the device's own account
+  when it accepts.
+- Asking twice is safe: the device sends the same key and password each time.
+- A token that is used up may mean that an earlier acceptance got lost: before it gives up, the
+  device tries the account that it asked for.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ class Enrolment:
 
         Raises:
             EnrolmentError: Nobody answered; try again later.
-            EnrolmentRefusedError: The controller says no, or the token opens nothing.
+            EnrolmentRefusedError: The controller refuses, or the token opens no account.
             StoppedError: The agent is being stopped.
-            StorageError: The yes could not be saved.
+            StorageError: The acceptance could not be saved.
         """
         if self._identity.credentials.enrolled:
             return
@@ -115,7 +116,7 @@ class Enrolment:
 
         Raises:
             EnrolmentError: Nobody answered.
-            EnrolmentRefusedError: The controller says no.
+            EnrolmentRefusedError: The controller refuses.
         """
         device = self._applicant.device
         login = Login(client_id=f"enrol-{device}", username=enrol_username(token), password=token)

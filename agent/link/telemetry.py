@@ -1,12 +1,12 @@
-"""Brings figures and events from memory to the spool, and from there to the controller.
+"""Moves figures and events from memory to the spool, and from there to the controller.
 
 Rules:
 - What is on disk is sent until it is acknowledged; a batch that is on its way is not sent again
   before `RESEND_S`.
 - A question writes nothing, unless there were very many: what it took from the recorder waits in
   memory for the next `collect`.
-- An event that the disk does not take is kept for the next time, figures are not: a reason cannot
-  be had again.
+- An event that the disk does not take is kept for the next time, figures are not: a reason comes
+  only once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from wire.messages import Event, Point, TelemetryAck
 from wire.topics import up
 
 RESEND_S: Final = 30.0
+EVENTS_EVERY_S: Final = 1.0
+"""Events do not wait for the figures: they must survive a power cut just after a switch."""
+
 BATCHES: Final = 8
 """On their way at one time: about a mebibyte."""
 
@@ -37,24 +40,64 @@ class TelemetryPump:
         recorder: Where it gathers.
         spool: Where it waits.
         link: Where it goes.
-        clock: For sending again.
+        clock: For what is due.
+        interval_s: Between two collections of figures.
     """
 
     def __init__(
-        self, device: str, *, recorder: Recorder, spool: Spool, link: Link, clock: Clock
+        self,
+        device: str,
+        *,
+        recorder: Recorder,
+        spool: Spool,
+        link: Link,
+        clock: Clock,
+        interval_s: float,
     ) -> None:
         self._topic = up(device, "telemetry")
         self._recorder = recorder
         self._spool = spool
         self._link = link
         self._clock = clock
+        self._interval_s = interval_s
+        self._due_s = self._events_due_s = float("-inf")
         self._sent_s: dict[tuple[str, int], float] = {}
         self._lock = threading.Lock()
         self._points: list[Point] = []
         self._events: list[Event] = []
 
+    def tick(self) -> None:
+        """Collect and send what is due; called at least once a second.
+
+        Raises:
+            SpoolError: The disk does not take it, or does not give it.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._due_s:
+            self._due_s = now_s + self._interval_s
+            self.collect()
+            self.send()
+        elif self._recorder.holds_events and now_s >= self._events_due_s:
+            self._events_due_s = now_s + EVENTS_EVERY_S
+            self.collect()
+
+    def hurry(self) -> None:
+        """Let the next tick collect and send, whatever the interval."""
+        self._due_s = float("-inf")
+
+    def close(self) -> None:
+        """Write what is in memory and close the spool.
+
+        Raises:
+            SpoolError: The disk does not take it; the spool is closed all the same.
+        """
+        try:
+            self.collect()
+        finally:
+            self._spool.close()
+
     def collect(self) -> None:
-        """Bring to disk what gathered in memory; raises SpoolError when it does not take it."""
+        """Write to disk what gathered in memory; raises SpoolError when it does not take it."""
         with self._lock:
             self._gather()
             self._write()

@@ -23,7 +23,7 @@ BUSY_COLUMNS: Final = (0, 1, 2, 5, 6, 7)
 """user, nice, system, irq, softirq, steal; not idle and iowait."""
 
 
-class Processor(NamedTuple):
+class ProcessorTime(NamedTuple):
     """The processors since the device started."""
 
     busy_s: float
@@ -32,7 +32,7 @@ class Processor(NamedTuple):
     cores: int
 
 
-class Spent(NamedTuple):
+class ProcessUsage(NamedTuple):
     """What some processes cost."""
 
     processor_s: dict[int, float]
@@ -42,7 +42,7 @@ class Spent(NamedTuple):
     """Memory that would be free without them: what they share with others is not counted."""
 
 
-def read_processor(procfs: Path) -> Processor | None:
+def read_processor(procfs: Path) -> ProcessorTime | None:
     """Return what the processors did; None where the kernel does not say."""
     rows = [line.split() for line in _lines(procfs / "stat") if line.startswith("cpu")]
     try:
@@ -50,10 +50,10 @@ def read_processor(procfs: Path) -> Processor | None:
     except (IndexError, ValueError):
         return None
     cores = max(len(rows) - 1, 1)
-    return Processor(sum(ticks) / TICKS_PER_S / cores, cores)
+    return ProcessorTime(sum(ticks) / TICKS_PER_S / cores, cores)
 
 
-def read_descendants(procfs: Path, pid: int) -> Spent:
+def read_descendants(procfs: Path, pid: int) -> ProcessUsage:
     """Return what the processes below one cost, without that one.
 
     Args:
@@ -70,7 +70,7 @@ def read_descendants(procfs: Path, pid: int) -> Spent:
         below |= found
     below.discard(pid)
     spent = {child: stats[child][1] for child in below}
-    return Spent(spent, sum(_held_bytes(procfs, child) for child in below))
+    return ProcessUsage(spent, sum(_held_bytes(procfs, child) for child in below))
 
 
 def _stats(procfs: Path) -> dict[int, tuple[int, float]]:

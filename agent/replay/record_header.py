@@ -10,8 +10,9 @@ import msgspec
 
 from agent.errors import ReplayError
 from agent.replay.board import WH_J, Board
-from agent.replay.recording import Look, Terms
-from agent.replay.traces import Header, read_file
+from agent.replay.recording import Sample, Terms
+from agent.replay.trace_file import read_file
+from agent.replay.traces import Header
 from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_json
 from wire.errors import WireFormatError
 from wire.health import HealthSnapshot
@@ -79,14 +80,16 @@ class Maker(NamedTuple):
     day: str
 
 
-def header_of(name: str, maker: Maker, terms: Terms, look: Look, *, deadline_ms: float) -> Header:
+def header_of(
+    name: str, maker: Maker, terms: Terms, sample: Sample, *, deadline_ms: float
+) -> Header:
     """Return the first line of a recording.
 
     Args:
         name: Of the trace.
         maker: Who records.
         terms: Of the trace.
-        look: The first.
+        sample: The first.
         deadline_ms: Within which the application needs an answer.
 
     Returns:
@@ -96,13 +99,13 @@ def header_of(name: str, maker: Maker, terms: Terms, look: Look, *, deadline_ms:
     ambient = (
         f"ambient_c is estimated: with it a board of {plant.resistance_c_per_w:g} C/W, "
         f"{plant.time_constant_s:g} s and {plant.idle_w:g} to {plant.busy_w:g} W is as warm as this"
-        if look.sensed.temperature_c is not None
+        if sample.sensed.temperature_c is not None
         else "ambient_c is assumed: no temperature was read"
     )
-    serving = look.figures.variant if look.figures else None
+    serving = sample.figures.variant if sample.figures else None
     demand = (
         f"demand and slowdown are from the agent's counters ({serving or 'nothing'} served first)"
-        if look.figures
+        if sample.figures
         else "demand_per_s is 0: no agent answered at the start"
     )
     return Header(
@@ -118,11 +121,11 @@ def header_of(name: str, maker: Maker, terms: Terms, look: Look, *, deadline_ms:
     )
 
 
-def lacks(look: Look, health: HealthSnapshot, board: Board, *, fault: str) -> Iterator[str]:
+def lacks(sample: Sample, health: HealthSnapshot, board: Board, *, fault: str) -> Iterator[str]:
     """Say what a recording will not have.
 
     Args:
-        look: The first.
+        sample: The first.
         health: The first readings.
         board: The figures of the board.
         fault: Why no agent answered, if none did.
@@ -130,13 +133,13 @@ def lacks(look: Look, health: HealthSnapshot, board: Board, *, fault: str) -> It
     Yields:
         One line for each.
     """
-    if look.figures is None:
+    if sample.figures is None:
         yield f"{fault}: without it the trace has no demand and no slowdown"
-    elif look.figures.variant is not None and not look.figures.declared_ms:
-        yield f"{look.figures.variant} declares no latency: the trace has no slowdown"
-    if look.sensed.temperature_c is None:
+    elif sample.figures.variant is not None and not sample.figures.declared_ms:
+        yield f"{sample.figures.variant} declares no latency: the trace has no slowdown"
+    if sample.sensed.temperature_c is None:
         yield "no temperature can be read: the trace has an assumed ambient temperature"
-    if look.busy_s is None:
+    if sample.busy_s is None:
         yield "what the processor does cannot be read: the trace has no load of others"
     if health.battery_ratio is not None and board.battery_wh is None:
         yield "the battery's capacity cannot be read: give battery_wh with --board"

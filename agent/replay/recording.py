@@ -1,7 +1,7 @@
 """From what can be read on a device to what a trace holds: the inputs behind the readings.
 
 Rules:
-- Pure: two looks at the device in, ticks of a trace out.
+- Pure: two samples of the device in, ticks of a trace out.
 - Inputs are those with which the replay's own model comes to what was read. So they are as good as
   the figures of the board: a wrong resistance or power shows as a wrong ambient temperature.
 - What was not read stays as it was last known; what was never known is nothing: no demand, no
@@ -59,7 +59,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """That these took in the worker."""
 
 
-class Look(NamedTuple):
+class Sample(NamedTuple):
     """Everything that was read at one instant."""
 
     at_s: float
@@ -86,7 +86,7 @@ class Terms(NamedTuple):
     period_s: float
 
 
-class Follower(NamedTuple):
+class BoardObserver(NamedTuple):
     """The board's model beside the recording, and what was last known."""
 
     state: BoardState
@@ -102,42 +102,48 @@ class Follower(NamedTuple):
     """By how much the last tick was recorded warmer than modelled; None without a reading."""
 
 
-def begin(board: Board) -> Follower:
-    """Return a follower for a board that starts as the first look found it."""
-    return Follower(board.start())
+def begin(board: Board) -> BoardObserver:
+    """Return an observer for a board that starts as the first sample shows it."""
+    return BoardObserver(board.start())
 
 
 def ticks(
-    terms: Terms, follower: Follower, before: Look, after: Look, *, first: int, count: int = 1
-) -> tuple[tuple[Tick, ...], Follower]:
-    """Return the ticks between two looks.
+    terms: Terms,
+    observer: BoardObserver,
+    before: Sample,
+    after: Sample,
+    *,
+    first: int,
+    count: int = 1,
+) -> tuple[tuple[Tick, ...], BoardObserver]:
+    """Return the ticks between two samples.
 
     Args:
         terms: Of the trace.
-        follower: As the tick before left it.
-        before: The look at the beginning.
-        after: The look at the end.
+        observer: As the tick before left it.
+        before: The sample at the beginning.
+        after: The sample at the end.
         first: Number of the first tick.
-        count: How many there are: more than one where looks were missed.
+        count: How many there are: more than one where samples were missed.
 
     Returns:
-        The ticks, all but the first without readings, and the follower at their end.
+        The ticks, all but the first without readings, and the observer at their end.
     """
     made = []
     use = _use(before, after)
     for number in range(first, first + count):
         sensed = before.sensed if number == first else Sensed()
-        inputs, follower = _inputs(terms, follower, before, after, sensed=sensed, use=use)
+        inputs, observer = _inputs(terms, observer, before, after, sensed=sensed, use=use)
         state = advance(
             terms.board,
-            follower.state,
+            observer.state,
             inputs,
-            work_share=use.own * _frequency(terms.board, follower),
+            work_share=use.own * _frequency(terms.board, observer),
             period_s=terms.period_s,
         )
-        follower = follower._replace(state=state)
+        observer = observer._replace(state=state)
         made.append(Tick(at_s=round(number * terms.period_s, 6), inputs=inputs, sensed=sensed))
-    return tuple(made), follower
+    return tuple(made), observer
 
 
 class _Use(NamedTuple):
@@ -148,56 +154,62 @@ class _Use(NamedTuple):
 
 
 def _inputs(
-    terms: Terms, follower: Follower, before: Look, after: Look, *, sensed: Sensed, use: _Use
-) -> tuple[Inputs, Follower]:
-    frequency = _frequency(terms.board, follower)
-    ambient_c, follower = _ambient(terms, follower, sensed.temperature_c, use)
-    charger_w, follower = _charger(terms, follower, sensed)
-    follower = follower._replace(
-        slowdown=_slowdown(before.figures, after.figures, frequency) or follower.slowdown,
-        memory_bytes=follower.memory_bytes
+    terms: Terms,
+    observer: BoardObserver,
+    before: Sample,
+    after: Sample,
+    *,
+    sensed: Sensed,
+    use: _Use,
+) -> tuple[Inputs, BoardObserver]:
+    frequency = _frequency(terms.board, observer)
+    ambient_c, observer = _ambient(terms, observer, sensed.temperature_c, use)
+    charger_w, observer = _charger(terms, observer, sensed)
+    observer = observer._replace(
+        slowdown=_slowdown(before.figures, after.figures, frequency) or observer.slowdown,
+        memory_bytes=observer.memory_bytes
         if sensed.memory_available_bytes is None
         else sensed.memory_available_bytes + before.held_bytes,
     )
     inputs = Inputs(
         ambient_c=round(ambient_c, 2),
         demand_per_s=round(min(_demand(before, after), MAX), 3),
-        slowdown=round(follower.slowdown, 4),
+        slowdown=round(observer.slowdown, 4),
         # In the board's model others too need the longer, the slower the processor is.
         other_share=round(use.others * frequency, 4),
         charger_w=round(charger_w, 3),
-        memory_bytes=follower.memory_bytes,
+        memory_bytes=observer.memory_bytes,
     )
-    return inputs, follower
+    return inputs, observer
 
 
-def _frequency(board: Board, follower: Follower) -> float:
-    return board.frequency_ratio(follower.state.temperature_c)
+def _frequency(board: Board, observer: BoardObserver) -> float:
+    return board.frequency_ratio(observer.state.temperature_c)
 
 
 def _ambient(
-    terms: Terms, follower: Follower, recorded_c: float | None, use: _Use
-) -> tuple[float, Follower]:
-    """Return the ambient temperature of a tick, and the follower that has learnt from it."""
-    plant, settled_c = terms.board.thermal, follower.ambient_c
+    terms: Terms, observer: BoardObserver, recorded_c: float | None, use: _Use
+) -> tuple[float, BoardObserver]:
+    """Return the ambient temperature of a tick, and the observer that has learnt from it."""
+    plant, settled_c = terms.board.thermal, observer.ambient_c
     if settled_c is None:
         # For want of better the board was as warm as its load keeps it.
         rise_c = plant.resistance_c_per_w * plant.power_w(use.own + use.others)
         settled_c = ASSUMED_AMBIENT_C if recorded_c is None else _possible_c(recorded_c - rise_c)
     if recorded_c is None:
-        return settled_c, follower._replace(ambient_c=settled_c, error_c=None)
-    error_c = recorded_c - follower.state.temperature_c
+        return settled_c, observer._replace(ambient_c=settled_c, error_c=None)
+    error_c = recorded_c - observer.state.temperature_c
     kept = math.exp(-terms.period_s / plant.time_constant_s)
     learnt_c = _possible_c(settled_c + (1.0 - kept) * (1.0 + kept) ** 2 * error_c)
-    follower = follower._replace(ambient_c=learnt_c, error_c=error_c)
-    return _possible_c(settled_c + (1.0 + 2.0 * kept) * error_c), follower
+    observer = observer._replace(ambient_c=learnt_c, error_c=error_c)
+    return _possible_c(settled_c + (1.0 + 2.0 * kept) * error_c), observer
 
 
 def _possible_c(ambient_c: float) -> float:
     return min(max(ambient_c, AMBIENT_MIN_C), AMBIENT_MAX_C)
 
 
-def _demand(before: Look, after: Look) -> float:
+def _demand(before: Sample, after: Sample) -> float:
     if before.figures is None or after.figures is None:
         return 0.0
     grown = after.figures.requests - before.figures.requests
@@ -224,7 +236,7 @@ def _slowdown(before: Figures | None, after: Figures | None, frequency: float) -
     return min(max(slowdown, SLOWDOWN_MIN), SLOWDOWN_MAX)
 
 
-def _use(before: Look, after: Look) -> _Use:
+def _use(before: Sample, after: Sample) -> _Use:
     """Return what the workers and the recording took of the processor, and what all else took."""
     elapsed_s = _elapsed_s(before, after)
     spent_s = (max(s - before.own_s.get(process, 0.0), 0.0) for process, s in after.own_s.items())
@@ -235,29 +247,29 @@ def _use(before: Look, after: Look) -> _Use:
     return _Use(min(own, busy), max(busy - own, 0.0))
 
 
-def _elapsed_s(before: Look, after: Look) -> float:
+def _elapsed_s(before: Sample, after: Sample) -> float:
     return max(after.at_s - before.at_s, 1e-9)
 
 
-def _charger(terms: Terms, follower: Follower, sensed: Sensed) -> tuple[float, Follower]:
+def _charger(terms: Terms, observer: BoardObserver, sensed: Sensed) -> tuple[float, BoardObserver]:
     """Return the charger's power with which the modelled battery does as the recorded one."""
-    board, state = terms.board, follower.state
+    board, state = terms.board, observer.state
     charge, recorded = state.charge_ratio, sensed.battery_ratio
     discharging = sensed.battery_discharging
     if board.battery_wh is None or charge is None or discharging is None:
-        return 0.0, follower
+        return 0.0, observer
     behind_j = 0.0 if recorded is None else (recorded - charge) * board.battery_wh * WH_J
     if discharging:
         given_w = state.draw_w if sensed.power_mw is None else sensed.power_mw / MW_PER_W
-        follow_w, follower = behind_j / CHARGE_FOLLOW_S, follower._replace(surplus_w=0.0)
-        return _possible_w(state.draw_w - given_w + follow_w), follower
+        follow_w, observer = behind_j / CHARGE_FOLLOW_S, observer._replace(surplus_w=0.0)
+        return _possible_w(state.draw_w - given_w + follow_w), observer
     follow_s = max(CHARGE_FOLLOW_S, 4.0 * terms.period_s)
-    charger_w = state.draw_w + follower.surplus_w + 2.0 * behind_j / follow_s
-    learnt_w = follower.surplus_w + behind_j * terms.period_s / follow_s**2
+    charger_w = state.draw_w + observer.surplus_w + 2.0 * behind_j / follow_s
+    learnt_w = observer.surplus_w + behind_j * terms.period_s / follow_s**2
     if recorded is not None and recorded >= FULL_RATIO:
         # A full battery takes nothing: what the charger could give besides is not to be seen.
         charger_w = max(charger_w, board.thermal.busy_w)
-    return _possible_w(charger_w), follower._replace(surplus_w=_possible_w(learnt_w))
+    return _possible_w(charger_w), observer._replace(surplus_w=_possible_w(learnt_w))
 
 
 def _possible_w(watts: float) -> float:

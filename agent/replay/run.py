@@ -20,7 +20,7 @@ from agent.errors import ReplayError
 from agent.replay.board import is_off
 from agent.replay.simulation import Served, is_short, sense, serve, start, switch
 from agent.replay.traces import Trace
-from agent.select.decisions import Candidate, Decision, Present
+from agent.select.decisions import Candidate, Decision, PolicyContext
 from agent.select.estimates import Observed, joined
 from agent.select.policies import POLICIES
 from wire.health import HealthSnapshot
@@ -125,7 +125,7 @@ def replay(
     """Run a policy over a trace.
 
     Args:
-        trace: The surroundings over time.
+        trace: The environment over time.
         candidates: The variants that there are to choose from.
         spec: The policy and its thresholds.
         pinned: A variant that an operator pinned, so that the policy has no say.
@@ -144,9 +144,9 @@ def replay(
     if spec.aim.deadline_ms is None:
         objective = msgspec.structs.replace(spec.aim, deadline_ms=limit_ms)
         spec = msgspec.structs.replace(spec, objective=objective)
-    world, present, switched_s = (
+    world, context, switched_s = (
         start(board, at_work=header.at_work),
-        Present(pinned=pinned),
+        PolicyContext(pinned=pinned),
         -math.inf,
     )
     seen: list[Observed | None] = []
@@ -157,23 +157,23 @@ def replay(
         off = is_off(board, world.state, tick.inputs)
         if off:
             # It begins anew when it is charged.
-            present, switched_s = Present(pinned=pinned), -math.inf
+            context, switched_s = PolicyContext(pinned=pinned), -math.inf
             seen.clear()
         elif world.coming is None:
-            present = msgspec.structs.replace(
-                present,
+            context = msgspec.structs.replace(
+                context,
                 since_switch_s=tick.at_s - switched_s,
                 period_s=period_s * len(seen),
                 observed=joined(seen),
             )
-            decision = policy(readings, candidates, spec, present)
+            decision = policy(readings, candidates, spec, context)
             seen.clear()
             world = switch(world, decision, by_name)
-            if decision.variant != present.variant:
+            if decision.variant != context.variant:
                 switched_s = tick.at_s
-                switches.append(_switch(tick.at_s, present.variant, decision))
-            present = msgspec.structs.replace(
-                present, variant=decision.variant, memory=decision.memory
+                switches.append(_switch(tick.at_s, context.variant, decision))
+            context = msgspec.structs.replace(
+                context, variant=decision.variant, state=decision.state
             )
         before = world
         served, world = serve(board, before, tick, period_s=period_s, deadline_ms=limit_ms)

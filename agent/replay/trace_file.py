@@ -1,8 +1,8 @@
-"""A trace on disk that grows: whole lines at the end of a new file.
+"""Traces on disk: those that come with the agent, those of a person, one that is being recorded.
 
 Rules:
 - No file is written over, and one in which nothing was written is removed.
-- What a full disk cut short is taken back: the file stays a trace.
+- A write that a full disk cut short is undone: the file stays a trace.
 """
 
 from __future__ import annotations
@@ -16,8 +16,59 @@ from typing import Final
 import msgspec
 
 from agent.errors import ReplayError
+from agent.replay.traces import MAX_BYTES, Trace, trace_from_bytes
+from wire.files import PUBLIC
+from wire.profile import NAME_PATTERN
 
-FILE_MODE: Final = 0o644
+SHIPPED: Final = Path(__file__).parent / "shipped_traces"
+SUFFIX: Final = ".jsonl"
+
+
+def load_trace(name: str) -> Trace:
+    """Read a trace from a file, or a shipped one.
+
+    Args:
+        name: A path, or the name of a shipped trace.
+
+    Returns:
+        The trace.
+
+    Raises:
+        ReplayError: There is no such trace, or it cannot be read.
+        WireFormatError: It is not a trace.
+    """
+    shipped = NAME_PATTERN.fullmatch(name) is not None and name in shipped_names()
+    path = SHIPPED / f"{name}{SUFFIX}" if shipped else Path(name)
+    return trace_from_bytes(
+        read_file(path, f"shipped traces are {', '.join(shipped_names())}", MAX_BYTES)
+    )
+
+
+def shipped_names() -> tuple[str, ...]:
+    """Return the names of the traces that come with the agent."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob(f"*{SUFFIX}")))
+
+
+def read_file(path: Path, remedy: str, limit_bytes: int) -> bytes:
+    """Read a file that a person named.
+
+    Args:
+        path: Of the file.
+        remedy: What would work, if it cannot be read.
+        limit_bytes: At most one byte more than this is read.
+
+    Returns:
+        Its bytes; longer than the limit only where the file is.
+
+    Raises:
+        ReplayError: It cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(limit_bytes + 1)
+    except (OSError, ValueError) as exc:
+        text = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+        raise ReplayError(f"cannot read {str(path)!r}: {text.lower()}", remedy=remedy) from exc
 
 
 class TraceFile:
@@ -35,7 +86,7 @@ class TraceFile:
         self._whole_bytes = 0
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-            self._file = os.open(path, flags, FILE_MODE)
+            self._file = os.open(path, flags, PUBLIC)
         except FileExistsError as exc:
             raise ReplayError(f"{path} exists", remedy="name another file") from exc
         except (OSError, ValueError) as exc:

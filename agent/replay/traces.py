@@ -1,4 +1,4 @@
-"""Traces: how a device's surroundings were over time, for the replay of policies.
+"""Traces: how a device's environment was over time, for the replay of policies. Pure.
 
 A trace is JSON Lines, UTF-8. The first line is a `Header`, each further one a `Tick`:
 
@@ -24,20 +24,16 @@ Rules:
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from agent.errors import ReplayError
 from agent.replay.board import Board, Inputs
 from wire.codec import from_json
 from wire.errors import WireFormatError
 from wire.profile import NAME_PATTERN
 
 TRACE_VERSION: Final = 1
-SHIPPED: Final = Path(__file__).parent / "shipped_traces"
-SUFFIX: Final = ".jsonl"
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_LINE_BYTES: Final = 8192
 MAX_TICKS: Final = 100_000
@@ -152,53 +148,6 @@ def trace_to_bytes(trace: Trace) -> bytes:
     """Write a trace; equal traces give equal bytes."""
     rows: tuple[msgspec.Struct, ...] = (trace.header, *trace.ticks)
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-
-
-def load_trace(name: str) -> Trace:
-    """Read a trace from a file, or a shipped one.
-
-    Args:
-        name: A path, or the name of a shipped trace.
-
-    Returns:
-        The trace.
-
-    Raises:
-        ReplayError: There is no such trace, or it cannot be read.
-        WireFormatError: It is not a trace.
-    """
-    shipped = NAME_PATTERN.fullmatch(name) is not None and name in shipped_names()
-    path = SHIPPED / f"{name}{SUFFIX}" if shipped else Path(name)
-    return trace_from_bytes(
-        read_file(path, f"shipped traces are {', '.join(shipped_names())}", MAX_BYTES)
-    )
-
-
-def shipped_names() -> tuple[str, ...]:
-    """Return the names of the traces that come with the agent."""
-    return tuple(sorted(path.stem for path in SHIPPED.glob(f"*{SUFFIX}")))
-
-
-def read_file(path: Path, remedy: str, limit_bytes: int) -> bytes:
-    """Read a file that a person named.
-
-    Args:
-        path: Of the file.
-        remedy: What would work, if it cannot be read.
-        limit_bytes: At most one byte more than this is read.
-
-    Returns:
-        Its bytes; longer than the limit only where the file is.
-
-    Raises:
-        ReplayError: It cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            return file.read(limit_bytes + 1)
-    except (OSError, ValueError) as exc:
-        text = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
-        raise ReplayError(f"cannot read {str(path)!r}: {text.lower()}", remedy=remedy) from exc
 
 
 def _decode(line: bytes, number: int, kind: type[T]) -> T:

@@ -5,7 +5,8 @@ Rules:
 - The new worker is ready before the old one loses its requests; one that cannot start is benched
   for a while and the next best is tried.
 - One change at a time: an install and the selector wait for each other.
-- Where old and new do not fit into memory together the old worker ends first, and the gap is told.
+- Where old and new do not fit into memory together, the old worker ends first; an event tells how
+  long nothing answered.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from agent.errors import NoVariantError
 from agent.packages import Package
 from agent.ports import P, Probed, ServingPort
 from agent.select.decision_log import DecisionLog
-from agent.select.decisions import Candidate, Decision, Memory, Present, candidate
+from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState, candidate
 from agent.select.meter import Meter, Served, observed
 from agent.select.policies import POLICIES
 from wire.clock import Clock
@@ -49,7 +50,7 @@ class Loaded:
 
 
 class Adaptation(Generic[P]):
-    """Keeps the variant in service that suits the device.
+    """Keeps the variant in service that the policy chooses.
 
     Args:
         serving: Runs the workers.
@@ -78,7 +79,7 @@ class Adaptation(Generic[P]):
         self._lock = threading.RLock()
         self._loaded: Loaded | None = None
         self._health = HealthSnapshot(at_s=clock.now_s())
-        self._memory = Memory()
+        self._state = PolicyState()
         self._switched_s = self._decided_s = float("-inf")
         self._failed: dict[tuple[str, str], tuple[str, float]] = {}
         self._last: Decision | None = None
@@ -177,7 +178,7 @@ class Adaptation(Generic[P]):
         return self._serving.probe_active()
 
     def fault(self, digest: str) -> str | None:
-        """Say what is wrong with a package that should be serving well, or None.
+        """Return what is wrong with a package that should be serving, or None.
 
         Args:
             digest: Of the package.
@@ -195,11 +196,11 @@ class Adaptation(Generic[P]):
         return None
 
     def note(self, health: HealthSnapshot) -> None:
-        """Take new readings; what follows from them comes with the next choice."""
+        """Keep new readings for the next decision."""
         self._health = health
 
     def tick(self, health: HealthSnapshot) -> None:
-        """Look at the device, choose, and switch if that is what follows.
+        """Supervise the workers, choose a variant, and switch to it if another one serves.
 
         Args:
             health: The newest readings.
@@ -212,12 +213,12 @@ class Adaptation(Generic[P]):
 
     def _adapt(self, loaded: Loaded) -> None:
         decision = self._decide(loaded)
-        wanted, (_, present) = decision.variant, self.serving()
-        if wanted is None or wanted == present:
+        wanted, (_, serving) = decision.variant, self.serving()
+        if wanted is None or wanted == serving:
             self._log.stayed(decision, loaded.package.release)
             return
         try:
-            self._bring(loaded, decision, present)
+            self._bring(loaded, decision, serving)
         except FleetError as exc:
             self._bench(loaded, wanted, exc)
 
@@ -229,8 +230,8 @@ class Adaptation(Generic[P]):
         """
         faults: list[str] = []
         self._failed.clear()
-        self._memory = msgspec.structs.replace(
-            self._memory, estimates=self._memory.estimates.of_other_variants()
+        self._state = msgspec.structs.replace(
+            self._state, estimates=self._state.estimates.of_other_variants()
         )
         while (decision := self._decide(loaded, entering=True)).variant is not None:
             try:
@@ -247,23 +248,23 @@ class Adaptation(Generic[P]):
     def _decide(self, loaded: Loaded, *, entering: bool = False) -> Decision:
         candidates = self._candidates(loaded)
         decision = POLICIES[self.policy.kind](
-            self._health, candidates, self.policy, self._present(candidates, entering=entering)
+            self._health, candidates, self.policy, self._context(candidates, entering=entering)
         )
-        self._memory = decision.memory
+        self._state = decision.state
         self._last = decision
         self._serving.stream(on=decision.stream)
         return decision
 
-    def _present(self, candidates: Sequence[Candidate], *, entering: bool) -> Present:
+    def _context(self, candidates: Sequence[Candidate], *, entering: bool) -> PolicyContext:
         now_s = self._clock.monotonic_s()
         period_s = now_s - self._decided_s if math.isfinite(self._decided_s) else 0.0
         self._decided_s = now_s
         since, active = self._meter.take(), self._serving.active
         name = active.variant.name if active is not None and not entering else None
-        return Present(
+        return PolicyContext(
             variant=name,
             since_switch_s=now_s - self._switched_s,
-            memory=self._memory,
+            state=self._state,
             period_s=period_s,
             observed=observed(
                 since,

@@ -28,8 +28,8 @@ from agent.select.decisions import (
     UNKNOWN_LOAD_MS,
     Candidate,
     Decision,
-    Memory,
-    Present,
+    PolicyContext,
+    PolicyState,
     Pressure,
     by_accuracy,
     by_latency,
@@ -88,7 +88,7 @@ def choose(
     health: HealthSnapshot,
     candidates: Iterable[Candidate],
     spec: PolicySpec,
-    present: Present,
+    context: PolicyContext,
 ) -> Decision:
     """Choose which variant should serve.
 
@@ -96,12 +96,12 @@ def choose(
         health: The newest readings.
         candidates: All variants that are on the device.
         spec: The objective.
-        present: What serves, what came of it, and what was learnt before.
+        context: What serves, what came of it, and what was learnt before.
 
     Returns:
         The decision.
     """
-    known = present.memory.estimates.update(health, present.observed, present.period_s)
+    known = context.state.estimates.update(health, context.observed, context.period_s)
     everyone = sorted(candidates, key=by_accuracy)
     able = [
         Outlooks(
@@ -111,10 +111,10 @@ def choose(
         if not c.benched
     ]
     by_name = {o.candidate.name: o for o in able}
-    serving = by_name.get(present.variant or "")
-    pinned = by_name.get(present.pinned or "")
+    serving = by_name.get(context.variant or "")
+    pinned = by_name.get(context.pinned or "")
     winner, reason = (
-        _winner(able, serving, known, dwell_s=spec.dwell_s, since_switch_s=present.since_switch_s)
+        _winner(able, serving, known, dwell_s=spec.dwell_s, since_switch_s=context.since_switch_s)
         if pinned is None
         else (pinned, f"pinned to {pinned.candidate.name}")
     )
@@ -122,8 +122,8 @@ def choose(
     return Decision(
         variant=chosen.name if chosen else None,
         reason=reason,
-        memory=Memory(pressures=_pressures(able), estimates=known),
-        inputs=_inputs(health, present, known, winner),
+        state=PolicyState(pressures=_pressures(able), estimates=known),
+        inputs=_inputs(health, context, known, winner),
         verdicts={
             c.name: _verdict(by_name[c.name], winner, serving, known, reason)
             if c.name in by_name
@@ -251,12 +251,12 @@ def _verdict(
 
 
 def _inputs(
-    health: HealthSnapshot, present: Present, known: Estimates, winner: Outlooks | None
+    health: HealthSnapshot, context: PolicyContext, known: Estimates, winner: Outlooks | None
 ) -> dict[str, Any]:
     load = winner.now.load if winner else known.other_load
     name = winner.candidate.name if winner else ""
     ahead = {f"{after_s:g}": known.heat.forecast(load, after_s) for after_s in SOON_S}
-    return inputs_of(health, present) | {
+    return inputs_of(health, context) | {
         "demand_per_s": round(known.demand_per_s, 3),
         "slowdown": round(known.slowdown.expected(name).factor, 3),
         "load": round(load, 3),

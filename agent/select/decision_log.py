@@ -1,11 +1,10 @@
-"""Which decisions are worth a place on disk: those that change what the device does, or why.
+"""Records the decisions that change what the device does, or why it does it.
 
 Rules:
-- A switch has an event of its own with all this; here are the decisions after which nothing
-  switched.
-- A reason that changes in its figures alone is the same reason: a countdown is no news.
-- Between two events of a changed reason are at least `LEAST_GAP_S`: a reason that flickers must not
-  wear out the flash.
+- A switch has its own event. This log adds the decisions after which nothing switched.
+- Two reasons that differ only in their figures are the same reason.
+- Two events of a changed reason are at least `LEAST_GAP_S` apart: a reason that changes to and fro
+  must not wear out the flash.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ _FIGURE = re.compile(r"\b\d+(\.\d+)?")
 
 
 class DecisionLog:
-    """Tells of decisions.
+    """Records decisions as events.
 
     Args:
-        recorder: Hears of them.
+        recorder: Takes the events.
         clock: For the gap.
     """
 
@@ -37,11 +36,11 @@ class DecisionLog:
         self._told_s = float("-inf")
 
     def switched(self, decision: Decision) -> None:
-        """Take it that the event of a switch has told of a decision."""
+        """Note that the event of a switch already holds a decision."""
         self._told, self._told_s = decision, self._clock.monotonic_s()
 
     def stayed(self, decision: Decision, release: str) -> None:
-        """Tell of a decision after which nothing switched, if it is news.
+        """Record a decision after which nothing switched, if it is new.
 
         Args:
             decision: What was decided.

@@ -42,7 +42,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Why it may not serve; empty when it may."""
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyState(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy keeps from one decision to the next."""
 
     pressures: frozenset[Pressure] = frozenset()
@@ -52,14 +52,14 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """What was learnt of the device."""
 
 
-class Present(msgspec.Struct, frozen=True, kw_only=True):
-    """How things are before a decision."""
+class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy decides from, beside the readings and the candidates."""
 
     variant: str | None = None
     """What serves."""
 
     since_switch_s: float = math.inf
-    memory: Memory = Memory()
+    state: PolicyState = PolicyState()
     """As the last decision left it."""
 
     period_s: float = 0.0
@@ -91,8 +91,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """None when no candidate may serve."""
 
     reason: str
-    memory: Memory
-    """For the next decision."""
+    state: PolicyState = msgspec.field(name="memory")
+    """For the next decision; `memory` in the JSON of a replay."""
 
     inputs: dict[str, Any]
     verdicts: dict[str, str]
@@ -105,7 +105,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """None where what serves goes on."""
 
 
-Policy: TypeAlias = Callable[[HealthSnapshot, Iterable[Candidate], PolicySpec, Present], Decision]
+Policy: TypeAlias = Callable[
+    [HealthSnapshot, Iterable[Candidate], PolicySpec, PolicyContext], Decision
+]
 
 
 def candidate(variant: Variant, *, benched: str = "", latency_ms: float | None = None) -> Candidate:
@@ -159,7 +161,7 @@ def by_memory(c: Candidate) -> tuple[Any, ...]:
     return (_known(c.peak_memory_bytes, math.inf), *by_latency(c))
 
 
-def inputs_of(health: HealthSnapshot, present: Present) -> dict[str, Any]:
+def inputs_of(health: HealthSnapshot, context: PolicyContext) -> dict[str, Any]:
     """Return what every decision was made from, as it is told."""
     return {
         "headroom": health.headroom,
@@ -168,8 +170,8 @@ def inputs_of(health: HealthSnapshot, present: Present) -> dict[str, Any]:
         "battery_discharging": health.battery_discharging,
         "memory_available_bytes": health.memory_available_bytes,
         "throttled": health.throttled,
-        "serving": present.variant,
-        "pinned": present.pinned,
+        "serving": context.variant,
+        "pinned": context.pinned,
     }
 
 

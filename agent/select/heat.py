@@ -37,7 +37,7 @@ READING_SIGMA: Final = 0.015
 """Half a degree: thermal zones step by so much."""
 
 BASE_DRIFT_PER_S: Final = 1e-5
-"""Variance per second: the surroundings may change by about a degree in a minute."""
+"""Variance per second: the ambient temperature may change by about a degree in a minute."""
 
 BLIND_PER_S: Final = 0.002
 """Doubt that each second without a reading adds: four degrees in a minute, as out of a shade into
@@ -116,7 +116,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
             response: What a unit of slope added in between.
             period_s: What lies between.
             fan: Whether a fan ran.
-            moved_sigma: By which the surroundings may have changed while nobody looked.
+            moved_sigma: By which the ambient temperature may have changed without a reading.
         """
         share = self.share(period_s)
         # What shows of an early load has faded: the same as a lesser one all the time.

@@ -1,4 +1,4 @@
-"""A Kalman filter of a line, as a value: a measurement in, the next filter out.
+"""A Kalman filter of a line. Pure: a measurement in, the next filter out.
 
 Source:
     Kalman, A New Approach to Linear Filtering and Prediction Problems (1960); Bar-Shalom, Li and

@@ -1,4 +1,4 @@
-"""The policies by the name that a device is told."""
+"""The policies by the name that a desired state gives. Pure."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from typing import Any
 from agent.select.decisions import (
     Candidate,
     Decision,
-    Memory,
-    Present,
+    PolicyContext,
+    PolicyState,
     Pressure,
     by_accuracy,
     by_latency,
@@ -39,7 +39,7 @@ def choose(
     health: HealthSnapshot,
     candidates: Iterable[Candidate],
     policy: PolicySpec,
-    present: Present,
+    context: PolicyContext,
 ) -> Decision:
     """Choose which variant should serve.
 
@@ -47,7 +47,7 @@ def choose(
         health: The newest readings.
         candidates: All variants that are on the device.
         policy: Thresholds.
-        present: What serves, for how long, under which pressures.
+        context: What serves, for how long, under which pressures.
 
     Returns:
         The decision.
@@ -55,20 +55,20 @@ def choose(
     everyone = sorted(candidates, key=lambda c: c.name)
     able = [c for c in everyone if not c.benched]
     best = min(able, key=by_accuracy, default=None)
-    pressures = _pressures(health, policy, present.memory.pressures, best)
-    winner, reason = _winner(able, policy, present, pressures)
+    pressures = _pressures(health, policy, context.state.pressures, best)
+    winner, reason = _winner(able, policy, context, pressures)
     return Decision(
         variant=winner.name if winner else None,
         reason=reason,
-        memory=Memory(pressures=pressures),
-        inputs=inputs_of(health, present),
+        state=PolicyState(pressures=pressures),
+        inputs=inputs_of(health, context),
         verdicts={
             c.name: _verdict(c, winner, reason, pressures)
             for c in everyone
             if winner is None or c.name != winner.name
         },
         switch=switch_cost(
-            next((c for c in able if c.name == present.variant), None),
+            next((c for c in able if c.name == context.variant), None),
             winner,
             health.memory_available_bytes,
         ),
@@ -78,21 +78,21 @@ def choose(
 def _winner(
     able: list[Candidate],
     policy: PolicySpec,
-    present: Present,
+    context: PolicyContext,
     pressures: frozenset[Pressure],
 ) -> tuple[Candidate | None, str]:
     if not able:
         return None, "no variant may serve"
     by_name = {c.name: c for c in able}
-    serving = by_name.get(present.variant or "")
-    pinned = by_name.get(present.pinned or "")
+    serving = by_name.get(context.variant or "")
+    pinned = by_name.get(context.pinned or "")
     rank, reason = _aim(pressures)
     aim = min(able, key=rank)
     if pinned is not None:
         # The operator's word is worth more than dwell.
         return pinned, f"pinned to {pinned.name}"
-    if serving is not None and aim is not serving and present.since_switch_s < policy.dwell_s:
-        waited = f"{present.since_switch_s:.1f} of {policy.dwell_s:g} s"
+    if serving is not None and aim is not serving and context.since_switch_s < policy.dwell_s:
+        waited = f"{context.since_switch_s:.1f} of {policy.dwell_s:g} s"
         return serving, f"held: {waited} since the last switch"
     return aim, reason
 

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from agent.cli.replay import EXAMPLE, VariantList
-from agent.replay.oracle import SWITCH_WORTH, Best, best_possible
 from agent.replay.run import Replay, replay
 from agent.replay.traces import Trace
 from agent.select.decisions import Candidate
+from benchmarks.policies.oracle import SWITCH_WORTH, Best, best_possible
 from wire.codec import from_json
 from wire.messages import PolicySpec
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import matplotlib as mpl
 
-from agent.replay.traces import load_trace, shipped_names
+from agent.replay.trace_file import load_trace, shipped_names
 from benchmarks.policies.outcomes import POLICY_NAMES, Outcome, outcomes, table
 
 mpl.use("Agg")

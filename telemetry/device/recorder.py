@@ -35,6 +35,7 @@ DROPPED_METRIC = "telemetry_dropped_total"
 SECONDS_PER_MINUTE = 60
 
 A = TypeVar("A")
+OnEvent = Callable[[str, str, Mapping[str, Any]], None]
 
 
 class _Key(NamedTuple):
@@ -75,10 +76,12 @@ class Recorder:
 
     Args:
         clock: Its wall time decides the minute.
+        on_event: Called with each event's kind, reason and data, such as by a log.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, on_event: OnEvent | None = None) -> None:
         self._clock = clock
+        self._on_event = on_event
         self._lock = threading.Lock()
         self._histograms: dict[_Key, ExponentialHistogram] = {}
         self._sums: dict[_Key, _Sum] = {}
@@ -119,6 +122,8 @@ class Recorder:
                 self._events.append(event)
             else:
                 self._dropped += 1
+        if self._on_event is not None:
+            self._on_event(kind, reason, event.data)
 
     @property
     def holds_events(self) -> bool:

@@ -191,6 +191,7 @@ class SimulatedDevice:
             self.store,
             HookedEffects(self.installer, self.hook_effect),
             self.heard,
+            self.heard,
             interrupts=self.interrupts,
             clock=self.clock,
             rng=random.Random(1),

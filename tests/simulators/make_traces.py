@@ -22,7 +22,8 @@ from agent.cli.replay import EXAMPLE, VariantList
 from agent.replay.board import Board, Fan, Inputs
 from agent.replay.plant import ThermalPlant
 from agent.replay.run import replay
-from agent.replay.traces import SHIPPED, SUFFIX, Header, Sensed, Tick, Trace, trace_to_bytes
+from agent.replay.trace_file import SHIPPED, SUFFIX
+from agent.replay.traces import Header, Sensed, Tick, Trace, trace_to_bytes
 from wire.codec import from_json
 from wire.messages import PolicySpec
 from wire.profile import ThermalLimits

@@ -34,7 +34,7 @@ _DISCHARGING: Final = {
 }
 
 
-class Charge(NamedTuple):
+class BatteryReading(NamedTuple):
     """What a battery says, or all together; None where that is unknown."""
 
     ratio: float | None = None
@@ -65,17 +65,17 @@ class Batteries:
             if text_once(f"{path}/type") == "Battery" and text_once(f"{path}/scope") != "Device"
         ]
 
-    def read(self) -> Charge:
+    def read(self) -> BatteryReading:
         """Return the charge of all batteries together."""
         cells = [
             self._cell(path) for path in self._paths if self._files.number(f"{path}/present") != 0
         ]
         if not cells:
-            return Charge()
+            return BatteryReading()
         ratio = _sum(cell.ratio for cell in cells)
         states = {cell.discharging for cell in cells}
         known: bool | None = None if None in states else False
-        return Charge(
+        return BatteryReading(
             ratio=None if ratio is None else ratio / len(cells),
             discharging=True if True in states else known,
             power_mw=_sum(cell.power_mw for cell in cells),
@@ -83,7 +83,7 @@ class Batteries:
             capacity_j=_sum(cell.capacity_j for cell in cells),
         )
 
-    def _cell(self, path: str) -> Charge:
+    def _cell(self, path: str) -> BatteryReading:
         percent = self._files.number(f"{path}/capacity")
         status = (self._files.read(f"{path}/status") or b"").strip()
         discharging = _DISCHARGING.get(status)
@@ -95,7 +95,7 @@ class Batteries:
         if energy_j is not None and capacity_j is not None:
             # A battery may hold a little more than its gauge has learnt.
             energy_j = min(energy_j, capacity_j) if energy_j <= OVERFULL * capacity_j else None
-        return Charge(
+        return BatteryReading(
             ratio=percent / FULL_PERCENT
             if percent is not None and 0 <= percent <= FULL_PERCENT
             else None,

@@ -39,7 +39,7 @@ _FIRMWARE: Final = re.compile(r".*:firmware")
 _HEXADECIMAL: Final = re.compile(rb"(?:0x)?([0-9a-f]{1,8})\s*")
 
 
-class Cooled(NamedTuple):
+class CoolingReading(NamedTuple):
     """What is done; None where that is unknown."""
 
     throttled: bool | None
@@ -94,9 +94,9 @@ class Cooling:
             if read_once(f"{path}/get_throttled") is not None
         ]
 
-    def read(self) -> Cooled:
+    def read(self) -> CoolingReading:
         """Read what there is."""
-        return Cooled(throttled=self._throttled(), fan_ratio=self._fan_ratio())
+        return CoolingReading(throttled=self._throttled(), fan_ratio=self._fan_ratio())
 
     def _throttled(self) -> bool | None:
         answers = set(self._answers())

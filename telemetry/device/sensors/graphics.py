@@ -31,7 +31,7 @@ _INTEL: Final = (
 )
 
 
-class Work(NamedTuple):
+class GraphicsReading(NamedTuple):
     """What the graphics unit does; None where that is unknown."""
 
     frequency_ratio: float | None
@@ -69,9 +69,9 @@ class Graphics:
         ]
         self._loads = [gauge for gauge in candidates if _LEADING.fullmatch(_seen(gauge))]
 
-    def read(self) -> Work:
+    def read(self) -> GraphicsReading:
         """Read what there is."""
-        return Work(
+        return GraphicsReading(
             frequency_ratio=self._greatest(self._frequencies, MAX_FREQUENCY_RATIO),
             busy_ratio=self._greatest(self._loads, 1.0),
         )

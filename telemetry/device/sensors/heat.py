@@ -40,7 +40,7 @@ _NOT_PROCESSOR: Final = re.compile(
 )
 
 
-class Heat(NamedTuple):
+class HeatReading(NamedTuple):
     """What the zones of the processor say together; None where that is unknown."""
 
     temperature_c: float | None = None
@@ -91,7 +91,7 @@ class ThermalZones:
             zone.severe_c = severe_c(_trips_c(key.path), self._limits)
         self._zones = known
 
-    def read(self, now_s: float, busy_ratio: float | None) -> Heat:
+    def read(self, now_s: float, busy_ratio: float | None) -> HeatReading:
         """Read all zones.
 
         Args:
@@ -103,7 +103,7 @@ class ThermalZones:
         """
         load = self._mean_load(now_s, busy_ratio)
         temperature_c: float | None = None
-        worst = Heat()
+        worst = HeatReading()
         lost = False
         for key, zone in self._zones.items():
             thermometer = zone.thermometer
@@ -114,8 +114,8 @@ class ThermalZones:
             headroom = self._headroom(celsius, zone.severe_c)
             temperature_c = celsius if temperature_c is None else max(temperature_c, celsius)
             if worst.headroom is None or headroom > worst.headroom:
-                worst = Heat(headroom=headroom, severe_c=zone.severe_c)
-        return Heat() if lost else worst._replace(temperature_c=temperature_c)
+                worst = HeatReading(headroom=headroom, severe_c=zone.severe_c)
+        return HeatReading() if lost else worst._replace(temperature_c=temperature_c)
 
     def _celsius(self, key: _Key) -> float | None:
         if self._kinds.get(key.path, key.kind) != key.kind:

@@ -31,7 +31,7 @@ _CACHED: Final = re.compile(rb"^inactive_file (\d{1,18})$", re.MULTILINE)
 _GROUP: Final = re.compile(rb"^0::(/[^\n]*)$", re.MULTILINE)
 
 
-class Room(NamedTuple):
+class MemoryReading(NamedTuple):
     """What memory there is; None where that is unknown."""
 
     available_bytes: int | None
@@ -65,7 +65,7 @@ class Memory:
             if limits:
                 self._limits[group] = min(limits)
 
-    def read(self) -> Room:
+    def read(self) -> MemoryReading:
         """Read what there is."""
         available, total = self._device_bytes()
         if total is not None:
@@ -77,7 +77,7 @@ class Memory:
                 break
             available = min(available, max(limit - used, 0))
         pressure = self._files.read(f"{self._procfs}/pressure/memory")
-        return Room(
+        return MemoryReading(
             available, total, stall_ratio(pressure, b"some"), stall_ratio(pressure, b"full")
         )
 

@@ -1,4 +1,4 @@
-"""How long tasks waited: the kernel's pressure stall information.
+"""How long tasks waited: the kernel's pressure stall information. Pure: bytes in, a share out.
 
 Source:
     Linux: Documentation/accounting/psi.rst: "some avg10=0.00 avg60=0.00 avg300=0.00 total=0".

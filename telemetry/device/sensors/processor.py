@@ -33,7 +33,7 @@ _TIMES: Final = re.compile(rb"cpu +(\d{1,20}(?: \d{1,20}){7})[ \n]")
 _LOAD: Final = re.compile(rb"(\d{1,7}\.\d\d) ")
 
 
-class Speed(NamedTuple):
+class ProcessorReading(NamedTuple):
     """What the processor does; None where that is unknown."""
 
     frequency_ratio: float | None
@@ -86,9 +86,9 @@ class Processor:
             if (greatest_khz := number_once(f"{path}/cpuinfo_max_freq") or 0) > 0
         ]
 
-    def read(self) -> Speed:
+    def read(self) -> ProcessorReading:
         """Read what there is."""
-        return Speed(
+        return ProcessorReading(
             frequency_ratio=self._ratio("scaling_cur_freq"),
             limit_ratio=self._ratio("scaling_max_freq"),
             busy_ratio=self._busy_ratio(),

@@ -61,35 +61,35 @@ class Sensors:
         if self._scanned_at_s is None or not 0.0 <= now_s - self._scanned_at_s < RESCAN_S:
             self._scan()
             self._scanned_at_s = now_s
-        speed = self._processor.read()
-        heat = self._zones.read(now_s, speed.busy_ratio)
-        cooled = self._cooling.read()
-        charge = self._batteries.read()
-        room = self._memory.read()
-        work = self._graphics.read()
+        processor = self._processor.read()
+        heat = self._zones.read(now_s, processor.busy_ratio)
+        cooling = self._cooling.read()
+        battery = self._batteries.read()
+        memory = self._memory.read()
+        graphics = self._graphics.read()
         return HealthSnapshot(
             at_s=self._clock.now_s(),
             temperature_c=heat.temperature_c,
             headroom=heat.headroom,
             severe_c=heat.severe_c,
-            throttled=cooled.throttled,
-            fan_ratio=cooled.fan_ratio,
-            cpu_frequency_ratio=speed.frequency_ratio,
-            cpu_frequency_limit_ratio=speed.limit_ratio,
-            cpu_busy_ratio=speed.busy_ratio,
-            cpu_stall_ratio=speed.stall_ratio,
-            load_ratio=speed.load_ratio,
-            battery_ratio=charge.ratio,
-            battery_discharging=charge.discharging,
-            battery_energy_j=charge.energy_j,
-            battery_capacity_j=charge.capacity_j,
-            power_mw=charge.power_mw,
-            memory_available_bytes=room.available_bytes,
-            memory_total_bytes=room.total_bytes,
-            memory_stall_ratio=room.stall_ratio,
-            memory_full_stall_ratio=room.full_stall_ratio,
-            gpu_frequency_ratio=work.frequency_ratio,
-            gpu_busy_ratio=work.busy_ratio,
+            throttled=cooling.throttled,
+            fan_ratio=cooling.fan_ratio,
+            cpu_frequency_ratio=processor.frequency_ratio,
+            cpu_frequency_limit_ratio=processor.limit_ratio,
+            cpu_busy_ratio=processor.busy_ratio,
+            cpu_stall_ratio=processor.stall_ratio,
+            load_ratio=processor.load_ratio,
+            battery_ratio=battery.ratio,
+            battery_discharging=battery.discharging,
+            battery_energy_j=battery.energy_j,
+            battery_capacity_j=battery.capacity_j,
+            power_mw=battery.power_mw,
+            memory_available_bytes=memory.available_bytes,
+            memory_total_bytes=memory.total_bytes,
+            memory_stall_ratio=memory.stall_ratio,
+            memory_full_stall_ratio=memory.full_stall_ratio,
+            gpu_frequency_ratio=graphics.frequency_ratio,
+            gpu_busy_ratio=graphics.busy_ratio,
         )
 
     def _scan(self) -> None:

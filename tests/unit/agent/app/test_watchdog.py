@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.app import watchdog
+from tests.simulators.clock import FakeClock
 
 
 def test_systemd_hears_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,3 +36,24 @@ def test_half_the_time_that_systemd_allows(monkeypatch: pytest.MonkeyPatch) -> N
     assert watchdog.watchdog_interval_s() is None
     monkeypatch.delenv("WATCHDOG_USEC")
     assert watchdog.watchdog_interval_s() is None
+
+
+def test_systemd_hears_that_the_agent_is_alive_as_often_as_it_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(address))
+        listener.settimeout(0)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+        monkeypatch.setenv("WATCHDOG_USEC", "30000000")
+        monkeypatch.delenv("WATCHDOG_PID", raising=False)
+        clock = FakeClock()
+        alive = watchdog.Watchdog(clock)
+        for _ in range(31):
+            alive.tick()
+            clock.advance(1.0)
+        heard = [listener.recv(64) for _ in range(3)]
+        assert heard == [b"WATCHDOG=1"] * 3
+        with pytest.raises(BlockingIOError):
+            listener.recv(64)

@@ -1,4 +1,4 @@
-"""The install thread: newest wish first, what waits is told, a stop ends it."""
+"""The install thread: newest desired state first, each gets its outcome, a stop ends it."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def installs(device: SimulatedDevice) -> Iterator[Installs]:
     finished(thread)
 
 
-def test_a_wish_is_installed(device: SimulatedDevice, installs: Installs) -> None:
+def test_a_desired_state_is_installed(device: SimulatedDevice, installs: Installs) -> None:
     installs.offer(*desired(2, NEW))
     until(lambda: device.heard.outcomes[-1].revision == 2)
     assert device.adaptation.serving() == (NEW.digest, "best")
     assert installs.revision == 2
 
 
-def test_a_newer_wish_ends_an_install_that_waits_for_its_chunks(
+def test_a_newer_desired_state_ends_an_install_that_waits_for_its_chunks(
     device: SimulatedDevice, installs: Installs
 ) -> None:
     lost = {entry.sha256 for entry in NEW.index.files}
@@ -97,7 +97,7 @@ def test_another_policy_does_not_end_the_install_of_the_same_package(
     assert device.adaptation.serving() == (NEW.digest, "best")
 
 
-def test_the_same_wish_during_its_install_is_answered_after_it(
+def test_the_same_desired_state_during_its_install_is_reported_after_it(
     device: SimulatedDevice, installs: Installs
 ) -> None:
     gate = threading.Event()
@@ -116,7 +116,7 @@ def test_the_same_wish_during_its_install_is_answered_after_it(
     device.hook = nothing
 
 
-def test_of_two_waiting_wishes_the_newer_is_taken(device: SimulatedDevice) -> None:
+def test_of_two_waiting_desired_states_the_newer_is_taken(device: SimulatedDevice) -> None:
     log = Log(CLOCK, io.StringIO())
     installs = Installs(device.machine, device.store, device.interrupts, log)
     installs.offer(*desired(2, NEW))

@@ -153,7 +153,7 @@ def test_a_newer_desired_state_ends_an_install(device: SimulatedDevice, phase: s
     def newer(where: str, at: State) -> None:
         if where == "effect" and at.value == phase:
             device.hook = nothing
-            device.interrupts.newer()
+            device.interrupts.supersede()
 
     device.hook = newer
     device.heard.reports.clear()
@@ -162,7 +162,7 @@ def test_a_newer_desired_state_ends_an_install(device: SimulatedDevice, phase: s
     assert not device.heard.outcomes, "an abandoned install has no outcome"
     assert device.heard.reports[-1].phase == "reverting"
     assert device.adaptation.serving() == (OLD.digest, "best")
-    device.interrupts.made_room()
+    device.interrupts.clear_superseded()
     device.install(3, NEWER)
     assert device.adaptation.serving() == (NEWER.digest, "best")
 
@@ -171,7 +171,7 @@ def test_a_package_that_has_switched_is_confirmed_before_a_newer_one(
     device: SimulatedDevice,
 ) -> None:
     device.hook = lambda where, at: (
-        device.interrupts.newer() if (where, at) == ("effect", State.CONFIRMING) else None
+        device.interrupts.supersede() if (where, at) == ("effect", State.CONFIRMING) else None
     )
     device.install(2, NEW)
     assert device.heard.outcomes[-1].outcome == "succeeded"

@@ -31,7 +31,7 @@ class Rig:
         self.spool = self.opened()
         self.pump = TelemetryPump(
             "dev-1", recorder=self.recorder, spool=self.spool, link=Link("dev-1", "b"),
-            clock=self.clock,
+            clock=self.clock, interval_s=60.0,
         )  # fmt: skip
 
     def opened(self, boot_id: str = "b") -> Spool:
@@ -71,6 +71,42 @@ def test_questions_write_nothing_and_lose_nothing(rig: Rig) -> None:
     batch, _ = rig.spool.pending()[0]
     assert (len(batch.points), len(batch.events)) == (3, 1)
     assert rig.reasons() == ["too hot"]
+
+
+def test_figures_wait_for_their_interval_and_events_for_a_second(rig: Rig) -> None:
+    rig.pump.tick()
+    rig.serve("int8")
+    rig.pump.tick()
+    assert rig.written == 0
+    rig.recorder.event("switch", "too hot")
+    rig.pump.tick()
+    rig.recorder.event("switch", "still too hot")
+    rig.pump.tick()
+    assert rig.written == 1, "one second has not passed"
+    rig.clock.advance(1.0)
+    rig.pump.tick()
+    assert rig.written == 2
+    rig.serve("int8")
+    rig.clock.advance(58.0)
+    rig.pump.tick()
+    assert rig.written == 2
+    rig.clock.advance(1.0)
+    rig.pump.tick()
+    assert rig.written == 3
+
+
+def test_after_a_connect_figures_do_not_wait(rig: Rig) -> None:
+    rig.pump.tick()
+    rig.serve("int8")
+    rig.pump.hurry()
+    rig.pump.tick()
+    assert rig.written == 1
+
+
+def test_what_is_in_memory_is_written_when_the_agent_ends(rig: Rig) -> None:
+    rig.serve("int8")
+    rig.pump.close()
+    assert rig.written == 1
 
 
 def test_many_questions_do_not_fill_the_memory(rig: Rig) -> None:

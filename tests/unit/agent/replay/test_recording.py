@@ -17,9 +17,9 @@ from agent.replay.plant import ThermalPlant
 from agent.replay.recording import (
     AMBIENT_MAX_C,
     ASSUMED_AMBIENT_C,
+    BoardObserver,
     Figures,
-    Follower,
-    Look,
+    Sample,
     Terms,
     begin,
     ticks,
@@ -44,17 +44,17 @@ FIGURES = Figures(pid=1, release="d", variant="int8", declared_ms=1000 * ALONE_S
 class Device(NamedTuple):
     """A simulated device as a recording sees it."""
 
-    looks: list[Look]
+    samples: list[Sample]
     temperatures_c: list[float]
 
 
 def device(
     board: Board, inputs: Sequence[Inputs], *, period_s: float = 1.0, step_c: float = 0.0
 ) -> Device:
-    """Let a board live through inputs under one variant; look at it before and after each tick."""
+    """Let a board live through inputs under one variant; sample it before and after each tick."""
     state, busy_s, own_s = board.start(), 0.0, 0.0
     told = FIGURES
-    looks, temperatures_c = [], []
+    samples, temperatures_c = [], []
     for number in range(len(inputs) + 1):
         now = inputs[min(number, len(inputs) - 1)]
         net_w = state.draw_w - now.charger_w
@@ -66,7 +66,7 @@ def device(
             battery_discharging=None if charge is None else net_w > 0.0,
             power_mw=None if charge is None else max(net_w, 0.0) * 1000,
         )
-        looks.append(Look(number * period_s, sensed, busy_s, {WORKER: own_s}, HELD, told))
+        samples.append(Sample(number * period_s, sensed, busy_s, {WORKER: own_s}, HELD, told))
         temperatures_c.append(celsius)
         frequency = board.frequency_ratio(celsius)
         answered, alone_s = now.demand_per_s * period_s, ALONE_S * now.slowdown
@@ -80,16 +80,16 @@ def device(
             answered=told.answered + answered,
             compute_s=told.compute_s + answered * alone_s / frequency,
         )
-    return Device(looks, temperatures_c)
+    return Device(samples, temperatures_c)
 
 
-def recorded(board: Board, looks: Sequence[Look], *, period_s: float = 1.0) -> Trace:
-    first_c = looks[0].sensed.temperature_c
+def recorded(board: Board, samples: Sequence[Sample], *, period_s: float = 1.0) -> Trace:
+    first_c = samples[0].sensed.temperature_c
     board = board if first_c is None else msgspec.structs.replace(board, start_c=first_c)
-    terms, follower = Terms(board, period_s), begin(board)
+    terms, observer = Terms(board, period_s), begin(board)
     made: list[Tick] = []
-    for before, after in itertools.pairwise(looks):
-        new, follower = ticks(terms, follower, before, after, first=len(made))
+    for before, after in itertools.pairwise(samples):
+        new, observer = ticks(terms, observer, before, after, first=len(made))
         made += new
     header = Header(
         trace=1, name="test", profile="bench", period_s=period_s, origin="recorded",
@@ -129,7 +129,7 @@ surroundings = st.builds(
 def test_the_inputs_behind_the_readings_are_found(board: Board, truth: Inputs) -> None:
     tau_s = board.thermal.time_constant_s
     world = device(board, [truth] * int(4 * tau_s))
-    trace = recorded(board, world.looks)
+    trace = recorded(board, world.samples)
     for tick in trace.ticks:
         found = tick.inputs
         assert found.demand_per_s == pytest.approx(truth.demand_per_s, abs=1e-3)
@@ -153,7 +153,7 @@ def test_a_coarse_sensor_costs_no_more_than_its_steps(
     board: Board, truth: Inputs, step_c: float
 ) -> None:
     world = device(board, [truth] * int(4 * board.thermal.time_constant_s), step_c=step_c)
-    trace = recorded(board, world.looks)
+    trace = recorded(board, world.samples)
     wrong_c = abs(trace.ticks[0].inputs.ambient_c - truth.ambient_c)
     errors_c = [abs(a - b) for a, b in zip(replayed_c(trace), world.temperatures_c, strict=False)]
     assert max(errors_c) < 0.2 * wrong_c + step_c
@@ -166,7 +166,7 @@ def test_the_sun_comes_and_goes() -> None:
     shade, sun = [inputs(ambient_c=20.0)] * 300, [inputs(ambient_c=40.0)] * 300
     board = msgspec.structs.replace(BOARD, start_c=30.0)
     world = device(board, shade + sun + shade)
-    trace = recorded(board, world.looks)
+    trace = recorded(board, world.samples)
     found = [tick.inputs.ambient_c for tick in trace.ticks]
     assert [round(found[at]) for at in (290, 590, 890)] == [20, 40, 20]
     # A step of 20 C: the observer is never further from the temperature than a fifth of it.
@@ -181,7 +181,7 @@ def test_a_board_that_throttles_with_a_fan_is_followed() -> None:
     busy = [inputs(ambient_c=50.0, demand_per_s=12.0, other_share=0.2)] * 600
     world = device(board, busy)
     assert max(world.temperatures_c) > 66
-    trace = recorded(board, world.looks)
+    trace = recorded(board, world.samples)
     errors_c = [abs(a - b) for a, b in zip(replayed_c(trace), world.temperatures_c, strict=False)]
     assert max(errors_c) < 5.0
     assert math.fsum(errors_c) / len(errors_c) < 1.0
@@ -191,54 +191,56 @@ def test_a_board_that_throttles_with_a_fan_is_followed() -> None:
 def test_slow_and_quick_recordings_follow_too(period_s: float) -> None:
     count = max(int(400 / period_s), 12)
     world = device(BOARD, [inputs()] * count, period_s=period_s)
-    trace = recorded(BOARD, world.looks, period_s=period_s)
+    trace = recorded(BOARD, world.samples, period_s=period_s)
     assert trace.ticks[-1].inputs.ambient_c == pytest.approx(25.0, abs=0.5)
     assert trace.ticks[-1].inputs.demand_per_s == 5.0
     assert replayed_c(trace)[-1] == pytest.approx(world.temperatures_c[-2], abs=0.2)
 
 
-def one(before: Look, after: Look, board: Board = BOARD) -> tuple[Tick, Follower]:
-    made, follower = ticks(Terms(board, 1.0), begin(board), before, after, first=0)
-    return made[0], follower
+def one(before: Sample, after: Sample, board: Board = BOARD) -> tuple[Tick, BoardObserver]:
+    made, observer = ticks(Terms(board, 1.0), begin(board), before, after, first=0)
+    return made[0], observer
 
 
 def figures(**values: float | str) -> Figures:
     return msgspec.structs.replace(FIGURES, **values)
 
 
-def look(at_s: float = 0.0, told: Figures | None = FIGURES, **seen: float) -> Look:
-    return Look(at_s, msgspec.convert({"temperature_c": 40.0} | seen, Sensed), figures=told)
+def sample(at_s: float = 0.0, told: Figures | None = FIGURES, **seen: float) -> Sample:
+    return Sample(at_s, msgspec.convert({"temperature_c": 40.0} | seen, Sensed), figures=told)
 
 
 def test_without_an_agent_there_is_no_demand() -> None:
-    tick, _ = one(look(told=None), look(1.0, told=None))
+    tick, _ = one(sample(told=None), sample(1.0, told=None))
     assert (tick.inputs.demand_per_s, tick.inputs.slowdown, tick.inputs.other_share) == (0, 1, 0)
 
 
 def test_an_agent_that_began_anew_counts_from_nothing() -> None:
-    tick, _ = one(look(told=figures(requests=900.0)), look(2.0, told=figures(requests=6.0, pid=2)))
+    tick, _ = one(
+        sample(told=figures(requests=900.0)), sample(2.0, told=figures(requests=6.0, pid=2))
+    )
     assert tick.inputs.demand_per_s == 3.0
 
 
 def test_a_slowdown_is_known_of_one_variant_only() -> None:
-    before = look(told=figures(answered=10.0, compute_s=1.0))
-    same = look(1.0, told=figures(answered=20.0, compute_s=1.8))
+    before = sample(told=figures(answered=10.0, compute_s=1.0))
+    same = sample(1.0, told=figures(answered=20.0, compute_s=1.8))
     assert one(before, same)[0].inputs.slowdown == 2.0
-    switched = look(1.0, told=figures(answered=20.0, compute_s=1.8, variant="small"))
+    switched = sample(1.0, told=figures(answered=20.0, compute_s=1.8, variant="small"))
     assert one(before, switched)[0].inputs.slowdown == 1.0
 
 
 def test_a_slowdown_stays_while_nobody_asks() -> None:
     terms = Terms(BOARD, 1.0)
     told = figures(answered=10.0, compute_s=0.8)
-    _, follower = ticks(terms, begin(BOARD), look(), look(1.0, told=told), first=0)
-    quiet, _ = ticks(terms, follower, look(1.0, told=told), look(2.0, told=told), first=1)
+    _, observer = ticks(terms, begin(BOARD), sample(), sample(1.0, told=told), first=0)
+    quiet, _ = ticks(terms, observer, sample(1.0, told=told), sample(2.0, told=told), first=1)
     assert quiet[0].inputs.slowdown == 2.0
 
 
 def test_a_lost_sensor_is_lost_in_the_trace_and_the_ambient_stays() -> None:
-    looks = device(BOARD, [inputs()] * 200).looks
-    blind = [at._replace(sensed=Sensed()) if 100 <= n < 150 else at for n, at in enumerate(looks)]
+    samples = device(BOARD, [inputs()] * 200).samples
+    blind = [at._replace(sensed=Sensed()) if 100 <= n < 150 else at for n, at in enumerate(samples)]
     trace = recorded(BOARD, blind)
     assert trace.ticks[120].sensed == Sensed()
     assert {tick.inputs.ambient_c for tick in trace.ticks[101:150]} == {
@@ -249,20 +251,20 @@ def test_a_lost_sensor_is_lost_in_the_trace_and_the_ambient_stays() -> None:
 
 def test_where_no_temperature_is_read_the_ambient_is_assumed() -> None:
     seen = Sensed(memory_available_bytes=MIB)
-    tick, follower = one(Look(0.0, seen), Look(1.0, seen))
+    tick, observer = one(Sample(0.0, seen), Sample(1.0, seen))
     assert tick.inputs.ambient_c == ASSUMED_AMBIENT_C
-    assert follower.error_c is None
+    assert observer.error_c is None
 
 
 def test_an_impossible_ambient_is_clamped() -> None:
     cold = Board(thermal=ThermalPlant(resistance_c_per_w=0.0), start_c=150.0)
-    tick, _ = one(look(temperature_c=150.0), look(1.0, temperature_c=150.0), cold)
+    tick, _ = one(sample(temperature_c=150.0), sample(1.0, temperature_c=150.0), cold)
     assert tick.inputs.ambient_c == AMBIENT_MAX_C
 
 
 def test_ticks_that_were_missed_have_their_share_and_no_readings() -> None:
     made, _ = ticks(
-        Terms(BOARD, 1.0), begin(BOARD), look(), look(3.0, told=figures(requests=6.0)),
+        Terms(BOARD, 1.0), begin(BOARD), sample(), sample(3.0, told=figures(requests=6.0)),
         first=4, count=3,
     )  # fmt: skip
     assert [tick.at_s for tick in made] == [4.0, 5.0, 6.0]
@@ -271,8 +273,8 @@ def test_ticks_that_were_missed_have_their_share_and_no_readings() -> None:
 
 
 def test_time_of_a_new_worker_is_its_own_and_that_of_one_that_ended_is_nobodys() -> None:
-    before = look()._replace(busy_s=10.0, own_s={1: 3.0, 2: 4.0})
-    after = look(1.0)._replace(busy_s=10.7, own_s={2: 4.1, 3: 0.2})
+    before = sample()._replace(busy_s=10.0, own_s={1: 3.0, 2: 4.0})
+    after = sample(1.0)._replace(busy_s=10.7, own_s={2: 4.1, 3: 0.2})
     assert one(before, after)[0].inputs.other_share == pytest.approx(0.4)
 
 
@@ -281,7 +283,7 @@ BATTERY = msgspec.structs.replace(BOARD, battery_wh=10.0, start_charge_ratio=0.5
 
 def charger_w(**seen: float | bool) -> float:
     sensed = msgspec.convert({"temperature_c": 40.0, "battery_ratio": 0.5} | seen, Sensed)
-    first = Look(0.0, sensed)
+    first = Sample(0.0, sensed)
     return one(first, first._replace(at_s=1.0), BATTERY)[0].inputs.charger_w
 
 
@@ -300,7 +302,7 @@ def test_a_full_battery_on_its_charger_carries_any_load() -> None:
 
 
 def test_a_board_without_a_battery_has_no_charger() -> None:
-    seen = look(battery_ratio=0.5, battery_discharging=False)
+    seen = sample(battery_ratio=0.5, battery_discharging=False)
     assert one(seen, seen._replace(at_s=1.0))[0].inputs.charger_w == 0.0
 
 
@@ -308,9 +310,9 @@ def test_a_board_without_a_battery_has_no_charger() -> None:
 def test_the_modelled_battery_does_as_the_recorded_one(sun_w: float) -> None:
     truth = [inputs(charger_w=sun_w, demand_per_s=10.0)] * 3600
     world = device(BATTERY, truth)
-    trace = recorded(BATTERY, world.looks)
+    trace = recorded(BATTERY, world.samples)
     done = replay(trace, (VARIANT,), PolicySpec(), pinned="int8")
-    charges = [at.sensed.battery_ratio for at in world.looks]
+    charges = [at.sensed.battery_ratio for at in world.samples]
     for step, charge in zip(done.steps, charges, strict=False):
         assert step.charge_ratio == pytest.approx(charge, abs=0.04)
     # What it charges in 600 s / e while the charger's power is learnt, and then no more.

@@ -21,15 +21,8 @@ from agent.replay.board import Board, BoardState, Fan, Inputs, advance, is_off
 from agent.replay.plant import ThermalPlant
 from agent.replay.run import Replay, replay
 from agent.replay.simulation import QUEUE_REQUESTS
-from agent.replay.traces import (
-    Header,
-    Sensed,
-    Tick,
-    Trace,
-    load_trace,
-    shipped_names,
-    trace_to_bytes,
-)
+from agent.replay.trace_file import load_trace, shipped_names
+from agent.replay.traces import Header, Sensed, Tick, Trace, trace_to_bytes
 from agent.select.decisions import Candidate
 from tests.simulators.packages import package, variant
 from wire.codec import from_json
@@ -205,7 +198,7 @@ def test_a_board_that_comes_back_chooses_anew() -> None:
     assert RULES.cool_headroom < last.readings.headroom < RULES.hot_headroom
     assert (served(done)[0], served(done)[-2:]) == ("quick", [None, "best"])
     assert first.decision is not None
-    assert first.decision.memory.pressures == {"heat"}
+    assert first.decision.state.pressures == {"heat"}
     assert (done.totals.switches, len(done.switches)) == (0, 2)
 
 

@@ -14,16 +14,13 @@ from hypothesis import strategies as st
 from agent.errors import ReplayError
 from agent.replay.board import Board, Fan, Inputs
 from agent.replay.plant import ThermalPlant
+from agent.replay.trace_file import SHIPPED, SUFFIX, load_trace, shipped_names
 from agent.replay.traces import (
     MAX_LINE_BYTES,
-    SHIPPED,
-    SUFFIX,
     Header,
     Sensed,
     Tick,
     Trace,
-    load_trace,
-    shipped_names,
     trace_from_bytes,
     trace_to_bytes,
 )

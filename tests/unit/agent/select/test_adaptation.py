@@ -97,7 +97,7 @@ def test_what_the_workers_show_is_learnt_and_decides(tmp_path: Path) -> None:
     assert names[-1] == "small"
     decision = rig.adaptation.decision
     assert decision is not None
-    assert decision.memory.estimates.demand_per_s > 0
+    assert decision.state.estimates.demand_per_s > 0
     assert decision.inputs["slowdown"] > 2
 
 

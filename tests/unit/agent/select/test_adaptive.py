@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from agent.cli.replay import EXAMPLE, VariantList
 from agent.replay.run import Replay, Totals, replay
-from agent.replay.traces import load_trace, shipped_names
+from agent.replay.trace_file import load_trace, shipped_names
 from agent.select.adaptive import choose
-from agent.select.decisions import Candidate, Decision, Memory, Present
+from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState
 from agent.select.estimates import Estimates, Observed
 from agent.select.policies import POLICIES
 from wire.codec import from_json, to_json
@@ -56,39 +56,39 @@ def observed(c: Candidate, *, slowdown: float = 1.0) -> Observed:
 
 def live(
     seconds: int,
-    present: Present,
+    context: PolicyContext,
     spec: PolicySpec = SPEC,
     candidates: tuple[Candidate, ...] = ALL,
     *,
     slowdown: float = 1.0,
     **readings: float | bool | None,
-) -> tuple[list[Decision], Present]:
+) -> tuple[list[Decision], PolicyContext]:
     """Let seconds pass in which all goes on as it is, but for what is decided."""
     by_name = {c.name: c for c in candidates}
     decisions = []
     for _ in range(seconds):
-        serving = by_name.get(present.variant or "")
-        present = msgspec.structs.replace(
-            present,
+        serving = by_name.get(context.variant or "")
+        context = msgspec.structs.replace(
+            context,
             period_s=1.0,
             observed=observed(serving, slowdown=slowdown) if serving else None,
         )
-        decision = choose(read(**readings), candidates, spec, present)
-        since_s = 1.0 if decision.variant != present.variant else present.since_switch_s + 1.0
-        present = msgspec.structs.replace(
-            present, variant=decision.variant, memory=decision.memory, since_switch_s=since_s
+        decision = choose(read(**readings), candidates, spec, context)
+        since_s = 1.0 if decision.variant != context.variant else context.since_switch_s + 1.0
+        context = msgspec.structs.replace(
+            context, variant=decision.variant, state=decision.state, since_switch_s=since_s
         )
         decisions.append(decision)
-    return decisions, present
+    return decisions, context
 
 
 def decide(
-    present: Present | None = None,
+    context: PolicyContext | None = None,
     candidates: Iterable[Candidate] = ALL,
     spec: PolicySpec = SPEC,
     **readings: float | bool | None,
 ) -> Decision:
-    return choose(read(**readings), candidates, spec, present or Present())
+    return choose(read(**readings), candidates, spec, context or PolicyContext())
 
 
 def test_with_nothing_against_it_the_most_accurate_serves() -> None:
@@ -103,24 +103,24 @@ def test_with_nothing_against_it_the_most_accurate_serves() -> None:
 
 
 def test_a_slow_device_calls_for_less_work_and_a_quick_one_for_more() -> None:
-    _, present = live(30, Present())
-    assert present.variant == "best"
-    slow, present = live(30, present, slowdown=3.0)
-    assert present.variant == "quick"
+    _, context = live(30, PolicyContext())
+    assert context.variant == "best"
+    slow, context = live(30, context, slowdown=3.0)
+    assert context.variant == "quick"
     assert slow[-1].verdicts["best"].startswith("in time for 100 ms with probability 0.0")
-    _, soon = live(30, present)
+    _, soon = live(30, context)
     assert soon.variant == "quick", "it was too slow a moment ago"
-    back, later = live(900, present)
+    back, later = live(900, context)
     assert later.variant == "best"
     assert sum(a.variant != b.variant for a, b in itertools.pairwise(back)) == 1
 
 
 def test_a_small_gain_is_worth_waiting_for_but_not_for_ever() -> None:
     near = msgspec.structs.replace(QUICK, accuracy=0.987)
-    _, present = live(30, Present(), candidates=(BEST, near), slowdown=3.0)
-    assert present.variant == "quick"
-    _, present = live(1800, present, candidates=(BEST, near))
-    assert present.variant == "best"
+    _, context = live(30, PolicyContext(), candidates=(BEST, near), slowdown=3.0)
+    assert context.variant == "quick"
+    _, context = live(1800, context, candidates=(BEST, near))
+    assert context.variant == "best"
 
 
 @pytest.mark.parametrize(("kept", "between"), [(0.987, "quick"), (0.5, "best")])
@@ -128,12 +128,12 @@ def test_what_is_gained_between_bursts_pays_for_the_mistakes_or_does_not(
     kept: float, between: str
 ) -> None:
     other = msgspec.structs.replace(QUICK, accuracy=kept, load_ms=200.0)
-    present, calm = Present(), list[Decision]()
+    context, calm = PolicyContext(), list[Decision]()
     for _ in range(6):
-        _, present = live(5, present, candidates=(BEST, other), slowdown=3.0)
-        assert present.variant == "quick"
-        calm, present = live(25, present, candidates=(BEST, other))
-    assert present.variant == between
+        _, context = live(5, context, candidates=(BEST, other), slowdown=3.0)
+        assert context.variant == "quick"
+        calm, context = live(25, context, candidates=(BEST, other))
+    assert context.variant == between
     if between == "quick":
         # Two bursts a minute, which fade.
         assert re.search(r"lost in 1\.\d turns a minute$", calm[-1].verdicts["best"])
@@ -141,7 +141,7 @@ def test_what_is_gained_between_bursts_pays_for_the_mistakes_or_does_not(
 
 def test_more_work_for_less_quality_is_called_what_it_is() -> None:
     vain = msgspec.structs.replace(BEST, name="vain", accuracy=0.9)
-    decisions, _ = live(30, Present(variant="quick"), candidates=(QUICK, vain))
+    decisions, _ = live(30, PolicyContext(variant="quick"), candidates=(QUICK, vain))
     assert decisions[-1].verdicts["vain"] == (
         "lately: more work that gains nothing, 100.0% would be in time"
     )
@@ -149,30 +149,30 @@ def test_more_work_for_less_quality_is_called_what_it_is() -> None:
 
 def test_among_equals_the_least_work_serves() -> None:
     equal = msgspec.structs.replace(QUICK, accuracy=0.9895)
-    _, present = live(10, Present(variant="best"), candidates=(BEST, equal))
-    assert present.variant == "quick"
+    _, context = live(10, PolicyContext(variant="best"), candidates=(BEST, equal))
+    assert context.variant == "quick"
 
 
 def test_heat_is_left_before_it_is_severe() -> None:
-    _, present = live(60, Present(), headroom=0.5)
-    assert present.variant == "best"
-    headroom, decision = 0.5, decide(present)
-    while present.variant == "best":
+    _, context = live(60, PolicyContext(), headroom=0.5)
+    assert context.variant == "best"
+    headroom, decision = 0.5, decide(context)
+    while context.variant == "best":
         headroom += 0.005
-        (decision,), present = live(1, present, headroom=headroom)
+        (decision,), context = live(1, context, headroom=headroom)
     assert headroom < 1.0
-    assert present.variant == "quick"
-    assert "heat" in decision.memory.pressures
+    assert context.variant == "quick"
+    assert "heat" in decision.state.pressures
     assert decision.verdicts["best"].startswith("headroom may reach 1.0")
 
 
 @pytest.mark.parametrize("headroom", [0.5, 0.97, 1.1])
 def test_a_lost_thermometer_is_not_cool(headroom: float) -> None:
-    _, present = live(120, Present(variant="quick"), headroom=headroom)
-    before = present.variant
-    blind, _ = live(3600, present, headroom=None)
+    _, context = live(120, PolicyContext(variant="quick"), headroom=headroom)
+    before = context.variant
+    blind, _ = live(3600, context, headroom=None)
     assert all(d.variant in {before, "quick"} for d in blind)
-    assert "heat" in blind[-1].memory.pressures
+    assert "heat" in blind[-1].state.pressures
 
 
 def test_a_device_that_starts_hot_starts_with_the_least_work() -> None:
@@ -182,8 +182,8 @@ def test_a_device_that_starts_hot_starts_with_the_least_work() -> None:
 
 
 def test_a_device_without_a_thermometer_is_never_hot() -> None:
-    _, present = live(300, Present(), headroom=None)
-    assert present.variant == "best"
+    _, context = live(300, PolicyContext(), headroom=None)
+    assert context.variant == "best"
 
 
 def test_little_memory_calls_for_what_fits_in_it() -> None:
@@ -203,7 +203,7 @@ def test_where_all_are_too_late_what_is_late_least_often_serves() -> None:
 
 def test_what_may_not_serve_is_not_chosen() -> None:
     benched = msgspec.structs.replace(BEST, benched="crashed")
-    decision = decide(Present(variant="best", since_switch_s=0.1), (benched, QUICK))
+    decision = decide(PolicyContext(variant="best", since_switch_s=0.1), (benched, QUICK))
     assert decision.variant == "quick"
     assert decision.verdicts == {"best": "benched: crashed"}
     none = decide(candidates=(benched,))
@@ -213,20 +213,20 @@ def test_what_may_not_serve_is_not_chosen() -> None:
 
 
 def test_a_pin_holds_whatever_happens_but_not_against_a_bench() -> None:
-    pinned = Present(variant="quick", pinned="best", since_switch_s=0.0)
+    pinned = PolicyContext(variant="quick", pinned="best", since_switch_s=0.0)
     assert decide(pinned, headroom=1.5).variant == "best"
-    _, present = live(600, Present())
-    tiny = decide(msgspec.structs.replace(present, pinned="tiny"))
+    _, context = live(600, PolicyContext())
+    tiny = decide(msgspec.structs.replace(context, pinned="tiny"))
     assert tiny.verdicts == {"best": "pinned to tiny", "quick": "pinned to tiny"}
     benched = msgspec.structs.replace(BEST, benched="crashed")
     assert decide(pinned, (benched, QUICK)).variant == "quick"
-    assert decide(Present(pinned="unheard-of")).variant == "best"
+    assert decide(PolicyContext(pinned="unheard-of")).variant == "best"
 
 
 def test_a_switch_for_the_better_waits_for_the_dwell_time() -> None:
     candidates = (QUICK, TINY)
-    _, present = live(300, Present(variant="quick"), candidates=candidates)
-    waits = msgspec.structs.replace(present, variant="tiny", since_switch_s=2.0)
+    _, context = live(300, PolicyContext(variant="quick"), candidates=candidates)
+    waits = msgspec.structs.replace(context, variant="tiny", since_switch_s=2.0)
     decision = decide(waits, candidates)
     assert decision.variant == "tiny"
     assert decision.reason == "held: 2.0 of 5 s since the last switch"
@@ -323,20 +323,20 @@ def test_a_decision_always_exists_and_every_loser_knows_why(
     spec: PolicySpec, variant: str | None, pinned: str | None, since_s: float,
 ) -> None:  # fmt: skip
     able = {c.name for c in candidates if not c.benched}
-    memory = Memory()
+    state = PolicyState()
     for snapshot, observed_, period_s in moments_:
-        present = Present(
-            variant=variant, since_switch_s=since_s, memory=memory, period_s=period_s,
+        context = PolicyContext(
+            variant=variant, since_switch_s=since_s, state=state, period_s=period_s,
             observed=observed_, pinned=pinned,
         )  # fmt: skip
-        decision = choose(snapshot, candidates, spec, present)
+        decision = choose(snapshot, candidates, spec, context)
         assert (decision.variant in able) if able else decision.variant is None
         assert set(decision.verdicts) == {c.name for c in candidates} - {decision.variant}
         assert all(decision.verdicts.values())
         assert decision.reason
-        assert decision == choose(snapshot, list(reversed(candidates)), spec, present)
+        assert decision == choose(snapshot, list(reversed(candidates)), spec, context)
         assert from_json(to_json(decision), Decision) == decision, "all is finite and can be told"
-        variant, memory = decision.variant, decision.memory
+        variant, state = decision.variant, decision.state
 
 
 @given(moments, candidate_lists, specs)
@@ -344,19 +344,19 @@ def test_who_serves_well_is_not_left_before_the_dwell_time(
     moments_: list[tuple[HealthSnapshot, Observed | None, float]], candidates: list[Candidate],
     spec: PolicySpec,
 ) -> None:  # fmt: skip
-    present, since_s = Present(), math.inf
+    context, since_s = PolicyContext(), math.inf
     for snapshot, observed_, period_s in moments_:
-        present = msgspec.structs.replace(
-            present, since_switch_s=since_s, period_s=period_s, observed=observed_
+        context = msgspec.structs.replace(
+            context, since_switch_s=since_s, period_s=period_s, observed=observed_
         )
-        decision = choose(snapshot, candidates, spec, present)
-        serving = present.variant
+        decision = choose(snapshot, candidates, spec, context)
+        serving = context.variant
         if serving is not None and decision.variant != serving:
             assert since_s >= spec.dwell_s or decision.reason.startswith(
                 (f"{serving}: ", "no variant keeps")
             )
         since_s = (0.0 if decision.variant != serving else since_s) + period_s
-        present = msgspec.structs.replace(present, variant=decision.variant, memory=decision.memory)
+        context = msgspec.structs.replace(context, variant=decision.variant, state=decision.state)
 
 
 @given(
@@ -376,16 +376,18 @@ def test_to_hide_the_temperature_makes_no_more_work_acceptable(
     # What the thermometer would show, did all go on as is foreseen.
     foreseen = known.heat.forecast(busy, 1.0)
     assert foreseen is not None
-    present = Present(variant=variant, memory=Memory(estimates=known), period_s=1.0, observed=did)
+    context = PolicyContext(
+        variant=variant, state=PolicyState(estimates=known), period_s=1.0, observed=did
+    )
     shown, hidden = (
-        decide(present, headroom=h, cpu_busy_ratio=busy) for h in (foreseen.mean, None)
+        decide(context, headroom=h, cpu_busy_ratio=busy) for h in (foreseen.mean, None)
     )
 
     def works(decision: Decision) -> float:
         return next(c.latency_p50_ms or 0.0 for c in ALL if c.name == decision.variant)
 
-    cool = "heat" not in shown.memory.pressures
-    assert cool or "heat" in hidden.memory.pressures
+    cool = "heat" not in shown.state.pressures
+    assert cool or "heat" in hidden.state.pressures
     if serving is None or works(hidden) > (serving.latency_p50_ms or 0.0):
         assert works(hidden) <= works(shown)
 
@@ -457,11 +459,11 @@ def test_it_does_not_flap_nor_overheat(shipped: dict[str, Judged], name: str) ->
 def test_a_decision_takes_about_a_millisecond(shipped: dict[str, Judged]) -> None:
     variants = from_json(EXAMPLE.read_bytes(), VariantList).variants
     steps = [s for s in shipped["hot-afternoon"].adaptive.steps if s.decision is not None][:300]
-    present = Present(variant="int8", period_s=1.0, observed=observed(QUICK))
+    context = PolicyContext(variant="int8", period_s=1.0, observed=observed(QUICK))
     begun = time.process_time()
     for step in steps:
-        decision = choose(step.readings, variants, SPEC, present)
-        present = msgspec.structs.replace(present, memory=decision.memory)
+        decision = choose(step.readings, variants, SPEC, context)
+        context = msgspec.structs.replace(context, state=decision.state)
     assert (time.process_time() - begun) / len(steps) < 0.005
 
 
@@ -471,6 +473,6 @@ def test_it_is_known_by_its_name() -> None:
 
 @settings(max_examples=20)
 @given(st.integers(1, 200))
-def test_memory_between_decisions_does_not_grow(seconds: int) -> None:
-    _, present = live(seconds, Present())
-    assert len(to_json(present.memory)) < 20_000
+def test_the_state_between_decisions_does_not_grow(seconds: int) -> None:
+    _, context = live(seconds, PolicyContext())
+    assert len(to_json(context.state)) < 20_000

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.select.decision_log import LEAST_GAP_S, DecisionLog
-from agent.select.decisions import Decision, Memory
+from agent.select.decisions import Decision, PolicyState
 from tests.simulators.clock import FakeClock
 
 WELL = "the most accurate variant that keeps the objective"
@@ -32,7 +32,7 @@ class Told:
 
 def decision(reason: str, variant: str | None = "int8", *, stream: bool = False) -> Decision:
     return Decision(
-        variant=variant, reason=reason, memory=Memory(), inputs={"headroom": 0.5},
+        variant=variant, reason=reason, state=PolicyState(), inputs={"headroom": 0.5},
         verdicts={"float32": "slower"}, stream=stream,
     )  # fmt: skip
 

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.select.decisions import Candidate, Decision, Memory, Present, candidate, preference
+from agent.select.decisions import (
+    Candidate,
+    Decision,
+    PolicyContext,
+    PolicyState,
+    candidate,
+    preference,
+)
 from agent.select.rules import choose
 from tests.simulators.packages import variant
 from wire.health import HealthSnapshot
@@ -34,11 +41,11 @@ def health(**readings: float | bool | None) -> HealthSnapshot:
 
 
 def decide(
-    present: Present | None = None,
+    context: PolicyContext | None = None,
     candidates: tuple[Candidate, ...] = ALL,
     **readings: float | bool | None,
 ) -> Decision:
-    return choose(health(**readings), candidates, POLICY, present or Present())
+    return choose(health(**readings), candidates, POLICY, context or PolicyContext())
 
 
 def test_without_pressure_the_most_accurate_serves() -> None:
@@ -62,17 +69,17 @@ def test_equal_accuracy_is_decided_by_worst_error_then_latency_then_name() -> No
 
 
 def test_heat_calls_for_the_cheapest_and_ends_only_when_it_is_cool() -> None:
-    hot = decide(Present(variant="best"), headroom=0.9)
-    assert (hot.variant, hot.memory.pressures) == ("quick", frozenset({"heat"}))
+    hot = decide(PolicyContext(variant="best"), headroom=0.9)
+    assert (hot.variant, hot.state.pressures) == ("quick", frozenset({"heat"}))
     assert hot.verdicts["best"] == "slower: 40 against 5 ms"
-    warm = decide(Present(variant="quick", memory=hot.memory), headroom=0.8)
+    warm = decide(PolicyContext(variant="quick", state=hot.state), headroom=0.8)
     assert warm.variant == "quick"
-    cool = decide(Present(variant="quick", memory=warm.memory), headroom=0.6)
-    assert (cool.variant, cool.memory.pressures) == ("best", frozenset())
+    cool = decide(PolicyContext(variant="quick", state=warm.state), headroom=0.6)
+    assert (cool.variant, cool.state.pressures) == ("best", frozenset())
 
 
 def test_a_lost_sensor_is_not_cool() -> None:
-    hot = Present(variant="quick", memory=Memory(pressures=frozenset({"heat"})))
+    hot = PolicyContext(variant="quick", state=PolicyState(pressures=frozenset({"heat"})))
     assert decide(hot, headroom=None).variant == "quick"
 
 
@@ -99,8 +106,8 @@ def test_battery(
     before: frozenset[str],
     variant_name: str,
 ) -> None:
-    present = Present(memory=Memory(pressures=before))  # type: ignore[arg-type]  # literals from the table
-    decision = decide(present, battery_ratio=ratio, battery_discharging=discharging)
+    context = PolicyContext(state=PolicyState(pressures=before))  # type: ignore[arg-type]  # literals from the table
+    decision = decide(context, battery_ratio=ratio, battery_discharging=discharging)
     assert decision.variant == variant_name
 
 
@@ -108,9 +115,9 @@ def test_little_memory_calls_for_the_smallest_until_the_best_has_room_beside_it(
     low = decide(memory_available_bytes=40 * MIB)
     assert low.variant == "tiny"
     assert low.verdicts["best"].startswith("larger")
-    present = Present(variant="tiny", memory=low.memory)
-    assert decide(present, memory_available_bytes=300 * MIB).variant == "tiny"
-    assert decide(present, memory_available_bytes=400 * MIB).variant == "best"
+    context = PolicyContext(variant="tiny", state=low.state)
+    assert decide(context, memory_available_bytes=300 * MIB).variant == "tiny"
+    assert decide(context, memory_available_bytes=400 * MIB).variant == "best"
 
 
 def test_memory_weighs_more_than_heat() -> None:
@@ -118,26 +125,26 @@ def test_memory_weighs_more_than_heat() -> None:
 
 
 def test_a_switch_waits_for_the_dwell_time() -> None:
-    present = Present(variant="best", since_switch_s=2.0)
-    decision = decide(present, headroom=0.95)
+    context = PolicyContext(variant="best", since_switch_s=2.0)
+    decision = decide(context, headroom=0.95)
     assert decision.variant == "best"
     assert decision.reason == "held: 2.0 of 5 s since the last switch"
-    assert decision.memory.pressures == frozenset({"heat"})
+    assert decision.state.pressures == frozenset({"heat"})
 
 
 def test_what_may_not_go_on_does_not_wait() -> None:
     benched = Candidate(name="best", accuracy=0.99, benched="crashed")
-    decision = decide(Present(variant="best", since_switch_s=0.1), (benched, QUICK))
+    decision = decide(PolicyContext(variant="best", since_switch_s=0.1), (benched, QUICK))
     assert decision.variant == "quick"
     assert decision.verdicts["best"] == "benched: crashed"
 
 
 def test_a_pin_holds_whatever_happens_but_not_against_a_bench() -> None:
-    pinned = Present(variant="quick", pinned="best", since_switch_s=0.0)
+    pinned = PolicyContext(variant="quick", pinned="best", since_switch_s=0.0)
     assert decide(pinned, headroom=0.99).variant == "best"
     benched = Candidate(name="best", accuracy=0.99, benched="crashed")
     assert decide(pinned, (benched, QUICK)).variant == "quick"
-    assert decide(Present(pinned="unheard-of")).variant == "best"
+    assert decide(PolicyContext(pinned="unheard-of")).variant == "best"
 
 
 def test_with_nothing_to_choose_from_nothing_is_chosen() -> None:
@@ -183,11 +190,11 @@ candidate_lists = st.lists(
     unique_by=lambda c: c.name,
 )
 presents = st.builds(
-    Present,
+    PolicyContext,
     variant=st.none() | st.sampled_from("abcdefg"),
     since_switch_s=st.floats(0, 20) | st.just(math.inf),
-    memory=st.builds(
-        Memory, pressures=st.frozensets(st.sampled_from(["heat", "battery", "memory"]))
+    state=st.builds(
+        PolicyState, pressures=st.frozensets(st.sampled_from(["heat", "battery", "memory"]))
     ),
     pinned=st.none() | st.sampled_from("abcdefg"),
 )
@@ -195,43 +202,43 @@ presents = st.builds(
 
 @given(snapshots, candidate_lists, presents)
 def test_only_candidates_that_may_serve_are_chosen_and_every_loser_knows_why(
-    snapshot: HealthSnapshot, candidates: list[Candidate], present: Present
+    snapshot: HealthSnapshot, candidates: list[Candidate], context: PolicyContext
 ) -> None:
-    decision = choose(snapshot, candidates, POLICY, present)
+    decision = choose(snapshot, candidates, POLICY, context)
     able = {c.name for c in candidates if not c.benched}
     assert (decision.variant in able) if able else decision.variant is None
     assert set(decision.verdicts) == {c.name for c in candidates} - {decision.variant}
     assert all(decision.verdicts.values())
     assert decision.reason
-    assert decision == choose(snapshot, list(reversed(candidates)), POLICY, present)
+    assert decision == choose(snapshot, list(reversed(candidates)), POLICY, context)
 
 
 @given(st.lists(snapshots, max_size=40), candidate_lists)
 def test_two_switches_are_never_closer_than_the_dwell_time(
     snapshots_: list[HealthSnapshot], candidates: list[Candidate]
 ) -> None:
-    present, switched_s = Present(), -math.inf
+    context, switched_s = PolicyContext(), -math.inf
     for second, snapshot in enumerate(snapshots_):
-        decision = choose(snapshot, candidates, POLICY, present)
-        if decision.variant != present.variant and present.variant is not None:
+        decision = choose(snapshot, candidates, POLICY, context)
+        if decision.variant != context.variant and context.variant is not None:
             assert second - switched_s >= POLICY.dwell_s
-        if decision.variant != present.variant:
+        if decision.variant != context.variant:
             switched_s = second
-        present = Present(
+        context = PolicyContext(
             variant=decision.variant,
             since_switch_s=second + 1 - switched_s,
-            memory=decision.memory,
+            state=decision.state,
         )
 
 
 @given(snapshots, candidate_lists, presents)
 def test_unknown_never_ends_a_pressure(
-    snapshot: HealthSnapshot, candidates: list[Candidate], present: Present
+    snapshot: HealthSnapshot, candidates: list[Candidate], context: PolicyContext
 ) -> None:
-    decision = choose(snapshot, candidates, POLICY, present)
+    decision = choose(snapshot, candidates, POLICY, context)
     if snapshot.headroom is None:
-        assert ("heat" in decision.memory.pressures) == ("heat" in present.memory.pressures)
+        assert ("heat" in decision.state.pressures) == ("heat" in context.state.pressures)
     if snapshot.memory_available_bytes is None:
-        assert ("memory" in decision.memory.pressures) == ("memory" in present.memory.pressures)
+        assert ("memory" in decision.state.pressures) == ("memory" in context.state.pressures)
     if snapshot.battery_ratio is None and snapshot.battery_discharging is not False:
-        assert ("battery" in decision.memory.pressures) == ("battery" in present.memory.pressures)
+        assert ("battery" in decision.state.pressures) == ("battery" in context.state.pressures)

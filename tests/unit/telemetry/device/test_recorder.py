@@ -129,3 +129,16 @@ def test_threads_lose_nothing() -> None:
     assert sum(point.value for point in points if isinstance(point, SumPoint)) == 2000
     blobs = [point.blob for point in points if isinstance(point, HistogramPoint)]
     assert sum(ExponentialHistogram.from_bytes(blob).count for blob in blobs) == 2000
+
+
+def test_whoever_listens_hears_each_event_even_one_that_is_dropped() -> None:
+    heard: list[tuple[str, str, dict[str, object]]] = []
+    recorder = Recorder(
+        ManualClock(), lambda kind, reason, data: heard.append((kind, reason, dict(data)))
+    )
+    recorder.event("switch", "too hot", {"to": "int8"})
+    assert heard == [("switch", "too hot", {"to": "int8"})]
+    for number in range(MAX_EVENTS):
+        recorder.event("worker", str(number))
+    assert len(heard) == MAX_EVENTS + 1
+    assert len(recorder.drain()[1]) == MAX_EVENTS

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from agent.cli.replay import EXAMPLE, VariantList
 from agent.errors import ReplayError
 from agent.replay.board import Board, Inputs
-from agent.replay.oracle import SWITCH_WORTH, WAITING_BIN, Best, best_possible
 from agent.replay.plant import ThermalPlant
 from agent.replay.run import replay
 from agent.replay.simulation import World, serve, start_loading
-from agent.replay.traces import Header, Tick, Trace, load_trace, shipped_names
+from agent.replay.trace_file import load_trace, shipped_names
+from agent.replay.traces import Header, Tick, Trace
 from agent.select.decisions import Candidate
+from benchmarks.policies.oracle import SWITCH_WORTH, WAITING_BIN, Best, best_possible
 from wire.codec import from_json
 from wire.messages import PolicySpec
 

@@ -1,0 +1,62 @@
+"""Reads the sensors once a second, records the readings, and lets the adaptation choose."""
+
+from __future__ import annotations
+
+from agent.interrupts import Interrupts
+from agent.ports import P
+from agent.select.adaptation import Adaptation
+from telemetry.device.recorder import Recorder
+from telemetry.device.sensors import Sensors
+from wire.health import HealthSnapshot
+
+
+class Sensing:
+    """The loop from sensors to the choice of a variant.
+
+    Args:
+        sensors: To read.
+        recorder: Takes the readings.
+        adaptation: Chooses from them.
+        interrupts: Ends the loop.
+        interval_s: Between two readings.
+    """
+
+    def __init__(
+        self,
+        sensors: Sensors,
+        recorder: Recorder,
+        adaptation: Adaptation[P],
+        interrupts: Interrupts,
+        *,
+        interval_s: float,
+    ) -> None:
+        self._sensors = sensors
+        self._recorder = recorder
+        self._adaptation = adaptation
+        self._interrupts = interrupts
+        self._interval_s = interval_s
+
+    def run(self) -> None:
+        """Sense and adapt until stopped.
+
+        Raises:
+            StoppedError: The agent is being stopped.
+        """
+        while True:
+            self._interrupts.wait(self._interval_s, abandon=False)
+            self._adaptation.tick(self.sense())
+
+    def sense(self) -> HealthSnapshot:
+        """Read the sensors once; the adaptation knows the readings from then on."""
+        health = self._sensors.read()
+        readings = {
+            "temperature_c": health.temperature_c,
+            "headroom_ratio": health.headroom,
+            "battery_ratio": health.battery_ratio,
+            "memory_available_bytes": health.memory_available_bytes,
+        }
+        for metric, value in readings.items():
+            if value is not None:
+                self._recorder.gauge(metric, float(value), {})
+        self._adaptation.note(health)
+        return health

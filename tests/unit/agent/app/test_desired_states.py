@@ -1,0 +1,116 @@
+"""Desired states: only a checked one changes anything, and a device's own policy goes first."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from agent.app.config import AgentConfig
+from agent.app.desired_states import DesiredStates
+from agent.install.thread import Installs
+from agent.log import Log
+from telemetry.device.recorder import Recorder
+from tests.simulators.device import SimulatedDevice
+from tests.simulators.packages import STRANGER_KEY, TRUST, desired, two_variants
+from wire.messages import PolicySpec
+
+OLD = two_variants("1.0.0", best="old best", small="old small")
+NEW = two_variants("2.0.0", best="new best", small="new small")
+ADAPTIVE = PolicySpec(kind="adaptive", dwell_s=7.0)
+
+
+class Rig:
+    """Desired states of a device on which the old package serves; no install thread runs."""
+
+    def __init__(self, root: Path, own_policy: PolicySpec | None = None) -> None:
+        self.device = SimulatedDevice(root / "device")
+        (root / "device").mkdir(exist_ok=True)
+        self.device.boot()
+        self.device.install(1, OLD)
+        self.recorder = Recorder(self.device.clock)
+        log = Log(self.device.clock, io.StringIO())
+        self.installs = Installs(
+            self.device.machine, self.device.store, self.device.interrupts, log
+        )
+        self.states = DesiredStates(
+            AgentConfig(
+                device="dev-1", state_dir=root, profile=root, trust=root, policy=own_policy
+            ),
+            TRUST,
+            store=self.device.store,
+            adaptation=self.device.adaptation,
+            installer=self.device.installer,
+            installs=self.installs,
+            recorder=self.recorder,
+            log=log,
+        )
+
+    def events(self) -> list[tuple[str, str]]:
+        return [(event.kind, event.reason) for event in self.recorder.drain()[1]]
+
+
+def test_a_checked_desired_state_sets_its_policy_and_waits_to_be_installed(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.states.receive(desired(2, NEW, policy=ADAPTIVE)[1])
+    assert rig.device.adaptation.policy == ADAPTIVE
+    assert rig.installs.revision == 2
+    (kind, reason), *others = rig.events()
+    assert (kind, reason) == ("policy", "the controller set another policy: adaptive")
+    assert not others
+    rig.states.receive(desired(3, NEW, policy=ADAPTIVE)[1])
+    assert rig.events() == [], "the policy is the same"
+
+
+@pytest.mark.parametrize(
+    ("envelope", "reason"),
+    [
+        (desired(2, NEW, key=STRANGER_KEY, policy=ADAPTIVE)[1], "0 of 1 needed signatures"),
+        (desired(2, NEW, device="dev-2", policy=ADAPTIVE)[1], "dev-2"),
+        (desired(1, NEW, policy=ADAPTIVE)[1], "older than the accepted 5"),
+    ],
+    ids=["of a stranger", "for another device", "older"],
+)
+def test_what_is_refused_changes_nothing(tmp_path: Path, envelope: bytes, reason: str) -> None:
+    rig = Rig(tmp_path)
+    rig.device.install(5, OLD)
+    before = rig.device.adaptation.policy
+    rig.states.receive(envelope)
+    ((kind, told),) = rig.events()
+    assert kind == "refused"
+    assert reason in told
+    assert rig.installs.revision == 5
+    assert rig.device.adaptation.policy == before
+
+
+def test_the_devices_own_policy_goes_before_the_controllers(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, own_policy=PolicySpec(dwell_s=1.0))
+    before = rig.device.adaptation.policy
+    rig.states.receive(desired(2, NEW, policy=ADAPTIVE)[1])
+    assert rig.device.adaptation.policy == before
+    assert rig.installs.revision == 2
+    assert rig.events() == []
+
+
+def test_a_restart_brings_back_package_pin_and_policy_without_an_event(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.device.machine.accept(*desired(2, OLD, policy=ADAPTIVE))
+    rig.device.machine.run()
+    rig.device.store.update(pinned="small")
+    rig.device.adaptation.withdraw()
+    assert rig.states.restore() == (OLD.digest, "small")
+    assert rig.device.adaptation.policy == ADAPTIVE
+    assert rig.events() == []
+
+
+def test_a_kept_desired_state_that_is_no_longer_trusted_is_told_and_the_package_serves(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    rig.device.store.update(desired=desired(1, OLD, key=STRANGER_KEY)[1])
+    rig.device.adaptation.withdraw()
+    assert rig.states.restore() == (OLD.digest, "best")
+    ((kind, reason),) = rig.events()
+    assert kind == "refused"
+    assert reason.startswith("the kept desired state: ")
