@@ -40,7 +40,7 @@ from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.http.tls import server_tls
-from agent.serve.switchboard import Prepared, Serving
+from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import Recorder
 from telemetry.device.sensors import Sensors
 from telemetry.device.spool import Spool
@@ -169,9 +169,9 @@ class Parts:
     link: Link
     pump: TelemetryPump
     fetcher: Fetcher
-    serving: Serving
+    model_server: ModelServer
     endpoint: Endpoint
-    adaptation: Adaptation[Prepared]
+    adaptation: Adaptation
     installer: Installer
     installs: Installs
     interrupts: Interrupts
@@ -212,9 +212,8 @@ def assemble(config: AgentConfig) -> Parts:
         limit_bytes=config.spool_bytes,
         clock=clock,
     )
-    meter = Meter(events)
-    serving = Serving(
-        meter,
+    model_server = ModelServer(
+        events,
         clock,
         device=config.device,
         settings=serving_settings(config, threads=profile.threads),
@@ -222,10 +221,13 @@ def assemble(config: AgentConfig) -> Parts:
             (variant,)
         ),
     )
-    adaptation: Adaptation[Prepared] = Adaptation(
-        serving,
+    meter = Meter()
+    model_server.router.listen(meter.count)
+    adaptation = Adaptation(
+        model_server,
         profile,
         meter,
+        events,
         clock,
         cpu_share=min(profile.threads / (os.cpu_count() or 1), 1.0),
         policy=config.policy,
@@ -251,7 +253,7 @@ def assemble(config: AgentConfig) -> Parts:
     identity = Identity(config.state_dir, config.device)
     pump = TelemetryPump(config.device, recorder=recorder, spool=spool, link=link, clock=clock)
     endpoint = Endpoint(
-        serving,
+        model_server.router,
         host=config.endpoint.host,
         port=config.endpoint.port,
         unix_path=config.endpoint.unix_path,
@@ -297,7 +299,7 @@ def assemble(config: AgentConfig) -> Parts:
         link=link,
         pump=pump,
         fetcher=fetcher,
-        serving=serving,
+        model_server=model_server,
         endpoint=endpoint,
         adaptation=adaptation,
         installer=installer,

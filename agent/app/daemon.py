@@ -95,9 +95,7 @@ class Daemon:
             self._threads.append(thread)
             thread.start()
         notify(READY)
-        parts.log.write(
-            "ready", endpoint=parts.endpoint.address, serving=parts.adaptation.serving()
-        )
+        parts.log.write("ready", endpoint=parts.endpoint.address, serving=parts.adaptation.active())
 
     def _restore(self) -> None:
         """Serve what served before, under the policy and the pin that held then."""
@@ -136,7 +134,7 @@ class Daemon:
             self._tell("refused", f"the broker refuses this device: {connection.reason}", {})
         if not connection.up:
             return
-        release, variant = parts.adaptation.serving()
+        release, variant = parts.adaptation.active()
         parts.link.greet(
             Hello(
                 device=self._config.device,
@@ -265,11 +263,11 @@ class Daemon:
         parts.interrupts.stop()
         parts.log.write("stopping")
         parts.endpoint.stop()
-        parts.serving.stop()
+        parts.model_server.stop()
         for thread in self._threads:
             thread.join(JOIN_S)
         # An install that was under way may have begun a worker meanwhile.
-        parts.serving.stop()
+        parts.model_server.stop()
         parts.control.stop()
         parts.link.close()
         try:

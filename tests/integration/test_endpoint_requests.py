@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.serve.switchboard import ServingSettings
-from agent.serve.workers import WorkerLimits
+from agent.serve.settings import ServingSettings, WorkerLimits
 from tests.simulators.packages import variant
 from tests.simulators.rig import CLOCK, Rig, body_of, infer
 
@@ -103,4 +102,4 @@ def test_any_request_costs_the_worker_nothing(
         assert 400 <= response.status < 500
         assert set(json.loads(answer)) == {"error"}
     assert fuzzed.pid == pid
-    assert fuzzed.serving.is_ready
+    assert fuzzed.server.router.is_ready

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.serve.modes import Mode
-from agent.serve.switchboard import ServingSettings
-from agent.serve.workers import WorkerLimits
+from agent.serve.settings import Mode, ServingSettings, WorkerLimits
 from runtime_adapters.protocol import Limits, Tensor
 from runtime_adapters.registry import open_session
 from tests.simulators.packages import variant
@@ -129,7 +127,7 @@ def test_requests_of_all_kinds_that_come_together_get_their_own_answers(rig: Rig
 
 
 def test_nothing_is_joined_where_that_is_forbidden(rig: Rig) -> None:
-    rig.serving.mode = Mode(max_batch=1)
+    rig.server.router.mode = Mode(max_batch=1)
     rig.use(variant("first", options={"delay_ms": "10"}))
     threads = [Client(rig).begin(*body(rows(number))) for number in range(20)]
     for thread in threads:
@@ -142,13 +140,13 @@ def test_the_mode_can_be_changed_while_the_model_serves(rig: Rig) -> None:
     client, values = Client(rig), rows(1, count=20)
     began_s = CLOCK.monotonic_s()
     assert np.array_equal(client.ask(*body(values)).values, expected(rig, values))
-    rig.serving.mode = Mode(stream=True)
+    rig.server.router.mode = Mode(stream=True)
     streamed_s = CLOCK.monotonic_s()
     assert np.array_equal(client.ask(*body(values)).values, expected(rig, values))
     took_s = CLOCK.monotonic_s() - streamed_s
     assert took_s >= 20 * 0.02  # one sample at a time
     assert took_s > streamed_s - began_s
-    assert rig.serving.mode.stream
+    assert rig.server.router.mode.stream
 
 
 def test_a_model_that_takes_one_sample_at_once_answers_all_and_says_why_it_joins_none(
@@ -184,7 +182,7 @@ def test_requests_that_are_too_large_to_join_share_the_memory_that_there_is(tmp_
 
 
 def test_the_urgent_are_served_before_those_that_waited_longer(rig: Rig) -> None:
-    rig.serving.mode = Mode(max_batch=1)
+    rig.server.router.mode = Mode(max_batch=1)
     rig.use(variant("first", options={"delay_ms": "150"}))
     clients = {name: Client(rig) for name in ("busy", "low", "usual", "urgent")}
     priorities = {"busy": 0, "low": 7, "usual": 0, "urgent": 1}
@@ -217,7 +215,7 @@ def test_the_least_urgent_are_put_off_first(tmp_path: Path) -> None:
 
 
 def test_what_would_come_too_late_is_not_computed(rig: Rig) -> None:
-    rig.serving.mode = Mode(max_batch=1)
+    rig.server.router.mode = Mode(max_batch=1)
     rig.use(variant("first", options={"delay_ms": "300"}))
     client = Client(rig)
     assert client.ask(*body(rows(1), timeout=100_000)).status == 200  # it need not wait
@@ -254,7 +252,7 @@ def test_triton_s_client_can_wish(rig: Rig) -> None:
     from tritonclient import http as triton
     from tritonclient.utils import InferenceServerException
 
-    rig.serving.mode = Mode(max_batch=1)
+    rig.server.router.mode = Mode(max_batch=1)
     rig.use(variant("first", options={"delay_ms": "300"}))
     client = triton.InferenceServerClient(rig.endpoint.address, concurrency=4)
     tensor = triton.InferInput("x", [1, 4], "FP32")
