@@ -1,18 +1,16 @@
 """What adaptation and installs need of the part that runs the workers.
 
-`agent.serve.switchboard.Serving` is the implementation; simulated ones stand in for it in tests.
+`agent.serve.model_server.ModelServer` is the implementation; a simulated one stands in for it in
+tests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from wire.package.manifest import Variant
-
-P = TypeVar("P")
-"""A worker that is ready and gets no requests yet, as the implementation holds it."""
 
 
 class Probed(Protocol):
@@ -34,7 +32,7 @@ class Probed(Protocol):
         ...
 
 
-class Serves(Protocol):
+class ActiveVariant(Protocol):
     """What answers requests now."""
 
     @property
@@ -53,11 +51,11 @@ class Serves(Protocol):
         ...
 
 
-class ServingPort(Protocol[P]):
-    """Workers and the switch between them."""
+class ModelServerPort(Protocol):
+    """Variants in workers, and the switch between them."""
 
     @property
-    def active(self) -> Serves | None:
+    def active(self) -> ActiveVariant | None:
         """What answers requests now; None when nothing does."""
         ...
 
@@ -66,27 +64,22 @@ class ServingPort(Protocol[P]):
         """Variants of the active package that crashed too often, and why."""
         ...
 
-    def prepare(self, package: Path, digest: str, variant: Variant, *, alone: bool = False) -> P:
-        """Start and warm up a worker, after the active one has ended where it has to be alone.
+    def switch_to(
+        self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False
+    ) -> None:
+        """Start a worker and send new requests to it; the old one finishes and ends.
 
-        Raises a FleetError when it cannot.
+        With `stop_first` the old one ends before the new one starts. Raises a FleetError when the
+        new one cannot serve; the old one then serves on.
         """
         ...
 
-    def probe(self, prepared: P) -> Probed:
-        """Run the golden test in a worker, and measure what a sample takes."""
+    def probe(self, package: Path, digest: str, variant: Variant) -> Probed:
+        """Run the golden test in a worker of its own, and measure what a sample takes."""
         ...
 
     def probe_active(self) -> Probed:
         """Run the golden test in the worker that answers requests now."""
-        ...
-
-    def activate(self, prepared: P) -> None:
-        """Send new requests to a worker, let the old one finish and end it."""
-        ...
-
-    def discard(self, prepared: P) -> None:
-        """End a worker that was not activated."""
         ...
 
     def withdraw(self) -> None:
@@ -99,10 +92,6 @@ class ServingPort(Protocol[P]):
 
     def supervise(self) -> None:
         """Look after the workers; called about once a second."""
-        ...
-
-    def stop(self) -> None:
-        """End all workers."""
         ...
 
 

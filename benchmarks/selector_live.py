@@ -1,7 +1,7 @@
 """What the policies are worth on this machine, with real workers and a real disturbance.
 
 Two variants run under ONNX Runtime with one thread, in real worker processes behind the real
-switchboard. Requests come by the clock, whether or not the last was answered, at the rate at which
+router. Requests come by the clock, whether or not the last was answered, at the rate at which
 the large variant keeps half a core busy. Now and then as many busy processes as there are cores run
 beside it, at the same priority. Each policy has rounds of the same kind; the rounds alternate, and
 each starts with nothing learnt.

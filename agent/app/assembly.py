@@ -46,7 +46,7 @@ from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.http.tls import server_tls
-from agent.serve.switchboard import Prepared, Serving
+from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
 from telemetry.device.spool import Spool
@@ -91,7 +91,7 @@ class Parts:
     messages: Messages
     pump: TelemetryPump
     watchdog: Watchdog
-    serving: Serving
+    model_server: ModelServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def assemble(config: AgentConfig) -> Parts:
     link = Link(config.device, device.boot_id)
     fetcher = Fetcher(config.device, link.publish, clock)
     pump = _pump(device, link)
-    serving, adaptation = _serving(device, slots)
+    model_server, adaptation = _serving(device, slots)
     installer = Installer(
         InstallSettings(profile=profile, trust=trust, confirm_s=config.confirm_s),
         store=store,
@@ -182,7 +182,7 @@ def assemble(config: AgentConfig) -> Parts:
         log=log,
     )
     connector = _connector(device, link)
-    endpoint = _endpoint(config, serving)
+    endpoint = _endpoint(config, model_server)
     commands = Commands(
         config.device,
         store=store,
@@ -216,7 +216,7 @@ def assemble(config: AgentConfig) -> Parts:
         messages=messages,
         pump=pump,
         watchdog=Watchdog(clock),
-        serving=serving,
+        model_server=model_server,
     )
 
 
@@ -266,11 +266,10 @@ def _pump(device: _Device, link: Link) -> TelemetryPump:
     )
 
 
-def _serving(device: _Device, slots: Slots) -> tuple[Serving, Adaptation[Prepared]]:
+def _serving(device: _Device, slots: Slots) -> tuple[ModelServer, Adaptation]:
     """Make what runs the workers, and what chooses among them."""
-    meter = Meter(device.recorder)
-    serving = Serving(
-        meter,
+    model_server = ModelServer(
+        device.recorder,
         device.clock,
         device=device.config.device,
         settings=serving_settings(device.config, threads=device.profile.threads),
@@ -278,18 +277,21 @@ def _serving(device: _Device, slots: Slots) -> tuple[Serving, Adaptation[Prepare
             slots.directory(digest), digest, device.trust
         ).verify((variant,)),
     )
-    return serving, Adaptation(
-        serving,
+    meter = Meter()
+    model_server.router.listen(meter.count)
+    return model_server, Adaptation(
+        model_server,
         device.profile,
         meter,
+        device.recorder,
         device.clock,
         cpu_share=min(device.profile.threads / (os.cpu_count() or 1), 1.0),
         policy=device.config.policy,
     )
 
 
-def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation[Prepared]) -> Hello:
-    release, variant = adaptation.serving()
+def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> Hello:
+    release, variant = adaptation.active()
     return Hello(
         device=device.config.device,
         boot_id=device.boot_id,
@@ -338,14 +340,14 @@ def _mqtt(config: AgentConfig) -> Connect:
     return connect
 
 
-def _endpoint(config: AgentConfig, serving: Serving) -> Endpoint:
+def _endpoint(config: AgentConfig, model_server: ModelServer) -> Endpoint:
     """Make the endpoint.
 
     Raises:
         FleetError: It cannot listen, or a file cannot be read or is not what it should be.
     """
     return Endpoint(
-        serving,
+        model_server.router,
         host=config.endpoint.host,
         port=config.endpoint.port,
         unix_path=config.endpoint.unix_path,

@@ -17,7 +17,6 @@ from agent.errors import ControlError
 from agent.install.store import StateStore
 from agent.link.connection import Link
 from agent.link.telemetry import TelemetryPump
-from agent.ports import P
 from agent.select.adaptation import Adaptation
 from telemetry.device.spool import EVENTS_KEPT
 from wire.clock import Clock
@@ -45,7 +44,7 @@ class Commands:
         device: str,
         *,
         store: StateStore,
-        adaptation: Adaptation[P],
+        adaptation: Adaptation,
         pump: TelemetryPump,
         link: Link,
         clock: Clock,
@@ -85,7 +84,7 @@ class Commands:
 
     def _status(self, _arguments: dict[str, Any]) -> dict[str, Any]:
         record = self._store.state
-        digest, variant = self._adaptation.serving()
+        digest, variant = self._adaptation.active()
         decision = self._adaptation.decision
         return {
             "device": self._device,
@@ -107,7 +106,7 @@ class Commands:
     def _variants(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
         decision = self._adaptation.decision
         verdicts = decision.verdicts if decision else {}
-        digest, serving = self._adaptation.serving()
+        digest, serving = self._adaptation.active()
         kept = [
             to_builtins(c) | {"serving": c.name == serving, "verdict": verdicts.get(c.name, "")}
             for c in self._adaptation.candidates()
@@ -133,7 +132,7 @@ class Commands:
         return events
 
     def _figures(self, _arguments: dict[str, Any]) -> dict[str, Any]:
-        release, variant = self._adaptation.serving()
+        release, variant = self._adaptation.active()
         served = self._adaptation.served()
         return {
             "pid": os.getpid(),

@@ -29,9 +29,7 @@ from pathlib import Path
 import msgspec
 
 from agent.errors import ConfigError
-from agent.serve.modes import Mode
-from agent.serve.settings import ServingSettings
-from agent.serve.workers import WorkerLimits
+from agent.serve.settings import Mode, ServingSettings, WorkerLimits
 from wire.codec import from_toml
 from wire.errors import FleetError, TopicError
 from wire.messages import Objective, PolicySpec
@@ -82,7 +80,7 @@ class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How requests for inference are run; the defaults and their reasons are those of serving."""
 
     max_batch: int = Mode().max_batch
-    company_ms: float = Mode().company_ms
+    max_queue_delay_ms: float = Mode().max_queue_delay_ms
     waiting: int = WorkerLimits().waiting
     memory_bytes: int | None = None
     """By how much a worker's data may grow while it loads and runs; None for no limit."""
@@ -257,7 +255,7 @@ def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSetting
             infer_timeout_s=serving.infer_timeout_s,
             drain_s=serving.drain_s,
             gap_wait_s=serving.gap_wait_s,
-            mode=Mode(max_batch=serving.max_batch, company_ms=serving.company_ms),
+            mode=Mode(max_batch=serving.max_batch, max_queue_delay_ms=serving.max_queue_delay_ms),
         )
     except ValueError as exc:
         raise ConfigError(f"serving: {exc}") from exc

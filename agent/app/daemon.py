@@ -113,11 +113,11 @@ class Daemon:
         parts.interrupts.stop()
         parts.log.write("stopping")
         parts.endpoint.stop()
-        parts.serving.stop()
+        parts.model_server.stop()
         for thread in self._threads:
             thread.join(JOIN_S)
         # An install that was under way may have begun a worker meanwhile.
-        parts.serving.stop()
+        parts.model_server.stop()
         parts.control.stop()
         parts.link.close()
         try:

@@ -14,7 +14,6 @@ from agent.install.installer import Installer
 from agent.install.store import StateStore
 from agent.install.thread import Installs
 from agent.log import Log
-from agent.ports import P
 from agent.select.adaptation import Adaptation
 from telemetry.device.recorder import Recorder
 from wire.codec import to_builtins
@@ -43,7 +42,7 @@ class DesiredStates:
         trust: TrustRoot,
         *,
         store: StateStore,
-        adaptation: Adaptation[P],
+        adaptation: Adaptation,
         installer: Installer,
         installs: Installs,
         recorder: Recorder,
@@ -99,7 +98,7 @@ class DesiredStates:
         except FleetError as exc:
             reason = f"nothing serves yet: {exc.message}"
             self._recorder.event("worker", reason, {"code": exc.code})
-        return self._adaptation.serving()
+        return self._adaptation.active()
 
     def _adopt(self, desired: DesiredState) -> dict[str, object]:
         """Set the controller's policy, unless this device has its own; return what changed."""

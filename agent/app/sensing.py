@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from agent.interrupts import Interrupts
-from agent.ports import P
 from agent.select.adaptation import Adaptation
 from telemetry.device.recorder import Recorder
 from telemetry.device.sensors import Sensors
@@ -25,7 +24,7 @@ class Sensing:
         self,
         sensors: Sensors,
         recorder: Recorder,
-        adaptation: Adaptation[P],
+        adaptation: Adaptation,
         interrupts: Interrupts,
         *,
         interval_s: float,

@@ -34,7 +34,6 @@ from agent.install.transfer import Blob
 from agent.install.workflow import Progress
 from agent.interrupts import Interrupts
 from agent.packages import Package, is_intact, open_package, read_index
-from agent.ports import P
 from agent.select.adaptation import Adaptation
 from agent.select.decisions import candidate, preference
 from wire.errors import FleetError
@@ -75,7 +74,7 @@ class Installer:
         store: StateStore,
         slots: Slots,
         fetcher: Fetcher,
-        adaptation: Adaptation[P],
+        adaptation: Adaptation,
         interrupts: Interrupts,
     ) -> None:
         self._settings = settings
@@ -98,7 +97,7 @@ class Installer:
 
     def serving(self) -> tuple[str | None, str | None]:
         """Return the digest of the package and the name of the variant that serve now."""
-        return self._adaptation.serving()
+        return self._adaptation.active()
 
     def current(self) -> str | None:
         """Return the digest of the package that serves after a restart."""

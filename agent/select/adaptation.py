@@ -15,13 +15,13 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic
+from typing import Any, Final
 
 import msgspec
 
 from agent.errors import NoVariantError
 from agent.packages import Package
-from agent.ports import P, Probed, ServingPort
+from agent.ports import ModelServerPort, Probed, RecorderPort
 from agent.select.decision_log import DecisionLog
 from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState, candidate
 from agent.select.meter import Meter, Served, observed
@@ -49,13 +49,14 @@ class Loaded:
     """As measured on this device, by variant."""
 
 
-class Adaptation(Generic[P]):
+class Adaptation:
     """Keeps the variant in service that the policy chooses.
 
     Args:
-        serving: Runs the workers.
+        model_server: Runs the workers.
         profile: This kind of device.
-        meter: Counts what comes of serving; hears of switches too.
+        meter: Has counted the requests that the model server answered.
+        recorder: Hears of switches and of variants that cannot serve.
         clock: For dwell and benches.
         cpu_share: Share of the processor that one computing request takes.
         policy: What holds until another is set; None for the default.
@@ -63,17 +64,19 @@ class Adaptation(Generic[P]):
 
     def __init__(
         self,
-        serving: ServingPort[P],
+        model_server: ModelServerPort,
         profile: DeviceProfile,
         meter: Meter,
+        recorder: RecorderPort,
         clock: Clock,
         *,
         cpu_share: float = 1.0,
         policy: PolicySpec | None = None,
     ) -> None:
-        self._serving = serving
+        self._model_server = model_server
         self._profile = profile
         self._meter = meter
+        self._recorder = recorder
         self._cpu_share = cpu_share
         self._clock = clock
         self._lock = threading.RLock()
@@ -83,7 +86,7 @@ class Adaptation(Generic[P]):
         self._switched_s = self._decided_s = float("-inf")
         self._failed: dict[tuple[str, str], tuple[str, float]] = {}
         self._last: Decision | None = None
-        self._log = DecisionLog(meter, clock)
+        self._log = DecisionLog(recorder, clock)
         self.policy = policy or PolicySpec()
         self.pinned: str | None = None
 
@@ -97,18 +100,18 @@ class Adaptation(Generic[P]):
         """The newest decision."""
         return self._last
 
-    def serving(self) -> tuple[str | None, str | None]:
+    def active(self) -> tuple[str | None, str | None]:
         """Return the digest of the package and the name of the variant that serve now."""
-        active = self._serving.active
+        active = self._model_server.active
         return (active.digest, active.variant.name) if active is not None else (None, None)
 
     def served(self) -> Served:
         """Return what was served since the agent started, by the variant that serves now."""
-        return self._meter.served(self.serving()[1])
+        return self._meter.served(self.active()[1])
 
     def declared_ms(self) -> float | None:
         """Return the latency that the variant in service declares."""
-        active = self._serving.active
+        active = self._model_server.active
         performance = active.variant.info.performance if active is not None else None
         return performance.latency_p50_ms if performance is not None else None
 
@@ -143,7 +146,7 @@ class Adaptation(Generic[P]):
             latencies_ms=latencies_ms,
         )
         with self._lock:
-            if self.serving()[0] != package.digest:
+            if self.active()[0] != package.digest:
                 self._enter(loaded, why)
             self._loaded = loaded
 
@@ -151,7 +154,7 @@ class Adaptation(Generic[P]):
         """Take the package out of service; nothing follows it."""
         with self._lock:
             self._loaded = None
-            self._serving.withdraw()
+            self._model_server.withdraw()
 
     def probe(self, package: Package, variant: Variant) -> Probed:
         """Run the golden test of a variant in a worker of its own.
@@ -167,15 +170,11 @@ class Adaptation(Generic[P]):
             FleetError: The files are not what was signed, or the worker does not start.
         """
         package.verify((variant,))
-        prepared = self._serving.prepare(package.directory, package.digest, variant)
-        try:
-            return self._serving.probe(prepared)
-        finally:
-            self._serving.discard(prepared)
+        return self._model_server.probe(package.directory, package.digest, variant)
 
     def probe_active(self) -> Probed:
         """Run the golden test in the worker that serves; raises FleetError when it cannot."""
-        return self._serving.probe_active()
+        return self._model_server.probe_active()
 
     def fault(self, digest: str) -> str | None:
         """Return what is wrong with a package that should be serving, or None.
@@ -186,12 +185,12 @@ class Adaptation(Generic[P]):
         Returns:
             The first fault.
         """
-        active = self._serving.active
+        active = self._model_server.active
         if active is None:
             return "nothing serves"
         if active.digest != digest:
             return f"package {active.digest} serves instead"
-        for name, reason in self._serving.benched.items():
+        for name, reason in self._model_server.benched.items():
             return f"variant {name} was benched: {reason}"
         return None
 
@@ -206,19 +205,19 @@ class Adaptation(Generic[P]):
             health: The newest readings.
         """
         self.note(health)
-        self._serving.supervise()
+        self._model_server.supervise()
         with self._lock:
             if self._loaded is not None:
                 self._adapt(self._loaded)
 
     def _adapt(self, loaded: Loaded) -> None:
         decision = self._decide(loaded)
-        wanted, (_, serving) = decision.variant, self.serving()
-        if wanted is None or wanted == serving:
+        wanted, (_, present) = decision.variant, self.active()
+        if wanted is None or wanted == present:
             self._log.stayed(decision, loaded.package.release)
             return
         try:
-            self._bring(loaded, decision, serving)
+            self._bring(loaded, decision, present)
         except FleetError as exc:
             self._bench(loaded, wanted, exc)
 
@@ -252,14 +251,14 @@ class Adaptation(Generic[P]):
         )
         self._state = decision.state
         self._last = decision
-        self._serving.stream(on=decision.stream)
+        self._model_server.stream(on=decision.stream)
         return decision
 
     def _context(self, candidates: Sequence[Candidate], *, entering: bool) -> PolicyContext:
         now_s = self._clock.monotonic_s()
         period_s = now_s - self._decided_s if math.isfinite(self._decided_s) else 0.0
         self._decided_s = now_s
-        since, active = self._meter.take(), self._serving.active
+        since, active = self._meter.take(), self._model_server.active
         name = active.variant.name if active is not None and not entering else None
         return PolicyContext(
             variant=name,
@@ -283,8 +282,8 @@ class Adaptation(Generic[P]):
             name: reason for (of, name), (reason, until_s) in self._failed.items()
             if of == digest and now_s < until_s
         }  # fmt: skip
-        if self.serving()[0] == digest:
-            benched |= self._serving.benched
+        if self.active()[0] == digest:
+            benched |= self._model_server.benched
         return tuple(
             candidate(
                 v, benched=benched.get(v.name, ""), latency_ms=loaded.latencies_ms.get(v.name)
@@ -299,14 +298,9 @@ class Adaptation(Generic[P]):
         variant = next(v for v in loaded.variants if v.name == decision.variant)
         package.verify((variant,))
         gap = decision.switch is not None and decision.switch.gap
-        prepared = self._serving.prepare(package.directory, package.digest, variant, alone=gap)
-        try:
-            self._serving.activate(prepared)
-        except FleetError:
-            self._serving.discard(prepared)
-            raise
+        self._model_server.switch_to(package.directory, package.digest, variant, stop_first=gap)
         self._switched_s = self._clock.monotonic_s()
-        self._meter.add("variant_switches_total", 1.0, {"release": package.release})
+        self._recorder.add("variant_switches_total", 1.0, {"release": package.release})
         data: dict[str, Any] = {
             "from": before,
             "to": variant.name,
@@ -315,11 +309,13 @@ class Adaptation(Generic[P]):
             "verdicts": decision.verdicts,
             "cost": to_builtins(decision.switch),
         }
-        self._meter.event("switch", f"{why}: {decision.reason}" if why else decision.reason, data)
+        self._recorder.event(
+            "switch", f"{why}: {decision.reason}" if why else decision.reason, data
+        )
         self._log.switched(decision)
 
     def _bench(self, loaded: Loaded, name: str, exc: FleetError) -> None:
         until_s = self._clock.monotonic_s() + BENCH_S
         self._failed[loaded.package.digest, name] = (exc.message, until_s)
         data = {"variant": name, "release": loaded.package.release, "code": exc.code}
-        self._meter.event("worker", f"variant {name} cannot serve: {exc.message}", data)
+        self._recorder.event("worker", f"variant {name} cannot serve: {exc.message}", data)

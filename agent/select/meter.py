@@ -1,7 +1,6 @@
-"""What came of serving: counted from the figures of each request as serving tells them.
+"""What came of the requests: counted from the record of each one as the router tells it.
 
 Rules:
-- A meter stands between serving and the recorder and hands everything on.
 - What came since the last look is read and set back in one step: nothing is counted twice or lost.
 - Memory is bounded: beyond `MAX_VARIANTS` the variant that came first is forgotten.
 """
@@ -10,13 +9,12 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from agent.ports import RecorderPort
 from agent.select.estimates import Observed
+from agent.serve.answered import Answered, Outcome
 
 MAX_VARIANTS: Final = 64
 SHORTEST_MS: Final = 1e-3
@@ -44,47 +42,36 @@ class Served(msgspec.Struct, kw_only=True):
 
 
 class Meter:
-    """Counts what serving tells of its requests. For any thread.
+    """Counts requests. For any thread."""
 
-    Args:
-        recorder: Hears everything too.
-    """
-
-    def __init__(self, recorder: RecorderPort) -> None:
-        self._recorder = recorder
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._requests = 0.0
         self._variants: dict[str, Served] = {}
         self._since: tuple[Served, set[str]] = (Served(), set())
         """What came since the last look, and which variants answered."""
 
-    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
-        """Add a value to a histogram."""
-        self._recorder.observe(metric, value, attributes)
-        if metric == "inference_latency_ms":
-            with self._lock:
-                self._since[1].add(attributes["variant"])
-                for served in (self._since[0], self._variant(attributes)):
-                    served.answered += 1.0
-                    served.latency_s += value / MS_PER_S
-                    log = math.log(max(value, SHORTEST_MS))
-                    served.logs += log
-                    served.log_squares += log * log
+    def count(self, answered: Answered) -> None:
+        """Count a request.
 
-    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
-        """Let a counter grow."""
-        self._recorder.add(metric, amount, attributes)
+        Args:
+            answered: What came of it; one for a model that is not served does not count.
+        """
+        if answered.outcome is Outcome.UNKNOWN_MODEL:
+            return
         with self._lock:
-            if metric == "inference_requests_total":
-                self._since[0].requests += amount
-                self._requests += amount
-            elif metric == "worker_compute_seconds_total":
-                for served in (self._since[0], self._variant(attributes)):
-                    served.compute_s += amount
-
-    def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
-        """Keep something that happened once."""
-        self._recorder.event(kind, reason, data)
+            self._since[0].requests += 1.0
+            self._requests += 1.0
+            if answered.outcome is not Outcome.OK:
+                return
+            log = math.log(max(answered.total_s * MS_PER_S, SHORTEST_MS))
+            self._since[1].add(answered.variant)
+            for served in (self._since[0], self._variant(answered.variant)):
+                served.answered += 1.0
+                served.compute_s += answered.compute_s
+                served.latency_s += answered.total_s
+                served.logs += log
+                served.log_squares += log * log
 
     def take(self) -> tuple[Served, frozenset[str]]:
         """Return what came since the last time and which variants answered, and begin anew."""
@@ -102,8 +89,8 @@ class Meter:
             known = self._variants.get(variant or "", Served())
             return msgspec.structs.replace(known, requests=self._requests)
 
-    def _variant(self, attributes: Mapping[str, str]) -> Served:
-        known = self._variants.setdefault(attributes["variant"], Served())
+    def _variant(self, name: str) -> Served:
+        known = self._variants.setdefault(name, Served())
         if len(self._variants) > MAX_VARIANTS:
             del self._variants[next(iter(self._variants))]
         return known

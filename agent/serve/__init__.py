@@ -1,1 +1,1 @@
-"""Inference: the endpoint, the switchboard, and the worker processes behind them."""
+"""Inference: the endpoint, the model server, and the worker processes behind it."""

@@ -40,6 +40,15 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 F = TypeVar("F")
 
 
+class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker calls its model when it answers."""
+
+    name: str
+    version: str
+    parameters: dict[str, str] = {}
+    """Put into every response, such as the names of the variant and the device."""
+
+
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     """Load a variant. The first thing that a worker is asked."""
 
@@ -52,10 +61,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     memory_bytes: int | None
     """Greatest growth of the data segment from here on, in bytes."""
 
-    model_name: str
-    model_version: str
-    parameters: dict[str, str]
-    """Put into every response, such as the names of the variant and the device."""
+    model: ModelIdentity
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):

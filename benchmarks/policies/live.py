@@ -26,7 +26,8 @@ from typing import Final
 from agent.select.adaptation import Adaptation
 from agent.select.decisions import Decision
 from agent.select.meter import Meter
-from agent.serve.switchboard import InferenceCall, Prepared, Serving
+from agent.serve.model_server import ModelServer
+from agent.serve.router import InferenceCall, Router
 from benchmarks.policies.live_package import INPUT, Made, sample
 from telemetry.device.recorder import Recorder
 from telemetry.device.sensors import Sensors
@@ -147,12 +148,12 @@ def play(made: Made, spec: PolicySpec, schedule: Schedule, *, pinned: str | None
     done = Round()
     with ExitStack() as stack:
         device = Device(made, spec, pinned)
-        stack.callback(device.serving.stop)
+        stack.callback(device.server.stop)
         device.start()
         beginning_s = time.monotonic() + SETTLE_S
         stack.enter_context(device.choosing(done.looks, beginning_s))
         stack.enter_context(_neighbours(schedule, beginning_s))
-        done.answers += _asked(device.serving, schedule, beginning_s)
+        done.answers += _asked(device.server.router, schedule, beginning_s)
     if device.fault is not None:
         raise RuntimeError("choosing failed") from device.fault
     return done
@@ -169,12 +170,13 @@ class Device:
 
     def __init__(self, made: Made, spec: PolicySpec, pinned: str | None) -> None:
         clock = SystemClock()
-        meter = Meter(Recorder(clock))
+        recorder, meter = Recorder(clock), Meter()
         self._package = made.package
         self._sensors = Sensors(PROFILE, clock)
-        self.serving = Serving(meter, clock, device="here")
-        self._adaptation: Adaptation[Prepared] = Adaptation(
-            self.serving, PROFILE, meter, clock, cpu_share=PROFILE.threads / CORES
+        self.server = ModelServer(recorder, clock, device="here")
+        self.server.router.listen(meter.count)
+        self._adaptation = Adaptation(
+            self.server, PROFILE, meter, recorder, clock, cpu_share=PROFILE.threads / CORES
         )
         self._adaptation.policy = spec
         self._adaptation.pinned = pinned
@@ -202,7 +204,7 @@ class Device:
                     looks.append(
                         Look(
                             at_s=time.monotonic() - beginning_s,
-                            variant=self._adaptation.serving()[1],
+                            variant=self._adaptation.active()[1],
                             decision=self._adaptation.decision,
                         )
                     )
@@ -242,7 +244,7 @@ def _neighbours(schedule: Schedule, beginning_s: float) -> Iterator[None]:
             process.wait()
 
 
-def _asked(serving: Serving, schedule: Schedule, beginning_s: float) -> list[Answer]:
+def _asked(router: Router, schedule: Schedule, beginning_s: float) -> list[Answer]:
     """Send requests by the clock and wait for all answers."""
     calls = [_call(seed) for seed in range(SAMPLES)]
     futures: list[Future[Answer]] = []
@@ -251,12 +253,12 @@ def _asked(serving: Serving, schedule: Schedule, beginning_s: float) -> list[Ans
             due_s = number * schedule.period_s
             time.sleep(max(beginning_s + due_s - time.monotonic(), 0.0))
             call = calls[number % SAMPLES]
-            futures.append(callers.submit(_ask, serving, call, due_s, beginning_s))
+            futures.append(callers.submit(_ask, router, call, due_s, beginning_s))
     return [future.result() for future in futures]
 
 
-def _ask(serving: Serving, call: InferenceCall, due_s: float, beginning_s: float) -> Answer:
-    reply = serving.handle(call)
+def _ask(router: Router, call: InferenceCall, due_s: float, beginning_s: float) -> Answer:
+    reply = router.handle(call)
     latency_ms = (time.monotonic() - beginning_s - due_s) * MS_PER_S
     name = json.loads(bytes(reply.body))["parameters"]["variant"] if reply.status == OK else None
     return Answer(due_s=due_s, latency_ms=latency_ms, variant=name)

@@ -17,23 +17,23 @@ SERVER: Final = """
 import json, sys
 from pathlib import Path
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.modes import Mode
-from agent.serve.switchboard import Serving, ServingSettings
+from agent.serve.model_server import ModelServer
+from agent.serve.settings import Mode, ServingSettings
 from telemetry.device.recorder import Recorder
 from wire.clock import SystemClock
 from wire.package.manifest import manifest_from_bytes
 
 clock, package = SystemClock(), Path(sys.argv[1])
 settings = ServingSettings(mode=Mode(max_batch=int(sys.argv[2])))
-serving = Serving(Recorder(clock), clock, settings=settings)
+server = ModelServer(Recorder(clock), clock, settings=settings)
 variant = manifest_from_bytes((package / "manifest.json").read_bytes()).variants[0]
-serving.activate(serving.prepare(package, "d" * 64, variant))
-endpoint = Endpoint(serving)
+server.switch_to(package, "d" * 64, variant)
+endpoint = Endpoint(server.router)
 endpoint.start()
 print(endpoint.address.rpartition(":")[2], flush=True)
 sys.stdin.read()
 endpoint.stop()
-serving.stop()
+server.stop()
 """
 
 FASTAPI: Final = """

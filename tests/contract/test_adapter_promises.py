@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.serve.switchboard import Serving
+from agent.serve.model_server import ModelServer
 from runtime_adapters.onnxruntime.library import onnxruntime
 from runtime_adapters.openvino.library import openvino
 from runtime_adapters.registry import open_session
@@ -109,11 +109,11 @@ def test_a_fallback_in_a_worker_is_an_event(tmp_path: Path) -> None:
     signed = package("1.0", [(chosen, content)])
     signed.write_to(tmp_path / "package")
     told = Told()
-    serving = Serving(told, SystemClock())
+    server = ModelServer(told, SystemClock())
     try:
-        serving.discard(serving.prepare(tmp_path / "package", signed.digest, chosen))
+        server.discard(server.prepare(tmp_path / "package", signed.digest, chosen))
     finally:
-        serving.stop()
+        server.stop()
     kinds = [(kind, reason, data["variant"]) for kind, reason, data in told.events]
     assert kinds == [("fallback", f"provider is CPUExecutionProvider, promised was {ABSENT}", "a")]
 

@@ -88,7 +88,7 @@ def test_a_worker_answers_as_the_builder_declared(
         v.name: {"logits": HOW} for v in manifest.variants
     }
     variant = manifest.variant("onnxruntime-fp32")
-    rig.serving.activate(rig.serving.prepare(package, result["digest"], variant))
+    rig.server.switch_to(package, result["digest"], variant)
     with np.load(work / "evaluation.npz") as arrays:
         image = arrays["input"][:4]
     session = open_session(package / variant.directory, variant.info, Limits())

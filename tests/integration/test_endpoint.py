@@ -88,13 +88,13 @@ def test_a_variant_that_keeps_crashing_is_benched(rig: Rig) -> None:
     client = rig.client()
     assert infer(client)[0] == 503
     assert infer(client)[0] == 503
-    assert set(rig.serving.benched) == {"first"}
-    assert not rig.serving.is_ready
-    rig.serving.supervise()
+    assert set(rig.server.benched) == {"first"}
+    assert not rig.server.router.is_ready
+    rig.server.supervise()
     assert infer(client)[0] == 503
     rig.use(variant("second"))
     assert infer(client)[:2] == (200, "second")
-    assert set(rig.serving.benched) == {"first"}
+    assert set(rig.server.benched) == {"first"}
     client.close()
     _, events = drained(rig)
     assert any("benched" in event.reason for event in events)
@@ -106,7 +106,7 @@ def test_a_variant_that_is_slower_than_its_bound_is_benched(rig: Rig) -> None:
     assert infer(client)[0] == 503
     pid = rig.pid
     assert infer(client)[0] == 503
-    assert rig.serving.benched == {"first": "no answer from the worker in 1 s"}
+    assert rig.server.benched == {"first": "no answer from the worker in 1 s"}
     assert not Path(f"/proc/{pid}").exists()
     client.close()
     _, events = drained(rig)
@@ -134,11 +134,11 @@ def test_a_worker_that_died_while_idle_is_replaced(rig: Rig) -> None:
     os.kill(dead, signal.SIGKILL)
 
     def replaced() -> bool:
-        rig.serving.supervise()
+        rig.server.supervise()
         return rig.pid != dead
 
     until(replaced, "another worker")
-    assert rig.serving.is_ready
+    assert rig.server.router.is_ready
 
 
 def test_a_worker_is_not_restarted_from_changed_files(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_worker_is_not_restarted_from_changed_files(tmp_path: Path) -> None:
     os.kill(rig.pid, signal.SIGKILL)
     client = rig.client()
     status, error, _ = infer(client)
-    assert (status, rig.serving.is_ready) == (503, False)
+    assert (status, rig.server.router.is_ready) == (503, False)
     assert error
     client.close()
     rig.stop()
@@ -159,15 +159,16 @@ def test_a_worker_is_not_restarted_from_changed_files(tmp_path: Path) -> None:
 def test_a_prepared_worker_gets_no_requests_until_it_is_activated(rig: Rig) -> None:
     rig.use(variant("first"))
     active = rig.pid
-    prepared = rig.serving.prepare(rig.directory, DIGEST, variant("first"))
+    prepared = rig.server.prepare(rig.directory, DIGEST, variant("first"))
     assert rig.pid == active
-    assert not rig.serving.probe(prepared).passed  # it has no golden samples
-    assert not rig.serving.probe_active().passed
+    probed = rig.server.probe(rig.directory, DIGEST, variant("first"))
+    assert not probed.passed  # it has no golden samples
+    assert not rig.server.probe_active().passed
     os.kill(prepared.worker.pid, signal.SIGKILL)
     until(lambda: not prepared.worker.is_alive, "the end of the worker")
     with pytest.raises(WorkerCrashedError):
-        rig.serving.activate(prepared)
-    rig.serving.discard(prepared)
+        rig.server.activate(prepared)
+    rig.server.discard(prepared)
     assert rig.pid == active
     client = rig.client()
     assert infer(client)[:2] == (200, "first")
@@ -176,12 +177,12 @@ def test_a_prepared_worker_gets_no_requests_until_it_is_activated(rig: Rig) -> N
 
 def test_withdrawn_and_stopped(rig: Rig) -> None:
     rig.use(variant("first"))
-    idle = rig.serving.prepare(rig.directory, DIGEST, variant("first"))
-    rig.serving.withdraw()
+    idle = rig.server.prepare(rig.directory, DIGEST, variant("first"))
+    rig.server.withdraw()
     client = rig.client()
     assert infer(client)[0] == 503
     client.close()
-    rig.serving.stop()
+    rig.server.stop()
     assert not idle.worker.is_alive
     with pytest.raises(NotServingError):
-        rig.serving.prepare(rig.directory, DIGEST, variant("first"))
+        rig.server.prepare(rig.directory, DIGEST, variant("first"))

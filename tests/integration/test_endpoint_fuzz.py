@@ -33,7 +33,7 @@ class FuzzRig(Rig):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.hasty = Endpoint(self.serving, limits=LIMITS)
+        self.hasty = Endpoint(self.server.router, limits=LIMITS)
         self.hasty.start()
         self.use(variant("first"))
         self.first_pid = self.pid
@@ -105,7 +105,7 @@ def test_many_at_once_do_not_disturb_those_that_ask_properly(rig: FuzzRig) -> No
 def test_a_stranger_who_takes_all_connections_is_rid_of(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     limits = EndpointLimits(head_timeout_s=0.2, body_timeout_s=0.2, idle_s=0.2, connections=4)
-    endpoint = Endpoint(rig.serving, limits=limits)
+    endpoint = Endpoint(rig.server.router, limits=limits)
     endpoint.start()
     port = int(endpoint.address.rpartition(":")[2])
     fuzz = FuzzClient(port, b"")

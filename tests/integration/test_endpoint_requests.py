@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.serve.switchboard import ServingSettings
-from agent.serve.workers import WorkerLimits
-from tests.simulators.frozen import frozen, serving_worker, until_busy
+from agent.serve.settings import ServingSettings, WorkerLimits
+from tests.simulators.frozen import active_of, frozen, until_busy
 from tests.simulators.packages import variant
 from tests.simulators.rig import Rig, body_of, infer
 
@@ -41,12 +40,12 @@ def test_another_model_or_version_is_unknown(rig: Rig) -> None:
 def test_too_many_waiting_requests_are_put_off(tmp_path: Path) -> None:
     rig = Rig(tmp_path, settings=ServingSettings(limits=WorkerLimits(waiting=0)))
     rig.use(variant("first"))
-    worker = serving_worker(rig)
+    active = active_of(rig)
     body, headers = body_of()
     busy, late = rig.client(), rig.client()
-    with frozen(worker):
+    with frozen(active.worker):
         busy.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
-        until_busy(worker)
+        until_busy(active.worker, active.scheduler)
         late.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
         answer = late.getresponse()
     assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
@@ -106,4 +105,4 @@ def test_any_request_costs_the_worker_nothing(
         assert 400 <= response.status < 500
         assert set(json.loads(answer)) == {"error"}
     assert fuzzed.pid == pid
-    assert fuzzed.serving.is_ready
+    assert fuzzed.server.router.is_ready

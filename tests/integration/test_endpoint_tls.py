@@ -14,12 +14,14 @@ from typing import Self
 
 import pytest
 
+from agent.serve.answered import Listener
 from agent.serve.errors import EndpointError
 from agent.serve.frames import Reply
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.http.server import EndpointLimits
 from agent.serve.http.tls import server_tls
-from agent.serve.switchboard import Active, InferenceCall
+from agent.serve.pool import Prepared
+from agent.serve.router import InferenceCall
 from tests.simulators.certificates import Authority, Certificate
 from tests.simulators.patience import PATIENCE_S, finished
 
@@ -31,13 +33,16 @@ HASTY = EndpointLimits(head_timeout_s=1.0)
 class Echo:
     """Answers with the body that it was asked."""
 
-    active: Active | None = None
+    active: Prepared | None = None
     is_ready = True
 
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.gate = threading.Event()
         self.gate.set()
+
+    def listen(self, listener: Listener) -> None:
+        """Tell nobody: nothing is counted."""
 
     def handle(self, call: InferenceCall) -> Reply:
         self.asked.set()

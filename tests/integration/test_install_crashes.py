@@ -38,7 +38,7 @@ def device(tmp_path: Path) -> SimulatedDevice:
     device = SimulatedDevice(tmp_path)
     device.boot()
     device.install(1, OLD)
-    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.adaptation.active() == (OLD.digest, "best")
     return device
 
 
@@ -70,7 +70,7 @@ def check(device: SimulatedDevice, expected: SignedPackage) -> None:
     device.bad_golden.clear()
     device.install(3, NEW)
     assert device.heard.outcomes[-1].outcome == "succeeded"
-    assert device.adaptation.serving() == (NEW.digest, "best")
+    assert device.adaptation.active() == (NEW.digest, "best")
 
 
 def expected_after_cut(state: State) -> SignedPackage:

@@ -87,7 +87,7 @@ def test_a_raw_image_is_answered_like_the_prepared_one(rig: Rig) -> None:
 
 def test_the_worker_says_what_prepares_its_inputs(rig: Rig) -> None:
     rig.use(declared())
-    active = rig.serving.active
+    active = rig.server.active
     assert active is not None
     engine = active.worker.description["processing"]["engine"]
     assert engine.startswith(("numba ", "numpy: "))

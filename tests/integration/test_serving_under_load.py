@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.serve.modes import Mode
-from agent.serve.switchboard import ServingSettings
-from agent.serve.workers import WorkerLimits
+from agent.serve.settings import Mode, ServingSettings, WorkerLimits
 from runtime_adapters.protocol import Limits, Tensor
 from runtime_adapters.registry import open_session
-from tests.simulators.frozen import frozen, serving_worker, until_busy
+from tests.simulators.frozen import active_of, frozen, until_busy
 from tests.simulators.packages import variant
 from tests.simulators.patience import PATIENCE_S, finished, until
 from tests.simulators.rig import CLOCK, Rig
@@ -139,7 +137,7 @@ def test_requests_of_all_kinds_that_come_together_get_their_own_answers(rig: Rig
 
 
 def test_nothing_is_joined_where_that_is_forbidden(rig: Rig) -> None:
-    rig.serving.mode = Mode(max_batch=1)
+    rig.server.router.mode = Mode(max_batch=1)
     rig.use(variant("first", options={"delay_ms": "10"}))
     threads = [Client(rig).begin(*body(rows(number))) for number in range(20)]
     for thread in threads:
@@ -158,9 +156,9 @@ def test_the_mode_can_be_changed_while_the_model_serves(rig: Rig) -> None:
         return CLOCK.monotonic_s() - began_s
 
     until(lambda: took_s() < one_by_one_s, "an answer to all samples at once")
-    rig.serving.mode = Mode(stream=True)
+    rig.server.router.mode = Mode(stream=True)
     assert took_s() >= one_by_one_s
-    assert rig.serving.mode.stream
+    assert rig.server.router.mode.stream
 
 
 def test_a_model_that_takes_one_sample_at_once_answers_all_and_says_why_it_joins_none(
@@ -194,16 +192,16 @@ def test_requests_that_are_too_large_to_join_share_the_memory_that_there_is(tmp_
 
 
 def test_the_urgent_are_served_before_those_that_waited_longer(rig: Rig) -> None:
-    rig.serving.mode = Mode(max_batch=1)
+    rig.server.router.mode = Mode(max_batch=1)
     rig.use(variant("first", options={"delay_ms": "300"}))
-    worker = serving_worker(rig)
+    active = active_of(rig)
     clients = {name: Client(rig) for name in ("busy", "low", "usual", "urgent")}
     priorities = {"busy": 0, "low": 7, "usual": 0, "urgent": 1}
     threads = []
-    with frozen(worker):
+    with frozen(active.worker):
         for number, (name, client) in enumerate(clients.items()):
             threads.append(client.begin(*body(rows(1), priority=priorities[name])))
-            until_busy(worker, waiting=number)
+            until_busy(active.worker, active.scheduler, waiting=number)
     for thread in threads:
         finished(thread)
     came_s = {name: client.answers[0].came_s for name, client in clients.items()}
@@ -217,13 +215,13 @@ def test_the_least_urgent_are_put_off_first(tmp_path: Path) -> None:
         settings=ServingSettings(limits=limits, mode=Mode(max_batch=1), infer_timeout_s=PATIENCE_S),
     )
     rig.use(variant("first"))
-    worker = serving_worker(rig)
+    active = active_of(rig)
     busy, low, usual = Client(rig), Client(rig), Client(rig)
-    with frozen(worker):
+    with frozen(active.worker):
         threads = [busy.begin(*body(rows(1)))]
-        until_busy(worker)
+        until_busy(active.worker, active.scheduler)
         threads.append(low.begin(*body(rows(2), priority=5)))
-        until_busy(worker, waiting=1)
+        until_busy(active.worker, active.scheduler, waiting=1)
         threads.append(usual.begin(*body(rows(3))))
         until(lambda: low.answers, "a refusal")
     for thread in threads:
@@ -235,16 +233,16 @@ def test_the_least_urgent_are_put_off_first(tmp_path: Path) -> None:
 
 
 def test_what_would_come_too_late_is_not_computed(rig: Rig) -> None:
-    rig.serving.mode = Mode(max_batch=1)
+    rig.server.router.mode = Mode(max_batch=1)
     rig.use(variant("first", options={"delay_ms": "300"}))
-    client, worker = Client(rig), serving_worker(rig)
+    client, active = Client(rig), active_of(rig)
     assert client.ask(*body(rows(1), timeout=10_000_000)).status == 200  # it need not wait
     assert sums(rig, "worker_compute_seconds_total") > 0
     threads = []
-    with frozen(worker):
+    with frozen(active.worker):
         for number in range(2):
             threads.append(Client(rig).begin(*body(rows(number))))
-            until_busy(worker, waiting=number)
+            until_busy(active.worker, active.scheduler, waiting=number)
         # One waits, who takes 0.3 s: even half of that is too long. Refused at once.
         refused = client.ask(*body(rows(1), timeout=100_000))
         assert refused.status == 503
@@ -274,16 +272,16 @@ def test_triton_s_client_can_wish(rig: Rig) -> None:
     from tritonclient import http as triton
     from tritonclient.utils import InferenceServerException
 
-    rig.serving.mode = Mode(max_batch=1)
+    rig.server.router.mode = Mode(max_batch=1)
     rig.use(variant("first", options={"delay_ms": "300"}))
-    worker = serving_worker(rig)
+    active = active_of(rig)
     client = triton.InferenceServerClient(rig.endpoint.address, concurrency=4)
     tensor = triton.InferInput("x", [1, 4], "FP32")
     tensor.set_data_from_numpy(rows(1))
     assert client.infer("digits", [tensor], priority=1, timeout=5_000_000).as_numpy("y").size == 4
-    with frozen(worker):
+    with frozen(active.worker):
         threads = [Client(rig).begin(*body(rows(1))) for _ in range(2)]
-        until_busy(worker, waiting=1)
+        until_busy(active.worker, active.scheduler, waiting=1)
         with pytest.raises(InferenceServerException):
             client.infer("digits", [tensor], priority=9, timeout=10_000)
     for thread in threads:

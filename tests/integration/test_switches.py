@@ -18,7 +18,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from agent.serve.errors import NotServingError, WorkerLoadError
-from agent.serve.switchboard import ServingSettings
+from agent.serve.settings import ServingSettings
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.simulators.crowd import Crowd
@@ -38,23 +38,23 @@ SUPERVISOR = """
 import sys
 from pathlib import Path
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.switchboard import Serving
+from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import Recorder
 from wire.clock import SystemClock
 from wire.package.manifest import manifest_from_bytes
 
 clock, package = SystemClock(), Path(sys.argv[1])
-serving = Serving(Recorder(clock), clock, device="dev-1")
+server = ModelServer(Recorder(clock), clock, device="dev-1")
 manifest = manifest_from_bytes((package / "manifest.json").read_bytes())
 variants = {v.name: v for v in manifest.variants}
-endpoint = Endpoint(serving)
+endpoint = Endpoint(server.router)
 endpoint.start()
 print(endpoint.address.rpartition(":")[2], flush=True)
 for line in sys.stdin:
-    serving.activate(serving.prepare(package, "d" * 64, variants[line.strip()]))
-    print(serving.active.worker.pid, flush=True)
+    server.switch_to(package, "d" * 64, variants[line.strip()])
+    print(server.active.worker.pid, flush=True)
 endpoint.stop()
-serving.stop()
+server.stop()
 """
 
 
@@ -144,7 +144,7 @@ def gaps(rig: Rig) -> tuple[list[Event], int]:
 
 def waiting(rig: Rig) -> int:
     """Return how many requests wait for the end of a gap."""
-    gap = rig.serving._active.gap
+    gap = rig.server.router.handover
     return gap.waited if gap is not None else 0
 
 
@@ -154,13 +154,13 @@ def test_where_there_is_no_room_for_both_the_old_worker_ends_first(rig: Rig) -> 
     clients = Crowd(rig.port, {name: rig.expected(name) for name in NAMES})
     with clients:
         clients.wait_for(4)
-        prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
+        prepared = rig.server.prepare(rig.directory, DIGEST, variant("second"), stop_first=True)
         assert not Path(f"/proc/{old}").exists()
-        assert rig.serving.active is None
-        assert not rig.serving.is_ready
-        rig.serving.probe(prepared)
+        assert rig.server.active is None
+        assert not rig.server.router.is_ready
+        prepared.worker.probe(timeout_s=PATIENCE_S)
         until(lambda: waiting(rig) == 4, "all clients to wait for the end of the gap")
-        rig.serving.activate(prepared)
+        rig.server.activate(prepared)
         clients.wait_for(4)
     assert clients.faults == []
     assert set(clients.answers) == {"first", "second"}
@@ -172,7 +172,7 @@ def test_where_there_is_no_room_for_both_the_old_worker_ends_first(rig: Rig) -> 
 
 
 def test_the_first_worker_needs_no_other_to_end(rig: Rig) -> None:
-    rig.serving.activate(rig.serving.prepare(rig.directory, DIGEST, variant("first"), alone=True))
+    rig.server.switch_to(rig.directory, DIGEST, variant("first"), stop_first=True)
     client = rig.client()
     assert infer(client)[:2] == (200, "first")
     client.close()
@@ -187,10 +187,10 @@ def test_what_cannot_follow_gives_way_to_what_served_before(rig: Rig, how: str) 
         if how == "load":
             failing = variant("second", options={"fail": "load"})
             with pytest.raises(WorkerLoadError):
-                rig.serving.prepare(rig.directory, DIGEST, failing, alone=True)
+                rig.server.prepare(rig.directory, DIGEST, failing, stop_first=True)
         else:
-            prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
-            rig.serving.discard(prepared)
+            prepared = rig.server.prepare(rig.directory, DIGEST, variant("second"), stop_first=True)
+            rig.server.discard(prepared)
             assert not prepared.worker.is_alive
         clients.wait_for(4)
     assert clients.faults == []
@@ -202,7 +202,7 @@ def test_what_cannot_follow_gives_way_to_what_served_before(rig: Rig, how: str) 
 def test_a_gap_that_lasts_too_long_is_told_with_when_to_come_again(tmp_path: Path) -> None:
     rig = Rig(tmp_path, settings=ServingSettings(gap_wait_s=0.2))
     rig.use(variant("first"))
-    prepared = rig.serving.prepare(rig.directory, DIGEST, variant("first"), alone=True)
+    prepared = rig.server.prepare(rig.directory, DIGEST, variant("first"), stop_first=True)
     client = rig.client()
     body, headers = body_of()
     client.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
@@ -215,7 +215,7 @@ def test_a_gap_that_lasts_too_long_is_told_with_when_to_come_again(tmp_path: Pat
     response = client.getresponse()
     assert b"passed" in response.read()
     assert response.status == 504
-    rig.serving.activate(prepared)
+    rig.server.activate(prepared)
     assert infer(client)[0] == 200
     client.close()
     rig.stop()
@@ -223,7 +223,7 @@ def test_a_gap_that_lasts_too_long_is_told_with_when_to_come_again(tmp_path: Pat
 
 def test_a_gap_ends_when_the_model_is_withdrawn(rig: Rig) -> None:
     rig.use(variant("first"))
-    prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
+    prepared = rig.server.prepare(rig.directory, DIGEST, variant("second"), stop_first=True)
     clients = [rig.client() for _ in range(2)]
     statuses: list[int] = []
     threads = [
@@ -233,33 +233,33 @@ def test_a_gap_ends_when_the_model_is_withdrawn(rig: Rig) -> None:
     for thread in threads:
         thread.start()
     until(lambda: waiting(rig) == 2, "both to wait for the end of the gap")
-    rig.serving.withdraw()
+    rig.server.withdraw()
     for thread in threads:
         finished(thread)
     assert statuses == [503, 503]
-    rig.serving.discard(prepared)
-    assert rig.serving.active is None  # what was withdrawn is not brought back
+    rig.server.discard(prepared)
+    assert rig.server.active is None  # what was withdrawn is not brought back
     for client in clients:
         client.close()
 
 
 def test_stopping_ends_a_gap(rig: Rig) -> None:
     rig.use(variant("first"))
-    prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
-    rig.serving.stop()
+    prepared = rig.server.prepare(rig.directory, DIGEST, variant("second"), stop_first=True)
+    rig.server.stop()
     assert not prepared.worker.is_alive
     with pytest.raises(NotServingError):
-        rig.serving.activate(prepared)
-    rig.serving.discard(prepared)
-    assert rig.serving.active is None
+        rig.server.activate(prepared)
+    rig.server.discard(prepared)
+    assert rig.server.active is None
 
 
 def test_a_worker_that_died_in_a_gap_does_not_end_it_for_ever(rig: Rig) -> None:
     rig.use(variant("first"))
-    prepared = rig.serving.prepare(rig.directory, DIGEST, variant("second"), alone=True)
+    prepared = rig.server.prepare(rig.directory, DIGEST, variant("second"), stop_first=True)
     os.kill(prepared.worker.pid, signal.SIGKILL)
     until(lambda: not prepared.worker.is_alive, "the end of the worker")
-    rig.serving.discard(prepared)
+    rig.server.discard(prepared)
     client = rig.client()
     assert infer(client)[:2] == (200, "first")
     client.close()

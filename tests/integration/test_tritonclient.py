@@ -102,7 +102,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     rig = Rig(tmp_path_factory.mktemp("rig"))
     chosen = all_types()
     package("1.0", [(chosen, b'{"seed": 3}')]).write_to(rig.directory)
-    rig.serving.activate(rig.serving.prepare(rig.directory, DIGEST, chosen))
+    rig.server.switch_to(rig.directory, DIGEST, chosen)
     yield rig
     rig.stop()
 
@@ -415,7 +415,7 @@ def test_plugins_of_the_client_add_headers(tmp_path: Path) -> None:
     from agent.serve.http.endpoint import Endpoint
 
     rig = Rig(tmp_path)
-    endpoint = Endpoint(rig.serving, token="s3cret")
+    endpoint = Endpoint(rig.server.router, token="s3cret")
     endpoint.start()
     with triton.InferenceServerClient(endpoint.address) as client:
         with pytest.raises(InferenceServerException, match="token"):

@@ -33,7 +33,7 @@ from agent.select.meter import Meter
 from tests.simulators.chunk_server import ChunkServer
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import PROFILE, TRUST, SignedPackage, desired
-from tests.simulators.serving import FakeServing, FakeWorker
+from tests.simulators.serving import FakeModelServer
 from tests.simulators.transport import MemoryHub
 from wire.errors import FleetError
 from wire.health import HealthSnapshot
@@ -158,7 +158,7 @@ class SimulatedDevice:
         self.store = HookedStore(files, lambda where, record: self.hook(where, record.state))
         self.recovered = files.recovered
         self.slots = Slots(self.root)
-        self.serving = FakeServing(
+        self.serving = FakeModelServer(
             hook=lambda call: self.hook(call, self.store.state.state),
             served=self.served,
             bad_golden=self.bad_golden,
@@ -174,9 +174,7 @@ class SimulatedDevice:
 
         self.transport = transport
         self.fetcher = Fetcher(DEVICE, publish, self.clock, retry_s=0.05)
-        self.adaptation: Adaptation[FakeWorker] = Adaptation(
-            self.serving, self.profile, Meter(self.heard), self.clock
-        )
+        self.adaptation = Adaptation(self.serving, self.profile, Meter(), self.heard, self.clock)
         self.adaptation.note(HealthSnapshot(at_s=0, headroom=0.1, memory_available_bytes=2**30))
         self.installer = Installer(
             InstallSettings(profile=self.profile, trust=TRUST, confirm_s=self.confirm_s),

@@ -14,16 +14,18 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agent.serve.workers import WorkerProcess
+from agent.serve.pool import Prepared
+from agent.serve.scheduler import Scheduler
+from agent.serve.worker_process import WorkerProcess
 from tests.simulators.patience import until
 from tests.simulators.rig import Rig
 
 
-def serving_worker(rig: Rig) -> WorkerProcess:
-    """Return the worker that serves."""
-    active = rig.serving.active
+def active_of(rig: Rig) -> Prepared:
+    """Return what answers requests now."""
+    active = rig.server.active
     assert active is not None
-    return active.worker
+    return active
 
 
 @contextmanager
@@ -36,12 +38,13 @@ def frozen(worker: WorkerProcess) -> Iterator[None]:
         os.kill(worker.pid, signal.SIGCONT)
 
 
-def until_busy(worker: WorkerProcess, *, waiting: int = 0) -> None:
+def until_busy(worker: WorkerProcess, scheduler: Scheduler, *, waiting: int = 0) -> None:
     """Wait until a frozen worker is asked by one and others wait for it.
 
     Args:
         worker: The worker.
+        scheduler: Its scheduler.
         waiting: How many others.
     """
     until(worker._turn.locked, "a request to a frozen worker")
-    until(lambda: worker.waiting == waiting, f"{waiting} who wait for a frozen worker")
+    until(lambda: scheduler.waiting == waiting, f"{waiting} who wait for a frozen worker")

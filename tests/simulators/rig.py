@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.switchboard import Serving, ServingSettings
+from agent.serve.model_server import ModelServer
+from agent.serve.settings import ServingSettings
 from runtime_adapters.protocol import Limits, Tensor
 from runtime_adapters.registry import open_session
 from telemetry.device.recorder import Recorder
@@ -39,21 +40,21 @@ class Rig:
     ) -> None:
         self.directory = directory
         self.recorder = Recorder(CLOCK)
-        self.serving = Serving(
+        self.server = ModelServer(
             self.recorder, CLOCK, device="dev-1", settings=settings, verify=verify
         )
-        self.endpoint = Endpoint(self.serving)
+        self.endpoint = Endpoint(self.server.router)
         self.endpoint.start()
 
     def use(self, chosen: Variant) -> None:
         """Switch to a variant."""
         content = SEEDS.get(chosen.name, b"{}")
         package("1.0", [(chosen, content)]).write_to(self.directory)
-        self.serving.activate(self.serving.prepare(self.directory, DIGEST, chosen))
+        self.server.switch_to(self.directory, DIGEST, chosen)
 
     @property
     def pid(self) -> int:
-        active = self.serving.active
+        active = self.server.active
         assert active is not None
         return active.worker.pid
 
@@ -71,7 +72,7 @@ class Rig:
 
     def stop(self) -> None:
         self.endpoint.stop()
-        self.serving.stop()
+        self.server.stop()
 
 
 def body_of(values: Tensor = INPUT) -> tuple[bytes, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Workers that are no processes: the port of `agent.ports.ServingPort`, with faults on demand."""
+"""Workers that are no processes: the port of `agent.ports.ModelServerPort`, faults on demand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FakeWorker:
 
 
 @dataclass
-class FakeServing:
+class FakeModelServer:
     """Loads the bytes of model files and says what the test wants.
 
     `hook` is called before each call with its name: it may raise, as a power cut does.
@@ -54,25 +54,42 @@ class FakeServing:
 
     running: int = 0
     streams: bool = False
-    alone: list[str] = field(default_factory=list)
+    stopped_first: list[str] = field(default_factory=list)
     """Variants for which the worker before had to end first."""
 
     def stream(self, *, on: bool) -> None:
         self.streams = on
 
-    def prepare(
-        self, package: Path, digest: str, variant: Variant, *, alone: bool = False
-    ) -> FakeWorker:
+    def switch_to(
+        self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False
+    ) -> None:
+        if stop_first:
+            self.stopped_first.append(variant.name)
+        prepared = self._prepare(package, digest, variant)
+        self._call("activate")
+        if self.active is not None:
+            self.running -= 1
+        self.active = prepared
+        self.served.append(prepared.content)
+        self.benched = {}
+
+    def probe(self, package: Path, digest: str, variant: Variant) -> FakeProbe:
+        prepared = self._prepare(package, digest, variant)
+        try:
+            return self._probe(prepared)
+        finally:
+            self._call("discard")
+            self.running -= 1
+
+    def _prepare(self, package: Path, digest: str, variant: Variant) -> FakeWorker:
         self._call("prepare")
-        if alone:
-            self.alone.append(variant.name)
         content = (package / variant.directory / variant.info.model_file).read_bytes()
         if content.decode() in self.bad_load:
             raise WorkerLoadError(f"cannot load {variant.name}")
         self.running += 1
         return FakeWorker(digest=digest, variant=variant, content=content)
 
-    def probe(self, prepared: FakeWorker) -> FakeProbe:
+    def _probe(self, prepared: FakeWorker) -> FakeProbe:
         self._call("probe")
         if self.crashes > 0:
             self.crashes -= 1
@@ -84,20 +101,7 @@ class FakeServing:
     def probe_active(self) -> FakeProbe:
         if self.active is None:
             raise AgentError("nothing serves")
-        return self.probe(self.active)
-
-    def activate(self, prepared: FakeWorker) -> None:
-        self._call("activate")
-        if self.active is not None:
-            self.running -= 1
-        self.active = prepared
-        self.served.append(prepared.content)
-        self.benched = {}
-
-    def discard(self, prepared: FakeWorker) -> None:
-        self._call("discard")
-        assert prepared is not self.active
-        self.running -= 1
+        return self._probe(self.active)
 
     def withdraw(self) -> None:
         self._call("withdraw")
@@ -106,10 +110,6 @@ class FakeServing:
 
     def supervise(self) -> None:
         self._call("supervise")
-
-    def stop(self) -> None:
-        self.active = None
-        self.running = 0
 
     def _call(self, name: str) -> None:
         self.calls.append(name)

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from agent.serve.frames import Reply
-from agent.serve.http.head import RefusedRequestError
+from agent.serve.http.request import RefusedRequestError
 
 BLOCK_BYTES: Final = 256 * 1024
 FAST: Final = 1

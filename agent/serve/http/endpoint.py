@@ -18,8 +18,8 @@ from typing import Final
 
 from agent import socket_server as listening
 from agent.serve.errors import EndpointError
-from agent.serve.http.inference_api import InferenceApi, Switchboard
-from agent.serve.http.server import EndpointLimits, HttpServer, Room
+from agent.serve.http.inference_api import InferenceApi, InferencePort
+from agent.serve.http.server import ConnectionLimit, EndpointLimits, HttpServer
 from wire.clock import Clock, SystemClock
 
 SOCKET_MODE: Final = 0o660
@@ -30,7 +30,7 @@ class Endpoint:
     """Serves the Open Inference Protocol.
 
     Args:
-        serving: What answers.
+        router: What answers requests for inference.
         host: Address to listen on.
         port: 0 takes a free one.
         unix_path: A Unix socket instead of host and port.
@@ -43,7 +43,7 @@ class Endpoint:
 
     def __init__(  # noqa: PLR0913 - one parameter per option
         self,
-        serving: Switchboard,
+        router: InferencePort,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -59,8 +59,8 @@ class Endpoint:
         asks_for_certificates = tls is not None and tls.verify_mode is ssl.CERT_REQUIRED
         self._knows_clients = token is not None or asks_for_certificates
         clock = clock or SystemClock()
-        self._room = Room(limits or EndpointLimits(), clock)
-        self._api = InferenceApi(serving, token=token, version=version, clock=clock)
+        self._connections = ConnectionLimit(limits or EndpointLimits(), clock)
+        self._api = InferenceApi(router, token=token, version=version, clock=clock)
         self._server: HttpServer | None = None
         self._thread: threading.Thread | None = None
 
@@ -103,7 +103,7 @@ class Endpoint:
         listening.end(server, self._thread)
         if isinstance(self._where, Path):
             self._where.unlink(missing_ok=True)
-        self._room.empty(grace_s)
+        self._connections.close_all(grace_s)
 
     def _listen(self) -> HttpServer:
         """Open the listening socket.
@@ -113,10 +113,10 @@ class Endpoint:
             OSError: It cannot be used.
         """
         if not isinstance(self._where, Path):
-            server = HttpServer(self._where, self._api.answer, self._room, self._tls)
+            server = HttpServer(self._where, self._api.answer, self._connections, self._tls)
         else:
             _remove_stale(self._where)
-            server = HttpServer(str(self._where), self._api.answer, self._room, self._tls)
+            server = HttpServer(str(self._where), self._api.answer, self._connections, self._tls)
             self._where.chmod(SOCKET_MODE)
         try:
             self._check(server)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from agent.serve.frames import Reply
-from agent.serve.lanes import Prepared
+from agent.serve.pool import Prepared
 from wire.codec import from_json
 from wire.errors import WireFormatError
 from wire.package.manifest import TensorSpec

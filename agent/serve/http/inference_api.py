@@ -1,11 +1,19 @@
 """The paths of the Open Inference Protocol, less HTTP: a request in, an answer out.
 
+How urgent a request is and how long it may take is read without looking into its tensors. Clients
+say so as Triton's do, by the parameters `priority` and `timeout` (microseconds, 0 for none) of the
+request, or by the header `Inference-Timeout-Ms`. Of two times the shorter counts.
+
 Rules:
 - What can be refused without a worker is refused here.
+- The JSON is read only where one of the two names occurs in it, and but for the two it is skipped.
+- A name that is written with escapes is not seen; no client does that.
+- What is no JSON is left to the worker to refuse.
 - Nothing here knows a socket; nothing imports NumPy or a runtime.
 
 Source:
-    Open Inference Protocol (KServe v2), REST; `agent.serve.http.extensions` for what Triton adds.
+    Open Inference Protocol (KServe v2), REST; `agent.serve.http.extensions` for what Triton adds,
+    but for its schedule policy, which is here.
 """
 
 from __future__ import annotations
@@ -13,13 +21,16 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Mapping
-from typing import Final, Protocol, TypeAlias
+from typing import Annotated, Final, Protocol, TypeAlias
 
+import msgspec
+
+from agent.serve.answered import Listener
 from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http import extensions
-from agent.serve.http.request_options import wishes
 from agent.serve.http.statistics import Statistics
-from agent.serve.switchboard import Active, InferenceCall
+from agent.serve.pool import Prepared
+from agent.serve.router import InferenceCall
 from wire.clock import Clock, SystemClock
 from wire.codec import to_builtins, to_json
 from wire.errors import WireFormatError
@@ -31,17 +42,37 @@ _MODEL: Final = re.compile(
     r"/v2/models/([^/]{1,200})(?:/versions/([^/]{1,200}))?(/ready|/infer|/config|/stats)?"
 )
 _ALL_STATISTICS: Final = "/v2/models/stats"
+TIMEOUT_HEADER: Final = "inference-timeout-ms"
+MAX_JSON_BYTES: Final = 16 * 1024 * 1024
+"""The worker takes no longer JSON."""
+
+_NAMED: Final = re.compile(rb'"(?:priority|timeout)"')
+_MS: Final = re.compile(r"[1-9][0-9]{0,8}")
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _DIGITS: Final = re.compile(r"[0-9]{1,12}")
 
 Model: TypeAlias = tuple[str, str | None]
 """Name and version as asked for; None for whichever version serves."""
 
 
-class Switchboard(Protocol):
-    """What answers inference requests."""
+class _Parameters(msgspec.Struct, frozen=True):
+    priority: _Count = 0
+    timeout: _Count = 0
+
+
+class _Head(msgspec.Struct, frozen=True):
+    parameters: _Parameters = _Parameters()
+
+
+_DECODER: Final = msgspec.json.Decoder(_Head)
+_NONE: Final = _Parameters()
+
+
+class InferencePort(Protocol):
+    """What answers requests for inference: the router, or an echo in tests."""
 
     @property
-    def active(self) -> Active | None:
+    def active(self) -> Prepared | None:
         """The variant that serves now."""
         ...
 
@@ -50,8 +81,12 @@ class Switchboard(Protocol):
         """Whether a request would be answered now."""
         ...
 
+    def listen(self, listener: Listener) -> None:
+        """Have somebody hear of each request from now on."""
+        ...
+
     def handle(self, call: InferenceCall) -> Reply:
-        """Answer an inference request."""
+        """Answer a request."""
         ...
 
 
@@ -59,7 +94,7 @@ class InferenceApi:
     """Answers by path.
 
     Args:
-        serving: What runs the model.
+        router: What runs the model.
         token: Secret that clients show as a bearer token; None when none is asked for.
         version: Of this software.
         clock: For statistics.
@@ -67,15 +102,15 @@ class InferenceApi:
 
     def __init__(
         self,
-        serving: Switchboard,
+        router: InferencePort,
         *,
         token: str | None = None,
         version: str = "",
         clock: Clock | None = None,
     ) -> None:
-        self._serving = serving
-        self._clock = clock or SystemClock()
-        self._statistics = Statistics(self._clock)
+        self._router = router
+        self._statistics = Statistics(clock or SystemClock())
+        router.listen(self._statistics.count)
         self._token = token
         self._about = {
             "name": SERVER_NAME,
@@ -122,7 +157,7 @@ class InferenceApi:
         return self._describe(method, (name, version), action)
 
     def _ready(self, method: str, document: object) -> Reply:
-        return _reading(method, document) if self._serving.is_ready else _not_ready()
+        return _reading(method, document) if self._router.is_ready else _not_ready()
 
     def _is_allowed(self, headers: Mapping[str, str]) -> bool:
         if self._token is None:
@@ -138,13 +173,12 @@ class InferenceApi:
         text = headers.get(HEADER_LENGTH)
         if text is not None and (_DIGITS.fullmatch(text) is None or int(text) > len(body)):
             return Reply.refusal(400, f"{HEADER_LENGTH} is not a length within the body")
-        start_s = self._clock.monotonic_s()
         header_length = None if text is None else int(text)
         try:
-            priority, timeout_s = wishes(headers, body[:header_length])
+            priority, timeout_s = request_options(headers, body[:header_length])
         except WireFormatError as exc:
             return Reply.refusal(400, exc.message)
-        reply = self._serving.handle(
+        return self._router.handle(
             InferenceCall(
                 model=model[0],
                 version=model[1],
@@ -154,29 +188,25 @@ class InferenceApi:
                 timeout_s=timeout_s,
             )
         )
-        active = self._serving.active
-        if active is not None and model[0] == active.model.name:
-            self._statistics.count(active.model, reply, start_s)
-        return reply
 
     def _index(self, method: str, body: memoryview) -> Reply:
         if method != "POST":
             return Reply.refusal(405, "this path takes POST", {"Allow": "POST"})
-        serving = self._serving
+        router = self._router
         try:
-            document = extensions.index_document(body, serving.active, is_ready=serving.is_ready)
+            document = extensions.index_document(body, router.active, is_ready=router.is_ready)
         except WireFormatError as exc:
             return Reply.refusal(400, exc.message)
         return _document(document)
 
     def _all_statistics(self, method: str) -> Reply:
-        active = self._serving.active
+        active = self._router.active
         if active is None:
             return _reading(method, {"model_stats": []})
         return _reading(method, self._statistics.document(active.model))
 
     def _describe(self, method: str, asked: Model, action: str | None) -> Reply:
-        active = self._serving.active
+        active = self._router.active
         if active is None:
             return _not_ready()
         model = active.model
@@ -215,3 +245,38 @@ def _document(document: object) -> Reply:
 
 def _not_ready() -> Reply:
     return Reply.refusal(503, "no model is ready", RETRY_AFTER)
+
+
+def request_options(headers: Mapping[str, str], head: memoryview) -> tuple[int, float | None]:
+    """Read how urgent a request is and how long it may take.
+
+    Args:
+        headers: Those of the request, names in lower case.
+        head: The JSON part of the body.
+
+    Returns:
+        The priority, 0 for the default, and how long the request may take in seconds, None for as
+        long as it takes.
+
+    Raises:
+        WireFormatError: An option is not a whole number in its range.
+    """
+    parameters = _parameters(head)
+    times_s = [parameters.timeout / 1e6] if parameters.timeout else []
+    text = headers.get(TIMEOUT_HEADER)
+    if text is not None:
+        if _MS.fullmatch(text) is None:
+            raise WireFormatError(f"{TIMEOUT_HEADER} is not a whole number of milliseconds")
+        times_s.append(int(text) / 1000)
+    return parameters.priority, min(times_s, default=None)
+
+
+def _parameters(head: memoryview) -> _Parameters:
+    if len(head) > MAX_JSON_BYTES or _NAMED.search(head) is None:
+        return _NONE
+    try:
+        return _DECODER.decode(head).parameters
+    except msgspec.ValidationError as exc:
+        raise WireFormatError(f"not an inference request: {exc}") from exc
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _NONE

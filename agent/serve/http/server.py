@@ -1,4 +1,4 @@
-"""HTTP/1.1 for the inference endpoint: connections, bodies, bounds.
+"""HTTP/1.1 for the inference endpoint: connections, their limit, requests and answers.
 
 Rules:
 - Every size and every wait has a bound: connections, header, body, bodies at once, idle time.
@@ -20,9 +20,8 @@ from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
 from agent.serve.frames import MAX_FRAME_BYTES, RETRY_AFTER, Reply
-from agent.serve.http.body import Incoming
 from agent.serve.http.encodings import coding_asked, compressed, expanded
-from agent.serve.http.head import Head, RefusedRequestError, head_of_request
+from agent.serve.http.request import Head, Incoming, RefusedRequestError, head_of_request
 from wire.clock import Clock
 
 MAX_BODY_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
@@ -35,7 +34,7 @@ JOINED_BYTES: Final = 64 * 1024
 """Up to here head and body are joined: a copy is cheaper than a second packet."""
 
 SMALL_BYTES: Final = 64 * 1024
-"""Up to here a body needs no room: so many connections bound such ones, and large ones never keep
+"""Up to here a body is not counted: so many connections bound such ones, and large ones never keep
 them out."""
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -71,8 +70,8 @@ class EndpointLimits:
             raise ValueError(f"body_bytes is over {MAX_BODY_BYTES}")
 
 
-class Room:
-    """What clients have taken of the limits."""
+class ConnectionLimit:
+    """The open connections, and the memory that their bodies hold, within limits."""
 
     def __init__(self, limits: EndpointLimits, clock: Clock) -> None:
         self.limits = limits
@@ -92,13 +91,13 @@ class Room:
             self._connections.add(connection)
             return True
 
-    def dismiss(self, connection: socket.socket) -> None:
+    def release(self, connection: socket.socket) -> None:
         """Forget a connection."""
         with self._changed:
             self._connections.discard(connection)
             self._changed.notify_all()
 
-    def empty(self, grace_s: float) -> None:
+    def close_all(self, grace_s: float) -> None:
         """End all connections: idle ones now, busy ones when they have been answered."""
         self.is_closing = True
         for how, wait_s in ((socket.SHUT_RD, grace_s), (socket.SHUT_RDWR, 1.0)):
@@ -109,11 +108,11 @@ class Room:
                 self._changed.wait_for(lambda: not self._connections, timeout=wait_s)
 
     @contextlib.contextmanager
-    def body(self) -> Iterator[Callable[[int], None]]:
-        """Hold room for a body while it is needed.
+    def body_memory(self) -> Iterator[Callable[[int], None]]:
+        """Hold memory for a body while it is needed.
 
         Yields:
-            What takes room for some more bytes; it raises RefusedRequestError when there is none.
+            What takes some more bytes; it raises RefusedRequestError when there are none left.
         """
         asked = held = 0
 
@@ -141,7 +140,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     Args:
         where: Host and port, or the path of a Unix socket.
         answer: Answers requests.
-        room: What clients may take.
+        connections: Counts and bounds what clients take.
         tls: Encrypts, and asks for certificates where it says so; None for plain HTTP.
 
     Raises:
@@ -156,7 +155,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self,
         where: tuple[str, int] | str,
         answer: Answer,
-        room: Room,
+        connections: ConnectionLimit,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         if isinstance(where, str):
@@ -164,7 +163,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         elif ":" in where[0]:
             self.address_family = socket.AF_INET6
         self.answer = answer
-        self.room = room
+        self.connections = connections
         self._tls = tls
         super().__init__(where, _Handler, bind_and_activate=False)  # type: ignore[arg-type]  # paths are addresses too
         try:
@@ -188,7 +187,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         client_address: object,  # noqa: ARG002 - the base class's signature
     ) -> bool:
         """Take a connection, or say that there are too many."""
-        if not isinstance(request, socket.socket) or self.room.admit(request):
+        if not isinstance(request, socket.socket) or self.connections.admit(request):
             return True
         if self._tls is None:
             reply = Reply.refusal(503, "too many connections", RETRY_AFTER)
@@ -201,7 +200,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         """Close a connection."""
         super().shutdown_request(request)
         if isinstance(request, socket.socket):
-            self.room.dismiss(request)
+            self.connections.release(request)
 
     def handle_error(self, request: Connection, client_address: object) -> None:
         """Say nothing of clients that went away; whatever else fails was answered with a 500."""
@@ -215,20 +214,22 @@ class _Handler(socketserver.BaseRequestHandler):
 
     def handle(self) -> None:
         """Answer one request after another, until one of the two wants no more."""
-        room = self.server.room
+        connections = self.server.connections
         if self.request.family != socket.AF_UNIX:
             self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(OSError):  # the client went away or was silent for too long
             if isinstance(self.request, ssl.SSLSocket):
-                self.request.settimeout(room.limits.head_timeout_s)
+                self.request.settimeout(connections.limits.head_timeout_s)
                 self.request.do_handshake()
-            incoming = Incoming(self.request, room.clock)
+            incoming = Incoming(self.request, connections.clock)
             try:
-                while incoming.waits_for_request(room.limits.idle_s) and self._answer(incoming):
+                while incoming.waits_for_request(connections.limits.idle_s) and self._answer(
+                    incoming
+                ):
                     pass
             except RefusedRequestError as exc:
                 reply = Reply.refusal(exc.status, exc.message, exc.headers)
-                if room.is_closing:  # it is no client's fault that its request breaks off
+                if connections.is_closing:  # it is no client's fault that its request breaks off
                     reply = Reply.refusal(503, "the endpoint is stopping", RETRY_AFTER)
                 self._send(reply, closing=True)
                 _shut_down(self.request, socket.SHUT_WR)
@@ -241,19 +242,21 @@ class _Handler(socketserver.BaseRequestHandler):
             RefusedRequestError: It ends here.
             OSError: The client went away.
         """
-        room = self.server.room
-        limits = room.limits
+        connections = self.server.connections
+        limits = connections.limits
         head = head_of_request(incoming.head(limits.head_timeout_s), limits.body_bytes)
         if head.waits:
             self.request.sendall(CONTINUE)
-        with room.body() as take:
+        with connections.body_memory() as take:
             body = incoming.body(head.length, limits.body_timeout_s, take)
-            coding = head.headers.pop("content-encoding", "identity")
-            body = expanded(body, coding, limit_bytes=limits.body_bytes, take=take)
+            coding = head.headers.pop("content-encoding", None)
+            if coding is not None:
+                body = expanded(body, coding, limit_bytes=limits.body_bytes, take=take)
             reply = self._ask(head, body)
-            if head.method == "POST" and reply.status == HTTPStatus.OK:
-                reply = compressed(reply, coding_asked(head.headers.get("accept-encoding", "")))
-            closing = room.is_closing or not head.keeps_alive
+            asked = head.headers.get("accept-encoding")
+            if asked and head.method == "POST" and reply.status == HTTPStatus.OK:
+                reply = compressed(reply, coding_asked(asked))
+            closing = connections.is_closing or not head.keeps_alive
             self._send(reply, closing=closing, bodiless=head.method == "HEAD")
         return not closing
 
@@ -264,7 +267,7 @@ class _Handler(socketserver.BaseRequestHandler):
             return Reply.refusal(500, f"the endpoint failed: {type(exc).__name__}")
 
     def _send(self, reply: Reply, *, closing: bool, bodiless: bool = False) -> None:
-        self.request.settimeout(self.server.room.limits.body_timeout_s)
+        self.request.settimeout(self.server.connections.limits.body_timeout_s)
         head = head_of(reply, closing=closing)
         body = b"" if bodiless else reply.body
         if len(body) <= JOINED_BYTES:

@@ -14,21 +14,20 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
-from agent.serve.frames import Reply
-from agent.serve.workers import ModelIdentity
+from agent.serve.answered import Answered, Outcome
+from agent.serve.frames import ModelIdentity
 from wire.clock import Clock
 
 SUCCESS: Final = "success"
 FAIL: Final = "fail"
 COMPUTE: Final = "compute_infer"
-OK: Final = 200
 
 
 class Statistics:
     """Figures of one model at a time.
 
     Args:
-        clock: For durations, and for the time of the last request.
+        clock: For the time of the last request.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -39,21 +38,22 @@ class Statistics:
         self._figures: dict[str, list[int]] = {}
         """A count and nanoseconds for each kind."""
 
-    def count(self, model: ModelIdentity, reply: Reply, start_s: float) -> None:
-        """Count a request.
+    def count(self, answered: Answered) -> None:
+        """Count a request, if it is for the model that is active.
 
         Args:
-            model: Of which it was asked.
-            reply: Its answer.
-            start_s: When it came, by the monotonic clock.
+            answered: What came of it.
         """
-        took_s = self._clock.monotonic_s() - start_s
+        model = answered.active
+        if model is None or answered.asked_model != model.name:
+            return
+        is_ok = answered.outcome is Outcome.OK
         with self._lock:
             self._begin(model)
             self._last_ms = int(self._clock.now_s() * 1000)
-            self._add(SUCCESS if reply.status == OK else FAIL, took_s)
-            if reply.status == OK:
-                self._add(COMPUTE, reply.compute_ms / 1000)
+            self._add(SUCCESS if is_ok else FAIL, answered.total_s)
+            if is_ok:
+                self._add(COMPUTE, answered.compute_s)
 
     def document(self, model: ModelIdentity) -> dict[str, Any]:
         """Return the figures as the statistics extension has them.

@@ -96,7 +96,9 @@ class Joiner:
             What each run of the model gave.
         """
         if stream or most_rows == 1 or len(requests) == 1 or not self._may_join:
-            yield from ([self._alone(place, inputs, stream=stream)] for place, inputs in requests)
+            yield from (
+                [self._by_itself(place, inputs, stream=stream)] for place, inputs in requests
+            )
             return
         for group in self._groups(requests, most_rows):
             yield from self._group(group)
@@ -129,18 +131,18 @@ class Joiner:
         elif self._may_join and len(group) > 1 and pays:
             done = self._together(group)
             if isinstance(done, Exception):
-                fault, done = done, [self._alone(place, inputs) for place, inputs in group]
+                fault, done = done, [self._by_itself(place, inputs) for place, inputs in group]
                 self._keep_apart(rows, done, fault)
             yield done
         else:
-            yield from ([self._alone(place, inputs)] for place, inputs in group)
+            yield from ([self._by_itself(place, inputs)] for place, inputs in group)
 
     def _trial(self, group: list[Request], rows: int) -> Iterator[list[Done]]:
         """Run a group both ways, and remember whether that is the same and which is faster."""
         self._until_trial = GROUPS_BETWEEN_TRIALS
         apart: list[Done] = []
         for place, inputs in group:
-            apart.append(self._alone(place, inputs))
+            apart.append(self._by_itself(place, inputs))
             yield apart[-1:]
         together = self._together(group)
         if isinstance(together, Exception) or _failed(apart):
@@ -155,7 +157,7 @@ class Joiner:
         if isinstance(together, Exception) and not _failed(apart):
             self._fault = str(together) or type(together).__name__
 
-    def _alone(self, place: int, inputs: Tensors, *, stream: bool = False) -> Done:
+    def _by_itself(self, place: int, inputs: Tensors, *, stream: bool = False) -> Done:
         start_s = self._clock.monotonic_s()
         result: Tensors | Exception
         try:

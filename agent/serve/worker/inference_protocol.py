@@ -172,7 +172,10 @@ class InferenceProtocol:
         raw: list[bytes] = []
         for wanted in request.outputs:
             binary = wanted.binary
-            for name, tensor in self._processing.answer(wanted, outputs).items():
+            answer = {wanted.name: outputs[wanted.name]}
+            if wanted.classes or wanted.processed:
+                answer = self._processing.answer(wanted, outputs)
+            for name, tensor in answer.items():
                 content = _raw_bytes(tensor) if binary else b""
                 described.append(
                     OutputTensor(
@@ -254,7 +257,8 @@ class InferenceProtocol:
                 classes=_classes(choice.parameters),
                 processed=_flag(choice.parameters, "processed", default=False),
             )
-            self._processing.check(wanted)
+            if wanted.classes or wanted.processed:
+                self._processing.check(wanted)
             chosen[choice.name] = wanted
         return tuple(chosen.values())
 

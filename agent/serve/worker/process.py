@@ -1,6 +1,6 @@
 """A worker process: one loaded variant, answering what the supervisor asks.
 
-Started by `agent.serve.workers` as `python -P -m agent.serve.worker.process --fd N --lifeline M`.
+Started by `agent.serve.spawning` as `python -P -m agent.serve.worker.process --fd N --lifeline M`.
 N is one end of a socket pair (`agent.serve.frames`), M the reading end of a pipe that nobody
 writes to.
 
@@ -89,9 +89,9 @@ class VariantWorker:
         self._protocol = InferenceProtocol(
             inputs=description.inputs,
             outputs=description.outputs,
-            model_name=load.model_name,
-            model_version=load.model_version,
-            parameters=load.parameters,
+            model_name=load.model.name,
+            model_version=load.model.version,
+            parameters=load.model.parameters,
             processing=processing,
         )
         self._joiner = Joiner(self._session, description.inputs, description.outputs, clock)

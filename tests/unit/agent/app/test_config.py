@@ -58,6 +58,7 @@ def test_all_keys(tmp_path: Path) -> None:
     [
         (LEAST + "confirm = 3\n", "unknown field `confirm`"),
         (LEAST + '[broker]\nhots = "b"\n', "unknown field `hots`"),
+        (LEAST + "[serving]\ncompany_ms = 1.0\n", "unknown field `company_ms`"),
         (LEAST.replace('device = "kiosk-17"\n', ""), "missing required field `device`"),
         (LEAST.replace("kiosk-17", "Kiosk 17"), "not a device identifier"),
         (LEAST.replace('"state"', "3"), "expected a path"),

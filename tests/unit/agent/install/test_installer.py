@@ -154,7 +154,7 @@ def test_chunks_of_the_package_that_serves_do_not_come_again(device: SimulatedDe
     device.install(2, first)
     device.server.sent.clear()
     device.install(3, second)
-    assert device.adaptation.serving() == (second.digest, "best")
+    assert device.adaptation.active() == (second.digest, "best")
     entry = second.index.file("variants/best/model.json")
     assert [i for name, i in device.server.sent if name == entry.sha256] == [len(entry.chunks) - 1]
 
@@ -164,14 +164,14 @@ def test_a_package_that_is_still_here_needs_no_transfer(device: SimulatedDevice)
     device.server.sent.clear()
     device.install(3, OLD)
     assert device.heard.outcomes[-1].outcome == "succeeded"
-    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.adaptation.active() == (OLD.digest, "best")
     assert device.server.sent == []
 
 
 def test_a_hot_device_enters_a_package_with_its_cheapest_variant(device: SimulatedDevice) -> None:
     device.adaptation.note(HealthSnapshot(at_s=0, headroom=0.95))
     device.install(2, NEW)
-    assert device.adaptation.serving() == (NEW.digest, "small")
+    assert device.adaptation.active() == (NEW.digest, "small")
 
 
 def test_a_first_choice_that_does_not_load_fails_the_install(device: SimulatedDevice) -> None:
@@ -184,13 +184,13 @@ def test_a_variant_that_stops_loading_gives_way(device: SimulatedDevice) -> None
     device.bad_load.add("old small")
     device.clock.advance(60)
     device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.95))
-    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.adaptation.active() == (OLD.digest, "best")
     names = {c.name: c.benched for c in device.adaptation.candidates()}
     assert names == {"best": "", "small": "cannot load small"}
     device.bad_load.clear()
     device.clock.advance(400)
     device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.95))
-    assert device.adaptation.serving() == (OLD.digest, "small")
+    assert device.adaptation.active() == (OLD.digest, "small")
     switch = [e for e in device.heard.events if e[0] == "switch"][-1]
     assert switch[1] == "hot: the cheapest variant"
     assert switch[2]["from"] == "best"
@@ -201,23 +201,23 @@ def test_a_variant_that_rots_on_the_storage_is_not_switched_to(device: Simulated
     path.write_bytes(b"old smell")
     device.clock.advance(60)
     device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.95))
-    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.adaptation.active() == (OLD.digest, "best")
     assert b"old smell" not in device.served
 
 
 def test_a_pin_is_obeyed_and_outlives_nothing_that_may_not_serve(device: SimulatedDevice) -> None:
     device.adaptation.pinned = "small"
     device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.1))
-    assert device.adaptation.serving() == (OLD.digest, "small")
+    assert device.adaptation.active() == (OLD.digest, "small")
     device.serving.benched["small"] = "crashed"
     device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.1))
-    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.adaptation.active() == (OLD.digest, "best")
 
 
 def test_a_lost_state_file_leaves_what_serves(device: SimulatedDevice) -> None:
     (device.root / "state.json").write_bytes(b"\0" * 10)
     device.reboot()
     assert device.recovered
-    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.adaptation.active() == (OLD.digest, "best")
     device.install(1, OLD)
     assert device.heard.outcomes[-1].outcome == "succeeded"

@@ -49,7 +49,7 @@ def installs(device: SimulatedDevice) -> Iterator[Installs]:
 def test_a_desired_state_is_installed(device: SimulatedDevice, installs: Installs) -> None:
     installs.offer(*desired(2, NEW))
     until(lambda: device.heard.outcomes[-1].revision == 2)
-    assert device.adaptation.serving() == (NEW.digest, "best")
+    assert device.adaptation.active() == (NEW.digest, "best")
     assert installs.revision == 2
 
 
@@ -68,7 +68,7 @@ def test_a_newer_desired_state_ends_an_install_that_waits_for_its_chunks(
     installs.offer(*desired(3, NEWER))
     assert installs.revision == 3
     until(lambda: device.heard.outcomes[-1].revision == 3)
-    assert device.adaptation.serving() == (NEWER.digest, "best")
+    assert device.adaptation.active() == (NEWER.digest, "best")
     assert 2 not in {report.revision for report in device.heard.outcomes}
 
 
@@ -94,7 +94,7 @@ def test_another_policy_does_not_end_the_install_of_the_same_package(
     assert begun.count(State.PREFLIGHT) == 1
     assert State.REVERTING not in begun
     assert [r.revision for r in device.heard.outcomes] == [1, 2, 3]
-    assert device.adaptation.serving() == (NEW.digest, "best")
+    assert device.adaptation.active() == (NEW.digest, "best")
 
 
 def test_the_same_desired_state_during_its_install_is_reported_after_it(

@@ -130,16 +130,16 @@ def test_what_was_lost_from_storage_is_installed_again(device: SimulatedDevice) 
     model.write_bytes(b"rotten!!")
     (device.slots.directory(NEW.digest) / "variants/small/model.json").unlink()
     device.reboot()
-    assert device.adaptation.serving()[0] == OLD.digest, "better old than wrong"
+    assert device.adaptation.active()[0] == OLD.digest, "better old than wrong"
     device.install(2, NEW)
-    assert device.adaptation.serving() == (NEW.digest, "best")
+    assert device.adaptation.active() == (NEW.digest, "best")
     assert set(device.served) == {b"old best", b"new best"}
 
 
 def test_a_damaged_variant_gives_way_to_a_whole_one(device: SimulatedDevice) -> None:
     (device.slots.directory(OLD.digest) / "variants/best/model.json").write_bytes(b"old wurst")
     device.reboot()
-    assert device.adaptation.serving() == (OLD.digest, "small")
+    assert device.adaptation.active() == (OLD.digest, "small")
 
 
 def test_accepting_while_installing_is_a_bug(device: SimulatedDevice) -> None:
@@ -161,10 +161,10 @@ def test_a_newer_desired_state_ends_an_install(device: SimulatedDevice, phase: s
     assert device.store.state.state is State.IDLE
     assert not device.heard.outcomes, "an abandoned install has no outcome"
     assert device.heard.reports[-1].phase == "reverting"
-    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.adaptation.active() == (OLD.digest, "best")
     device.interrupts.clear_superseded()
     device.install(3, NEWER)
-    assert device.adaptation.serving() == (NEWER.digest, "best")
+    assert device.adaptation.active() == (NEWER.digest, "best")
 
 
 def test_a_package_that_has_switched_is_confirmed_before_a_newer_one(
@@ -184,10 +184,10 @@ def test_a_stop_leaves_the_install_where_it_is(device: SimulatedDevice) -> None:
     with pytest.raises(StoppedError):
         device.install(2, NEW)
     assert device.store.state.state is State.FETCHING
-    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.adaptation.active() == (OLD.digest, "best")
     device.hook = nothing
     device.reboot()
-    assert device.adaptation.serving() == (NEW.digest, "best")
+    assert device.adaptation.active() == (NEW.digest, "best")
 
 
 def test_waits_grow_and_are_bounded(device: SimulatedDevice) -> None:
@@ -239,7 +239,7 @@ def test_progress_resets_the_count_of_attempts(device: SimulatedDevice) -> None:
     except PowerCut:
         device.reboot()
     assert device.boots > 6
-    assert device.adaptation.serving() == (big.digest, "best")
+    assert device.adaptation.active() == (big.digest, "best")
     counts = {item: device.server.sent.count(item) for item in device.server.sent}
     assert max(counts.values()) <= 2
 
@@ -255,7 +255,7 @@ def test_full_storage_while_saving_fails_the_install_and_still_reverts(
     device.install(2, NEW)
     last = device.heard.outcomes[-1]
     assert (last.outcome, last.error_code) == ("failed", "agent.storage.full")
-    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.adaptation.active() == (OLD.digest, "best")
     assert device.slots.current() == OLD.digest
 
 
@@ -271,7 +271,7 @@ def test_a_package_that_is_benched_while_it_is_confirmed_is_reverted(
     last = device.heard.outcomes[-1]
     assert (last.phase, last.error_code) == ("confirming", "agent.confirm")
     assert "crashed 3 times" in last.detail
-    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.adaptation.active() == (OLD.digest, "best")
 
 
 def test_a_package_that_fails_its_probe_at_the_end_is_reverted(device: SimulatedDevice) -> None:
@@ -284,7 +284,7 @@ def test_a_package_that_fails_its_probe_at_the_end_is_reverted(device: Simulated
     device.install(2, NEW)
     assert device.clock.monotonic_s() - began_s >= device.confirm_s
     assert device.heard.outcomes[-1].error_code == "agent.confirm"
-    assert device.adaptation.serving() == (OLD.digest, "best")
+    assert device.adaptation.active() == (OLD.digest, "best")
 
 
 def test_the_first_package_of_a_device_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_another_policy_is_no_reason_to_try_again_what_failed(device: SimulatedD
     assert device.serving.calls == calls
     device.bad_golden.clear()
     order(device, 4, NEW, rollout="r2", policy=OTHER_POLICY)
-    assert device.adaptation.serving() == (NEW.digest, "best"), "another rollout is another order"
+    assert device.adaptation.active() == (NEW.digest, "best"), "another rollout is another order"
 
 
 def test_another_policy_for_what_was_lost_from_storage_installs_it(device: SimulatedDevice) -> None:
@@ -345,9 +345,9 @@ def test_another_policy_for_what_was_lost_from_storage_installs_it(device: Simul
     for name in ("best", "small"):
         (device.slots.directory(NEW.digest) / f"variants/{name}/model.json").unlink()
     device.reboot()
-    assert device.adaptation.serving()[0] == OLD.digest
+    assert device.adaptation.active()[0] == OLD.digest
     order(device, 3, NEW, policy=OTHER_POLICY)
-    assert device.adaptation.serving() == (NEW.digest, "best")
+    assert device.adaptation.active() == (NEW.digest, "best")
 
 
 @pytest.mark.parametrize("where", ["save", "saved"])

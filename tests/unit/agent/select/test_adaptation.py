@@ -9,10 +9,11 @@ import pytest
 from agent.packages import open_package
 from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
+from tests.simulators.answers import answered
 from tests.simulators.clock import FakeClock
 from tests.simulators.device import Heard
 from tests.simulators.packages import PROFILE, TRUST, package, variant
-from tests.simulators.serving import FakeServing, FakeWorker
+from tests.simulators.serving import FakeModelServer
 from wire.health import HealthSnapshot
 from wire.messages import Objective, PolicySpec
 
@@ -28,11 +29,9 @@ class Rig:
     def __init__(self, directory: Path, policy: PolicySpec) -> None:
         made = package("1.0.0", [(BEST, b"{}"), (SMALL, b"{}")])
         made.write_to(directory)
-        self.clock, self.serving, self.heard = FakeClock(), FakeServing(), Heard([], [])
-        self.meter = Meter(self.heard)
-        self.adaptation: Adaptation[FakeWorker] = Adaptation(
-            self.serving, PROFILE, self.meter, self.clock
-        )
+        self.clock, self.server, self.heard = FakeClock(), FakeModelServer(), Heard([], [])
+        self.meter = Meter()
+        self.adaptation = Adaptation(self.server, PROFILE, self.meter, self.heard, self.clock)
         self.adaptation.policy = policy
         self.opened = open_package(directory, made.digest, TRUST)
 
@@ -41,14 +40,13 @@ class Rig:
         self.adaptation.serve(self.opened, {}, latencies_ms, why="test")
 
     def tick(self, free_bytes: int, requests: int = 0, compute_s: float = 0.01) -> str | None:
-        labels = {"variant": self.adaptation.serving()[1] or "none"}
         for _ in range(requests):
-            self.meter.add("inference_requests_total", 1.0, labels)
-            self.meter.observe("inference_latency_ms", compute_s * 1000, labels)
-            self.meter.add("worker_compute_seconds_total", compute_s, labels)
+            self.meter.count(
+                answered(self.adaptation.active()[1], total_s=compute_s, compute_s=compute_s)
+            )
         self.clock.advance(1.0)
         self.adaptation.tick(health(free_bytes))
-        return self.adaptation.serving()[1]
+        return self.adaptation.active()[1]
 
 
 def health(free_bytes: int) -> HealthSnapshot:
@@ -61,11 +59,11 @@ def test_where_both_do_not_fit_the_old_worker_ends_first(
 ) -> None:
     rig = Rig(tmp_path, policy)
     rig.enter(2000 * MIB)
-    assert rig.adaptation.serving()[1] == "best"
-    assert rig.serving.active is not None
-    rig.serving.active.memory_bytes = 300 * MIB
+    assert rig.adaptation.active()[1] == "best"
+    assert rig.server.active is not None
+    rig.server.active.memory_bytes = 300 * MIB
     assert rig.tick(20 * MIB) == "small"
-    assert rig.serving.alone == ["small"]
+    assert rig.server.stopped_first == ["small"]
     event = next(e for e in reversed(rig.heard.events) if e[0] == "switch")
     cost = event[2]["cost"]
     assert isinstance(cost, dict)
@@ -76,7 +74,7 @@ def test_with_room_for_both_nothing_ends_first(tmp_path: Path) -> None:
     rig = Rig(tmp_path, PolicySpec(dwell_s=0.0, low_memory_bytes=100 * MIB))
     rig.enter(2000 * MIB)
     assert rig.tick(60 * MIB) == "small"
-    assert rig.serving.alone == []
+    assert rig.server.stopped_first == []
 
 
 def test_without_memory_for_any_one_sample_runs_at_a_time(tmp_path: Path) -> None:
@@ -85,7 +83,7 @@ def test_without_memory_for_any_one_sample_runs_at_a_time(tmp_path: Path) -> Non
     streams = []
     for free_bytes in (2000 * MIB, 10 * MIB, 2000 * MIB):
         rig.tick(free_bytes)
-        streams.append(rig.serving.streams)
+        streams.append(rig.server.streams)
     assert streams == [False, True, False]
 
 
@@ -115,7 +113,7 @@ def test_an_event_tells_of_a_changed_reason_without_a_switch(tmp_path: Path) -> 
 def test_what_was_measured_here_is_believed_before_what_was_declared(tmp_path: Path) -> None:
     rig = Rig(tmp_path, ADAPTIVE)
     rig.enter(2000 * MIB, best=250.0)
-    assert rig.adaptation.serving()[1] == "small", "40 ms are declared, 100 allowed"
+    assert rig.adaptation.active()[1] == "small", "40 ms are declared, 100 allowed"
     latencies_ms = {c.name: c.latency_p50_ms for c in rig.adaptation.candidates()}
     assert latencies_ms == {"best": 250.0, "small": 5.0}
     assert rig.adaptation.declared_ms() == 5.0
@@ -131,6 +129,6 @@ def test_another_package_starts_without_the_slowdowns_of_the_last(tmp_path: Path
     made.write_to(tmp_path / "two")
     rig.opened = open_package(tmp_path / "two", made.digest, TRUST)
     rig.enter(2000 * MIB, best=12.0, small=3.0)
-    assert rig.adaptation.serving()[1] == "best", "measured are 12 ms, 100 allowed"
+    assert rig.adaptation.active()[1] == "best", "measured are 12 ms, 100 allowed"
     assert rig.adaptation.decision is not None
     assert rig.adaptation.decision.inputs["slowdown"] == 1.0

@@ -5,47 +5,26 @@ from __future__ import annotations
 import math
 import statistics
 import threading
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
 from agent.select.meter import MAX_VARIANTS, Meter, Served, observed
-
-LABELS = {"variant": "a", "release": "digits:1"}
-
-
-class Heard:
-    """Keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
-
-    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
-        self.told.append(("observe", metric, value, dict(attributes)))
-
-    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
-        self.told.append(("add", metric, amount, dict(attributes)))
-
-    def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
-        self.told.append(("event", kind, reason, dict(data)))
+from agent.serve.answered import Outcome
+from tests.simulators.answers import answered
 
 
 def answer(meter: Meter, variant: str = "a", latency_ms: float = 30.0) -> None:
-    labels = LABELS | {"variant": variant}
-    meter.add("inference_requests_total", 1.0, labels)
-    meter.observe("inference_latency_ms", latency_ms, labels)
-    meter.add("worker_compute_seconds_total", 0.02, labels)
+    meter.count(answered(variant, total_s=latency_ms / 1000, compute_s=0.02))
 
 
-def test_what_is_counted_is_handed_on_and_counted_once() -> None:
-    heard = Heard()
-    meter = Meter(heard)
+REFUSED = answered(None, outcome=Outcome.REFUSED)
+
+
+def test_what_is_counted_is_counted_once() -> None:
+    meter = Meter()
     answer(meter)
     answer(meter, latency_ms=50.0)
-    meter.add("inference_requests_total", 1.0, {"variant": "none"})
-    meter.event("switch", "why", {"x": 1})
-    assert [t[0] for t in heard.told] == ["add", "observe", "add"] * 2 + ["add", "event"]
+    meter.count(REFUSED)
     since, variants = meter.take()
     assert (since.requests, since.answered) == (3.0, 2.0)
     assert since.compute_s == pytest.approx(0.04)
@@ -54,12 +33,26 @@ def test_what_is_counted_is_handed_on_and_counted_once() -> None:
     assert meter.take() == (Served(), frozenset())
 
 
+@pytest.mark.parametrize("outcome", [Outcome.INVALID, Outcome.FAILED, Outcome.REFUSED])
+def test_a_request_without_a_good_answer_is_a_request_and_no_more(outcome: Outcome) -> None:
+    meter = Meter()
+    meter.count(answered(outcome=outcome))
+    assert meter.take() == (Served(requests=1.0), frozenset())
+
+
+def test_a_request_for_another_model_is_none_of_ours() -> None:
+    meter = Meter()
+    meter.count(answered(outcome=Outcome.UNKNOWN_MODEL))
+    assert meter.take() == (Served(), frozenset())
+    assert meter.served("a") == Served()
+
+
 def test_what_was_served_since_the_start_goes_on_by_variant() -> None:
-    meter = Meter(Heard())
+    meter = Meter()
     for variant in ("a", "b", "a"):
         answer(meter, variant)
         meter.take()
-    meter.add("inference_requests_total", 1.0, {"variant": "none"})
+    meter.count(REFUSED)
     served = meter.served("a")
     assert (served.requests, served.answered) == (4.0, 2.0)
     assert served.compute_s == pytest.approx(0.04)
@@ -68,7 +61,7 @@ def test_what_was_served_since_the_start_goes_on_by_variant() -> None:
 
 
 def test_variants_that_are_remembered_are_bounded() -> None:
-    meter = Meter(Heard())
+    meter = Meter()
     for number in range(MAX_VARIANTS + 1):
         answer(meter, f"v{number}")
     assert meter.served("v0").answered == 0.0
@@ -76,7 +69,7 @@ def test_variants_that_are_remembered_are_bounded() -> None:
 
 
 def test_nothing_is_lost_between_threads() -> None:
-    meter = Meter(Heard())
+    meter = Meter()
     taken: list[float] = []
 
     def ask() -> None:
@@ -93,7 +86,7 @@ def test_nothing_is_lost_between_threads() -> None:
 
 
 def test_a_period_in_which_another_variant_answered_is_mixed() -> None:
-    meter = Meter(Heard())
+    meter = Meter()
     answer(meter, "a")
     answer(meter, "b")
     seen = observed(meter.take(), "b", alone_ms=10.0, held_bytes=5, period_s=2.0, cpu_share=0.25)
@@ -119,9 +112,9 @@ def test_a_quiet_period_has_no_latency() -> None:
 
 
 def test_how_much_single_answers_differ_is_counted() -> None:
-    meter = Meter(Heard())
+    meter = Meter()
     for latency_ms in (10.0, 10.0, 20.0, 40.0):
-        meter.observe("inference_latency_ms", latency_ms, {"variant": "a"})
+        answer(meter, latency_ms=latency_ms)
     seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
     assert seen is not None
     assert seen.log_variance == pytest.approx(
@@ -130,8 +123,8 @@ def test_how_much_single_answers_differ_is_counted() -> None:
 
 
 def test_one_answer_has_no_spread() -> None:
-    meter = Meter(Heard())
-    meter.observe("inference_latency_ms", 0.0, {"variant": "a"})
+    meter = Meter()
+    answer(meter, latency_ms=0.0)
     seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
     assert seen is not None
     assert seen.log_variance is None

@@ -17,11 +17,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agent.serve.answered import Listener
 from agent.serve.errors import EndpointError
 from agent.serve.frames import Reply
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.http.server import EndpointLimits
-from agent.serve.switchboard import Active, InferenceCall
+from agent.serve.pool import Prepared
+from agent.serve.router import InferenceCall
 from tests.simulators.patience import PATIENCE_S, finished, until
 
 INFER = "/v2/models/digits/infer"
@@ -34,7 +36,7 @@ HOST = b"Host: x\r\n"
 class Echo:
     """Answers with the body that it was asked."""
 
-    active: Active | None = None
+    active: Prepared | None = None
     is_ready = True
 
     def __init__(self) -> None:
@@ -42,6 +44,9 @@ class Echo:
         self.gate = threading.Event()
         self.gate.set()
         self.fault: Exception | None = None
+
+    def listen(self, listener: Listener) -> None:
+        """Tell nobody: nothing is counted."""
 
     def handle(self, call: InferenceCall) -> Reply:
         self.calls.append(call)

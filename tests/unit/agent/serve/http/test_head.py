@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agent.serve.http.head import Head, RefusedRequestError, head_of_request
+from agent.serve.http.request import Head, RefusedRequestError, head_of_request
 
 TOKEN = "!#$%&'*+-.^_`|~abcXYZ019"
 

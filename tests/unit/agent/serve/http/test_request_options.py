@@ -1,4 +1,4 @@
-"""What a client wishes is read from its request, and nothing else is."""
+"""What a client asks beside its tensors is read from its request, and nothing else is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.serve.http.request_options import MAX_JSON_BYTES, TIMEOUT_HEADER, wishes
+from agent.serve.http.inference_api import MAX_JSON_BYTES, TIMEOUT_HEADER, request_options
 from wire.errors import WireFormatError
 
 
 def read(document: object, header: str | None = None) -> tuple[int, float | None]:
     headers = {} if header is None else {TIMEOUT_HEADER: header}
-    return wishes(headers, memoryview(json.dumps(document).encode()))
+    return request_options(headers, memoryview(json.dumps(document).encode()))
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_a_malformed_header_is_refused(text: str) -> None:
     ],
 )
 def test_what_is_no_json_is_left_to_the_worker(content: bytes) -> None:
-    assert wishes({}, memoryview(content)) == (0, None)
+    assert request_options({}, memoryview(content)) == (0, None)
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=50).map(lambda b: b'{"timeout"' + b))
 def test_any_body_is_read_or_refused(content: bytes) -> None:
     try:
-        priority, timeout_s = wishes({}, memoryview(content))
+        priority, timeout_s = request_options({}, memoryview(content))
     except WireFormatError:
         return
     assert priority >= 0

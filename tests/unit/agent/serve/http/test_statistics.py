@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from agent.serve.frames import Reply
+from agent.serve.answered import Outcome
+from agent.serve.frames import ModelIdentity
 from agent.serve.http.statistics import Statistics
-from agent.serve.workers import ModelIdentity
+from tests.simulators.answers import answered
 from tests.simulators.clock import FakeClock
 
-OLD, NEW = ModelIdentity(name="m", version="1"), ModelIdentity(name="m", version="2")
-DONE = Reply(status=200, headers={}, body=memoryview(b""), compute_ms=2.0)
+OLD = ModelIdentity(name="digits", version="1")
+NEW = ModelIdentity(name="digits", version="2")
+OTHER = ModelIdentity(name="other", version="1")
 
 
 def test_requests_are_counted_with_their_time() -> None:
     clock = FakeClock()
     statistics = Statistics(clock)
-    for reply in (DONE, DONE, Reply.refusal(503, "busy")):
-        start_s = clock.monotonic_s()
+    for outcome in (Outcome.OK, Outcome.OK, Outcome.REFUSED):
         clock.advance(0.5)
-        statistics.count(OLD, reply, start_s)
+        statistics.count(answered(outcome=outcome, total_s=0.5, compute_s=0.002, active=OLD))
     (model,) = statistics.document(OLD)["model_stats"]
-    assert (model["name"], model["version"]) == ("m", "1")
+    assert (model["name"], model["version"]) == ("digits", "1")
     assert model["last_inference"] == int(clock.now_s() * 1000)
     assert model["inference_stats"] == {
         "success": {"count": 2, "ns": 1_000_000_000},
@@ -30,7 +31,17 @@ def test_requests_are_counted_with_their_time() -> None:
 
 def test_another_version_begins_at_zero() -> None:
     statistics = Statistics(FakeClock())
-    statistics.count(OLD, DONE, 0.0)
+    statistics.count(answered(active=OLD))
     (model,) = statistics.document(NEW)["model_stats"]
     assert (model["version"], model["last_inference"]) == ("2", 0)
     assert {figure["count"] for figure in model["inference_stats"].values()} == {0}
+
+
+def test_a_request_counts_only_for_the_active_model() -> None:
+    statistics = Statistics(FakeClock())
+    statistics.count(answered(outcome=Outcome.UNKNOWN_MODEL, active=OTHER))
+    statistics.count(answered(None, outcome=Outcome.REFUSED, active=None))
+    statistics.count(answered(outcome=Outcome.UNKNOWN_MODEL, active=OLD))  # another version
+    (model,) = statistics.document(OLD)["model_stats"]
+    counts = {kind: figure["count"] for kind, figure in model["inference_stats"].items()}
+    assert counts == {"success": 0, "fail": 1, "compute_infer": 0}

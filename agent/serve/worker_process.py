@@ -1,7 +1,7 @@
-"""Worker processes as the supervisor sees them: start, ask, end.
+"""A worker process as the supervisor sees it: start, ask, end.
 
 Rules:
-- A worker talks with one thread at a time; only so many requests may wait for it.
+- A worker talks with one thread at a time.
 - A worker that fails in any way is ended at once, so that it never answers the wrong request.
 - Ending a process is how its memory surely comes back.
 - Nothing here imports NumPy or a runtime.
@@ -15,12 +15,11 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from agent.serve.desk import Desk, Waiter
+import msgspec
+
 from agent.serve.errors import (
     WorkerCrashedError,
     WorkerGoneError,
@@ -31,10 +30,12 @@ from agent.serve.frames import (
     ANSWERS,
     NO_MEMORY,
     Answer,
+    Asked,
     Channel,
     Failed,
     Infer,
     Load,
+    ModelIdentity,
     Probe,
     ProbeResult,
     Ready,
@@ -42,7 +43,7 @@ from agent.serve.frames import (
     Reply,
     Request,
 )
-from agent.serve.modes import Turn
+from agent.serve.settings import Turn, WorkerLimits
 from agent.serve.spawning import spawn
 from wire.clock import Clock, SystemClock
 from wire.errors import WireFormatError
@@ -55,28 +56,6 @@ END_GRACE_S: Final = 1.0
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 A = TypeVar("A")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerLimits:
-    """What a worker may use."""
-
-    threads: int = 1
-    memory_bytes: int | None = None
-    """Greatest growth of its data segment while it loads and runs, in bytes; None for no limit."""
-
-    waiting: int = 64
-    """Requests that may wait for it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelIdentity:
-    """What a worker calls its model when it answers."""
-
-    name: str
-    version: str
-    parameters: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Put into every response."""
 
 
 class WorkerProcess:
@@ -95,12 +74,12 @@ class WorkerProcess:
         self._process, sock, self._lifeline = spawn(limits.threads)
         self._channel = Channel(sock, ANSWERS, clock)
         self._turn = threading.Lock()
-        self._desk = Desk(self._converse, limits.waiting, clock)
         self._end_lock = threading.Lock()
         self._ended = False
-        self._why_ended = "the worker has ended"
+        self.why_ended = "the worker has ended"
+        """What those hear who ask it afterwards."""
+
         self._ready = Ready(description={}, load_ms=0.0, warm_up_ms=0.0, rss_bytes=0)
-        self._compute_s = 0.0
         self._clock = clock
         self._began_s = clock.monotonic_s()
         self._start_s = 0.0
@@ -165,9 +144,7 @@ class WorkerProcess:
             info=variant.info,
             threads=self._limits.threads,
             memory_bytes=self._limits.memory_bytes,
-            model_name=model.name,
-            model_version=model.version,
-            parameters=dict(model.parameters),
+            model=model,
         )
         self._ready = self._ask(request, Ready, timeout_s)
         self._start_s = self._clock.monotonic_s() - self._began_s
@@ -197,16 +174,6 @@ class WorkerProcess:
         """How long the process took from its start until it was ready."""
         return self._start_s
 
-    @property
-    def compute_s(self) -> float:
-        """Time spent in the runtime by all inferences so far."""
-        return self._compute_s
-
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for their turn now."""
-        return self._desk.waiting
-
     def rss_bytes(self) -> int:
         """Return the resident size of the process, in bytes; 0 when it has ended."""
         try:
@@ -215,24 +182,43 @@ class WorkerProcess:
             return 0
         return int(pages) * PAGE_BYTES
 
-    def infer(self, waiter: Waiter, turn: Turn) -> Reply:
-        """Answer an inference request, after those that go before it.
+    def infer(self, requests: Sequence[Asked], turn: Turn) -> Iterator[Reply]:
+        """Have some requests answered, when it is this caller's turn.
+
+        Where the worker has no room for all together, they are asked one by one.
 
         Args:
-            waiter: What the client sent, how urgent it is and how long it may take.
+            requests: What clients sent.
             turn: How requests are run and how long the worker may take for an answer.
 
-        Returns:
-            The answer, which may say that the request is malformed.
+        Yields:
+            The answers as they come, each with the place of its request. An answer may say that
+            the request is malformed.
 
         Raises:
-            DeadlineError: Its time passed before its turn.
-            WorkerBusyError: Too many wait already.
-            WorkerGoneError: The process ended before this request's turn.
-            WorkerCrashedError: The process ended during this request.
+            WorkerGoneError: The process had ended before.
+            WorkerCrashedError: The process ended.
             WorkerTimeoutError: It did not answer in time and was ended.
         """
-        return self._desk.ask(waiter, turn)
+        left = set(range(len(requests)))
+        with self._talking(turn.timeout_s):
+            self._channel.send(
+                Infer(requests=tuple(requests), most_rows=turn.max_batch, stream=turn.stream),
+                timeout_s=turn.timeout_s,
+            )
+            while left:
+                answer = self._channel.receive(timeout_s=turn.timeout_s)
+                if isinstance(answer, Failed) and answer.code == NO_MEMORY:
+                    break
+                for reply in _expected(answer, Replies).replies:
+                    _take(left, reply.place)
+                    yield reply
+        if left and len(requests) == 1:
+            yield Reply.refusal(413, "there is no memory for so large a request")
+            return
+        for place in sorted(left):
+            for reply in self.infer([requests[place]], turn):
+                yield msgspec.structs.replace(reply, place=place)
 
     def probe(self, *, timeout_s: float, measure: bool = False) -> ProbeResult:
         """Run the golden samples.
@@ -256,7 +242,6 @@ class WorkerProcess:
         Args:
             grace_s: How long it may take to end by itself.
         """
-        self._desk.close(self._why_ended)
         self._end(grace_s=grace_s)
         with self._turn:
             self._channel.close()
@@ -274,37 +259,6 @@ class WorkerProcess:
             self._channel.send(request, timeout_s=timeout_s)
             return _expected(self._channel.receive(timeout_s=timeout_s), kind)
 
-    def _converse(self, waiters: Sequence[Waiter], turn: Turn) -> None:
-        """Have some requests answered, and finish each as its answer comes.
-
-        Where the worker has no room for all together, they are asked one by one.
-
-        Raises:
-            WorkerGoneError: The process had ended before.
-            WorkerCrashedError: The process ended.
-            WorkerTimeoutError: It did not answer in time and was ended.
-        """
-        request = Infer(
-            requests=tuple(waiter.asked for waiter in waiters),
-            most_rows=turn.most,
-            stream=turn.stream,
-        )
-        left = dict(enumerate(waiters))
-        with self._talking(turn.timeout_s):
-            self._channel.send(request, timeout_s=turn.timeout_s)
-            while left:
-                answer = self._channel.receive(timeout_s=turn.timeout_s)
-                if isinstance(answer, Failed) and answer.code == NO_MEMORY:
-                    break
-                for reply in _expected(answer, Replies).replies:
-                    self._compute_s += reply.compute_ms / 1000
-                    _taken(left, reply).finish(reply)
-        if len(waiters) == 1 and left:
-            waiters[0].finish(Reply.refusal(413, "there is no memory for so large a request"))
-        elif left:
-            for waiter in left.values():
-                self._converse([waiter], turn)
-
     @contextlib.contextmanager
     def _talking(self, timeout_s: float) -> Iterator[None]:
         """Have the channel to oneself, and end the worker whatever breaks the conversation.
@@ -317,23 +271,23 @@ class WorkerProcess:
         """
         with self._turn:
             if self._ended:
-                raise WorkerGoneError(self._why_ended)
+                raise WorkerGoneError(self.why_ended)
             try:
                 yield
             except WorkerLoadError:
                 raise
             except TimeoutError:
                 self._end(grace_s=0)
-                self._why_ended = f"no answer from the worker in {timeout_s:g} s"
-                raise WorkerTimeoutError(self._why_ended) from None
+                self.why_ended = f"no answer from the worker in {timeout_s:g} s"
+                raise WorkerTimeoutError(self.why_ended) from None
             except WireFormatError as exc:
                 self._end(grace_s=0)
-                self._why_ended = f"the worker is not understood: {exc.message}"
-                raise WorkerCrashedError(self._why_ended) from exc
+                self.why_ended = f"the worker is not understood: {exc.message}"
+                raise WorkerCrashedError(self.why_ended) from exc
             except (EOFError, OSError) as exc:
                 self._end(grace_s=END_GRACE_S)
-                self._why_ended = self._obituary()
-                raise WorkerCrashedError(self._why_ended) from exc
+                self.why_ended = self._obituary()
+                raise WorkerCrashedError(self.why_ended) from exc
             except BaseException:
                 self._end(grace_s=0)
                 raise
@@ -371,13 +325,12 @@ def _expected(answer: Answer, kind: type[A]) -> A:
     return answer
 
 
-def _taken(left: dict[int, Waiter], reply: Reply) -> Waiter:
+def _take(left: set[int], place: int) -> None:
     """Take out the request that a reply is for.
 
     Raises:
         WireFormatError: There is none.
     """
-    waiter = left.pop(reply.place, None)
-    if waiter is None:
-        raise WireFormatError(f"it answered a request that does not wait, {reply.place}")
-    return waiter
+    if place not in left:
+        raise WireFormatError(f"it answered a request that does not wait, {place}")
+    left.remove(place)

@@ -1,8 +1,9 @@
-"""The switchboard without processes: benches, nothing loaded, what the supervisor imports."""
+"""The model server without processes: benches, nothing loaded, what the supervisor imports."""
 
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,24 +13,19 @@ from typing import Any
 import pytest
 
 from agent.errors import StorageError
-from agent.serve.benches import BENCH_S, CRASH_WINDOW_S, Benches
+from agent.serve.answered import Answered, Outcome
 from agent.serve.errors import NotServingError
 from agent.serve.frames import Reply
-from agent.serve.switchboard import InferenceCall, Serving
+from agent.serve.model_server import ModelServer
+from agent.serve.pool import BENCH_S, CRASH_WINDOW_S, Benches
+from agent.serve.router import InferenceCall
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import variant
 from wire.errors import WireFormatError
 
 SUPERVISOR_MODULES = (
-    *("frames", "workers", "spawning", "errors", "lanes", "active_lane", "desk", "modes"),
-    *(
-        "request_queue",
-        "http.request_options",
-        "replacements",
-        "answering",
-        "switchboard",
-        "http.endpoint",
-    ),
+    *("answered", "errors", "frames", "model_server", "pool", "router", "scheduler", "settings"),
+    *("spawning", "worker_process", "http.endpoint"),
 )
 
 
@@ -67,8 +63,8 @@ def test_three_crashes_in_a_minute_bench_a_variant_for_ten() -> None:
     assert benches.of("d1") == {}
     assert benches.crashed("d1", "a", "third")
     assert benches.of("d1") == {"a": "third"}
-    assert benches.reason("d1", "a") == "third"
-    assert benches.reason("d1", "b") is None
+    assert benches.until_s("d1", "a") == clock.monotonic_s() + BENCH_S
+    assert benches.until_s("d1", "b") == -math.inf
     assert benches.of("d2") == {}
     clock.advance(BENCH_S)
     assert benches.of("d1") == {}
@@ -99,29 +95,33 @@ def call() -> InferenceCall:
 
 def test_nothing_loaded_is_not_now() -> None:
     measured = Measured()
-    serving = Serving(measured, FakeClock())
-    reply = serving.handle(call())
+    server, heard = ModelServer(measured, FakeClock()), list[Answered]()
+    server.router.listen(heard.append)
+    reply = server.router.handle(call())
     assert isinstance(reply, Reply)
     assert reply.status == 503
     assert reply.headers["Retry-After"] == "1"
-    assert serving.active is None
-    assert not serving.is_ready
-    assert serving.benched == {}
+    assert server.active is None
+    assert not server.router.is_ready
+    assert server.benched == {}
     assert [name for name, _, _ in measured.figures] == [
         "inference_refusals_total",
         "inference_requests_total",
         "inference_failures_total",
     ]
-    serving.supervise()
-    serving.withdraw()
+    (answered,) = heard
+    assert (answered.outcome, answered.code) == (Outcome.REFUSED, "agent.serving")
+    assert (answered.asked_model, answered.variant, answered.active) == ("digits", "none", None)
+    server.supervise()
+    server.withdraw()
     with pytest.raises(NotServingError):
-        serving.probe_active()
+        server.probe_active()
 
 
 def test_a_package_without_a_manifest_is_not_started(tmp_path: Path) -> None:
-    serving = Serving(Measured(), FakeClock())
+    server = ModelServer(Measured(), FakeClock())
     with pytest.raises(StorageError):
-        serving.prepare(tmp_path, "d" * 64, variant("a"))
+        server.prepare(tmp_path, "d" * 64, variant("a"))
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(WireFormatError):
-        serving.prepare(tmp_path, "d" * 64, variant("a"))
+        server.prepare(tmp_path, "d" * 64, variant("a"))

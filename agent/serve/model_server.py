@@ -1,0 +1,281 @@
+"""The model server: variants are prepared in workers, switched, tested and ended.
+
+Rules:
+- A switch loses nothing: new requests go to the new worker, the old one ends when it has answered
+  those that it has, or when its time is over.
+- Where there is no room for both, the old worker ends first, requests wait, and the gap is told.
+- A worker that crashes or hangs is replaced.
+- Nothing here imports NumPy or a runtime.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from agent.ports import RecorderPort
+from agent.serve.errors import NotServingError, WorkerCrashedError
+from agent.serve.frames import ProbeResult
+from agent.serve.pool import Prepared, WorkerPool
+from agent.serve.router import Handover, Route, Router
+from agent.serve.settings import ServingSettings
+from wire.clock import Clock
+from wire.errors import FleetError
+from wire.package.manifest import Variant
+
+STOP_DRAIN_S: Final = 1.0
+"""The endpoint has waited for its requests when the model server is stopped."""
+
+
+class ModelServer:
+    """Prepares workers and switches between them; its router answers requests.
+
+    Args:
+        recorder: Where figures and events go.
+        clock: For durations.
+        device: Identifier of this device, put into every response.
+        settings: Bounds.
+        verify: Called with the package's digest and the variant before a crashed worker is started
+            again: raises a FleetError when the files are not what was signed. Who calls `prepare`
+            has verified them before.
+    """
+
+    def __init__(
+        self,
+        recorder: RecorderPort,
+        clock: Clock,
+        *,
+        device: str = "",
+        settings: ServingSettings | None = None,
+        verify: Callable[[str, Variant], None] | None = None,
+    ) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._settings = settings or ServingSettings()
+        self._lock = threading.Lock()
+        self._pool = WorkerPool(recorder, clock, self._settings, device=device, verify=verify)
+        self.router = Router(self._pool, recorder, clock, self._settings)
+        self._idle: set[Prepared] = set()
+        self._stopped = False
+
+    @property
+    def active(self) -> Prepared | None:
+        """What answers requests now; None when nothing does."""
+        return self.router.active
+
+    @property
+    def benched(self) -> dict[str, str]:
+        """Variants of the active package that crashed too often, and why."""
+        active = self.active
+        return self._pool.benches.of(active.digest) if active is not None else {}
+
+    def stream(self, *, on: bool) -> None:
+        """Run one sample at a time from now on, to save memory, or no longer.
+
+        Args:
+            on: Which of the two.
+        """
+        if self.router.mode.stream is not on:
+            self.router.mode = replace(self.router.mode, stream=on)
+
+    def switch_to(
+        self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False
+    ) -> None:
+        """Start a worker for a variant and send new requests to it; what served before ends.
+
+        Args:
+            package: The package's directory; its files have been verified.
+            digest: Of the package.
+            variant: One of its variants.
+            stop_first: Whether the active worker has to end first, because there is no memory for
+                both. What served before is brought back where the new worker cannot serve.
+
+        Raises:
+            FleetError: What `prepare` and `activate` raise.
+        """
+        prepared = self.prepare(package, digest, variant, stop_first=stop_first)
+        try:
+            self.activate(prepared)
+        except FleetError:
+            self.discard(prepared)
+            raise
+
+    def probe(self, package: Path, digest: str, variant: Variant) -> ProbeResult:
+        """Run the golden samples in a worker of its own, and measure what one takes.
+
+        Args:
+            package: The package's directory; its files have been verified.
+            digest: Of the package.
+            variant: One of its variants.
+
+        Returns:
+            The verdict.
+
+        Raises:
+            WorkerError: The worker does not load, crashed or hung.
+            StorageError: The manifest cannot be read.
+            WireFormatError: The manifest is malformed.
+            NotServingError: The model server has been stopped.
+        """
+        prepared = self.prepare(package, digest, variant)
+        try:
+            return prepared.worker.probe(timeout_s=self._settings.probe_timeout_s, measure=True)
+        finally:
+            self.discard(prepared)
+
+    def probe_active(self) -> ProbeResult:
+        """Run the golden samples in the worker that answers requests now.
+
+        Returns:
+            The verdict.
+
+        Raises:
+            NotServingError: Nothing serves.
+            WorkerError: The worker crashed or hung; `supervise` replaces it.
+        """
+        if self.active is None:  # who probes does not wait through a handover
+            raise NotServingError("no model is loaded")
+        with self.router.entered() as route:
+            return route.target.worker.probe(timeout_s=self._settings.probe_timeout_s)
+
+    def prepare(
+        self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False
+    ) -> Prepared:
+        """Start a worker for a variant and warm it up; requests do not reach it yet.
+
+        Args:
+            package: The package's directory; its files have been verified.
+            digest: Of the package.
+            variant: One of its variants.
+            stop_first: Whether the active worker has to end first, because there is no memory for
+                both. From then until `activate` or `discard`, requests wait or are told to come
+                later. `discard` brings back what served before, and so does a failure.
+
+        Returns:
+            What `activate` or `discard` takes.
+
+        Raises:
+            WorkerError: It does not load, crashes or takes too long.
+            StorageError: The manifest cannot be read.
+            WireFormatError: The manifest is malformed.
+            NotServingError: The model server has been stopped.
+        """
+        model = self._pool.identify(package, variant)
+        if stop_first:
+            self._retire(self.router.begin_handover())
+        try:
+            prepared = self._pool.start(package, digest, variant, model)
+        except BaseException:
+            if stop_first:
+                self._restore()
+            raise
+        handover = self.router.handover
+        if stop_first and handover is not None:
+            handover.follower = prepared
+        with self._lock:
+            self._idle.add(prepared)
+            stopped = self._stopped
+        if stopped:
+            self.discard(prepared)
+            raise NotServingError("serving has been stopped")
+        return prepared
+
+    def activate(self, prepared: Prepared) -> None:
+        """Send new requests to a prepared worker; let the old one finish and end it.
+
+        Args:
+            prepared: As `prepare` gave it.
+
+        Raises:
+            WorkerCrashedError: The worker has ended meanwhile; the old one goes on.
+            NotServingError: The model server has been stopped.
+        """
+        with self._lock:
+            if self._stopped:
+                raise NotServingError("serving has been stopped")
+            if not prepared.worker.is_alive:
+                raise WorkerCrashedError("the worker ended before it was activated")
+            self._idle.discard(prepared)
+            self._pool.benches.forgive(prepared.digest, prepared.variant.name)
+            old, handover = self.router.put(prepared)
+        if handover is not None:
+            self._tell_of(handover, prepared)
+        self._retire(old)
+
+    def discard(self, prepared: Prepared) -> None:
+        """End a worker that was not activated.
+
+        Args:
+            prepared: As `prepare` gave it; nothing is done when it is the active one.
+        """
+        with self._lock:
+            if self.active is prepared:
+                return
+            self._idle.discard(prepared)
+        prepared.stop()
+        handover = self.router.handover
+        if handover is not None and handover.follower is prepared:
+            self._restore()
+
+    def withdraw(self) -> None:
+        """Let nothing answer any more: finish what was begun and end the worker."""
+        old, _ = self.router.put(None)
+        self._retire(old)
+
+    def supervise(self) -> None:
+        """Replace a worker that has died while nobody asked it; called about once a second."""
+        self.router.supervise()
+
+    def stop(self) -> None:
+        """Finish what was begun and end all workers; nothing can be prepared any more."""
+        with self._lock:
+            self._stopped = True
+            idle = tuple(self._idle)
+            self._idle.clear()
+            old, _ = self.router.put(None)
+        self.router.retire(old, min(self._settings.drain_s, STOP_DRAIN_S))
+        for prepared in idle:
+            prepared.stop()
+
+    def _retire(self, old: Route | None) -> None:
+        self.router.retire(old, self._settings.drain_s)
+
+    def _restore(self) -> None:
+        """End a handover with what served before it."""
+        handover = self.router.handover
+        if handover is None:
+            return
+        previous = handover.previous
+        if previous is None:
+            self.router.put(None)
+            return
+        try:
+            restored = self._pool.start_again(previous)
+        except FleetError as exc:
+            self.router.put(None)
+            self._pool.tell("worker", exc.message, previous)
+            return
+        with self._lock:
+            wanted = not self._stopped and self.router.handover is handover
+            if wanted:
+                self.router.put(restored)
+        if wanted:
+            self._tell_of(handover, restored)
+        else:
+            restored.stop()
+
+    def _tell_of(self, handover: Handover, follower: Prepared) -> None:
+        """Say how long nothing answered, and how many requests waited for it."""
+        gap_ms = (self._clock.monotonic_s() - handover.began_s) * 1000
+        attributes = {"variant": follower.variant.name, "release": follower.release}
+        self._recorder.observe("switch_gap_ms", gap_ms, attributes)
+        self._pool.tell(
+            "gap",
+            f"the old worker ended before {follower.variant.name} started: no room for both",
+            follower,
+            gap_ms=round(gap_ms, 1),
+            waited=handover.waited,
+        )

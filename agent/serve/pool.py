@@ -1,0 +1,262 @@
+"""Workers are started here, also in the place of those that crashed, and crashes are counted.
+
+Rules:
+- A worker is started again only from files that are still what was signed.
+- Three crashes within a minute bench a variant for ten: the fault may have been the device's (low
+  memory, heat), so a bench is not for ever.
+- What happened to a variant is told as an event.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.errors import StorageError
+from agent.ports import RecorderPort
+from agent.serve.frames import ModelIdentity
+from agent.serve.scheduler import Scheduler
+from agent.serve.settings import ServingSettings
+from agent.serve.worker_process import END_GRACE_S, WorkerProcess
+from wire.clock import Clock
+from wire.errors import FleetError
+from wire.package.manifest import MANIFEST_FILE, Variant, manifest_from_bytes
+
+CRASHES_TO_BENCH: Final = 3
+CRASH_WINDOW_S: Final = 60.0
+BENCH_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prepared:
+    """A variant in a worker that is ready for requests."""
+
+    digest: str
+    package_dir: Path
+    variant: Variant
+    model: ModelIdentity
+    worker: WorkerProcess
+    scheduler: Scheduler
+    """Lets requests take turns with the worker."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Resident size of the worker."""
+        return self.worker.rss_bytes()
+
+    @property
+    def release(self) -> str:
+        """Name and version of the package."""
+        return f"{self.model.name}:{self.model.version}"
+
+    def stop(self, *, grace_s: float = END_GRACE_S) -> None:
+        """End the worker; a request that it is working on fails. Again is no fault.
+
+        Args:
+            grace_s: How long it may take to end by itself.
+        """
+        self.scheduler.close(self.worker.why_ended)
+        self.worker.stop(grace_s=grace_s)
+
+
+class Benches:
+    """Counts crashes by package and variant. For any thread.
+
+    Args:
+        clock: For durations.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._crashes: dict[tuple[str, str], list[float]] = {}
+        self._benched: dict[tuple[str, str], tuple[str, float]] = {}
+
+    def crashed(self, digest: str, variant: str, reason: str) -> bool:
+        """Count a crash.
+
+        Args:
+            digest: Of the package.
+            variant: Its name.
+            reason: Kept if this crash is one too many.
+
+        Returns:
+            Whether the variant is benched now.
+        """
+        key, now_s = (digest, variant), self._clock.monotonic_s()
+        with self._lock:
+            recent = [s for s in self._crashes.pop(key, ()) if now_s - s < CRASH_WINDOW_S]
+            recent.append(now_s)
+            if len(recent) < CRASHES_TO_BENCH:
+                self._crashes[key] = recent
+                return False
+            self._benched[key] = (reason, now_s + BENCH_S)
+            return True
+
+    def forgive(self, digest: str, variant: str) -> None:
+        """Forget the crashes of a variant, and those of all other packages."""
+        with self._lock:
+            for records in (self._crashes, self._benched):
+                for key in [key for key in records if key[0] != digest or key[1] == variant]:
+                    del records[key]
+
+    def until_s(self, digest: str, variant: str) -> float:
+        """Return until when a variant is benched, by the monotonic clock; -inf when it is not."""
+        with self._lock:
+            return self._benched.get((digest, variant), ("", -math.inf))[1]
+
+    def of(self, digest: str) -> dict[str, str]:
+        """Return the benched variants of a package and why."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            return {
+                name: reason
+                for (package, name), (reason, until_s) in self._benched.items()
+                if package == digest and now_s < until_s
+            }
+
+
+class WorkerPool:
+    """Starts workers and counts their crashes. For any thread.
+
+    Args:
+        recorder: Hears of crashes and fallbacks.
+        clock: For durations.
+        settings: Bounds.
+        device: Identifier of this device, put into every response.
+        verify: Called with the package's digest and the variant before a worker is started again.
+    """
+
+    def __init__(
+        self,
+        recorder: RecorderPort,
+        clock: Clock,
+        settings: ServingSettings,
+        *,
+        device: str = "",
+        verify: Callable[[str, Variant], None] | None = None,
+    ) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._settings = settings
+        self._device = device
+        self._verify = verify
+        self.benches = Benches(clock)
+
+    def identify(self, package: Path, variant: Variant) -> ModelIdentity:
+        """Return what a worker is to call its model.
+
+        Args:
+            package: The package's directory.
+            variant: One of its variants.
+
+        Returns:
+            The identity, whose parameters name variant, release and device.
+
+        Raises:
+            StorageError: The manifest cannot be read.
+            WireFormatError: The manifest is malformed.
+        """
+        try:
+            manifest = manifest_from_bytes((package / MANIFEST_FILE).read_bytes())
+        except OSError as exc:
+            raise StorageError(f"cannot read the manifest: {exc.strerror}") from exc
+        release = f"{manifest.name}:{manifest.version}"
+        parameters = {"variant": variant.name, "release": release, "device": self._device}
+        return ModelIdentity(name=manifest.name, version=manifest.version, parameters=parameters)
+
+    def start(self, package: Path, digest: str, variant: Variant, model: ModelIdentity) -> Prepared:
+        """Start a worker.
+
+        Args:
+            package: The package's directory, whose files have been verified.
+            digest: Of the package.
+            variant: One of its variants.
+            model: What the worker calls its model.
+
+        Returns:
+            The variant in a worker that is ready.
+
+        Raises:
+            WorkerError: It does not load, crashes or takes too long.
+        """
+        limits = self._settings.limits
+        worker = WorkerProcess.start(
+            package,
+            variant,
+            model=model,
+            limits=limits,
+            timeout_s=self._settings.start_timeout_s,
+            clock=self._clock,
+        )
+        prepared = Prepared(
+            digest=digest,
+            package_dir=package,
+            variant=variant,
+            model=model,
+            worker=worker,
+            scheduler=Scheduler(worker.infer, limits.waiting, self._clock),
+        )
+        if fallback := worker.description.get("fallback"):
+            self.tell("fallback", str(fallback), prepared)
+        return prepared
+
+    def start_again(self, before: Prepared) -> Prepared:
+        """Start a worker for what served before.
+
+        Args:
+            before: What served; its worker has ended.
+
+        Returns:
+            The same variant in a worker that is ready.
+
+        Raises:
+            FleetError: The files are not what was signed, or the worker does not start.
+        """
+        if self._verify is not None:
+            self._verify(before.digest, before.variant)
+        return self.start(before.package_dir, before.digest, before.variant, before.model)
+
+    def after_crash(self, crashed: Prepared, reason: str) -> Prepared | None:
+        """Start a worker in the place of one that crashed.
+
+        Args:
+            crashed: What it served.
+            reason: Of the crash.
+
+        Returns:
+            The variant in a new worker; None when there must not or cannot be one.
+        """
+        self._count_crash(crashed, reason)
+        if self.is_benched(crashed):
+            return None
+        try:
+            return self.start_again(crashed)
+        except FleetError as exc:
+            self._count_crash(crashed, exc.message)
+            return None
+
+    def is_benched(self, prepared: Prepared) -> bool:
+        """Tell whether a variant crashed too often to go on."""
+        return self._clock.monotonic_s() < self.benched_until_s(prepared)
+
+    def benched_until_s(self, prepared: Prepared) -> float:
+        """Return until when a variant is benched, by the monotonic clock; -inf when it is not."""
+        return self.benches.until_s(prepared.digest, prepared.variant.name)
+
+    def tell(self, kind: str, reason: str, prepared: Prepared, **data: object) -> None:
+        """Make an event of something that happened to a variant."""
+        about = {"variant": prepared.variant.name, "release": prepared.release}
+        self._recorder.event(kind, reason, about | data)
+
+    def _count_crash(self, crashed: Prepared, reason: str) -> None:
+        """Remember a crash, tell of it, and bench the variant when it was one too many."""
+        name = crashed.variant.name
+        benched = self.benches.crashed(crashed.digest, name, reason)
+        self.tell("worker", reason, crashed)
+        if benched:
+            self.tell("worker", f"variant {name} is benched: {reason}", crashed)

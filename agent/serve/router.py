@@ -1,0 +1,397 @@
+"""The router: it sends each request to the active variant and answers the client.
+
+Usually the next variant is ready before the old one goes. Where a device has not the memory for
+both, the old worker ends first, and requests wait through this handover.
+
+Rules:
+- A request is answered by one worker alone, with one variant, and says which.
+- A request that met a crash or a hang is tried once more, by itself: inference has no effects, so
+  doing it twice is safe, and it must not take others with it twice.
+- Requests on a route can finish before its worker is ended. A closed route gets no new worker.
+- Whoever meets a dead worker has it replaced; who comes second waits for who was first.
+- Only so many wait through a handover, and only for so long; the others hear 503.
+- 503 means: not now, ask again after `Retry-After`. 504 means: the time that the client gave it
+  passed before it was begun. A request that surely would come too late is a 503 at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from agent.ports import RecorderPort
+from agent.serve.answered import Answered, Listener, Outcome, record
+from agent.serve.errors import (
+    DeadlineError,
+    NotServingError,
+    UnknownModelError,
+    WorkerBusyError,
+    WorkerCrashedError,
+    WorkerError,
+    WorkerGoneError,
+    WorkerTimeoutError,
+)
+from agent.serve.frames import Asked, Reply
+from agent.serve.pool import CRASHES_TO_BENCH, Prepared, WorkerPool
+from agent.serve.scheduler import DEFAULT_PRIORITY, LEAST_URGENT, QueuedRequest
+from agent.serve.settings import ServingSettings, Turn
+from wire.clock import Clock
+from wire.errors import FleetError
+from wire.package.manifest import Variant
+
+MAX_TRIES: Final = CRASHES_TO_BENCH + 2
+"""A bench or a switch ends the crashes sooner."""
+
+OK: Final = 200
+INTERNAL_ERROR: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceCall:
+    """What a client asks."""
+
+    model: str
+    version: str | None
+    """None for whichever version serves."""
+
+    header_length: int | None
+    body: memoryview
+    priority: int = 0
+    """1 is the most urgent; 0 is the default, which is 2."""
+
+    timeout_s: float | None = None
+    """How long the client gives it from now; None for as long as it takes."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Route:
+    """The way of requests to one variant, through one worker after another."""
+
+    target: Prepared
+    """The variant in its present worker."""
+
+    benched_until_s: float
+    """Before this time of the monotonic clock it refuses requests."""
+
+    in_flight: int = 0
+    is_closed: bool = False
+    replacing: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Handover:
+    """A time without a worker, while one has ended and the next one starts."""
+
+    began_s: float
+    expected_s: float
+    """How long it is thought to last."""
+
+    previous: Prepared | None
+    """What served before, and serves again if nothing else can."""
+
+    follower: Prepared | None = None
+    """What is to end it."""
+
+    waited: int = 0
+    """Requests that have waited in it."""
+
+
+class Router:
+    """Answers requests through the active route. For any thread.
+
+    Args:
+        pool: Gives a new worker for one that crashed.
+        recorder: Where figures go.
+        clock: For deadlines.
+        settings: Bounds, and how requests are run at first.
+    """
+
+    def __init__(
+        self, pool: WorkerPool, recorder: RecorderPort, clock: Clock, settings: ServingSettings
+    ) -> None:
+        self.mode = settings.mode
+        """How requests are run; a change holds from the next run of the model on."""
+
+        self._pool = pool
+        self._clock = clock
+        self._settings = settings
+        self._listeners: list[Listener] = [partial(record, recorder)]
+        self._changed = threading.Condition()
+        self._route: Route | None = None
+        self._handover: Handover | None = None
+        self._waiting = 0
+
+    @property
+    def active(self) -> Prepared | None:
+        """What answers requests now; None while they wait or are refused."""
+        route = self._route
+        return route.target if route is not None else None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request would be answered now."""
+        active = self.active
+        return active is not None and active.worker.is_alive
+
+    @property
+    def handover(self) -> Handover | None:
+        """The handover that is going on; None when there is none."""
+        return self._handover
+
+    def listen(self, listener: Listener) -> None:
+        """Have somebody hear of each request from now on.
+
+        Args:
+            listener: Is called in the thread of the request, before the client has the answer.
+        """
+        self._listeners.append(listener)
+
+    def handle(self, call: InferenceCall) -> Reply:
+        """Answer a client.
+
+        Args:
+            call: What it asks.
+
+        Returns:
+            The answer; 404 for another model than the one that serves, 503 with Retry-After when
+            none can answer now, 504 when its time passed before it was begun.
+        """
+        start_s = self._clock.monotonic_s()
+        target, code = self.active, ""
+        try:
+            reply, target = self._answer(call, start_s)
+            outcome = Outcome.OK if reply.status == OK else Outcome.INVALID
+            if reply.status >= INTERNAL_ERROR:
+                outcome = Outcome.FAILED
+        except UnknownModelError as exc:
+            reply, outcome = Reply.refusal(404, str(exc)), Outcome.UNKNOWN_MODEL
+        except (NotServingError, DeadlineError, WorkerError) as exc:
+            reply, outcome, code = _refusal(exc), Outcome.REFUSED, exc.code
+        active = self.active
+        answered = Answered(
+            asked_model=call.model,
+            variant=target.variant.name if target is not None else "none",
+            release=target.release if target is not None else "none",
+            active=active.model if active is not None else None,
+            outcome=outcome,
+            code=code,
+            total_s=self._clock.monotonic_s() - start_s,
+            compute_s=reply.compute_ms / 1000,
+            joined=reply.joined,
+            apart=reply.apart,
+        )
+        for listener in self._listeners:
+            listener(answered)
+        return reply
+
+    def put(self, target: Prepared | None) -> tuple[Route | None, Handover | None]:
+        """Send new requests to a variant, or refuse them; a handover ends.
+
+        Args:
+            target: The variant, or None.
+
+        Returns:
+            The route that was active and the handover that went on.
+        """
+        route = None
+        if target is not None:
+            route = Route(target=target, benched_until_s=self._pool.benched_until_s(target))
+        with self._changed:
+            old, self._route = self._route, route
+            handover, self._handover = self._handover, None
+            self._changed.notify_all()
+        return old, handover
+
+    def begin_handover(self) -> Route | None:
+        """Let new requests wait; return the route that was active."""
+        with self._changed:
+            old, self._route = self._route, None
+            if self._handover is None:
+                self._handover = Handover(
+                    began_s=self._clock.monotonic_s(),
+                    expected_s=old.target.worker.start_s if old is not None else 0.0,
+                    previous=old.target if old is not None else None,
+                )
+        return old
+
+    def retire(self, route: Route | None, drain_s: float) -> None:
+        """Close a route, let the requests on it finish, and end its worker.
+
+        Args:
+            route: It gets no new requests any more; None for no route.
+            drain_s: How long they may take.
+        """
+        if route is None:
+            return
+        with self._changed:
+            route.is_closed = True
+            self._changed.wait_for(lambda: route.in_flight == 0, drain_s)
+        route.target.stop()
+
+    def replace(self, route: Route, dead: Prepared, reason: str) -> None:
+        """Put a new worker in the place of a dead one, unless that has been done.
+
+        Args:
+            route: Whose worker failed.
+            dead: The variant in the worker that failed.
+            reason: How it failed.
+        """
+        with route.replacing:
+            if route.is_closed or route.target is not dead:
+                return
+            dead.stop(grace_s=0)
+            target = self._pool.after_crash(dead, reason)
+            with self._changed:
+                route.benched_until_s = self._pool.benched_until_s(dead)
+                is_wanted = not route.is_closed
+                if is_wanted and target is not None:
+                    route.target = target
+        if target is not None and not is_wanted:
+            target.stop()
+
+    def supervise(self) -> None:
+        """Replace a worker that has died while nobody asked it; called about once a second."""
+        route = self._route
+        if route is None or self._clock.monotonic_s() < route.benched_until_s:
+            return
+        target = route.target
+        if not target.worker.is_alive:
+            self.replace(route, target, "the worker died while it was idle")
+
+    @contextlib.contextmanager
+    def entered(self, deadline_s: float = math.inf) -> Iterator[Route]:
+        """Be on the active route: its worker is not ended meanwhile.
+
+        Args:
+            deadline_s: Until when the request may wait through a handover.
+
+        Yields:
+            The route.
+
+        Raises:
+            NotServingError: There is none, or the handover lasts too long.
+            DeadlineError: The time of the request passed.
+        """
+        with self._changed:
+            route = self._route or self._awaited(deadline_s)
+            route.in_flight += 1
+        try:
+            yield route
+        finally:
+            with self._changed:
+                route.in_flight -= 1
+                if route.is_closed:
+                    self._changed.notify_all()
+
+    def _awaited(self, deadline_s: float) -> Route:
+        """Wait through a handover.
+
+        Raises:
+            NotServingError: There is none, or it lasts too long, or too many wait.
+            DeadlineError: The time of the request passed.
+        """
+        handover = self._handover
+        if handover is not None and self._waiting < self._settings.limits.waiting:
+            self._waiting += 1
+            handover.waited += 1
+            left_s = min(deadline_s - self._clock.monotonic_s(), self._settings.gap_wait_s)
+            self._changed.wait_for(lambda: self._handover is None, max(0.0, left_s))
+            self._waiting -= 1
+        if self._route is not None:
+            return self._route
+        now_s = self._clock.monotonic_s()
+        if now_s >= deadline_s:
+            raise DeadlineError("the time for this request passed while the model was changed")
+        if handover is None or self._handover is None:
+            raise NotServingError("no model is loaded")
+        left_s = handover.began_s + handover.expected_s - now_s
+        raise NotServingError("the model is being changed", retry_after_s=max(1, math.ceil(left_s)))
+
+    def _answer(self, call: InferenceCall, start_s: float) -> tuple[Reply, Prepared]:
+        """Ask the active worker, and the one that replaces it when it crashes or hangs.
+
+        One that was only waiting is innocent of the crash and waits for the next worker.
+
+        Raises:
+            UnknownModelError: Another model serves.
+            NotServingError: Nothing serves.
+            DeadlineError: Its time passed before it was begun.
+            WorkerBusyError: Too many requests wait.
+            WorkerCrashedError: A second worker crashed on this request.
+            WorkerTimeoutError: A second worker hung on this request.
+        """
+        second = False
+        for _ in range(MAX_TRIES):
+            try:
+                return self._ask(call, start_s, unbatched=second)
+            except WorkerGoneError:
+                continue
+            except (WorkerCrashedError, WorkerTimeoutError):
+                if second:
+                    raise
+                second = True
+        raise NotServingError("the model crashed again and again")
+
+    def _ask(
+        self, call: InferenceCall, start_s: float, *, unbatched: bool
+    ) -> tuple[Reply, Prepared]:
+        request = QueuedRequest(
+            asked=Asked(header_length=call.header_length, body=call.body),
+            arrived_s=start_s,
+            priority=level_of(call.priority),
+            deadline_s=math.inf if call.timeout_s is None else start_s + call.timeout_s,
+            size_bytes=len(call.body),
+            unbatched=unbatched,
+        )
+        with self.entered(request.deadline_s) as route:
+            target = route.target
+            self._check(route, call)
+            try:
+                return target.scheduler.answer(request, self._turn(target.variant)), target
+            except (WorkerCrashedError, WorkerTimeoutError) as exc:
+                self.replace(route, target, exc.message)
+                raise
+
+    def _check(self, route: Route, call: InferenceCall) -> None:
+        """Refuse what this route does not serve.
+
+        Raises:
+            NotServingError: Its variant is benched.
+            UnknownModelError: Another model is asked for.
+        """
+        if self._clock.monotonic_s() < route.benched_until_s:
+            raise NotServingError("the model crashed too often and is given a rest")
+        model = route.target.model
+        if call.model != model.name or call.version not in {None, model.version}:
+            asked = f"{call.model}:{call.version}" if call.version else call.model
+            raise UnknownModelError(f"no model {asked[:140]!r} is served here")
+
+    def _turn(self, variant: Variant) -> Turn:
+        mode, timeout_s = self.mode, self._settings.infer_timeout_s
+        if mode.stream or not has_batch(variant):
+            return Turn(timeout_s=timeout_s, stream=mode.stream)
+        delay_s = mode.max_queue_delay_ms / 1000 if mode.max_batch > 1 else 0.0
+        return Turn(timeout_s=timeout_s, max_batch=mode.max_batch, max_queue_delay_s=delay_s)
+
+
+def level_of(priority: int) -> int:
+    """Return the level of a priority as clients give it: 0 is the default."""
+    return min(priority, LEAST_URGENT) if priority else DEFAULT_PRIORITY
+
+
+def has_batch(variant: Variant) -> bool:
+    """Tell whether all inputs and outputs of a variant are batches of any size."""
+    specs = (*variant.info.inputs, *variant.info.outputs)
+    return all(spec.shape[:1] == (-1,) for spec in specs)
+
+
+def _refusal(exc: FleetError) -> Reply:
+    if isinstance(exc, DeadlineError):
+        return Reply.refusal(504, str(exc))
+    wait_s = exc.retry_after_s if isinstance(exc, WorkerBusyError | NotServingError) else 1
+    return Reply.refusal(503, str(exc), {"Retry-After": str(wait_s)})

@@ -1,0 +1,400 @@
+"""The scheduler of one worker: which requests are run next, who cannot wait, who has to go.
+
+`RequestQueue` keeps the order, and its times are plain numbers. `Scheduler` lets threads wait in
+it, and has none of its own. The first request to come leads: its thread asks the worker for itself
+and for those that wait when its turn begins, hands out the answers and leaves the lead to who is
+next. So a request that finds the worker idle is answered without another thread waking.
+
+A request's rank is when it came, plus `DEFER_S` for each level of its priority. So while the
+queue is short the urgent always go first, and none is overtaken by others for ever: whoever comes
+`DEFER_S` later for each level between them goes behind.
+
+Rules:
+- As Triton has it, 1 is the most urgent priority.
+- A full queue gives the place of its least urgent request to a more urgent one, and refuses others.
+- No estimate refuses a request that need not wait: one slow run could have all refused, and nothing
+  would ever correct the estimate. Only who comes too late even by half of it is refused for it.
+- A turn is short, so that the urgent need not wait long, unless it is one joined run.
+- Whoever leads passes the lead on, and everyone who was let in gets an answer or an error.
+
+Source:
+    Triton Inference Server, "Extensions": schedule policy (`priority`, `timeout`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final, TypeAlias
+
+from agent.serve.errors import (
+    DeadlineError,
+    WorkerBusyError,
+    WorkerCrashedError,
+    WorkerError,
+    WorkerGoneError,
+)
+from agent.serve.frames import Asked, Reply
+from agent.serve.settings import Turn
+from wire.clock import Clock
+from wire.errors import FleetError
+
+MOST_URGENT: Final = 1
+LEAST_URGENT: Final = 9
+"""Greater numbers count as this one: it bounds how long a request can be deferred."""
+
+DEFAULT_PRIORITY: Final = 2
+"""One level is left above it and the rest below it: deferring is what most clients want."""
+
+DEFER_S: Final = 1.0
+"""Longer than a full queue of quick requests takes, so that there the order is strict."""
+
+JOINED_BYTES: Final = 8 * 1024 * 1024
+"""Requests are taken together up to here: copying more costs as much as a turn of one's own."""
+
+MAX_RETRY_AFTER_S: Final = 60
+SURELY: Final = 0.5
+"""Share of the estimated wait that a request must lack to be refused: times may have got better."""
+
+TURN_S: Final = 0.1
+"""Requests that are not joined share a turn only as long as this: sharing saves each only the
+fraction of a millisecond between turns."""
+
+TURNS_BETWEEN_TRIALS: Final = 32
+"""Now and then a turn is filled all the same, for the worker to see whether joining pays."""
+
+LATE: Final = "the time for this request passed while it waited"
+SHED: Final = "more urgent requests took the place of this one"
+BROKEN_OFF: Final = "the conversation with the worker broke off"
+
+_WEIGHT: Final = 0.2
+"""Of the newest turn in the mean duration: it forgets in about ten turns."""
+
+_RANK: Final = attrgetter("rank")
+
+
+def _held() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class QueuedRequest:
+    """A request, and the thread that waits for its answer."""
+
+    asked: Asked
+    arrived_s: float
+    priority: int = DEFAULT_PRIORITY
+    """From `MOST_URGENT` to `LEAST_URGENT`."""
+
+    deadline_s: float = math.inf
+    size_bytes: int = 0
+    unbatched: bool = False
+    """Whether it must not share a turn: a worker ended while it had this request."""
+
+    outcome: Reply | FleetError | None = None
+    leads: bool = False
+    woken: threading.Lock = field(default_factory=_held)
+    """Held until there is an outcome or the lead to be taken."""
+
+    @property
+    def rank(self) -> float:
+        """Smaller goes first."""
+        return self.arrived_s + DEFER_S * self.priority
+
+    def finish(self, outcome: Reply | FleetError) -> None:
+        """Answer the request, or say why it is not answered."""
+        self.outcome = outcome
+        if self.woken.locked():  # it is not when the lead came just before
+            self.woken.release()
+
+
+class RequestQueue:
+    """Requests in the order of their turns, and how long a turn takes. Not for several threads.
+
+    Args:
+        places: Requests that may wait.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._waiting: list[QueuedRequest] = []
+        self._each_s = 0.0
+        """Moving mean of a turn's duration for each of its requests."""
+
+        self._turns = 0
+        self._joined = False
+        """Whether the requests of the last shared turn were joined into fewer runs."""
+
+        self._began_s = 0.0
+        self._running = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def head(self) -> QueuedRequest | None:
+        """Who is next."""
+        return self._waiting[0] if self._waiting else None
+
+    def enter(self, request: QueuedRequest) -> None:
+        """Take a request that need not wait."""
+        bisect.insort(self._waiting, request, key=_RANK)
+
+    def wait(self, request: QueuedRequest, now_s: float) -> QueuedRequest | None:
+        """Take a request that has to wait.
+
+        Args:
+            request: The request.
+            now_s: The time.
+
+        Returns:
+            A less urgent one that has lost its place to it.
+
+        Raises:
+            WorkerBusyError: There is no place for it, or its time would pass while it waits.
+        """
+        if request.deadline_s < now_s + SURELY * self.wait_s(request, now_s):
+            raise WorkerBusyError(
+                "so many requests wait for the model that this one would come too late",
+                retry_after_s=self.retry_after_s(now_s),
+            )
+        shed = None
+        if len(self._waiting) >= self._places:
+            shed = max(self._waiting, key=lambda r: (r.priority, r.rank), default=None)
+            if shed is None or shed.priority <= request.priority:
+                raise WorkerBusyError(
+                    "too many requests wait for the model",
+                    retry_after_s=self.retry_after_s(now_s),
+                )
+            self._waiting.remove(shed)
+        self.enter(request)
+        return shed
+
+    def leave(self, request: QueuedRequest) -> bool:
+        """Take a request out; False when it does not wait any more."""
+        waits = request in self._waiting
+        if waits:
+            self._waiting.remove(request)
+        return waits
+
+    def begin(
+        self, now_s: float, max_batch: int
+    ) -> tuple[list[QueuedRequest], list[QueuedRequest]]:
+        """Begin a turn.
+
+        Args:
+            now_s: The time.
+            max_batch: Requests that may share it.
+
+        Returns:
+            The requests whose turn it is, and those whose time has passed.
+        """
+        max_batch = self._share(max_batch)
+        chosen, late = list[QueuedRequest](), list[QueuedRequest]()
+        size_bytes = 0
+        while self._waiting and len(chosen) < max_batch:
+            request = self._waiting[0]
+            if request.deadline_s <= now_s:
+                late.append(request)
+            elif chosen and not self._fits(request, chosen[0], size_bytes):
+                break
+            else:
+                chosen.append(request)
+                size_bytes += request.size_bytes
+            del self._waiting[0]
+        self._began_s, self._running = now_s, len(chosen)
+        return chosen, late
+
+    def end(self, now_s: float, *, joined: bool) -> None:
+        """End a turn.
+
+        Args:
+            now_s: The time.
+            joined: Whether some of its requests were joined into one run.
+        """
+        if self._running == 0:
+            return
+        each_s = (now_s - self._began_s) / self._running
+        self._each_s += (_WEIGHT if self._each_s else 1.0) * (each_s - self._each_s)
+        if self._running > 1:
+            self._joined = joined
+        self._turns += 1
+        self._running = 0
+
+    def empty(self) -> list[QueuedRequest]:
+        """Take out all requests."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def wait_s(self, request: QueuedRequest, now_s: float) -> float:
+        """Estimate how long a request would wait for its turn."""
+        ahead = bisect.bisect_right(self._waiting, request.rank, key=_RANK)
+        return self._rest_s(now_s) + ahead * self._each_s
+
+    def retry_after_s(self, now_s: float) -> int:
+        """Return in how many seconds the queue should be empty, at least 1."""
+        rest_s = self._rest_s(now_s) + len(self._waiting) * self._each_s
+        return max(1, min(math.ceil(rest_s), MAX_RETRY_AFTER_S))
+
+    def _rest_s(self, now_s: float) -> float:
+        """Estimate how long the present turn will go on."""
+        return max(0.0, self._began_s + self._running * self._each_s - now_s)
+
+    def _share(self, max_batch: int) -> int:
+        """Return how many requests may share the next turn."""
+        if self._joined or self._turns % TURNS_BETWEEN_TRIALS == 0:
+            return max_batch
+        return min(max_batch, max(1, int(TURN_S / self._each_s))) if self._each_s else max_batch
+
+    @staticmethod
+    def _fits(request: QueuedRequest, first: QueuedRequest, size_bytes: int) -> bool:
+        """Tell whether a request may share the turn of another."""
+        shares = not request.unbatched and not first.unbatched
+        return shares and size_bytes + request.size_bytes <= JOINED_BYTES
+
+
+Run: TypeAlias = Callable[[Sequence[Asked], Turn], Iterable[Reply]]
+"""Has a worker answer; each reply says the place of its request. WorkerError: it has ended."""
+
+
+class Scheduler:
+    """Lets requests take turns with a worker. For any thread.
+
+    Args:
+        run: Has the worker answer.
+        places: Requests that may wait.
+        clock: For deadlines.
+    """
+
+    def __init__(self, run: Run, places: int, clock: Clock) -> None:
+        self._run = run
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._joined = threading.Condition(self._lock)
+        self._queue: RequestQueue = RequestQueue(places)
+        self._led = False
+        self._closed = ""
+        """Why nobody is let in any more; empty while the scheduler is open."""
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn now."""
+        return len(self._queue)
+
+    def answer(self, request: QueuedRequest, turn: Turn) -> Reply:
+        """Have a request answered.
+
+        Args:
+            request: The request.
+            turn: What holds if it leads.
+
+        Returns:
+            The answer, which may say that the request is malformed.
+
+        Raises:
+            DeadlineError: Its time passed before its turn.
+            WorkerBusyError: There is no place for it to wait, or it had to make place.
+            WorkerGoneError: The worker ended before its turn.
+            WorkerCrashedError: The worker ended during its turn.
+            WorkerTimeoutError: The worker did not answer in time.
+        """
+        if self._enter(request) or self._wait(request):
+            try:
+                while request.outcome is None:
+                    self._take_turn(turn)
+            finally:
+                self._pass_on(request)
+        if isinstance(request.outcome, Reply):
+            return request.outcome
+        raise request.outcome or WorkerCrashedError(BROKEN_OFF)
+
+    def close(self, reason: str) -> None:
+        """Let nobody in any more; who waits hears the reason. Again is no fault."""
+        with self._lock:
+            self._closed = self._closed or reason
+            for request in self._queue.empty():
+                request.finish(WorkerGoneError(reason))
+            self._joined.notify_all()
+
+    def _enter(self, request: QueuedRequest) -> bool:
+        """Let a request in; True when it leads.
+
+        Raises:
+            DeadlineError: Its time has passed.
+            WorkerBusyError: There is no place for it.
+            WorkerGoneError: The worker has ended.
+        """
+        with self._lock:
+            if self._closed:
+                raise WorkerGoneError(self._closed)
+            now_s = self._clock.monotonic_s()
+            if request.deadline_s <= now_s:
+                raise DeadlineError("the time for this request has passed")
+            if not self._led:
+                self._led = True
+                self._queue.enter(request)
+                return True
+            shed = self._queue.wait(request, now_s)
+            if shed is not None:
+                retry_after_s = self._queue.retry_after_s(now_s)
+                shed.finish(WorkerBusyError(SHED, retry_after_s=retry_after_s))
+            self._joined.notify()
+        return False
+
+    def _wait(self, request: QueuedRequest) -> bool:
+        """Wait for an outcome or the lead; True when it leads.
+
+        Raises:
+            DeadlineError: The time of the request passed.
+        """
+        left_s = request.deadline_s - self._clock.monotonic_s()
+        # A lock refuses to wait for longer than this.
+        if request.woken.acquire(timeout=max(0.0, min(left_s, threading.TIMEOUT_MAX))):
+            return request.leads
+        with self._lock:
+            if not request.leads and self._queue.leave(request):
+                raise DeadlineError(LATE)
+        request.woken.acquire()
+        return request.leads
+
+    def _take_turn(self, turn: Turn) -> None:
+        with self._lock:
+            if turn.max_queue_delay_s > 0:
+                self._joined.wait_for(
+                    lambda: len(self._queue) >= turn.max_batch or self._closed != "",
+                    turn.max_queue_delay_s,
+                )
+            chosen, late = self._queue.begin(self._clock.monotonic_s(), turn.max_batch)
+        for request in late:
+            request.finish(DeadlineError(LATE))
+        try:
+            if chosen:
+                for reply in self._run([request.asked for request in chosen], turn):
+                    chosen[reply.place].finish(reply)
+        except BaseException as exc:
+            error = exc if isinstance(exc, WorkerError) else WorkerCrashedError(BROKEN_OFF)
+            for request in chosen:
+                if request.outcome is None:  # an error each: a raised one belongs to one thread
+                    request.finish(type(error)(error.message))
+            self.close(error.message)
+            if error is not exc:
+                raise
+        finally:
+            joined = any(isinstance(r.outcome, Reply) and r.outcome.joined > 1 for r in chosen)
+            with self._lock:
+                self._queue.end(self._clock.monotonic_s(), joined=joined)
+
+    def _pass_on(self, leader: QueuedRequest) -> None:
+        with self._lock:
+            self._queue.leave(leader)
+            heir = self._queue.head
+            self._led = heir is not None
+            if heir is not None:
+                heir.leads = True
+                heir.woken.release()

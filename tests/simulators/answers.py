@@ -1,0 +1,28 @@
+"""Records of answered requests, as the router makes them."""
+
+from __future__ import annotations
+
+from agent.serve.answered import Answered, Outcome
+from agent.serve.frames import ModelIdentity
+
+MODEL = ModelIdentity(name="digits", version="1")
+
+
+def answered(
+    variant: str | None = "a",
+    *,
+    outcome: Outcome = Outcome.OK,
+    total_s: float = 0.03,
+    compute_s: float = 0.02,
+    active: ModelIdentity | None = MODEL,
+) -> Answered:
+    """Return the record of a request; without a variant nothing served."""
+    return Answered(
+        asked_model="digits",
+        variant=variant or "none",
+        release="digits:1" if variant else "none",
+        active=active,
+        outcome=outcome,
+        total_s=total_s,
+        compute_s=compute_s,
+    )

@@ -1,0 +1,78 @@
+"""The telemetry of a request, which is made of its record: names, values and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.serve.answered import Answered, Outcome, record
+from tests.simulators.answers import answered
+
+LABELS = {"variant": "a", "release": "digits:1"}
+REQUEST = ("inference_requests_total", 1.0, LABELS)
+FAILURE = ("inference_failures_total", 1.0, LABELS)
+REFUSAL = ("inference_refusals_total", 1.0, LABELS | {"code": "agent.worker.busy"})
+LATENCY = ("inference_latency_ms", 30.0, LABELS)
+COMPUTE = ("worker_compute_seconds_total", 0.02, LABELS)
+
+
+class Heard:
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.figures: list[tuple[str, float, dict[str, str]]] = []
+        self.events: list[tuple[str, str, dict[str, Any]]] = []
+
+    def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
+        self.figures.append((metric, value, dict(attributes)))
+
+    def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
+        self.figures.append((metric, amount, dict(attributes)))
+
+    def event(self, kind: str, reason: str, data: Mapping[str, Any]) -> None:
+        self.events.append((kind, reason, dict(data)))
+
+
+@pytest.mark.parametrize(
+    ("told", "figures"),
+    [
+        (answered(), [REQUEST, LATENCY, COMPUTE]),
+        (
+            msgspec.structs.replace(answered(), joined=3),
+            [REQUEST, LATENCY, COMPUTE, ("inference_joined_total", 1.0, LABELS)],
+        ),
+        (answered(outcome=Outcome.INVALID), [REQUEST]),
+        (answered(outcome=Outcome.FAILED), [REQUEST, FAILURE]),
+        (
+            msgspec.structs.replace(answered(outcome=Outcome.REFUSED), code="agent.worker.busy"),
+            [REFUSAL, REQUEST, FAILURE],
+        ),
+        (answered(outcome=Outcome.UNKNOWN_MODEL), []),
+    ],
+)
+def test_each_outcome_has_its_figures(
+    told: Answered, figures: list[tuple[str, float, dict[str, str]]]
+) -> None:
+    heard = Heard()
+    record(heard, told)
+    assert [(name, labels) for name, _, labels in heard.figures] == [
+        (name, labels) for name, _, labels in figures
+    ]
+    assert [value for _, value, _ in heard.figures] == pytest.approx([v for _, v, _ in figures])
+    assert heard.events == []
+
+
+def test_a_refusal_before_anything_served_names_no_variant() -> None:
+    heard = Heard()
+    record(heard, answered(None, outcome=Outcome.REFUSED))
+    labels = {"variant": "none", "release": "none"}
+    assert [labels | given == given for _, _, given in heard.figures] == [True] * 3
+
+
+def test_that_requests_cannot_be_joined_is_an_event() -> None:
+    heard = Heard()
+    record(heard, msgspec.structs.replace(answered(), apart="out of memory"))
+    assert heard.events == [("worker", "requests cannot be joined: out of memory", LABELS)]
