@@ -17,11 +17,13 @@ from agent.serve.errors import (
 from agent.serve.frames import Asked, Reply
 from agent.serve.scheduler import QueuedRequest, Scheduler
 from agent.serve.settings import Turn
+from tests.simulators.clock import FakeClock
 from tests.simulators.patience import PATIENCE_S, finished, until
-from wire.clock import SystemClock
 from wire.errors import FleetError
 
-CLOCK = SystemClock()
+CLOCK = FakeClock()
+"""Stands still: how many share a turn depends on what one took."""
+
 TURN = Turn(timeout_s=1.0, max_batch=4)
 
 
