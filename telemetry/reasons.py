@@ -1,0 +1,67 @@
+"""What a device decided and why, as text for people. Pure.
+
+`fleet why` and `fleet-agent why` show the same lines for the same event.
+
+Rules:
+- Text from outside is shown, never obeyed: control characters are replaced.
+- What was not known is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wire.console.text import bytes_text, local_time, plain_text
+
+
+def reason_lines(at_s: float, kind: str, reason: str, data: Mapping[str, Any]) -> list[str]:
+    """Return an event for people.
+
+    Args:
+        at_s: When it happened, in seconds since the epoch.
+        kind: What it was, such as `switch`.
+        reason: Why, in the device's own words.
+        data: What the decision was made from.
+
+    Returns:
+        When, what and why on one line; below it what the decision was made from and why each other
+        variant lost.
+    """
+    rest = dict(data)
+    verdicts, inputs = rest.pop("verdicts", None), rest.pop("inputs", None)
+    change = ""
+    if {"from", "to"} <= rest.keys():
+        change = f" {_text(rest.pop('from'))} -> {_text(rest.pop('to'))}"
+    lines = [f"{local_time(at_s)} {_text(kind)}{change}: {_text(reason)}"]
+    lines += [f"    {_text(n)}: {_value(n, v)}" for n, v in sorted(rest.items()) if _is_known(v)]
+    if isinstance(inputs, dict) and any(map(_is_known, inputs.values())):
+        lines.append(f"    inputs: {_pairs(inputs)}")
+    if isinstance(verdicts, dict):
+        lines += [f"    not {_text(name)}: {_text(verdicts[name])}" for name in sorted(verdicts)]
+    return lines
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    known = {name: value for name, value in sorted(values.items()) if _is_known(value)}
+    return "  ".join(f"{_text(name)}={_value(name, value)}" for name, value in known.items())
+
+
+def _is_known(value: object) -> bool:
+    return value is not None and value not in ("", {}, [], ())
+
+
+def _value(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return bytes_text(value) if name.endswith("_bytes") else f"{value:.6g}"
+    if isinstance(value, dict):
+        return _pairs(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(item) for item in value)
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    return "nothing" if value is None else plain_text(str(value))
