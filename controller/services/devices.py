@@ -15,6 +15,7 @@ from controller.store.devices import DeviceRecord
 from controller.store.policies import PolicySet
 from controller.store.tables import DeviceRow, ReleaseRow
 from wire.clock import Clock
+from wire.codec import convert
 
 _SAME = (
     *("id", "state", "online", "agent_version", "variant", "reported_revision", "phase"),
@@ -114,7 +115,7 @@ def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
     policy = choose_policy(policy_set.policies, record.values)
     has_newest = 0 < record.revision <= row.reported_revision
     known = {name: getattr(row, name) for name in _SAME}
-    return Device.model_validate(
+    return convert(
         known
         | {
             "profile": row.profile_name,
@@ -124,7 +125,8 @@ def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
             "revision": record.revision,
             "policy": policy.name if policy is not None else None,
             "policy_accepted": has_newest and record.policy_generation == policy_set.generation,
-        }
+        },
+        Device,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from sqlalchemy.orm import Session
 
 from controller.domain.rollout_policy import stage_states, stage_targets
@@ -10,8 +12,10 @@ from controller.store import deployments, rollouts
 from controller.store.database import Database
 from controller.store.tables import DeploymentRow, ReleaseRow, RolloutRow
 from wire.clock import Clock
+from wire.codec import convert
 
 MAX_EVENTS = 1000
+_PARTS = tuple(field.name for field in fields(Deployment))
 
 
 class RolloutViews:
@@ -68,7 +72,7 @@ class RolloutViews:
             {"number": number, "target": target, "state": state}
             for number, (target, state) in numbered
         ]
-        return Rollout.model_validate(
+        return convert(
             {
                 "id": row.id,
                 "release": f"{release.name}:{release.version}",
@@ -80,11 +84,10 @@ class RolloutViews:
                 "finished_at_s": row.finished_at_s,
                 "stages": stages,
                 "counts": dict(sorted(deployments.counts(session, row.id).items())),
-            }
+            },
+            Rollout,
         )
 
 
 def _deployment(part: DeploymentRow) -> Deployment:
-    return Deployment.model_validate(
-        {name: getattr(part, name) for name in Deployment.model_fields}
-    )
+    return convert({name: getattr(part, name) for name in _PARTS}, Deployment)

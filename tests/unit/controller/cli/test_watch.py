@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 
 import pytest
 
@@ -12,8 +13,8 @@ from controller.schemas import (
     Rollout,
     RolloutEvent,
     RolloutState,
-    StageProgress,
 )
+from wire.codec import convert
 
 
 class StepClock:
@@ -40,7 +41,7 @@ def rollout(
     events: list[RolloutEvent] | None = None,
     stage: str = "running",
 ) -> Rollout:
-    return Rollout.model_validate(
+    return convert(
         {
             "id": "r1",
             "release": "digits:2",
@@ -48,11 +49,12 @@ def rollout(
             "state": state,
             "created_at_s": 0,
             "finished_at_s": None,
-            "stages": [StageProgress.model_validate({"number": 1, "target": 2, "state": stage})],
+            "stages": [{"number": 1, "target": 2, "state": stage}],
             "counts": counts or {"pending": 2},
-            "deployments": deployments or [],
-            "events": events or [],
-        }
+            "deployments": [asdict(part) for part in deployments or []],
+            "events": [asdict(event) for event in events or []],
+        },
+        Rollout,
     )
 
 
