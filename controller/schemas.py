@@ -15,8 +15,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le
-
 from wire.messages import PolicySpec
 
 MAX_DEVICES = 10_000_000
@@ -28,17 +26,35 @@ MAX_EXACT = 2**53
 _SPEC = PolicySpec()
 
 
-class Strict:
-    """Marks a number for which no text passes."""
+class Bounds:
+    """Marks a number that the API refuses outside its bounds.
+
+    Args:
+        ge: It is at least this.
+        gt: It is more than this.
+        le: It is at most this.
+        strict: No text passes for the number.
+    """
+
+    def __init__(
+        self,
+        *,
+        ge: float | None = None,
+        gt: float | None = None,
+        le: float | None = None,
+        strict: bool = False,
+    ) -> None:
+        given = {"ge": ge, "gt": gt, "le": le, "strict": strict or None}
+        self._bounds = {name: value for name, value in given.items() if value is not None}
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: Callable[[object], dict[str, object]]
     ) -> dict[str, object]:
-        """Return what pydantic knows of the type, without its conversions."""
-        return {**handler(source), "strict": True}
+        """Return what pydantic knows of the type, with the bounds."""
+        return {**handler(source), **self._bounds}
 
 
-Number = Annotated[float, Strict()]
+Number = Annotated[float, Bounds(strict=True)]
 
 
 @dataclass(kw_only=True)
@@ -80,8 +96,8 @@ class Health:
 class TokenRequest(Request):
     """A new enrolment token."""
 
-    uses: Annotated[int, Ge(1), Le(1_000_000)] = 1
-    expires_in_s: Annotated[int, Ge(1), Le(366 * 86_400)] = 86_400
+    uses: Annotated[int, Bounds(ge=1, le=1_000_000)] = 1
+    expires_in_s: Annotated[int, Bounds(ge=1, le=366 * 86_400)] = 86_400
     labels: dict[str, str] = field(default_factory=dict)
 
 
@@ -155,7 +171,7 @@ class PolicySettings(Request):
     cool_headroom: Number = _SPEC.cool_headroom
     low_battery_ratio: Number = _SPEC.low_battery_ratio
     ok_battery_ratio: Number = _SPEC.ok_battery_ratio
-    low_memory_bytes: Annotated[int, Strict(), Le(MAX_EXACT)] = _SPEC.low_memory_bytes
+    low_memory_bytes: Annotated[int, Bounds(le=MAX_EXACT, strict=True)] = _SPEC.low_memory_bytes
     dwell_s: Number = _SPEC.dwell_s
     objective: PolicyObjective | None = None
     """None for the default one."""
@@ -168,7 +184,7 @@ class PolicyRequest(Request):
     selector: str = ""
     """Label expression; empty means every device."""
 
-    priority: Annotated[int, Ge(-MAX_PRIORITY), Le(MAX_PRIORITY)] = 0
+    priority: Annotated[int, Bounds(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
     """Of the policies that mean a device the one with the highest priority holds, of equal
     priorities the first by name."""
 
@@ -238,8 +254,8 @@ class Release:
 class Stage(Request):
     """One step of a rollout: go on until this many devices run the release."""
 
-    count: Annotated[int, Ge(1), Le(MAX_DEVICES)] | None = None
-    percent: Annotated[float, Gt(0), Le(100)] | None = None
+    count: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] | None = None
+    percent: Annotated[float, Bounds(gt=0, le=100)] | None = None
 
 
 @dataclass(kw_only=True)
@@ -253,20 +269,20 @@ class RolloutRequest(Request):
     """Label expression; empty selects every enrolled device."""
 
     stages: list[Stage] = field(default_factory=lambda: [Stage(percent=100)])
-    max_in_flight: Annotated[int, Ge(1), Le(MAX_DEVICES)] = 100
-    soak_s: Annotated[float, Ge(0), Le(MAX_WAIT_S)] = 0
+    max_in_flight: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 100
+    soak_s: Annotated[float, Bounds(ge=0, le=MAX_WAIT_S)] = 0
     """How long a finished stage must stay good before the next begins."""
 
-    device_deadline_s: Annotated[float, Gt(0), Le(MAX_WAIT_S)] = 3600
+    device_deadline_s: Annotated[float, Bounds(gt=0, le=MAX_WAIT_S)] = 3600
     """A device that has not finished by then counts as failed."""
 
-    max_failures: Annotated[int, Ge(0), Le(MAX_DEVICES)] = 0
+    max_failures: Annotated[int, Bounds(ge=0, le=MAX_DEVICES)] = 0
     """More failed devices than this halt the rollout."""
 
-    max_failure_percent: Annotated[float, Ge(0), Le(100)] | None = None
+    max_failure_percent: Annotated[float, Bounds(ge=0, le=100)] | None = None
     """With `min_finished`: a larger share of failed among finished devices halts it too."""
 
-    min_finished: Annotated[int, Ge(1), Le(MAX_DEVICES)] = 10
+    min_finished: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 10
     approval: bool = False
     """Wait for `approve` between stages."""
 

@@ -128,7 +128,7 @@ def build_parser(runs: dict[str, Run]) -> Parser:
         "completion",
         "Print a script that completes commands in a shell.",
         runs["completion"],
-        "bash > ~/.local/share/bash-completion/completions/fleet-agent",
+        "bash > /etc/bash_completion.d/fleet-agent",
         "zsh > ~/.zfunc/_fleet-agent",
         "fish > ~/.config/fish/completions/fleet-agent.fish",
     )

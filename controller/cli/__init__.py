@@ -105,8 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(context: typer.Context, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
         write(f"fleet {VERSION}")
         raise typer.Exit
 

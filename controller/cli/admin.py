@@ -55,7 +55,7 @@ def init(
         fleet init ./my-fleet
         fleet init ./my-fleet --api-port 9000 --broker-host 0.0.0.0
     """
-    from controller.app.home import HomeOptions, create_home
+    from controller.app.new_home import HomeOptions, create_home
 
     create_home(
         directory,

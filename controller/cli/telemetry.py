@@ -61,8 +61,8 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Percentiles are those of all measured values together.
 
     Examples:
-        fleet telemetry query --metric inference_latency_ms --stat p50,p95 --by variant
-        fleet telemetry query --metric inference_latency_ms --where device=cam-berlin --step 5m
+        fleet telemetry query --metric inference_latency_ms --by variant
+        fleet telemetry query --metric temperature_c --stat max --step 5m
     """
     _check_format(as_json=as_json, as_csv=as_csv)
     params: dict[str, str | list[str]] = {"metric": metric, "stat": stat}

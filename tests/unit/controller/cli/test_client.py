@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.home import HomeOptions, create_home
+from controller.app.new_home import HomeOptions, create_home
 from controller.cli.arguments import ConnectionOptions
 from controller.cli.client import find_controller, segment
 from controller.cli.errors import ArgumentError, NoControllerError
