@@ -182,7 +182,7 @@ def _count(job: Job) -> int:
     if not job.deadline_ms > 0.0:
         raise ReplayError(f"a deadline of {job.deadline_ms:g} ms is not positive")
     if not 0.0 < job.period_s <= job.length_s:
-        raise ReplayError("--every is not between 0 s and --for")
+        raise ReplayError("--every must be more than 0 s and at most --for")
     count = round(job.length_s / job.period_s)
     if count > MAX_TICKS:
         raise ReplayError(
