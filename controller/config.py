@@ -9,15 +9,17 @@ Rules:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from controller.errors import SettingsError
 from wire.codec import from_toml
 from wire.errors import SignatureError, WireFormatError
-from wire.trust.envelope import SigningKey
-from wire.trust.root import TrustRoot, trust_from_bytes
+
+if TYPE_CHECKING:
+    from wire.trust.envelope import SigningKey
+    from wire.trust.root import TrustRoot
 
 MAX_FILE_BYTES = 1024 * 1024
 MIN_API_TOKEN_CHARS = 16
@@ -149,6 +151,8 @@ def read_director_key(config: ControllerConfig) -> SigningKey:
     Raises:
         SettingsError: It cannot be read or is not a key.
     """
+    from wire.trust.envelope import SigningKey  # a command that reads an address needs no keys
+
     path = Path(config.director_key_file)
     try:
         return SigningKey(_read(path, "the director's key"))
@@ -169,6 +173,8 @@ def read_trust(config: ControllerConfig, director: SigningKey) -> TrustRoot:
     Raises:
         SettingsError: It cannot be read, or the director's key is not in it.
     """
+    from wire.trust.root import trust_from_bytes
+
     path = Path(config.trust_file)
     try:
         trust = trust_from_bytes(_read(path, "the trust root"))

@@ -1,15 +1,19 @@
 """What the HTTP API takes and gives. The command line is its client and reads the same types.
 
+They are plain dataclasses: the API checks requests with pydantic, which reads them too, and the
+command line decodes answers with msgspec, so that it starts without pydantic.
+
 Rules:
+- The API checks what a request holds; a client only builds it.
 - Times are seconds since the epoch (`_s`); sizes are bytes; digests are SHA-256 in hexadecimal.
 - Unknown fields in a request are refused: a misspelt option must not be an ignored one.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
 from controller.domain.rollout_policy import StageState
 from controller.domain.states import DeploymentState, DeviceState, ReleaseState, RolloutState
@@ -22,17 +26,56 @@ MAX_EXACT = 2**53
 """Beyond that, JSON readers lose digits."""
 
 _SPEC = PolicySpec()
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Request(BaseModel):
+class Bounds:
+    """Marks a number that the API refuses outside its bounds.
+
+    Args:
+        ge: It is at least this.
+        gt: It is more than this.
+        le: It is at most this.
+        strict: No text passes for the number.
+    """
+
+    def __init__(
+        self,
+        *,
+        ge: float | None = None,
+        gt: float | None = None,
+        le: float | None = None,
+        strict: bool = False,
+    ) -> None:
+        given = {"ge": ge, "gt": gt, "le": le, "strict": strict or None}
+        self._bounds = {name: value for name, value in given.items() if value is not None}
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: Callable[[object], dict[str, object]]
+    ) -> dict[str, object]:
+        """Return what pydantic knows of the type, with the bounds."""
+        return {**handler(source), **self._bounds}
+
+
+Number = Annotated[float, Bounds(strict=True)]
+
+
+@dataclass(kw_only=True)
+class Request:
     """A body that a client sends."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
 
-class Fault(BaseModel):
+def given_fields(request: Request) -> dict[str, Any]:
+    """Return the fields of a request that say something: those that are None are left out."""
+    return asdict(
+        request,
+        dict_factory=lambda pairs: {name: value for name, value in pairs if value is not None},
+    )
+
+
+@dataclass(kw_only=True)
+class Fault:
     """Every answer with a status of 400 or more."""
 
     code: str
@@ -42,7 +85,8 @@ class Fault(BaseModel):
     remedy: str = ""
 
 
-class Health(BaseModel):
+@dataclass(kw_only=True)
+class Health:
     """Whether the controller works."""
 
     status: Literal["ok", "degraded"]
@@ -50,15 +94,17 @@ class Health(BaseModel):
     version: str
 
 
+@dataclass(kw_only=True)
 class TokenRequest(Request):
     """A new enrolment token."""
 
-    uses: int = Field(default=1, ge=1, le=1_000_000)
-    expires_in_s: int = Field(default=86_400, ge=1, le=366 * 86_400)
-    labels: dict[str, str] = {}
+    uses: Annotated[int, Bounds(ge=1, le=1_000_000)] = 1
+    expires_in_s: Annotated[int, Bounds(ge=1, le=366 * 86_400)] = 86_400
+    labels: dict[str, str] = field(default_factory=dict)
 
 
-class Token(BaseModel):
+@dataclass(kw_only=True)
+class Token:
     """The secret, shown once."""
 
     token: str
@@ -66,7 +112,8 @@ class Token(BaseModel):
     expires_at_s: float
 
 
-class Device(BaseModel):
+@dataclass(kw_only=True)
+class Device:
     """A device as the controller knows it."""
 
     id: str
@@ -96,6 +143,7 @@ class Device(BaseModel):
     last_error: str = ""
 
 
+@dataclass(kw_only=True)
 class DeviceUpdate(Request):
     """A change of a device by the operator."""
 
@@ -103,47 +151,47 @@ class DeviceUpdate(Request):
     labels: dict[str, str] | None = None
 
 
+@dataclass(kw_only=True)
 class PolicyObjective(Request):
     """What `adaptive` is to keep; see `[policy.objective]` in docs/policies.md."""
 
-    model_config = ConfigDict(strict=True)
-
-    min_retention: float = _SPEC.aim.min_retention
-    deadline_ms: float | None = _SPEC.aim.deadline_ms
-    deadline_probability: float = _SPEC.aim.deadline_probability
-    battery_lasts_s: float = _SPEC.aim.battery_lasts_s
+    min_retention: Number = _SPEC.aim.min_retention
+    deadline_ms: Number | None = _SPEC.aim.deadline_ms
+    deadline_probability: Number = _SPEC.aim.deadline_probability
+    battery_lasts_s: Number = _SPEC.aim.battery_lasts_s
 
 
+@dataclass(kw_only=True)
 class PolicySettings(Request):
     """How devices choose among their variants: the keys of `[policy]` in `agent.toml`."""
 
-    model_config = ConfigDict(strict=True)
-
     kind: Literal["rules", "adaptive"] = _SPEC.kind
-    hot_headroom: float = _SPEC.hot_headroom
-    cool_headroom: float = _SPEC.cool_headroom
-    low_battery_ratio: float = _SPEC.low_battery_ratio
-    ok_battery_ratio: float = _SPEC.ok_battery_ratio
-    low_memory_bytes: int = Field(default=_SPEC.low_memory_bytes, le=MAX_EXACT)
-    dwell_s: float = _SPEC.dwell_s
+    hot_headroom: Number = _SPEC.hot_headroom
+    cool_headroom: Number = _SPEC.cool_headroom
+    low_battery_ratio: Number = _SPEC.low_battery_ratio
+    ok_battery_ratio: Number = _SPEC.ok_battery_ratio
+    low_memory_bytes: Annotated[int, Bounds(le=MAX_EXACT, strict=True)] = _SPEC.low_memory_bytes
+    dwell_s: Number = _SPEC.dwell_s
     objective: PolicyObjective | None = None
     """None for the default one."""
 
 
+@dataclass(kw_only=True)
 class PolicyRequest(Request):
     """A policy for the devices that match a selector."""
 
     selector: str = ""
     """Label expression; empty means every device."""
 
-    priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
-    """Of the policies that a device matches, the one with the highest priority holds, of equal
+    priority: Annotated[int, Bounds(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
+    """Of the policies that mean a device the one with the highest priority holds, of equal
     priorities the first by name."""
 
     policy: PolicySettings
 
 
-class Policy(BaseModel):
+@dataclass(kw_only=True)
+class Policy:
     """A policy and how far it has come."""
 
     name: str
@@ -158,20 +206,23 @@ class Policy(BaseModel):
     """So many of them have accepted it."""
 
 
-class BlobRef(BaseModel):
+@dataclass(kw_only=True)
+class BlobRef:
     """A stored blob."""
 
-    sha256: Digest
+    sha256: str
     size_bytes: int
 
 
+@dataclass(kw_only=True)
 class ReleaseRequest(Request):
     """Publish a package whose blobs have been uploaded."""
 
-    envelope_sha256: Digest
+    envelope_sha256: str
 
 
-class VariantSummary(BaseModel):
+@dataclass(kw_only=True)
+class VariantSummary:
     """A variant of a release, for listings."""
 
     name: str
@@ -185,25 +236,28 @@ class VariantSummary(BaseModel):
     peak_memory_bytes: int | None
 
 
-class Release(BaseModel):
+@dataclass(kw_only=True)
+class Release:
     """A published package."""
 
     name: str
     version: str
-    digest: Digest
+    digest: str
     size_bytes: int
     state: ReleaseState
     published_at_s: float
-    variants: list[VariantSummary] = []
+    variants: list[VariantSummary] = field(default_factory=list)
 
 
+@dataclass(kw_only=True)
 class Stage(Request):
     """One step of a rollout: go on until this many devices run the release."""
 
-    count: int | None = Field(default=None, ge=1, le=MAX_DEVICES)
-    percent: float | None = Field(default=None, gt=0, le=100)
+    count: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] | None = None
+    percent: Annotated[float, Bounds(gt=0, le=100)] | None = None
 
 
+@dataclass(kw_only=True)
 class RolloutRequest(Request):
     """A new rollout."""
 
@@ -213,25 +267,26 @@ class RolloutRequest(Request):
     selector: str = ""
     """Label expression; empty selects every enrolled device."""
 
-    stages: list[Stage] = [Stage(percent=100)]
-    max_in_flight: int = Field(default=100, ge=1, le=MAX_DEVICES)
-    soak_s: float = Field(default=0, ge=0, le=MAX_WAIT_S)
+    stages: list[Stage] = field(default_factory=lambda: [Stage(percent=100)])
+    max_in_flight: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 100
+    soak_s: Annotated[float, Bounds(ge=0, le=MAX_WAIT_S)] = 0
     """How long a finished stage must stay good before the next begins."""
 
-    device_deadline_s: float = Field(default=3600, gt=0, le=MAX_WAIT_S)
+    device_deadline_s: Annotated[float, Bounds(gt=0, le=MAX_WAIT_S)] = 3600
     """A device that has not finished by then counts as failed."""
 
-    max_failures: int = Field(default=0, ge=0, le=MAX_DEVICES)
+    max_failures: Annotated[int, Bounds(ge=0, le=MAX_DEVICES)] = 0
     """More failed devices than this halt the rollout."""
 
-    max_failure_percent: float | None = Field(default=None, ge=0, le=100)
+    max_failure_percent: Annotated[float, Bounds(ge=0, le=100)] | None = None
     """With `min_finished`: a larger share of failed among finished devices halts it too."""
 
-    min_finished: int = Field(default=10, ge=1, le=MAX_DEVICES)
+    min_finished: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 10
     approval: bool = False
     """Wait for `approve` between stages."""
 
 
+@dataclass(kw_only=True)
 class RollbackRequest(Request):
     """Bring the devices that a rollout touched to another release, stage by stage."""
 
@@ -239,7 +294,8 @@ class RollbackRequest(Request):
     """`name:version` or a digest."""
 
 
-class StageProgress(BaseModel):
+@dataclass(kw_only=True)
+class StageProgress:
     """How far a stage is."""
 
     number: int
@@ -251,7 +307,8 @@ class StageProgress(BaseModel):
     state: StageState
 
 
-class Deployment(BaseModel):
+@dataclass(kw_only=True)
+class Deployment:
     """One device's part in a rollout."""
 
     device: str
@@ -266,7 +323,8 @@ class Deployment(BaseModel):
     finished_at_s: float | None = None
 
 
-class RolloutEvent(BaseModel):
+@dataclass(kw_only=True)
+class RolloutEvent:
     """A decision and its reason."""
 
     at_s: float
@@ -274,12 +332,13 @@ class RolloutEvent(BaseModel):
     reason: str
 
 
-class Rollout(BaseModel):
+@dataclass(kw_only=True)
+class Rollout:
     """A rollout and how far it is."""
 
     id: str
     release: str
-    previous: dict[str, int] = {}
+    previous: dict[str, int] = field(default_factory=dict)
     """How many devices ran which release before."""
 
     selector: str
@@ -294,22 +353,24 @@ class Rollout(BaseModel):
     finished_at_s: float | None
     stages: list[StageProgress]
     counts: dict[DeploymentState, int]
-    deployments: list[Deployment] = []
-    events: list[RolloutEvent] = []
+    deployments: list[Deployment] = field(default_factory=list)
+    events: list[RolloutEvent] = field(default_factory=list)
 
 
-class TelemetryTable(BaseModel):
+@dataclass(kw_only=True)
+class TelemetryTable:
     """The answer to a telemetry query."""
 
     columns: list[str]
     rows: list[list[Any]]
 
 
-class DeviceEvent(BaseModel):
+@dataclass(kw_only=True)
+class DeviceEvent:
     """Something that happened on a device, with its reason."""
 
     device: str
     at_s: float
     kind: str
     reason: str
-    data: dict[str, Any] = {}
+    data: dict[str, Any] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""Looks at this device: its sensors, its processor, and what its agent counts.
+"""Reads this device: its sensors, its processor, and what its agent counts.
 
 Rules:
 - The sensors are read here, not in the agent; the agent is asked for its counters alone.
-- An agent that does not answer is no fault: the look is without its figures.
+- An agent that does not answer is no fault: the reading is without its figures.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from wire.health import HealthSnapshot
 
 
 class Device:
-    """Looks at this device.
+    """Reads this device.
 
     Args:
         config: Where its files and its agent are.
-        clock: For sensors and for the time between two looks.
+        clock: For sensors and for the time between two readings.
     """
 
     def __init__(self, config: AgentConfig, clock: Clock | None = None) -> None:
@@ -43,8 +43,8 @@ class Device:
             procfs_root=config.procfs_root,
         )
 
-    def look(self) -> tuple[Sample, HealthSnapshot]:
-        """Return what there is to be read now."""
+    def read(self) -> tuple[Sample, HealthSnapshot]:
+        """Return a reading of this moment."""
         figures = self._figures()
         at_s = self.clock.monotonic_s()
         health = self._sensors.read()

@@ -2,7 +2,7 @@
 
 Rules:
 - Each tick is written when it is over: what was recorded until a fault or Ctrl-C is a trace.
-- What cannot be recorded is said before it begins.
+- What cannot be recorded is said before recording begins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Wait = Callable[[float], bool]
 """Waits for so many seconds; tells whether the recording is to end."""
 
 
-class Order(NamedTuple):
+class Job(NamedTuple):
     """What is to be recorded."""
 
     path: Path
@@ -41,11 +41,11 @@ class Order(NamedTuple):
     """JSON file with figures of the board; those that it does not have are the profile's."""
 
 
-def record(order: Order, config: AgentConfig, remark: Remark) -> str:
+def record(job: Job, config: AgentConfig, remark: Remark) -> str:
     """Record until the time is over or somebody ends it.
 
     Args:
-        order: What to record.
+        job: What to record.
         config: Of this device.
         remark: Hears what is worth knowing meanwhile.
 
@@ -53,24 +53,24 @@ def record(order: Order, config: AgentConfig, remark: Remark) -> str:
         What was recorded, in some lines.
 
     Raises:
-        ReplayError: The order makes no sense, or the file cannot be written.
+        ReplayError: The job makes no sense, or the file cannot be written.
         FleetError: The profile or the board cannot be read.
     """
-    count = _count(order)
+    count = _count(job)
     profile, device = load_profile(config), Device(config)
-    look, health = device.look()
-    terms = Terms(board_of(profile, health, order.board), order.period_s)
+    look, health = device.read()
+    terms = Terms(board_of(profile, health, job.board), job.period_s)
     day = time.strftime("%Y-%m-%d", time.gmtime(device.clock.now_s()))
     maker = Maker(device=config.device, profile=profile.name, day=day)
-    header = header_of(order.path.stem, maker, terms, look, deadline_ms=order.deadline_ms)
+    header = header_of(job.path.stem, maker, terms, look, deadline_ms=job.deadline_ms)
     _check(terms, header, look)
     for line in lacks(look, health, terms.board, fault=device.fault):
         remark(line)
-    with opened_trace(order.path) as file, _ending() as wait:
-        remark(f"recording {count} ticks to {order.path}; Ctrl-C ends it")
+    with opened_trace(job.path) as file, _ending() as wait:
+        remark(f"recording {count} ticks to {job.path}; Ctrl-C ends it")
         recording = Recording(terms, look, file)
         recording.run(device, header, count, wait)
-    return recording.summary(order.path)
+    return recording.summary(job.path)
 
 
 class Recording:
@@ -78,7 +78,7 @@ class Recording:
 
     Args:
         terms: Of the trace.
-        look: The first.
+        look: The first reading.
         file: Takes the lines.
     """
 
@@ -96,17 +96,17 @@ class Recording:
         """Write ticks until there are enough or the wait says that it is over.
 
         Args:
-            device: Is looked at.
+            device: What is recorded.
             header: The first line.
             count: How many ticks.
-            wait: Between two looks.
+            wait: Waits until the next reading.
         """
         period_s, start_s = self._terms.period_s, self._look.at_s
         while self.written < count:
             due_s = start_s + (self.written + 1) * period_s
             if wait(max(due_s - device.clock.monotonic_s(), 0.0)):
                 return
-            look, _ = device.look()
+            look, _ = device.read()
             passed = max(round((look.at_s - start_s) / period_s), self.written + 1)
             made, self._follower = ticks(
                 self._terms,
@@ -161,7 +161,7 @@ def _ending() -> Iterator[Wait]:
 
 
 def _check(terms: Terms, header: Header, look: Sample) -> None:
-    """Have a trace's own reader look at the header before anything is recorded.
+    """Let the reader of traces check the header before anything is recorded.
 
     Raises:
         ReplayError: A figure of the board or the period cannot be.
@@ -173,17 +173,17 @@ def _check(terms: Terms, header: Header, look: Sample) -> None:
         raise ReplayError(exc.message.removeprefix("trace: line 1: ")) from exc
 
 
-def _count(order: Order) -> int:
-    """Return how many ticks an order comes to.
+def _count(job: Job) -> int:
+    """Return how many ticks a job comes to.
 
     Raises:
         ReplayError: None, or too many, or a deadline that is none.
     """
-    if not order.deadline_ms > 0.0:
-        raise ReplayError(f"a deadline of {order.deadline_ms:g} ms is not positive")
-    if not 0.0 < order.period_s <= order.length_s:
-        raise ReplayError("--every is not between nothing and --for")
-    count = round(order.length_s / order.period_s)
+    if not job.deadline_ms > 0.0:
+        raise ReplayError(f"a deadline of {job.deadline_ms:g} ms is not positive")
+    if not 0.0 < job.period_s <= job.length_s:
+        raise ReplayError("--every must be more than 0 s and at most --for")
+    count = round(job.length_s / job.period_s)
     if count > MAX_TICKS:
         raise ReplayError(
             f"{count} ticks are more than the {MAX_TICKS} of a trace",

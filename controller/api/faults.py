@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -69,7 +70,7 @@ def answer(error: FleetError) -> Response:
     fault = Fault(code=error.code, message=error.message, remedy=error.remedy)
     status = status_of(error)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None  # noqa: PLR2004 - HTTP
-    return JSONResponse(fault.model_dump(), status_code=status, headers=headers)
+    return JSONResponse(asdict(fault), status_code=status, headers=headers)
 
 
 def install(app: FastAPI) -> None:
@@ -92,7 +93,7 @@ def _invalid(_request: Request, exc: Exception) -> Response:
     first = exc.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     fault = Fault(code=InvalidRequestError.code, message=f"{where}: {str(first['msg']).lower()}")
-    return JSONResponse(fault.model_dump(), status_code=422)
+    return JSONResponse(asdict(fault), status_code=422)
 
 
 def _http_error(_request: Request, exc: Exception) -> Response:
@@ -101,10 +102,10 @@ def _http_error(_request: Request, exc: Exception) -> Response:
     too_large = exc.status_code == 413  # noqa: PLR2004 - HTTP
     code = TooLargeError.code if too_large else "controller.http"
     fault = Fault(code=code, message=str(exc.detail).lower())
-    return JSONResponse(fault.model_dump(), status_code=exc.status_code, headers=exc.headers)
+    return JSONResponse(asdict(fault), status_code=exc.status_code, headers=exc.headers)
 
 
 def _unforeseen(request: Request, exc: Exception) -> Response:
     _log.error("%s %s failed", request.method, request.url.path, exc_info=exc)
     fault = Fault(code="controller.internal", message="the controller failed; see its log")
-    return JSONResponse(fault.model_dump(), status_code=500)
+    return JSONResponse(asdict(fault), status_code=500)

@@ -3,7 +3,8 @@
 Rules:
 - A fault is one line on standard error, `fleet: <what>; <remedy>`, and exit code 2; 0 is success;
   1 is "it ran, but the answer is no".
-- `fleet --help` starts quickly: what is heavy is imported by the command that needs it.
+- A command that only reads answers within 0.4 s: each module of commands, and what is heavy in it,
+  is imported by the command that needs it.
 """
 
 from __future__ import annotations
@@ -12,43 +13,63 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from controller.cli import (
-    admin,
-    builds,
-    devices,
-    packages,
-    policies,
-    releases,
-    rollouts,
-    telemetry,
-)
-from controller.cli.arguments import hoist_global_options
-from controller.cli.client import ConnectionOptions
-from controller.cli.output import remark
+from controller.cli.arguments import ConnectionOptions, hoist_global_options
+from controller.cli.commands import lazy_group
+from wire.console.help_page import VERSION_TEXT
+from wire.console.output import remark, write
 from wire.errors import FleetError
+from wire.version import VERSION
 
 EXIT_FAULT = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 MAX_PATH = 200
 
+COMMANDS: Final = {
+    "init": ("controller.cli.admin", "Make the data directory of a controller."),
+    "build": ("controller.cli.builds", "Build a package from a model."),
+    "why": ("controller.cli.devices", "Show what a device decided, and why."),
+    "broker": ("controller.cli.admin", "Run the local MQTT broker."),
+    "controller": ("controller.cli.admin", "Run the controller."),
+    "token": ("controller.cli.admin", "Make tokens that devices enrol with."),
+    "tool": ("controller.cli.builds", "Install tools that builds call."),
+    "profile": ("controller.cli.packages", "Show kinds of devices."),
+    "package": ("controller.cli.packages", "Check and sign packages on this disk."),
+    "key": ("controller.cli.packages", "Make signing keys."),
+    "device": ("controller.cli.devices", "Show and manage the devices of the fleet."),
+    "policy": ("controller.cli.policies", "Set how devices choose among their variants."),
+    "release": ("controller.cli.releases", "Publish packages."),
+    "rollout": ("controller.cli.rollouts", "Bring releases to devices, in stages."),
+    "telemetry": ("controller.cli.telemetry", "Show what the devices measured."),
+}
+"""In the order of the help: the module of each command, and what it does."""
+
+HELP: Final = """Build, sign, roll out and watch models on a fleet of devices.
+
+The options --home, --url and --token-file may stand anywhere on the line.
+
+Examples:
+    fleet init ./my-fleet
+    fleet device list --home ./my-fleet
+    fleet rollout create detector:1.0.0 --stage 1 --stage 100% --watch
+"""
+
 
 def build_app() -> typer.Typer:
     """Return the application with all its commands."""
     app = typer.Typer(
         name="fleet",
-        help="Build, sign, roll out and watch models on a fleet of devices.",
-        add_completion=False,
+        help=HELP,
+        cls=lazy_group(COMMANDS),
+        context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     app.callback()(_root)
-    for module in (admin, builds, packages, devices, policies, releases, rollouts, telemetry):
-        module.register(app)
     return app
 
 
@@ -65,9 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = typer.main.get_command(build_app())
     try:
         result = command.main(
-            args=hoist_global_options(given) or ["--help"],
-            prog_name="fleet",
-            standalone_mode=False,
+            args=hoist_global_options(given), prog_name="fleet", standalone_mode=False
         )
         sys.stdout.flush()
     except FleetError as exc:
@@ -86,24 +105,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _show_version(context: typer.Context, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        write(f"fleet {VERSION}")
+        raise typer.Exit
+
+
 def _root(
     context: typer.Context,
+    *,
     home: Annotated[
         Path | None,
-        typer.Option(help="Data directory of the controller (FLEET_HOME).", metavar="DIR"),
+        typer.Option(help="Data directory of the controller (or FLEET_HOME).", metavar="DIR"),
     ] = None,
     url: Annotated[
-        str | None, typer.Option(help="Address of the controller (FLEET_URL).", metavar="URL")
+        str | None, typer.Option(help="Address of the controller (or FLEET_URL).", metavar="URL")
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(help="File with its API token (or FLEET_TOKEN).", metavar="FILE"),
     ] = None,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help=VERSION_TEXT, is_eager=True, callback=_show_version),
+    ] = False,
 ) -> None:
-    """Build, sign, roll out and watch models on a fleet of devices.
-
-    --home, --url and --token-file may stand anywhere on the line.
-    """
     context.obj = ConnectionOptions(home=home, url=url, token_file=token_file)
 
 
@@ -121,11 +147,7 @@ def _fault(text: str) -> int:
 
 
 def _usage_fault(exc: typer.TyperException) -> int:
-    message = exc.format_message().strip()
-    if message.startswith("Usage:"):  # a group without a command: the message is its help
-        remark(message)
-        return EXIT_FAULT
+    text = exc.format_message().strip().rstrip(".")
     context = getattr(exc, "ctx", None)
     path = getattr(context, "command_path", "fleet")
-    text = message.rstrip(".")
     return _fault(f"{text[:1].lower()}{text[1:]}; see `{path} --help`")

@@ -8,39 +8,54 @@ from typing import Annotated
 import typer
 
 from controller.cli.arguments import JsonOption, parse_duration, parse_labels
-from controller.cli.client import connect, request_body
-from controller.cli.output import local_time, remark, write, write_fields, write_json
+from controller.cli.client import connect
+from controller.cli.commands import Commands, add_command, add_group
+from controller.cli.output import write_json
+from controller.schemas import Health, Token, TokenRequest
+from wire.console.output import remark, write, write_fields
+from wire.console.text import local_time
 
-HomeArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Data directory.")]
+HomeArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Data directory of the controller.")
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("init")(init)
-    broker = typer.Typer(help="The local MQTT broker.", no_args_is_help=True)
-    broker.command("run")(broker_run)
-    app.add_typer(broker, name="broker")
-    controller = typer.Typer(help="The controller.", no_args_is_help=True)
-    controller.command("run")(controller_run)
-    controller.command("status")(controller_status)
-    app.add_typer(controller, name="controller")
-    token = typer.Typer(help="Enrolment tokens.", no_args_is_help=True)
-    token.command("create")(token_create)
-    app.add_typer(token, name="token")
+    add_command(app, "init", init)
+    add_group(app, "broker", "Run the local MQTT broker.", {"run": broker_run})
+    commands: Commands = {"run": controller_run, "status": controller_status}
+    add_group(app, "controller", "Run the controller.", commands)
+    add_group(app, "token", "Make tokens that devices enrol with.", {"create": token_create})
 
 
 def init(
     directory: HomeArgument,
-    api_host: Annotated[str, typer.Option(help="Where the API listens.")] = "127.0.0.1",
-    api_port: Annotated[int, typer.Option(help="Its port.")] = 8470,
-    broker_host: Annotated[str, typer.Option(help="Where the broker listens.")] = "127.0.0.1",
-    broker_port: Annotated[int, typer.Option(help="Its port.")] = 1883,
+    api_host: Annotated[
+        str, typer.Option(help="Address on which the API listens.", metavar="HOST")
+    ] = "127.0.0.1",
+    api_port: Annotated[int, typer.Option(help="Port of the API.", metavar="PORT")] = 8470,
+    broker_host: Annotated[
+        str, typer.Option(help="Address on which the broker listens.", metavar="HOST")
+    ] = "127.0.0.1",
+    broker_port: Annotated[int, typer.Option(help="Port of the broker.", metavar="PORT")] = 1883,
     database: Annotated[
-        str, typer.Option(help="SQLAlchemy URL; SQLite in the directory if not given.")
+        str,
+        typer.Option(
+            help="SQLAlchemy URL of the database; SQLite in the directory when not given.",
+            metavar="URL",
+        ),
     ] = "",
 ) -> None:
-    """Make a controller's data directory with new keys and secrets."""
-    from controller.app.home import HomeOptions, create_home
+    """Make the data directory of a controller.
+
+    The directory gets new keys and secrets. A directory that exists is never changed.
+
+    Examples:
+        fleet init ./my-fleet
+        fleet init ./my-fleet --api-port 9000 --broker-host 0.0.0.0
+    """
+    from controller.app.new_home import HomeOptions, create_home
 
     create_home(
         directory,
@@ -58,7 +73,11 @@ def init(
 
 
 def broker_run(directory: HomeArgument) -> None:
-    """Run the local broker in the foreground, until it is told to end."""
+    """Run the local MQTT broker in the foreground, until it is told to end.
+
+    Examples:
+        fleet broker run ./my-fleet
+    """
     from controller.app.home import read_home
     from controller.broker.install import default_cache, obtain
     from controller.broker.mosquitto import Broker, BrokerSettings
@@ -73,7 +92,11 @@ def broker_run(directory: HomeArgument) -> None:
 
 
 def controller_run(directory: HomeArgument) -> int:
-    """Run the controller in the foreground, until it is told to end."""
+    """Run the controller in the foreground, until it is told to end.
+
+    Examples:
+        fleet controller run ./my-fleet
+    """
     from controller.app.home import CONFIG_FILE
     from controller.config import load_config
 
@@ -85,9 +108,14 @@ def controller_run(directory: HomeArgument) -> int:
 
 
 def controller_status(context: typer.Context, as_json: JsonOption = False) -> int:
-    """Ask the controller whether it works and has its broker; exit code 1 when not."""
-    from controller.schemas import Health
+    """Ask the controller whether it works and has its broker.
 
+    The exit code is 1 when it does not.
+
+    Examples:
+        fleet controller status
+        fleet controller status --json
+    """
     with connect(context) as api:
         health = api.get("/v1/health", Health)
     if as_json:
@@ -105,21 +133,26 @@ def controller_status(context: typer.Context, as_json: JsonOption = False) -> in
 
 def token_create(
     context: typer.Context,
-    uses: Annotated[int, typer.Option(help="How many devices may enrol with it.")] = 1,
-    expires: Annotated[str, typer.Option(help="How long it is valid.")] = "1d",
+    uses: Annotated[int, typer.Option(help="How many devices may enrol with the token.")] = 1,
+    expires: Annotated[
+        str, typer.Option(help="How long the token is valid, such as 12h or 7d.", metavar="TIME")
+    ] = "1d",
     label: Annotated[
         list[str] | None,
-        typer.Option(help="Label for every device that enrols with it.", metavar="KEY=VALUE"),
+        typer.Option(help="Label of every device that enrols with the token.", metavar="KEY=VALUE"),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make an enrolment token; it is shown this once."""
+    """Make a token that devices enrol with. It is shown this once.
+
+    Examples:
+        fleet token create --uses 100
+        fleet token create --expires 7d --label site=berlin
+    """
     lifetime_s = int(parse_duration(expires, option="--expires"))
     labels = parse_labels(label or [])
-    from controller.schemas import Token, TokenRequest
-
     with connect(context) as api:
-        body = request_body(TokenRequest, uses=uses, expires_in_s=lifetime_s, labels=labels)
+        body = TokenRequest(uses=uses, expires_in_s=lifetime_s, labels=labels)
         token = api.send("POST", "/v1/tokens", Token, body)
     if as_json:
         write_json(token)

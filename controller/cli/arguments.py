@@ -9,21 +9,31 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from controller.cli.errors import ArgumentError
+from wire.durations import parse_duration_s
+from wire.errors import WireFormatError
 
-UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 MAX_DURATION_S = 10 * 366 * 86_400.0
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 WHOLE_PERCENT = 100.0
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+ALL_DEVICES = "all devices"
 GLOBAL_OPTIONS = ("--home", "--url", "--token-file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """The options that say where the controller is, as given."""
+
+    home: Path | None = None
+    url: str | None = None
+    token_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +57,10 @@ def parse_duration(text: str, *, option: str) -> float:
     Raises:
         ArgumentError: Not a duration, or longer than ten years.
     """
-    cleaned = text.strip().lower()
-    if _NUMBER.fullmatch(cleaned):
-        cleaned += "s"
-    if _DURATION.fullmatch(cleaned) is None:
-        raise ArgumentError(
-            f"{option}: {text!r} is not a duration", remedy="write 30s, 5m, 1h30m or 7d"
-        )
-    seconds = sum(float(number) * UNIT_S[unit] for number, unit in _PART.findall(cleaned))
+    try:
+        seconds = parse_duration_s(text)
+    except WireFormatError as exc:
+        raise ArgumentError(f"{option}: {exc.message}", remedy=exc.remedy) from exc
     if seconds > MAX_DURATION_S:
         raise ArgumentError(f"{option}: {text!r} is longer than ten years")
     return seconds
@@ -122,6 +128,11 @@ def changed_labels(labels: dict[str, str], changes: Sequence[str]) -> dict[str, 
     removed = {change[:-1] for change in changes if "=" not in change and change.endswith("-")}
     added = parse_labels([change for change in changes if change[:-1] not in removed])
     return {key: value for key, value in labels.items() if key not in removed} | added
+
+
+def selected(selector: str) -> str:
+    """Return a selector as it is shown: the empty one selects all devices."""
+    return selector or ALL_DEVICES
 
 
 def hoist_global_options(arguments: Sequence[str]) -> list[str]:

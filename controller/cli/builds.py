@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli.arguments import JsonOption
-from controller.cli.output import (
-    bytes_text,
-    remark,
-    write,
-    write_fields,
-    write_plain_json,
-    write_table,
-)
+from controller.cli.commands import Commands, add_command, add_group
+from controller.cli.output import write_plain_json
+from wire.console.output import remark, write, write_fields, write_table
+from wire.console.text import bytes_text
 
 if TYPE_CHECKING:
     from packager.plan.values import Plan
@@ -27,20 +23,16 @@ if TYPE_CHECKING:
 
 ProfileOption = Annotated[
     list[str],
-    typer.Option(
-        "--profile", "-p", metavar="NAME_OR_FILE", help="Kind of device; may be given repeatedly."
-    ),
+    typer.Option("--profile", "-p", metavar="PROFILE", help="Kind of device to build for."),
 ]
 DEFAULT_CACHE = Path("~/.cache/edgefleet/build")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("build")(build_command)
-    tool = typer.Typer(help="Tools that the packager calls.", no_args_is_help=True)
-    tool.command("list")(tool_list)
-    tool.command("install")(tool_install)
-    app.add_typer(tool, name="tool")
+    add_command(app, "build", build_command)
+    commands: Commands = {"list": tool_list, "install": tool_install}
+    add_group(app, "tool", "Install tools that builds call.", commands)
 
 
 def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -55,107 +47,161 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         str,
         typer.Option(
             metavar="DATA",
-            help="Samples on which every variant is judged: an .npz file, a folder of .npy files, "
-            "or module:callable. As the only set it is split.",
+            help="Samples that judge every variant: an .npz file, a folder of .npy files, or "
+            "module:callable. When it is the only set, the build splits it.",
         ),
     ],
     calibration: Annotated[
-        str, typer.Option(metavar="DATA", help="Other samples, for integer variants.")
+        str, typer.Option(metavar="DATA", help="Other samples, to quantize with.")
     ] = "",
     tuning: Annotated[
-        str, typer.Option(metavar="DATA", help="Other samples, to steer repairs.")
+        str, typer.Option(metavar="DATA", help="Other samples, to repair integer variants with.")
     ] = "",
     float_only: Annotated[
-        bool, typer.Option("--float-only", help="No integer variants; every sample judges.")
+        bool, typer.Option("--float-only", help="Make no integer variants.")
     ] = False,
     preprocessing: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.toml", help="How raw samples become what the model takes."),
+        typer.Option(metavar="FILE", help="TOML file that says how raw samples become inputs."),
     ] = None,
     postprocessing: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.toml", help="How the model's outputs become answers."),
+        typer.Option(metavar="FILE", help="TOML file that says how outputs become answers."),
     ] = None,
     prune: Annotated[
-        float, typer.Option(metavar="SHARE", help="Of a PyTorch model's channels, to take out.")
+        float,
+        typer.Option(metavar="SHARE", help="Share of a PyTorch model's channels to take out."),
     ] = 0.0,
     training: Annotated[
-        str, typer.Option(metavar="CALLABLE", help="Trains the model after that.")
+        str,
+        typer.Option(
+            metavar="CALLABLE", help="Function module:callable that trains the pruned model."
+        ),
     ] = "",
     metric: Annotated[
         str,
-        typer.Option(help="auto, top1, top5, mae, cosine, agreement, or module:callable."),
+        typer.Option(
+            help="One of auto, top1, top5, mae, cosine and agreement, or module:callable.",
+            metavar="METRIC",
+        ),
     ] = "auto",
     min_retention: Annotated[
-        float, typer.Option(help="Least share of the reference's metric that a variant keeps.")
+        float,
+        typer.Option(
+            help="Least share of the reference's metric that a variant must keep.", metavar="SHARE"
+        ),
     ] = 0.99,
-    max_size: Annotated[int | None, typer.Option(metavar="BYTES", help="Of a variant.")] = None,
+    max_size: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Largest size of a variant.")
+    ] = None,
     max_latency_ms: Annotated[
         float | None,
-        typer.Option("--max-latency", metavar="MS", help="Median on this machine."),
+        typer.Option("--max-latency", metavar="MS", help="Largest median latency on this machine."),
     ] = None,
     max_memory: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Peak of a variant's process.")
+        int | None,
+        typer.Option(metavar="BYTES", help="Largest memory of the process that runs a variant."),
     ] = None,
     keep: Annotated[
-        list[str] | None, typer.Option(metavar="VARIANT", help="Keep it though others beat it.")
+        list[str] | None,
+        typer.Option(metavar="VARIANT", help="Keep this variant even when others are better."),
     ] = None,
     repair_trials: Annotated[
-        int, typer.Option(min=0, help="Trials to repair an int8 variant; 0 for no repairs.")
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Trials to repair an int8 variant; 0 for no repairs."
+        ),
     ] = 24,
     tune: Annotated[
         int,
-        typer.Option(metavar="TRIALS", min=0, help="Per task, to tune TVM; 0 takes what is known."),
+        typer.Option(
+            metavar="N", min=0, help="Trials for each task to tune TVM; 0 takes known schedules."
+        ),
     ] = 0,
     tuning_database: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Known schedules; else in the cache.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Known schedules of TVM. The default is in the cache."),
     ] = None,
-    min_runs: Annotated[int, typer.Option(min=1, help="Inferences per measurement.")] = 200,
+    min_runs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Inferences of each measurement, at least.")
+    ] = 200,
     min_duration_s: Annotated[
-        float, typer.Option(min=0.0, max=3600.0, help="Of each measurement.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.0, max=3600.0, help="Length of each measurement, at least."
+        ),
     ] = 0.3,
     emulation_s: Annotated[
-        float, typer.Option(min=1.0, help="To check a variant for a foreign processor.")
+        float,
+        typer.Option(metavar="SECONDS", min=1.0, help="Time to check a variant under emulation."),
     ] = 60.0,
     measurements: Annotated[
         Path | None,
-        typer.Option(metavar="REPORT.json", help="Take figures over for files that are the same."),
+        typer.Option(
+            metavar="FILE", help="JSON report whose figures count for files that are the same."
+        ),
     ] = None,
-    name: Annotated[str, typer.Option(help="Of the package; else the model's file name.")] = "",
-    version: Annotated[str, typer.Option(help="Of the package; else made from the content.")] = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Name of the package. The default is the model's file name."
+        ),
+    ] = "",
+    version: Annotated[
+        str,
+        typer.Option(
+            metavar="VERSION", help="Version of the package. The default is made from its content."
+        ),
+    ] = "",
     key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Release key to sign with.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Package to make.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Directory of the package to make."),
     ] = None,
     report: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Write the report there, as .html or .json."),
+        typer.Option(metavar="FILE", help="Write a report to this .html or .json file."),
     ] = None,
     cache: Annotated[
-        Path, typer.Option(metavar="DIR", help="Finished steps, measured figures among them.")
+        Path, typer.Option(metavar="DIR", help="Directory of finished steps and measured figures.")
     ] = DEFAULT_CACHE,
     executor: Annotated[
-        str, typer.Option(help="Where steps run: local, or dask://HOST:PORT.")
+        str, typer.Option(metavar="WHERE", help="Where steps run: local, or dask://HOST:PORT.")
     ] = "local",
     jobs: Annotated[
-        int, typer.Option(min=0, help="Steps at once on this machine; 0 for one per processor.")
+        int,
+        typer.Option(metavar="N", min=0, help="Steps at the same time; 0 for one per processor."),
     ] = 0,
-    step_timeout_s: Annotated[float, typer.Option(min=0.001, help="For one step.")] = 1800.0,
+    step_timeout_s: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.001, help="Longest time of a step.")
+    ] = 1800.0,
     step_memory: Annotated[
         int,
-        typer.Option(metavar="BYTES", min=0, help="For one step; 0 for its share of 3/4 of all."),
+        typer.Option(
+            metavar="BYTES", min=0, help="Largest memory of a step; 0 for its share of 3/4 of all."
+        ),
     ] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace a package.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a package that is there.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan, and build nothing.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Build a package: every profile's best variants of one model.
+    """Build a package from a model.
+
+    The package holds the best variants for each profile.
 
     A second build takes finished steps from the cache, measured figures among them, and gives the
     same bytes. With another cache the model files are the same and the measured figures are new,
     unless --measurements names the first build's report.
+
+    Examples:
+        fleet build model.onnx -p rpi4 --evaluation samples.npz -o detector-1.0.0
+        fleet build model.onnx -p rpi4 --evaluation samples.npz --dry-run
     """
     from packager.build import build, plan_build
     from packager.device_profiles import load_profile
@@ -219,7 +265,11 @@ def tool_list(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the names alone.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the tools that have an environment of their own."""
+    """List the tools that have an environment of their own.
+
+    Examples:
+        fleet tool list
+    """
     from packager.tools.environments import default_root, environment_python, names
 
     if quiet:
@@ -238,9 +288,15 @@ def tool_list(
 
 
 def tool_install(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the tool.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the tool.")],
 ) -> None:
-    """Install a tool whose dependencies conflict with ours, in an environment of its own."""
+    """Install a tool in an environment of its own.
+
+    The dependencies of such a tool conflict with those of edgefleet.
+
+    Examples:
+        fleet tool install onnx2tf
+    """
     from packager.tools.environments import default_root, install
 
     with _progress() as progress:

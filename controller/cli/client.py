@@ -1,23 +1,28 @@
 """The HTTP client of the controller's API, and how a command finds the controller.
 
 Rules:
-- Every fault leaves here as one of `controller.cli.errors`; httpx is seen nowhere else.
-- The token is sent to the named controller alone: redirects are not followed.
+- Every fault leaves here as one of `controller.cli.errors`.
+- The token is sent to the named controller alone: redirects are not followed, and no proxy of the
+  environment is used.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, InvalidURL
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
-from urllib.parse import quote
+from typing import Any, BinaryIO, Self, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
+from controller.cli.arguments import ConnectionOptions
 from controller.cli.errors import (
     AnswerError,
     ArgumentError,
@@ -25,31 +30,19 @@ from controller.cli.errors import (
     NoControllerError,
     UnreachableError,
 )
-from controller.cli.output import plain_text
-
-if TYPE_CHECKING:
-    import httpx
-    from pydantic import BaseModel
+from controller.schemas import Fault, Request, given_fields
+from wire.codec import from_json
+from wire.console.text import plain_text
+from wire.errors import WireFormatError
 
 T = TypeVar("T")
-B = TypeVar("B", bound="BaseModel")
 TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
-UPLOAD_STEP_BYTES = 256 * 1024
 MAX_TOKEN_BYTES = 4096
 REMEDY = (
     "use --home DIR, or --url URL with --token-file FILE (or set FLEET_HOME, or FLEET_URL and "
     "FLEET_TOKEN)"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionOptions:
-    """The options that say where the controller is, as given."""
-
-    home: Path | None = None
-    url: str | None = None
-    token_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -107,29 +100,6 @@ def segment(text: str) -> str:
     return quote(text, safe=":")
 
 
-def request_body(kind: type[B], **values: Any) -> B:  # noqa: ANN401 - checked here
-    """Return the body of a request.
-
-    Args:
-        kind: Its type.
-        values: Its fields.
-
-    Returns:
-        The body.
-
-    Raises:
-        ArgumentError: A value is out of range.
-    """
-    from pydantic import ValidationError
-
-    try:
-        return kind(**values)
-    except ValidationError as exc:
-        first = exc.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ArgumentError(f"{where}: {first['msg'].lower()}") from exc
-
-
 def connect(context: typer.Context) -> ApiClient:
     """Return a client for the controller that the command line names."""
     options = context.obj if isinstance(context.obj, ConnectionOptions) else ConnectionOptions()
@@ -137,23 +107,25 @@ def connect(context: typer.Context) -> ApiClient:
 
 
 class ApiClient:
-    """Requests to one controller.
+    """Requests to one controller, over one connection.
 
     Args:
         target: Where it is.
+
+    Raises:
+        NoControllerError: The address cannot be used.
     """
 
     def __init__(self, target: Target) -> None:
-        import httpx
-
         self._url = target.url
-        self._http = httpx.Client(
-            base_url=target.url,
-            headers={"Authorization": f"Bearer {target.token}"},
-            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            # A proxy of the environment must not see the token of a local controller.
-            trust_env=False,
-        )
+        self._headers = {"Authorization": f"Bearer {target.token}", "Accept": "application/json"}
+        try:
+            parts = urlsplit(target.url)
+            kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+            self._http = kind(parts.hostname or "", parts.port, timeout=CONNECT_TIMEOUT_S)
+        except ValueError as exc:
+            raise self._unusable(exc) from exc
+        self._prefix = parts.path
 
     def __enter__(self) -> Self:
         return self
@@ -179,23 +151,30 @@ class ApiClient:
         Returns:
             The answer.
         """
-        return self._decode(self._send("GET", path, params=dict(params or {})), kind)
+        query = f"?{urlencode(params, doseq=True)}" if params else ""
+        return self._decode(self._send("GET", path + query), kind)
 
-    def send(self, method: str, path: str, kind: type[T], body: BaseModel | None = None) -> T:
+    def send(
+        self, method: str, path: str, kind: type[T], body: Request | dict[str, Any] | None = None
+    ) -> T:
         """Change something.
 
         Args:
             method: POST, PUT, PATCH or DELETE.
             path: Below the address.
             kind: What the answer is.
-            body: What to send; fields that were not set are left out.
+            body: What to send; of a request, the fields that are not None.
 
         Returns:
             The answer.
         """
-        content = None if body is None else body.model_dump_json(exclude_unset=True)
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        return self._decode(self._send(method, path, content=content, headers=headers), kind)
+        if body is None:
+            return self._decode(self._send(method, path), kind)
+        fields = body if isinstance(body, dict) else given_fields(body)
+        # As text where JSON has no such value; the controller says what is wrong with it.
+        content = json.dumps(fields, default=str).encode()
+        headers = {"Content-Type": "application/json"}
+        return self._decode(self._send(method, path, content, headers), kind)
 
     def has_blob(self, sha256: str) -> bool:
         """Tell whether the controller has a blob.
@@ -212,13 +191,13 @@ class ApiClient:
         try:
             self._send("HEAD", f"/v1/blobs/{sha256}")
         except FaultError as exc:
-            if exc.status == 404:  # noqa: PLR2004 - HTTP
+            if exc.status == HTTPStatus.NOT_FOUND:
                 return False
             raise
         return True
 
     def put_blob(self, sha256: str, path: Path) -> None:
-        """Upload a file in steps.
+        """Upload a file.
 
         Args:
             sha256: Its digest, which the controller checks.
@@ -228,67 +207,79 @@ class ApiClient:
             "Content-Length": str(path.stat().st_size),
             "Content-Type": "application/octet-stream",
         }
-        self._send("PUT", f"/v1/blobs/{sha256}", content=_pieces(path), headers=headers)
+        with path.open("rb") as file:
+            self._send("PUT", f"/v1/blobs/{sha256}", file, headers)
 
-    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401 - httpx's own options
+    def _send(
+        self,
+        method: str,
+        path: str,
+        content: bytes | BinaryIO | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
         with self._own_errors():
-            response = self._http.request(method, path, **options)
-        if response.is_success:
-            return response
-        raise self._fault(response)
+            if self._http.sock is None:
+                self._http.connect()
+            self._http.sock.settimeout(TIMEOUT_S)
+            # A controller that refuses a body answers before it has read it all.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self._http.request(
+                    method, self._prefix + path, content, {**self._headers, **(headers or {})}
+                )
+            response = self._http.getresponse()
+            answer = response.read()
+        if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
+            return answer
+        raise self._fault(method, response.status, answer)
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
-        import httpx
-
         try:
             yield
-        except httpx.TimeoutException as exc:
-            raise UnreachableError(
-                f"the controller at {self._url} did not answer in time",
-                remedy="look at its log, then try again",
-            ) from exc
-        except httpx.TransportError as exc:
-            raise UnreachableError(
-                f"no controller answers at {self._url}",
-                remedy="start it with `fleet controller run DIR`, or correct --home or --url",
-            ) from exc
-        except (httpx.InvalidURL, httpx.HTTPError) as exc:
-            raise NoControllerError(f"{self._url!r} cannot be used: {exc}") from exc
+        except BaseException as exc:
+            self._http.close()  # whatever came, the next request begins anew
+            if isinstance(exc, TimeoutError):
+                raise UnreachableError(
+                    f"the controller at {self._url} did not answer in time",
+                    remedy="look at its log, then try again",
+                ) from exc
+            if isinstance(exc, InvalidURL | UnicodeError):
+                raise self._unusable(exc) from exc
+            if isinstance(exc, OSError | HTTPException):
+                raise UnreachableError(
+                    f"no controller answers at {self._url}",
+                    remedy="start it with `fleet controller run DIR`, or correct --home or --url",
+                ) from exc
+            raise
 
-    def _fault(self, response: httpx.Response) -> FaultError | AnswerError:
-        from pydantic import ValidationError
+    def _unusable(self, why: Exception) -> NoControllerError:
+        return NoControllerError(f"{self._url!r} cannot be used: {why}")
 
-        from controller.schemas import Fault
-
-        if response.status_code == 401:  # noqa: PLR2004 - HTTP
+    def _fault(self, method: str, status: int, answer: bytes) -> FaultError | AnswerError:
+        if status == HTTPStatus.UNAUTHORIZED:
             return FaultError(
                 f"the controller at {self._url} refused the token",
                 remedy="use the token file of that controller (api.token in its directory)",
                 fault_code="controller.unauthorized",
-                status=401,
+                status=status,
             )
-        if response.request.method == "HEAD":  # has no body
-            return FaultError(
-                f"the controller answered {response.status_code}", status=response.status_code
-            )
+        if method == "HEAD":  # has no body
+            return FaultError(f"the controller answered {status}", status=status)
         try:
-            fault = Fault.model_validate_json(response.content)
-        except ValidationError:
-            return self._strange(f"status {response.status_code} without a reason")
+            fault = from_json(answer, Fault, limit_bytes=len(answer))
+        except WireFormatError:
+            return self._strange(f"status {status} without a reason")
         return FaultError(
             plain_text(fault.message),
             remedy=plain_text(fault.remedy),
             fault_code=fault.code,
-            status=response.status_code,
+            status=status,
         )
 
-    def _decode(self, response: httpx.Response, kind: type[T]) -> T:
-        from pydantic import TypeAdapter, ValidationError
-
+    def _decode(self, answer: bytes, kind: type[T]) -> T:
         try:
-            return TypeAdapter(kind).validate_json(response.content)
-        except ValidationError as exc:
+            return from_json(answer, kind, limit_bytes=len(answer))
+        except WireFormatError as exc:
             raise self._strange("an answer of another form") from exc
 
     def _strange(self, what: str) -> AnswerError:
@@ -296,12 +287,6 @@ class ApiClient:
             f"{self._url} gave {what}",
             remedy="see that it is a controller, and of this version",
         )
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while piece := file.read(UPLOAD_STEP_BYTES):
-            yield piece
 
 
 def _read_token(path: Path) -> str:

@@ -2,62 +2,65 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
+from typing import Annotated
 
 import typer
 
 from controller.cli.arguments import JsonOption, changed_labels, parse_duration
-from controller.cli.client import connect, request_body, segment
-from controller.cli.output import (
-    age_text,
-    bytes_text,
-    cell_text,
-    local_time,
-    plain_text,
-    remark,
-    write,
-    write_fields,
-    write_json,
-    write_table,
-)
+from controller.cli.client import ApiClient, connect, segment
+from controller.cli.commands import Commands, add_command, add_group
+from controller.cli.output import write_json
+from controller.domain.states import DeviceState
+from controller.schemas import Device, DeviceEvent, DeviceUpdate
+from telemetry.reasons import reason_lines
 from wire.clock import SystemClock
-
-if TYPE_CHECKING:
-    from controller.cli.client import ApiClient
-    from controller.schemas import Device, DeviceEvent
+from wire.console.output import remark, write, write_fields, write_lines, write_table
+from wire.console.text import age_text, local_time, plain_text
 
 PAGE_DEVICES = 10_000
 """Devices that one request asks for."""
 
 DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="Identifier of the device.")]
-SinceOption = Annotated[str, typer.Option(help="How far back, such as 30m or 7d.")]
-LimitOption = Annotated[int, typer.Option(help="At most so many.", min=1, max=1000)]
+SinceOption = Annotated[str, typer.Option(help="How far back, such as 30m or 7d.", metavar="TIME")]
+LimitOption = Annotated[
+    int, typer.Option(help="Show at most so many events.", metavar="N", min=1, max=1000)
+]
 KindOption = Annotated[
-    list[str] | None, typer.Option(help="Only this kind, such as switch or install; repeatable.")
+    list[str] | None,
+    typer.Option(help="Show only this kind, such as switch or install.", metavar="KIND"),
 ]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="The devices of the fleet.", no_args_is_help=True)
-    group.command("list")(device_list)
-    group.command("show")(device_show)
-    group.command("label")(device_label)
-    group.command("quarantine")(device_quarantine)
-    group.command("restore")(device_restore)
-    group.command("decommission")(device_decommission)
-    app.add_typer(group, name="device")
-    app.command("why")(why)
+    commands: Commands = {
+        "list": device_list,
+        "show": device_show,
+        "label": device_label,
+        "quarantine": device_quarantine,
+        "restore": device_restore,
+        "decommission": device_decommission,
+    }
+    add_group(app, "device", "Show and manage the devices of the fleet.", commands)
+    add_command(app, "why", why)
 
 
 def device_list(
     context: typer.Context,
     selector: Annotated[
-        str, typer.Option(help="Label expression, such as site=berlin,profile!=rpi4.")
+        str,
+        typer.Option(
+            help="Show only these devices, such as site=berlin,profile!=rpi4.", metavar="SELECTOR"
+        ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List devices."""
+    """List devices.
+
+    Examples:
+        fleet device list
+        fleet device list --selector "site=berlin,profile!=rpi4"
+    """
     with connect(context) as api:
         devices = _selected(api, selector)
     if as_json:
@@ -73,13 +76,18 @@ def device_list(
             )
             for d in devices
         ],
+        minor=("PHASE", "LABELS", "PROFILE"),
     )  # fmt: skip
 
 
 def device_show(
     context: typer.Context, device: DeviceArgument, as_json: JsonOption = False
 ) -> None:
-    """Show one device."""
+    """Show one device.
+
+    Examples:
+        fleet device show cam-berlin
+    """
     with connect(context) as api:
         _show(_fetch(api, device), as_json=as_json)
 
@@ -88,32 +96,50 @@ def device_label(
     context: typer.Context,
     device: DeviceArgument,
     changes: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE...", help="Labels; KEY- removes one.")
+        list[str], typer.Argument(metavar="KEY=VALUE...", help="Label to set; KEY- removes one.")
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Set or remove labels of a device."""
+    """Set or remove labels of a device.
+
+    Examples:
+        fleet device label cam-berlin site=berlin stage-
+    """
     with connect(context) as api:
         labels = changed_labels(_fetch(api, device).labels, changes)
-        _show(_update(api, device, labels=labels), as_json=as_json)
+        _show(_update(api, device, DeviceUpdate(labels=labels)), as_json=as_json)
 
 
 def device_quarantine(context: typer.Context, device: DeviceArgument) -> None:
-    """Shut a device out: its broker account is disabled, rollouts leave it alone."""
+    """Shut a device out.
+
+    The controller disables its broker account, and no rollout takes it.
+
+    Examples:
+        fleet device quarantine cam-berlin
+    """
     with connect(context) as api:
-        _say_state(_update(api, device, state="quarantined"))
+        _say_state(_update(api, device, DeviceUpdate(state=DeviceState.QUARANTINED)))
 
 
 def device_restore(context: typer.Context, device: DeviceArgument) -> None:
-    """Let a quarantined device in again."""
+    """Let a quarantined device in again.
+
+    Examples:
+        fleet device restore cam-berlin
+    """
     with connect(context) as api:
-        _say_state(_update(api, device, state="enrolled"))
+        _say_state(_update(api, device, DeviceUpdate(state=DeviceState.ENROLLED)))
 
 
 def device_decommission(context: typer.Context, device: DeviceArgument) -> None:
-    """Take a device out of the fleet for good."""
+    """Take a device out of the fleet for good.
+
+    Examples:
+        fleet device decommission cam-berlin
+    """
     with connect(context) as api:
-        _say_state(_update(api, device, state="decommissioned"))
+        _say_state(_update(api, device, DeviceUpdate(state=DeviceState.DECOMMISSIONED)))
 
 
 def why(
@@ -124,15 +150,21 @@ def why(
     limit: LimitOption = 200,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a device did and why, oldest first."""
+    """Show what a device decided, and why.
+
+    The oldest event comes first.
+
+    Examples:
+        fleet why cam-berlin
+        fleet why cam-berlin --kind switch --since 1d
+    """
     with connect(context) as api:
         events = fetch_events(api, device, since=since, kinds=kind or [], limit=limit)
     if as_json:
         write_json(events)
         return
     for event in events:
-        for line in event_lines(event):
-            write(line)
+        write_lines(reason_lines(event.at_s, event.kind, event.reason, event.data))
     if not events:
         remark(f"no events of {plain_text(device)} within {since}")
 
@@ -152,8 +184,6 @@ def fetch_events(
     Returns:
         The events, oldest first.
     """
-    from controller.schemas import DeviceEvent
-
     since_s = SystemClock().now_s() - parse_duration(since, option="--since")
     return api.get(
         f"/v1/devices/{segment(device)}/events",
@@ -162,50 +192,7 @@ def fetch_events(
     )
 
 
-def event_lines(event: DeviceEvent) -> list[str]:
-    """Return an event for people: when, what, why, and what the decision was made from.
-
-    Args:
-        event: As the device sent it.
-
-    Returns:
-        One line, and one more for each part of the decision.
-    """
-    lines = [f"{local_time(event.at_s)}  {plain_text(event.kind)}  {plain_text(event.reason)}"]
-    for name, value in sorted(event.data.items(), key=_decision_order):
-        if name == "verdicts" and isinstance(value, dict):
-            lines += [f"    lost {plain_text(str(k))}: {cell_text(v)}" for k, v in value.items()]
-        elif value not in (None, "", {}, []):
-            lines.append(f"    {plain_text(str(name))}: {_inline(value)}")
-    return lines
-
-
-def _decision_order(item: tuple[str, Any]) -> tuple[int, str]:
-    order = ("variant", "from", "to", "inputs")
-    name = item[0]
-    if name == "verdicts":
-        return (len(order) + 1, name)
-    return (order.index(name) if name in order else len(order), name)
-
-
-def _inline(value: object) -> str:
-    """Return a decision's inputs on one line; what was not known is left out."""
-    if not isinstance(value, dict):
-        return cell_text(value)
-    known = {str(k): v for k, v in sorted(value.items()) if v is not None}
-    return "  ".join(
-        f"{plain_text(k)}={bytes_text(v) if _is_size(k, v) else cell_text(v)}"
-        for k, v in known.items()
-    )
-
-
-def _is_size(name: str, value: object) -> TypeGuard[int]:
-    return name.endswith("_bytes") and isinstance(value, int)
-
-
 def _selected(api: ApiClient, selector: str) -> list[Device]:
-    from controller.schemas import Device
-
     devices: list[Device] = []
     while True:
         params = {"selector": selector, "limit": str(PAGE_DEVICES)}
@@ -218,16 +205,11 @@ def _selected(api: ApiClient, selector: str) -> list[Device]:
 
 
 def _fetch(api: ApiClient, device: str) -> Device:
-    from controller.schemas import Device
-
     return api.get(f"/v1/devices/{segment(device)}", Device)
 
 
-def _update(api: ApiClient, device: str, **changes: object) -> Device:
-    from controller.schemas import Device, DeviceUpdate
-
-    body = request_body(DeviceUpdate, **changes)
-    return api.send("PATCH", f"/v1/devices/{segment(device)}", Device, body)
+def _update(api: ApiClient, device: str, change: DeviceUpdate) -> Device:
+    return api.send("PATCH", f"/v1/devices/{segment(device)}", Device, change)
 
 
 def _say_state(device: Device) -> None:

@@ -8,39 +8,35 @@ from typing import Annotated
 import typer
 
 from controller.cli.arguments import JsonOption
-from controller.cli.output import (
-    bytes_text,
-    remark,
-    write,
-    write_fields,
-    write_plain_json,
-    write_table,
-)
+from controller.cli.commands import Commands, add_group
+from controller.cli.output import write_plain_json
+from wire.console.output import remark, write, write_fields, write_table
+from wire.console.text import bytes_text
 
-PackageArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Package directory.")]
+PackageArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the package.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    profile = typer.Typer(help="Kinds of devices.", no_args_is_help=True)
-    profile.command("list")(profile_list)
-    profile.command("show")(profile_show)
-    profile.command("detect")(profile_detect)
-    app.add_typer(profile, name="profile")
-    package = typer.Typer(help="Packages on this disk.", no_args_is_help=True)
-    package.command("show")(package_show)
-    package.command("sign")(package_sign)
-    package.command("verify")(package_verify)
-    package.command("diff")(package_diff)
-    app.add_typer(package, name="package")
-    key = typer.Typer(help="Signing keys.", no_args_is_help=True)
-    key.command("generate")(key_generate)
-    key.command("show")(key_show)
-    app.add_typer(key, name="key")
+    profiles: Commands = {"list": profile_list, "show": profile_show, "detect": profile_detect}
+    add_group(app, "profile", "Show kinds of devices.", profiles)
+    packages: Commands = {
+        "show": package_show,
+        "sign": package_sign,
+        "verify": package_verify,
+        "diff": package_diff,
+    }
+    add_group(app, "package", "Check and sign packages on this disk.", packages)
+    keys: Commands = {"generate": key_generate, "show": key_show}
+    add_group(app, "key", "Make signing keys.", keys)
 
 
 def profile_list(*, json: JsonOption = False) -> None:
-    """List the shipped profiles."""
+    """List the shipped profiles.
+
+    Examples:
+        fleet profile list
+    """
     from packager.device_profiles import load_profile, profile_names
 
     profiles = [load_profile(name) for name in profile_names()]
@@ -57,11 +53,18 @@ def profile_list(*, json: JsonOption = False) -> None:
 
 
 def profile_show(
-    name: Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="Of a profile.")],
+    name: Annotated[
+        str, typer.Argument(metavar="PROFILE", help="Name of a profile, or a TOML file.")
+    ],
     *,
     json: JsonOption = False,
 ) -> None:
-    """Show a profile as a TOML file."""
+    """Show a profile as a TOML file.
+
+    Examples:
+        fleet profile show rpi4
+        fleet profile show rpi4 > my-board.toml
+    """
     from packager.device_profiles import load_profile, profile_to_toml
 
     profile = load_profile(name)
@@ -72,14 +75,23 @@ def profile_show(
 
 
 def profile_detect(
-    name: Annotated[str, typer.Option(help="Of the profile; else the board's name.")] = "",
+    name: Annotated[
+        str,
+        typer.Option(help="Name of the profile. The default is that of the board.", metavar="NAME"),
+    ] = "",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the profile to this file."),
     ] = None,
     *,
     json: JsonOption = False,
 ) -> None:
-    """Describe this machine as a profile."""
+    """Describe this machine as a profile.
+
+    Examples:
+        fleet profile detect
+        fleet profile detect --name my-board -o my-board.toml
+    """
     from packager.device_profiles import detect_profile, profile_to_toml, save_profile
 
     profile = detect_profile(name)
@@ -93,7 +105,11 @@ def profile_detect(
 
 
 def package_show(directory: PackageArgument, *, json: JsonOption = False) -> None:
-    """Show what is in a package, after checking every file's digest."""
+    """Show what is in a package, after checking the digest of every file.
+
+    Examples:
+        fleet package show detector-1.0.0
+    """
     from packager.package.directory import open_package, signers
     from packager.report.tables import figure_columns, manifest_rows
     from packager.samples.declarations import declared_lines
@@ -130,9 +146,13 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
 
 def package_sign(
     directory: PackageArgument,
-    key: Annotated[Path, typer.Option(metavar="FILE", help="Release key.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="Release key to sign with.")],
 ) -> None:
-    """Sign a package as it is on this disk."""
+    """Sign a package as it is on this disk.
+
+    Examples:
+        fleet package sign detector-1.0.0 --key my-fleet/keys/release.key
+    """
     from packager.package.directory import seal
     from packager.package.keys import load_key
 
@@ -142,9 +162,15 @@ def package_sign(
 
 def package_verify(
     directory: PackageArgument,
-    trust: Annotated[Path, typer.Option(metavar="trust.json", help="Trust root of the fleet.")],
+    trust: Annotated[
+        Path, typer.Option(metavar="FILE", help="Trust root of the fleet: trust.json.")
+    ],
 ) -> None:
-    """Check every file's digest and the release signature."""
+    """Check the digest of every file and the release signature.
+
+    Examples:
+        fleet package verify detector-1.0.0 --trust my-fleet/trust.json
+    """
     from packager.package.directory import load_trust, open_package
 
     manifest, index = open_package(directory, trust=load_trust(trust))
@@ -152,14 +178,22 @@ def package_verify(
 
 
 def package_diff(
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="Package that devices have.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="Package that they would get.")],
+    old: Annotated[
+        Path, typer.Argument(metavar="OLD", help="Directory of the package that devices have.")
+    ],
+    new: Annotated[
+        Path, typer.Argument(metavar="NEW", help="Directory of the package that devices would get.")
+    ],
     *,
     json: JsonOption = False,
 ) -> None:
-    """Compare two packages: variants, figures, what devices would fetch, files.
+    """Compare two packages.
 
-    The exit code is 1 when they differ.
+    It shows variants, figures, what devices would fetch, and files. The exit code is 1 when the
+    packages differ.
+
+    Examples:
+        fleet package diff detector-1.0.0 detector-1.1.0
     """  # noqa: DOC501 - is the help text
     from packager.report import diff
 
@@ -180,8 +214,14 @@ def package_diff(
         raise typer.Exit(1)
 
 
-def key_generate(file: Annotated[Path, typer.Argument(metavar="FILE", help="To make.")]) -> None:
-    """Make a signing key, and print its name and public half."""
+def key_generate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write the key to.")],
+) -> None:
+    """Make a signing key, and print its name and public half.
+
+    Examples:
+        fleet key generate release.key
+    """
     from packager.package.keys import generate_key
     from wire.trust.root import encode_key
 
@@ -189,8 +229,14 @@ def key_generate(file: Annotated[Path, typer.Argument(metavar="FILE", help="To m
     write_fields((("key id", key.keyid), ("public key", encode_key(key.public_key))))
 
 
-def key_show(file: Annotated[Path, typer.Argument(metavar="FILE", help="A key.")]) -> None:
-    """Print a key's name and public half, for a trust root."""
+def key_show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of the key.")],
+) -> None:
+    """Print the name and the public half of a key, for a trust root.
+
+    Examples:
+        fleet key show release.key
+    """
     from packager.package.keys import load_key
     from wire.trust.root import encode_key
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from controller.cli.arguments import JsonOption
-from controller.cli.client import connect, request_body, segment
+from controller.cli.arguments import JsonOption, selected
+from controller.cli.client import connect, segment
+from controller.cli.commands import Commands, add_group
 from controller.cli.errors import ArgumentError
-from controller.cli.output import (
-    local_time,
-    plain_text,
-    remark,
-    write,
-    write_fields,
-    write_json,
-    write_table,
-)
-
-if TYPE_CHECKING:
-    from controller.schemas import Policy
+from controller.cli.output import write_json
+from controller.schemas import Policy
+from wire.codec import to_builtins
+from wire.console.output import remark, write, write_fields, write_table
+from wire.console.text import local_time, plain_text
 
 MAX_FILE_BYTES = 64 * 1024
 
@@ -30,52 +24,73 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the p
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="How devices choose among their variants.", no_args_is_help=True)
-    group.command("set")(policy_set)
-    group.command("list")(policy_list)
-    group.command("show")(policy_show)
-    group.command("remove")(policy_remove)
-    app.add_typer(group, name="policy")
+    commands: Commands = {
+        "set": policy_set,
+        "list": policy_list,
+        "show": policy_show,
+        "remove": policy_remove,
+    }
+    add_group(app, "policy", "Set how devices choose among their variants.", commands)
 
 
 def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
     name: NameArgument,
     file: Annotated[
-        Path | None, typer.Option(help="TOML with the keys of [policy] in agent.toml.")
+        Path | None,
+        typer.Option(help="TOML file with the keys of [policy] in agent.toml.", metavar="FILE"),
     ] = None,
-    selector: Annotated[str, typer.Option(help="Label expression; all devices if empty.")] = "",
-    priority: Annotated[int, typer.Option(help="The highest holds, then the first by name.")] = 0,
-    kind: Annotated[str | None, typer.Option(help="rules or adaptive.")] = None,
+    selector: Annotated[
+        str,
+        typer.Option(
+            help="The devices that it is for. The default is all devices.", metavar="SELECTOR"
+        ),
+    ] = "",
+    priority: Annotated[
+        int,
+        typer.Option(
+            help="Of several policies that select a device the highest priority holds.", metavar="N"
+        ),
+    ] = 0,
+    kind: Annotated[
+        str | None, typer.Option(help="Kind of policy: rules or adaptive.", metavar="KIND")
+    ] = None,
     min_retention: Annotated[
-        float | None, typer.Option(help="Least share of the reference's quality.")
+        float | None,
+        typer.Option(help="Least share of the reference's quality, such as 0.98.", metavar="SHARE"),
     ] = None,
     deadline_ms: Annotated[
-        float | None, typer.Option(help="Within which an answer is worth something.")
+        float | None, typer.Option(help="Time within which an answer is of use.", metavar="MS")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set a policy for the devices that a selector means, in place of the one of that name."""
+    """Set a policy for devices, in place of the one of that name.
+
+    Examples:
+        fleet policy set careful --kind adaptive --deadline-ms 50
+        fleet policy set lab --file policy.toml --selector stage=lab --priority 5
+    """
     aims = {"min_retention": min_retention, "deadline_ms": deadline_ms}
     settings = _settings(
         file, kind, {key: value for key, value in aims.items() if value is not None}
     )
-    from controller.schemas import Policy, PolicyRequest
-
-    body = request_body(PolicyRequest, selector=selector, priority=priority, policy=settings)
+    # As it is in the file: the controller says which of its keys no policy has.
+    body = {"selector": selector, "priority": priority, "policy": settings}
     with connect(context) as api:
         policy = api.send("PUT", f"/v1/policies/{segment(name)}", Policy, body)
     if as_json:
         write_json(policy)
         return
-    write(f"policy {policy.name}: {policy.policy.kind} for {_meant(policy)}")
-    remark("devices that are online hear of it within seconds, the others when they connect")
+    write(f"policy {policy.name}: {policy.policy.kind} for {plain_text(selected(policy.selector))}")
+    remark("devices that are online get it within seconds, the others when they connect")
 
 
 def policy_list(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List policies: the first that means a device holds for it."""
-    from controller.schemas import Policy
+    """List policies. Of those that select a device the first holds.
 
+    Examples:
+        fleet policy list
+    """
     with connect(context) as api:
         policies = api.get("/v1/policies", list[Policy])
     if as_json:
@@ -85,18 +100,21 @@ def policy_list(context: typer.Context, as_json: JsonOption = False) -> None:
         ("POLICY", "PRIORITY", "SELECTOR", "KIND", "DEVICES", "ACCEPTED", "CHANGED"),
         [
             (
-                p.name, p.priority, p.selector, p.policy.kind, p.devices, p.accepted,
+                p.name, p.priority, selected(p.selector), p.policy.kind, p.devices, p.accepted,
                 local_time(p.changed_at_s),
             )
             for p in policies
         ],
+        minor=("CHANGED", "ACCEPTED"),
     )  # fmt: skip
 
 
 def policy_show(context: typer.Context, name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show a policy, and how many devices have it."""
-    from controller.schemas import Policy
+    """Show a policy, and how many devices have it.
 
+    Examples:
+        fleet policy show careful
+    """
     with connect(context) as api:
         policy = api.get(f"/v1/policies/{segment(name)}", Policy)
     if as_json:
@@ -105,19 +123,23 @@ def policy_show(context: typer.Context, name: NameArgument, as_json: JsonOption 
     write_fields(
         [
             ("policy", policy.name),
-            ("selector", policy.selector),
+            ("selector", selected(policy.selector)),
             ("priority", policy.priority),
             ("changed", local_time(policy.changed_at_s)),
             ("devices", f"{policy.devices} ({policy.accepted} accepted)"),
-            *_flat(policy.policy.model_dump()),
+            *_flat(to_builtins(policy.policy)),
         ]
     )
 
 
 def policy_remove(context: typer.Context, name: NameArgument) -> None:
-    """Remove a policy; its devices get the one that then holds for them."""
-    from controller.schemas import Policy
+    """Remove a policy.
 
+    Its devices get the policy that then holds for them.
+
+    Examples:
+        fleet policy remove careful
+    """
     with connect(context) as api:
         policy = api.send("DELETE", f"/v1/policies/{segment(name)}", Policy)
     write(f"removed policy {plain_text(policy.name)}")
@@ -166,10 +188,6 @@ def _settings(file: Path | None, kind: str | None, aims: dict[str, float]) -> di
             raise ArgumentError("only adaptive keeps an objective", remedy="add --kind adaptive")
         settings["objective"] = objective | aims
     return settings
-
-
-def _meant(policy: Policy) -> str:
-    return plain_text(policy.selector) or "every device"
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
 from controller.cli.arguments import JsonOption
-from controller.cli.client import connect, request_body, segment
+from controller.cli.client import ApiClient, connect, segment
+from controller.cli.commands import Commands, add_group
 from controller.cli.errors import PackageFilesError
-from controller.cli.output import (
-    bytes_text,
-    local_time,
-    remark,
-    write,
-    write_fields,
-    write_json,
-    write_table,
-)
-
-if TYPE_CHECKING:
-    from controller.cli.client import ApiClient
-    from controller.schemas import Release
+from controller.cli.output import write_json
+from controller.schemas import Release, ReleaseRequest
+from wire.console.output import remark, write, write_fields, write_table
+from wire.console.text import bytes_text, local_time
 
 HASH_STEP_BYTES = 1024 * 1024
 ReleaseArgument = Annotated[
-    str, typer.Argument(metavar="RELEASE", help="NAME:VERSION, or a digest.")
+    str, typer.Argument(metavar="RELEASE", help="The release as NAME:VERSION or its digest.")
 ]
 
 
@@ -40,26 +32,31 @@ class PackageFile(NamedTuple):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Published packages.", no_args_is_help=True)
-    group.command("publish")(release_publish)
-    group.command("list")(release_list)
-    group.command("show")(release_show)
-    group.command("revoke")(release_revoke)
-    app.add_typer(group, name="release")
+    commands: Commands = {
+        "publish": release_publish,
+        "list": release_list,
+        "show": release_show,
+        "revoke": release_revoke,
+    }
+    add_group(app, "release", "Publish packages.", commands)
 
 
 def release_publish(
     context: typer.Context,
-    package: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a built package.")],
+    package: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the package.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Upload a package and make it known; what the controller has is not sent again."""
-    files = package_files(package)
-    from controller.schemas import Release, ReleaseRequest
+    """Upload a package to the controller.
 
+    Files that the controller has are not sent again.
+
+    Examples:
+        fleet release publish detector-1.0.0
+    """
+    files = package_files(package)
     with connect(context) as api:
         sent = _upload(api, files)
-        body = request_body(ReleaseRequest, envelope_sha256=files[-1].sha256)
+        body = ReleaseRequest(envelope_sha256=files[-1].sha256)
         release = api.send("POST", "/v1/releases", Release, body)
     remark(f"sent {sent} of {len(files)} files")
     if as_json:
@@ -69,9 +66,11 @@ def release_publish(
 
 
 def release_list(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List releases."""
-    from controller.schemas import Release
+    """List releases.
 
+    Examples:
+        fleet release list
+    """
     with connect(context) as api:
         releases = api.get("/v1/releases", list[Release])
     if as_json:
@@ -86,15 +85,18 @@ def release_list(context: typer.Context, as_json: JsonOption = False) -> None:
             )
             for r in releases
         ],
+        minor=("PUBLISHED",),
     )  # fmt: skip
 
 
 def release_show(
     context: typer.Context, release: ReleaseArgument, as_json: JsonOption = False
 ) -> None:
-    """Show a release and its variants."""
-    from controller.schemas import Release
+    """Show a release and its variants.
 
+    Examples:
+        fleet release show detector:1.0.0
+    """
     with connect(context) as api:
         found = api.get(f"/v1/releases/{segment(release)}", Release)
     if as_json:
@@ -104,9 +106,11 @@ def release_show(
 
 
 def release_revoke(context: typer.Context, release: ReleaseArgument) -> None:
-    """Let no rollout use a release any more."""
-    from controller.schemas import Release
+    """Let no rollout use a release any more.
 
+    Examples:
+        fleet release revoke detector:1.0.0
+    """
     with connect(context) as api:
         found = api.send("POST", f"/v1/releases/{segment(release)}/revoke", Release)
     write(f"{found.name}:{found.version} {found.state}")
@@ -220,4 +224,5 @@ def _show(release: Release) -> None:
             )
             for v in release.variants
         ],
+        minor=("MEMORY", "SIZE", "ACCURACY", "PRECISION"),
     )  # fmt: skip

@@ -2,78 +2,103 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from controller.cli.arguments import JsonOption, parse_duration, parse_stage
-from controller.cli.client import connect, request_body, segment
-from controller.cli.output import (
-    local_time,
-    plain_text,
-    remark,
-    write,
-    write_fields,
-    write_json,
-    write_table,
-)
-from controller.cli.watch import counts_text, watch
+from controller.cli.arguments import JsonOption, parse_duration, parse_stage, selected
+from controller.cli.client import ApiClient, connect, segment
+from controller.cli.commands import Commands, add_group
+from controller.cli.output import write_json
+from controller.cli.watch import counts_text, event_text, watch
+from controller.schemas import Request, RollbackRequest, Rollout, RolloutRequest, Stage
+from wire.console.output import remark, write, write_fields, write_lines, write_table
+from wire.console.text import local_time
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from controller.cli.client import ApiClient
-    from controller.schemas import Rollout
-
-RolloutArgument = Annotated[str, typer.Argument(metavar="ROLLOUT", help="Identifier.")]
-WatchOption = Annotated[bool, typer.Option("--watch", help="Follow it until it ends.")]
+RolloutArgument = Annotated[
+    str, typer.Argument(metavar="ROLLOUT", help="Identifier of the rollout.")
+]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Follow the rollout until it ends.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Staged rollouts of releases.", no_args_is_help=True)
-    group.command("create")(rollout_create)
-    group.command("list")(rollout_list)
-    group.command("show")(rollout_show)
-    group.command("watch")(rollout_watch)
-    group.command("pause")(rollout_pause)
-    group.command("resume")(rollout_resume)
-    group.command("abort")(rollout_abort)
-    group.command("approve")(rollout_approve)
-    group.command("rollback")(rollout_rollback)
-    app.add_typer(group, name="rollout")
+    commands: Commands = {
+        "create": rollout_create,
+        "list": rollout_list,
+        "show": rollout_show,
+        "watch": rollout_watch,
+        "pause": rollout_pause,
+        "resume": rollout_resume,
+        "abort": rollout_abort,
+        "approve": rollout_approve,
+        "rollback": rollout_rollback,
+    }
+    add_group(app, "rollout", "Bring releases to devices, in stages.", commands)
 
 
 def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
-    release: Annotated[str, typer.Argument(metavar="RELEASE", help="NAME:VERSION, or a digest.")],
-    selector: Annotated[str, typer.Option(help="Label expression; all devices if empty.")] = "",
+    release: Annotated[
+        str, typer.Argument(metavar="RELEASE", help="The release as NAME:VERSION or its digest.")
+    ],
+    selector: Annotated[
+        str,
+        typer.Option(
+            help="The devices of the rollout. The default is all devices.", metavar="SELECTOR"
+        ),
+    ] = "",
     stage: Annotated[
         list[str] | None,
-        typer.Option(help="Devices to bring to the release, 10 or 50%; repeatable.", metavar="N"),
+        typer.Option(
+            help="Number or share of the devices, such as 10 or 50%. The default is 100%.",
+            metavar="N",
+        ),
     ] = None,
-    max_in_flight: Annotated[int, typer.Option(help="Devices that install at once.")] = 100,
-    soak: Annotated[str, typer.Option(help="How long a stage must stay good.")] = "0s",
-    deadline: Annotated[str, typer.Option(help="A device silent for longer has failed.")] = "1h",
-    max_failures: Annotated[int, typer.Option(help="More failed devices halt it.")] = 0,
+    max_in_flight: Annotated[
+        int, typer.Option(help="How many devices install at the same time.", metavar="N")
+    ] = 100,
+    soak: Annotated[
+        str,
+        typer.Option(
+            help="How long a stage must stay good before the next begins.", metavar="TIME"
+        ),
+    ] = "0s",
+    deadline: Annotated[
+        str, typer.Option(help="A device that takes longer than this has failed.", metavar="TIME")
+    ] = "1h",
+    max_failures: Annotated[
+        int, typer.Option(help="More failed devices than this halt the rollout.", metavar="N")
+    ] = 0,
     max_failure_percent: Annotated[
-        float | None, typer.Option(help="A larger share of failed devices halts it.")
+        float | None,
+        typer.Option(
+            help="A larger share of failed devices than this halts the rollout.", metavar="PERCENT"
+        ),
     ] = None,
     min_finished: Annotated[
-        int, typer.Option(help="Finished devices before the share is judged.")
+        int,
+        typer.Option(help="How many devices must finish before that share counts.", metavar="N"),
     ] = 10,
-    approval: Annotated[bool, typer.Option("--approval", help="Wait between stages.")] = False,
+    approval: Annotated[
+        bool, typer.Option("--approval", help="Wait for `fleet rollout approve` between stages.")
+    ] = False,
     follow: WatchOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Bring a release to devices, stage by stage; halts by itself on failures."""
+    """Bring a release to devices, stage by stage.
+
+    The rollout halts by itself when too many devices fail.
+
+    Examples:
+        fleet rollout create detector:1.0.0
+        fleet rollout create detector:1.0.0 --stage 1 --stage 100% --watch
+        fleet rollout create detector:1.0.0 --selector site=berlin --soak 10m
+    """
     stages = [parse_stage(text) for text in stage or ["100%"]]
     soak_s = parse_duration(soak, option="--soak")
     device_deadline_s = parse_duration(deadline, option="--deadline")
-    from controller.schemas import RolloutRequest, Stage
-
-    body = request_body(
-        RolloutRequest,
+    body = RolloutRequest(
         release=release,
         selector=selector,
         stages=[Stage(count=s.count, percent=s.percent) for s in stages],
@@ -91,9 +116,11 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
 
 def rollout_list(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List rollouts."""
-    from controller.schemas import Rollout
+    """List rollouts.
 
+    Examples:
+        fleet rollout list
+    """
     with connect(context) as api:
         rollouts = api.get("/v1/rollouts", list[Rollout])
     if as_json:
@@ -103,18 +130,23 @@ def rollout_list(context: typer.Context, as_json: JsonOption = False) -> None:
         ("ROLLOUT", "RELEASE", "STATE", "DEVICES", "SELECTOR", "CREATED", "FINISHED"),
         [
             (
-                r.id, r.release, r.state, counts_text(r), r.selector,
+                r.id, r.release, r.state, counts_text(r), selected(r.selector),
                 local_time(r.created_at_s), local_time(r.finished_at_s),
             )
             for r in rollouts
         ],
+        minor=("FINISHED", "CREATED", "SELECTOR"),
     )  # fmt: skip
 
 
 def rollout_show(
     context: typer.Context, rollout: RolloutArgument, as_json: JsonOption = False
 ) -> None:
-    """Show a rollout: stages, devices, and every decision with its reason."""
+    """Show a rollout: its stages, devices and decisions.
+
+    Examples:
+        fleet rollout show r-7f3a
+    """
     with connect(context) as api:
         found = _fetch(api, rollout)
     if as_json:
@@ -124,62 +156,86 @@ def rollout_show(
 
 
 def rollout_watch(context: typer.Context, rollout: RolloutArgument) -> int:
-    """Follow a rollout until it ends; exit code 1 when it was halted or aborted."""
+    """Follow a rollout until it ends.
+
+    The exit code is 1 when it was halted or aborted.
+
+    Examples:
+        fleet rollout watch r-7f3a
+    """
     with connect(context) as api:
         return watch(lambda: _fetch(api, rollout))
 
 
 def rollout_pause(context: typer.Context, rollout: RolloutArgument) -> None:
-    """Start no more devices until it is resumed."""
-    _order(context, rollout, "pause")
+    """Pause a rollout: no more devices start.
+
+    Examples:
+        fleet rollout pause r-7f3a
+    """
+    _change(context, rollout, "pause")
 
 
 def rollout_resume(context: typer.Context, rollout: RolloutArgument) -> None:
-    """Go on with a paused rollout."""
-    _order(context, rollout, "resume")
+    """Go on with a paused rollout.
+
+    Examples:
+        fleet rollout resume r-7f3a
+    """
+    _change(context, rollout, "resume")
 
 
 def rollout_abort(context: typer.Context, rollout: RolloutArgument) -> None:
-    """End a rollout: unfinished devices go back, the others keep the release."""
-    _order(context, rollout, "abort")
+    """End a rollout.
+
+    Devices that have not finished go back; the others keep the release.
+
+    Examples:
+        fleet rollout abort r-7f3a
+    """
+    _change(context, rollout, "abort")
 
 
 def rollout_approve(context: typer.Context, rollout: RolloutArgument) -> None:
-    """Let the next stage begin."""
-    _order(context, rollout, "approve")
+    """Let the next stage of a rollout begin.
+
+    Examples:
+        fleet rollout approve r-7f3a
+    """
+    _change(context, rollout, "approve")
 
 
 def rollout_rollback(
     context: typer.Context,
     rollout: RolloutArgument,
-    to: Annotated[str, typer.Option("--to", metavar="RELEASE", help="The release to go to.")],
+    to: Annotated[str, typer.Option("--to", metavar="RELEASE", help="Release to go to.")],
     follow: WatchOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Bring the devices of a rollout to a named release: a rollout of its own."""
-    from controller.schemas import RollbackRequest
+    """Bring the devices of a rollout to another release.
 
+    That is a rollout of its own.
+
+    Examples:
+        fleet rollout rollback r-7f3a --to detector:0.9.0 --watch
+    """
     with connect(context) as api:
-        body = request_body(RollbackRequest, release=to)
+        body = RollbackRequest(release=to)
         created = _post(api, f"/v1/rollouts/{segment(rollout)}/rollback", body)
         return _answer(api, created, follow=follow, as_json=as_json)
 
 
 def _fetch(api: ApiClient, rollout: str) -> Rollout:
-    from controller.schemas import Rollout
-
     return api.get(f"/v1/rollouts/{segment(rollout)}", Rollout)
 
 
-def _post(api: ApiClient, path: str, body: BaseModel | None = None) -> Rollout:
-    from controller.schemas import Rollout
-
+def _post(api: ApiClient, path: str, body: Request | None = None) -> Rollout:
     return api.send("POST", path, Rollout, body)
 
 
-def _order(context: typer.Context, rollout: str, order: str) -> None:
+def _change(context: typer.Context, rollout: str, change: str) -> None:
     with connect(context) as api:
-        changed = _post(api, f"/v1/rollouts/{segment(rollout)}/{order}")
+        changed = _post(api, f"/v1/rollouts/{segment(rollout)}/{change}")
     write(f"rollout {changed.id} {changed.state}: {counts_text(changed)}")
 
 
@@ -201,7 +257,7 @@ def _show(rollout: Rollout) -> None:
             ("rollout", rollout.id),
             ("release", rollout.release),
             ("previous", ", ".join(sorted(previous))),
-            ("selector", rollout.selector),
+            ("selector", selected(rollout.selector)),
             ("state", rollout.state),
             ("reason", rollout.reason),
             ("rolls back", rollout.rollback_of),
@@ -226,10 +282,8 @@ def _show(rollout: Rollout) -> None:
                 )
                 for d in rollout.deployments
             ],
+            minor=("FINISHED", "PHASE", "STAGE", "ERROR"),
         )  # fmt: skip
     if rollout.events:
         write()
-        for event in rollout.events:
-            write(
-                f"{local_time(event.at_s)}  {plain_text(event.action)}: {plain_text(event.reason)}"
-            )
+        write_lines([event_text(event) for event in rollout.events])

@@ -8,6 +8,7 @@ import typer
 
 from controller.cli.arguments import JsonOption, parse_duration, parse_labels
 from controller.cli.client import connect
+from controller.cli.commands import Commands, add_group
 from controller.cli.devices import (
     DeviceArgument,
     KindOption,
@@ -16,37 +17,53 @@ from controller.cli.devices import (
     fetch_events,
 )
 from controller.cli.errors import ArgumentError
-from controller.cli.output import local_time, write_csv, write_json, write_table
+from controller.cli.output import write_csv, write_json
+from controller.schemas import TelemetryTable
+from wire.console.output import write_table
+from wire.console.text import local_time
+from wire.durations import format_duration
 
 StatOption = Annotated[
-    str, typer.Option(metavar="NAMES", help="Such as count,mean,p50,p95,max,rate.")
+    str, typer.Option(metavar="NAMES", help="Statistics, such as count,mean,p50,p95,max,rate.")
 ]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="What the devices measured.", no_args_is_help=True)
-    group.command("query")(telemetry_query)
-    group.command("events")(telemetry_events)
-    app.add_typer(group, name="telemetry")
+    commands: Commands = {"query": telemetry_query, "events": telemetry_events}
+    add_group(app, "telemetry", "Show what the devices measured.", commands)
 
 
 def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
-    metric: Annotated[str, typer.Option(help="Such as inference_latency_ms.")],
+    metric: Annotated[
+        str, typer.Option(help="Metric, such as inference_latency_ms.", metavar="NAME")
+    ],
     stat: StatOption = "count,mean,p50,p95",
     by: Annotated[
-        str, typer.Option(metavar="NAMES", help="Such as variant,device,release,minute.")
+        str,
+        typer.Option(
+            metavar="NAMES", help="One row for each value of these, such as variant,device,minute."
+        ),
     ] = "",
     where: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only these; repeatable.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Count only these.")
     ] = None,
     since: SinceOption = "1h",
-    step: Annotated[str, typer.Option(help="One row for each such time, such as 1m.")] = "",
+    step: Annotated[
+        str, typer.Option(help="One row for each time of this length, such as 5m.", metavar="TIME")
+    ] = "",
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print as CSV.")] = False,
 ) -> None:
-    """Ask for statistics of a metric over the fleet; percentiles are true over all devices."""
+    """Ask for statistics of a metric over the fleet.
+
+    Percentiles are those of all measured values together.
+
+    Examples:
+        fleet telemetry query --metric inference_latency_ms --by variant
+        fleet telemetry query --metric temperature_c --stat max --step 5m
+    """
     _check_format(as_json=as_json, as_csv=as_csv)
     params: dict[str, str | list[str]] = {"metric": metric, "stat": stat}
     params["since"] = _seconds(since, "--since")
@@ -57,8 +74,6 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
         params["where"] = where
     if step:
         params["step"] = _seconds(step, "--step")
-    from controller.schemas import TelemetryTable
-
     with connect(context) as api:
         table = api.get("/v1/telemetry/query", TelemetryTable, params)
     if as_json:
@@ -78,7 +93,12 @@ def telemetry_events(
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print as CSV.")] = False,
 ) -> None:
-    """List a device's events, oldest first; `fleet why` explains them."""
+    """List the events of a device, the oldest first. `fleet why` explains them.
+
+    Examples:
+        fleet telemetry events cam-berlin --since 1d
+        fleet telemetry events cam-berlin --csv > events.csv
+    """
     _check_format(as_json=as_json, as_csv=as_csv)
     with connect(context) as api:
         events = fetch_events(api, device, since=since, kinds=kind or [], limit=limit)
@@ -104,4 +124,4 @@ def _check_format(*, as_json: bool, as_csv: bool) -> None:
 
 
 def _seconds(text: str, option: str) -> str:
-    return f"{parse_duration(text, option=option):.3f}".rstrip("0").rstrip(".") + "s"
+    return format_duration(parse_duration(text, option=option))

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from controller.cli.errors import UnreachableError
-from controller.cli.output import bytes_text, is_terminal, local_time, plain_text, remark, write
 from controller.domain.states import DeploymentState
+from controller.schemas import Deployment, Rollout, RolloutEvent
 from wire.clock import Clock, SystemClock
+from wire.console.output import is_terminal, remark, write
+from wire.console.text import bytes_text, local_time, plain_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from controller.schemas import Deployment, Rollout, RolloutEvent
 
 POLL_S = 0.5
 PATIENCE_S = 120.0
@@ -57,7 +57,7 @@ def changes(old: Rollout | None, new: Rollout) -> list[str]:
         The lines: decisions, devices, stages, the state.
     """
     known = len(old.events) if old is not None else 0
-    lines = [_event_text(event) for event in new.events[known:]]
+    lines = [event_text(event) for event in new.events[known:]]
     before = {d.device: _device_text(d) for d in old.deployments} if old is not None else {}
     for deployment in new.deployments:
         text = _device_text(deployment)
@@ -152,7 +152,7 @@ def _picture(rollout: Rollout) -> RenderableType:
     lines = [Text(_device_text(d)) for d in active[:MAX_LIVE_DEVICES]]
     if len(active) > MAX_LIVE_DEVICES:
         lines.append(Text(f"and {len(active) - MAX_LIVE_DEVICES} more"))
-    events = [Text(_event_text(e), style="dim") for e in rollout.events[-MAX_LIVE_EVENTS:]]
+    events = [Text(event_text(e), style="dim") for e in rollout.events[-MAX_LIVE_EVENTS:]]
     head = Text(f"rollout {rollout.id} of {plain_text(rollout.release)}: {rollout.state}")
     return Group(head, bar, Text(counts_text(rollout)), stages, *lines, *events)
 
@@ -168,7 +168,8 @@ def _device_text(deployment: Deployment) -> str:
     return text
 
 
-def _event_text(event: RolloutEvent) -> str:
+def event_text(event: RolloutEvent) -> str:
+    """Return a decision and its reason, in one line."""
     return f"{local_time(event.at_s)} {plain_text(event.action)}: {plain_text(event.reason)}"
 
 

@@ -13,6 +13,7 @@ from controller.store.desired import PolicySet
 from controller.store.devices import DeviceRecord
 from controller.store.tables import ReleaseRow
 from wire.clock import Clock
+from wire.codec import convert
 
 _SAME = (
     *("id", "state", "online", "agent_version", "variant", "reported_revision", "phase"),
@@ -110,7 +111,7 @@ def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
     policy = choose_policy(policy_set.policies, record.values)
     has_newest = 0 < record.revision <= row.reported_revision
     known = {name: getattr(row, name) for name in _SAME}
-    return Device.model_validate(
+    return convert(
         known
         | {
             "profile": row.profile_name,
@@ -120,7 +121,8 @@ def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
             "revision": record.revision,
             "policy": policy.name if policy is not None else None,
             "policy_accepted": has_newest and record.policy_generation == policy_set.generation,
-        }
+        },
+        Device,
     )
 
 

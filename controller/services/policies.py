@@ -13,14 +13,14 @@ import logging
 
 from controller.domain.policy_choice import checked_name, checked_spec
 from controller.domain.selectors import parse_selector
-from controller.schemas import Policy, PolicyRequest
+from controller.schemas import Policy, PolicyRequest, given_fields
 from controller.services.director import Director
 from controller.store import desired, policies
 from controller.store.database import Database
 from controller.store.policies import Reach
 from controller.store.tables import PolicyRow
 from wire.clock import Clock
-from wire.codec import to_builtins
+from wire.codec import convert, to_builtins
 
 MAX_CHOSEN = 1000
 """Devices that one tick gives another policy."""
@@ -85,7 +85,7 @@ class Policies:
             ConflictError: There are too many policies.
         """
         parse_selector(request.selector)
-        spec = checked_spec(request.policy.model_dump(exclude_none=True))
+        spec = checked_spec(given_fields(request.policy))
         row = PolicyRow(
             name=checked_name(name),
             selector=request.selector,
@@ -137,7 +137,7 @@ class Policies:
 
 def _to_schema(row: PolicyRow, reach: dict[str, Reach]) -> Policy:
     so_far = reach.get(row.name, Reach())
-    return Policy.model_validate(
+    return convert(
         {
             "name": row.name,
             "selector": row.selector,
@@ -146,5 +146,6 @@ def _to_schema(row: PolicyRow, reach: dict[str, Reach]) -> Policy:
             "changed_at_s": row.changed_at_s,
             "devices": so_far.devices,
             "accepted": so_far.accepted,
-        }
+        },
+        Policy,
     )

@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from controller.domain.states import ReleaseState, RolloutOrder
@@ -20,7 +21,7 @@ from controller.store import releases, rollouts
 from controller.store.database import Database, Transaction
 from controller.store.tables import ReleaseRow
 from wire.clock import Clock
-from wire.codec import MAX_JSON_BYTES
+from wire.codec import MAX_JSON_BYTES, convert
 from wire.errors import WireFormatError
 from wire.messages import MAX_MESSAGE_BYTES
 from wire.package.index import PAYLOAD_TYPE, PackageIndex, index_from_bytes
@@ -173,7 +174,7 @@ def to_schema(row: ReleaseRow) -> Release:
         size_bytes=row.size_bytes,
         state=ReleaseState(row.state),
         published_at_s=row.published_at_s,
-        variants=[VariantSummary.model_validate(item) for item in row.variants],
+        variants=[convert(item, VariantSummary) for item in row.variants],
     )
 
 
@@ -221,4 +222,4 @@ def _summary(variant: Variant) -> dict[str, Any]:
         latency_p50_ms=info.performance.latency_p50_ms if info.performance else None,
         peak_memory_bytes=info.performance.peak_memory_bytes if info.performance else None,
     )
-    return summary.model_dump(mode="json")
+    return asdict(summary)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import pairwise
 
 from controller.domain.rollout_policy import (
@@ -41,11 +42,13 @@ from controller.store.database import Database, Transaction
 from controller.store.rollouts import NewRollout
 from controller.store.tables import DeploymentRow, RolloutRow
 from wire.clock import Clock
+from wire.codec import convert
 from wire.errors import FleetError
 
 MAX_DEVICES = 1_000_000
 MAX_STAGES = 100
 MAX_EVENTS = 1000
+_PARTS = tuple(part.name for part in fields(Deployment))
 
 _log = logging.getLogger(__name__)
 
@@ -258,7 +261,7 @@ class Rollouts:
             {"number": number, "target": target, "state": state}
             for number, (target, state) in numbered
         ]
-        return Rollout.model_validate(
+        return convert(
             {
                 "id": row.id,
                 "release": f"{release.name}:{release.version}",
@@ -270,7 +273,8 @@ class Rollouts:
                 "finished_at_s": row.finished_at_s,
                 "stages": stages,
                 "counts": dict(sorted(deployments.counts(transaction, row.id).items())),
-            }
+            },
+            Rollout,
         )
 
 
@@ -378,6 +382,4 @@ def _limits(request: RolloutRequest) -> Limits:
 
 
 def _deployment(part: DeploymentRow) -> Deployment:
-    return Deployment.model_validate(
-        {name: getattr(part, name) for name in Deployment.model_fields}
-    )
+    return convert({name: getattr(part, name) for name in _PARTS}, Deployment)

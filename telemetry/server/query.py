@@ -22,7 +22,7 @@ from typing import NamedTuple
 from telemetry.errors import UnknownMetricError
 from telemetry.server.grouping import Cell, Groups
 from telemetry.server.ingest import MAX_MINUTE, Kind
-from telemetry.server.query_text import parse_conditions, parse_duration_s, parse_list, parse_time_s
+from telemetry.server.query_text import parse_conditions, parse_list, parse_step_s, parse_time_s
 from telemetry.server.question import (
     DEFAULT_STATISTICS,
     DEVICE,
@@ -85,7 +85,7 @@ def parse(
         where=parse_conditions(where),
         since_s=parse_time_s(since, now_s),
         until_s=parse_time_s(until, now_s) if until.strip() else now_s,
-        step_s=parse_duration_s(step) if step.strip() else None,
+        step_s=parse_step_s(step) if step.strip() else None,
     )
     check_query(query)
     return query

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
 from telemetry.errors import QueryError
+from wire.durations import parse_duration_s
+from wire.errors import WireFormatError
 
 MAX_WORDS: Final = 32
 MAX_TEXT: Final = 1000
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_DURATION = re.compile(r"(\d{1,9})([smhdw])")
 _SECONDS = re.compile(r"\d{1,11}(\.\d{1,6})?")
 
 
@@ -59,22 +60,25 @@ def parse_conditions(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def parse_duration_s(text: str) -> int:
-    """Read a duration such as `90s`, `5m`, `1h`, `2d` or `1w`.
+def parse_step_s(text: str) -> int:
+    """Read the length of a step.
 
     Args:
-        text: As written.
+        text: A duration such as `5m` or `1h`, in whole seconds.
 
     Returns:
         Seconds.
 
     Raises:
-        QueryError: Not a duration.
+        QueryError: Not a duration, or one with a part of a second.
     """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise QueryError(f"not a duration: {text!r}", remedy="write 90s, 5m, 1h, 2d or 1w")
-    return int(match[1]) * _UNITS_S[match[2]]
+    try:
+        step_s = parse_duration_s(text)
+    except WireFormatError as exc:
+        raise QueryError(exc.message, remedy=exc.remedy) from exc
+    if not step_s.is_integer():
+        raise QueryError(f"a step of {text!r} is not whole seconds")
+    return int(step_s)
 
 
 def parse_time_s(text: str, now_s: float) -> float:
@@ -91,10 +95,10 @@ def parse_time_s(text: str, now_s: float) -> float:
         QueryError: Not a time.
     """
     text = text.strip()
-    if _DURATION.fullmatch(text):
-        return max(now_s - parse_duration_s(text), 0.0)
     if _SECONDS.fullmatch(text):
         return float(text)
+    with suppress(WireFormatError):
+        return max(now_s - parse_duration_s(text), 0.0)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as exc:

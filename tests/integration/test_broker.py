@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.home import HomeOptions, create_home
+from controller.app.new_home import HomeOptions, create_home
 from controller.broker.errors import (
     BrokerDirectoryError,
     BrokerNotFoundError,

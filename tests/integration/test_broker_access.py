@@ -16,7 +16,7 @@ import paho.mqtt.client as paho  # noqa: TID251 - sees the broker's refusals, wh
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion  # noqa: TID251 - as above
 
-from controller.app.home import HomeOptions, create_home
+from controller.app.new_home import HomeOptions, create_home
 from controller.broker.access import CONTROLLER_USER, MosquittoAccess, OpenAccess
 from controller.broker.errors import BrokerAccessError, BrokerAccountError
 from controller.broker.install import locate

@@ -163,11 +163,11 @@ def test_why_and_telemetry(stack: Stack, puppets: dict[str, Puppet]) -> None:
     puppets["cam-1"].send_telemetry()
     until(lambda: bool(stack.ok("why", "cam-1", "--json").json), "no telemetry")
     told = stack.ok("why", "cam-1", "--kind", "switch", "--since", "1h").out.splitlines()
-    assert told[0].endswith("switch  headroom 0.91 is above 0.85")
+    assert told[0].endswith(" switch: headroom 0.91 is above 0.85")
     assert told[1:] == [
         "    variant: small",
         "    inputs: headroom=0.91",
-        "    lost best: not the cheapest while hot",
+        "    not best: not the cheapest while hot",
     ]
     assert len(stack.ok("telemetry", "events", "cam-1", "--csv").out.splitlines()) == 3
     query = (

@@ -217,15 +217,14 @@ def test_help_is_complete() -> None:
     ):
         assert f"\n  {command} " in done.out
     assert fleet().out == done.out
-    assert fleet("rollout").code == 2
+    assert fleet("rollout").code == 0
 
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from controller.cli import build_app; import typer;"
-        "typer.main.get_command(build_app());"
-        "heavy = {'httpx', 'sqlalchemy', 'fastapi', 'numpy', 'onnx', 'rich', 'paho'};"
+        "import sys; from controller.cli import main; main(['--help']);"
+        "heavy = {'http', 'sqlalchemy', 'pydantic', 'numpy', 'onnx', 'rich', 'paho', 'msgspec'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT)
-    assert done == "[]\n"
+    assert done.endswith("\n[]\n")

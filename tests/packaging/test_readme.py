@@ -35,7 +35,7 @@ def help_of(command: str) -> str:
 
 
 def subcommands(text: str) -> list[str]:
-    block = text.split("Commands:\n", 1)[1] if "Commands:\n" in text else ""
+    block = text.partition("Commands:\n")[2].partition("\n\n")[0]
     return re.findall(r"(?m)^  ([a-z-]+) ", block)
 
 

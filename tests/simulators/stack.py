@@ -96,14 +96,14 @@ def fleet_here(*arguments: str) -> Done:
     return Done(code, out.getvalue(), err.getvalue())
 
 
-def fleet_on_terminal(*arguments: str) -> Done:
-    """Run `fleet` in a process of its own whose output is a terminal."""
+def fleet_on_terminal(*arguments: str, columns: int = 200) -> Done:
+    """Run `fleet` in a process of its own whose output is a terminal of that width."""
     parent, child = pty.openpty()
-    termios.tcsetwinsize(child, (50, 200))
+    termios.tcsetwinsize(child, (50, columns))
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "controller.cli", *arguments],
-        env=environment(TERM="xterm-256color"), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=child,
-        stderr=subprocess.PIPE,
+        env=environment(TERM="xterm-256color", COLUMNS=str(columns)), cwd=ROOT,
+        stdin=subprocess.DEVNULL, stdout=child, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         os.close(child)
         shown = b""

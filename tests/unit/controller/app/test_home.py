@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.home import HomeOptions, create_home, read_home
+from controller.app.home import read_home
+from controller.app.new_home import HomeOptions, create_home
 from controller.broker.access import CONTROLLER_USER
 from controller.broker.errors import HomeError
 from controller.config import load_config, read_api_token, read_director_key, read_trust

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.home import HomeOptions, create_home
-from controller.cli.client import ConnectionOptions, find_controller, request_body, segment
+from controller.app.new_home import HomeOptions, create_home
+from controller.cli.arguments import ConnectionOptions
+from controller.cli.client import find_controller, segment
 from controller.cli.errors import ArgumentError, NoControllerError
 from controller.errors import SettingsError
-from controller.schemas import RolloutRequest, TokenRequest
 
 
 @pytest.fixture
@@ -78,11 +78,3 @@ def test_identifiers_cannot_leave_their_segment() -> None:
     for bad in ("", ".", ".."):
         with pytest.raises(ArgumentError):
             segment(bad)
-
-
-def test_values_out_of_range_are_one_line() -> None:
-    with pytest.raises(ArgumentError, match="uses: input should be greater than") as caught:
-        request_body(TokenRequest, uses=0)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(ArgumentError, match="max_failure_percent"):
-        request_body(RolloutRequest, release="a:1", max_failure_percent=200)

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 
 import pytest
 
 from controller.cli.errors import UnreachableError
 from controller.cli.watch import changes, watch
 from controller.domain.states import DeploymentState, RolloutState
-from controller.schemas import Deployment, Rollout, RolloutEvent, StageProgress
+from controller.schemas import Deployment, Rollout, RolloutEvent
+from wire.codec import convert
 
 
 class StepClock:
@@ -34,7 +36,7 @@ def rollout(
     events: list[RolloutEvent] | None = None,
     stage: str = "running",
 ) -> Rollout:
-    return Rollout.model_validate(
+    return convert(
         {
             "id": "r1",
             "release": "digits:2",
@@ -42,11 +44,12 @@ def rollout(
             "state": state,
             "created_at_s": 0,
             "finished_at_s": None,
-            "stages": [StageProgress.model_validate({"number": 1, "target": 2, "state": stage})],
+            "stages": [{"number": 1, "target": 2, "state": stage}],
             "counts": counts or {"pending": 2},
-            "deployments": deployments or [],
-            "events": events or [],
-        }
+            "deployments": [asdict(part) for part in deployments or []],
+            "events": [asdict(event) for event in events or []],
+        },
+        Rollout,
     )
 
 

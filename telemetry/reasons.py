@@ -1,36 +1,40 @@
-"""What the agent decided and why, as text for people.
+"""What a device decided and why, as text for people. Pure.
+
+`fleet why` and `fleet-agent why` show the same lines for the same event.
 
 Rules:
 - Text from outside is shown, never obeyed: control characters are replaced.
+- What was not known is left out.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-MIB: Final = 1024 * 1024
+from wire.console.text import bytes_text, local_time, plain_text
 
 
-def reason_lines(event: Mapping[str, Any]) -> list[str]:
+def reason_lines(at_s: float, kind: str, reason: str, data: Mapping[str, Any]) -> list[str]:
     """Return an event for people.
 
     Args:
-        event: As the control socket or the spool gives it.
+        at_s: When it happened, in seconds since the epoch.
+        kind: What it was, such as `switch`.
+        reason: Why, in the device's own words.
+        data: What the decision was made from.
 
     Returns:
         When, what and why on one line; below it what the decision was made from and why each other
-        candidate lost.
+        variant lost.
     """
-    data = dict(event.get("data") or {})
-    verdicts, inputs = data.pop("verdicts", None), data.pop("inputs", None)
+    rest = dict(data)
+    verdicts, inputs = rest.pop("verdicts", None), rest.pop("inputs", None)
     change = ""
-    if {"from", "to"} <= data.keys():
-        change = f" {_text(data.pop('from'))} -> {_text(data.pop('to'))}"
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["at_s"]))
-    lines = [f"{moment} {_text(event['kind'])}{change}: {_text(event['reason'])}"]
-    lines += [f"    {_text(n)}: {_value(n, v)}" for n, v in sorted(data.items()) if _is_known(v)]
+    if {"from", "to"} <= rest.keys():
+        change = f" {_text(rest.pop('from'))} -> {_text(rest.pop('to'))}"
+    lines = [f"{local_time(at_s)} {_text(kind)}{change}: {_text(reason)}"]
+    lines += [f"    {_text(n)}: {_value(n, v)}" for n, v in sorted(rest.items()) if _is_known(v)]
     if isinstance(inputs, dict) and any(map(_is_known, inputs.values())):
         lines.append(f"    inputs: {_pairs(inputs)}")
     if isinstance(verdicts, dict):
@@ -51,8 +55,7 @@ def _value(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        is_size = name.endswith("_bytes")
-        return f"{value / MIB:.1f} MiB" if is_size else f"{value:.6g}"
+        return bytes_text(value) if name.endswith("_bytes") else f"{value:.6g}"
     if isinstance(value, dict):
         return _pairs(value)
     if isinstance(value, list | tuple):
@@ -61,5 +64,4 @@ def _value(name: str, value: object) -> str:
 
 
 def _text(value: object) -> str:
-    text = "nothing" if value is None else str(value)
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+    return "nothing" if value is None else plain_text(str(value))

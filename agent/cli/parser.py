@@ -1,0 +1,206 @@
+"""What may be typed after `fleet-agent`: commands, arguments, options, and examples of each.
+
+Rules:
+- Nothing heavy: a running agent has this module in memory. Help pages and completion scripts are
+  made by modules that are imported when they are asked for.
+- A fault in what was typed is one line on standard error, and exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from wire.version import VERSION
+
+PROGRAM: Final = "fleet-agent"
+DEFAULT_CONFIG: Final = Path("/etc/edgefleet/agent.toml")
+SHELLS: Final = ("bash", "zsh", "fish")
+FAULT: Final = 2
+
+Run = Callable[[argparse.Namespace], int]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help is a page of `wire.console.help_page`.
+
+    Args:
+        examples: Command lines that its help shows.
+        options: Those of `argparse.ArgumentParser`.
+    """
+
+    def __init__(self, *, examples: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401 - argparse's
+        super().__init__(add_help=False, **options)
+        self.examples = examples
+        self.add_argument("-h", "--help", action="help")
+
+    def format_help(self) -> str:  # noqa: D102 - argparse's
+        from agent.cli.help import help_text
+
+        return help_text(self)
+
+    def error(self, message: str) -> NoReturn:  # noqa: D102 - argparse's
+        self.exit(FAULT, f"{PROGRAM}: {message}; see `{self.prog} --help`\n")
+
+
+class Commands:
+    """The commands of a parser.
+
+    Args:
+        parser: Gets them.
+    """
+
+    def __init__(self, parser: Parser) -> None:
+        self._subparsers = parser.add_subparsers(metavar="COMMAND")
+
+    def add(self, name: str, text: str, run: Run, *examples: str) -> Parser:
+        """Add a command.
+
+        Args:
+            name: As it is typed.
+            text: What it does; the first paragraph stands in the list of commands.
+            run: Runs it.
+            examples: What follows the command in its examples; none for the command alone.
+
+        Returns:
+            Its parser.
+        """
+        lines = [f"{PROGRAM} {name} {example}".strip() for example in examples or ("",)]
+        parser: Parser = self._subparsers.add_parser(
+            name, help=text.partition("\n\n")[0], description=text, examples=lines
+        )
+        parser.set_defaults(run=run)
+        return parser
+
+
+def build_parser(runs: dict[str, Run]) -> Parser:
+    """Return the parser of the whole command line.
+
+    Args:
+        runs: What runs each command.
+
+    Returns:
+        The parser; a parsed command line has `run`, unless no command was typed.
+    """
+    parser = Parser(
+        prog=PROGRAM,
+        description="Run the agent of this device, or ask the one that runs.",
+        examples=(f"{PROGRAM} status", f"{PROGRAM} why --since 1d"),
+    )
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
+    commands = Commands(parser)
+    run = commands.add("run", "Run the agent in the foreground.", runs["run"])
+    status = commands.add(
+        "status",
+        "Show the state of the device and what it runs.\n\nThe exit code is 1 when it serves no "
+        "variant.",
+        runs["status"],
+        "",
+        "--json",
+    )
+    why = commands.add(
+        "why",
+        "Show what the agent decided, and why.\n\nWhen no agent answers, this shows what it has "
+        "stored.",
+        runs["why"],
+        "",
+        "--since 1d",
+    )
+    why.add_argument(
+        "--since", default="1h", metavar="TIME", help="How far back, such as 30m or 7d."
+    )
+    variants = commands.add("variants", "List the variants on this device.", runs["variants"])
+    pin = commands.add(
+        "pin",
+        "Let one variant serve, whatever the policy says.",
+        runs["pin"],
+        "onnxruntime-int8",
+        "--clear",
+    )
+    which = pin.add_mutually_exclusive_group(required=True)
+    which.add_argument("variant", nargs="?", metavar="VARIANT", help="Name of the variant.")
+    which.add_argument("--clear", action="store_true", help="Let the policy choose again.")
+    record = _add_record(commands, runs["record"])
+    _add_replay(commands, runs["replay"])
+    completion = commands.add(
+        "completion",
+        "Print a script that completes commands in a shell.",
+        runs["completion"],
+        "bash > /etc/bash_completion.d/fleet-agent",
+        "zsh > ~/.zfunc/_fleet-agent",
+        "fish > ~/.config/fish/completions/fleet-agent.fish",
+    )
+    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish.")
+    for sub in (run, status, why, variants, pin, record):
+        sub.add_argument(
+            "--config",
+            type=Path,
+            default=DEFAULT_CONFIG,
+            metavar="FILE",
+            help="TOML file of the agent.",
+        )
+    for sub in (status, why, variants, pin):
+        sub.add_argument("--json", action="store_true", help="Print as JSON.")
+    return parser
+
+
+def _add_record(commands: Commands, run: Run) -> Parser:
+    record = commands.add(
+        "record",
+        "Record the surroundings of this device as a trace.\n\nThe trace holds heat, battery, "
+        "memory and load over time, for `fleet-agent replay`.",
+        run,
+        "summer.jsonl --for 1h",
+        "summer.jsonl --for 1d --every 10s",
+    )
+    record.add_argument(
+        "trace", type=Path, metavar="FILE", help="File of the trace. It must not exist yet."
+    )
+    record.add_argument(
+        "--for", dest="length", default="10m", metavar="TIME", help="How long to record."
+    )
+    record.add_argument(
+        "--every", default="1s", metavar="TIME", help="Time between two lines of the trace."
+    )
+    record.add_argument(
+        "--board", type=Path, metavar="FILE", help="JSON file with figures of the board."
+    )
+    record.add_argument(
+        "--deadline-ms",
+        type=float,
+        default=100.0,
+        metavar="MS",
+        help="Time within which the application needs an answer.",
+    )
+    return record
+
+
+def _add_replay(commands: Commands, run: Run) -> None:
+    replay = commands.add(
+        "replay",
+        "Show what a policy would do over a trace.\n\nThis needs no agent.",
+        run,
+        "hot-afternoon",
+        "summer.jsonl --policy adaptive --package detector-1.0.0",
+    )
+    replay.add_argument("trace", metavar="TRACE", help="File, or name of a shipped trace.")
+    replay.add_argument(
+        "--policy",
+        default="rules",
+        metavar="POLICY",
+        help="Name of a policy, or JSON file with its kind and thresholds.",
+    )
+    source = replay.add_mutually_exclusive_group()
+    source.add_argument(
+        "--package", type=Path, metavar="DIR", help="Package whose variants are used."
+    )
+    source.add_argument(
+        "--variants", type=Path, metavar="FILE", help="JSON file of variants to use."
+    )
+    replay.add_argument("--pin", metavar="VARIANT", help="Let this variant serve all the time.")
+    replay.add_argument(
+        "--deadline-ms", type=float, metavar="MS", help="Deadline in place of the trace's own."
+    )
+    replay.add_argument("--json", action="store_true", help="Print as JSON, with every tick.")

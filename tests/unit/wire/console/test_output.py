@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import pytest
+
+from wire.console.output import write_fields, write_lines, write_table
+
+
+def test_table_without_a_terminal_is_plain_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(("NAME", "N"), [("x" * 200, 1), ("y", None)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"NAME{' ' * 196}  N", f"{'x' * 200}  1", f"y{' ' * 199}  -"]
+
+
+def test_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    write_fields([("a", 1), ("long name", None)])
+    assert capsys.readouterr().out == "a          1\nlong name  -\n"
+
+
+def test_sentences_without_a_terminal_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    write_lines(["word " * 50])
+    assert capsys.readouterr().out == "word " * 50 + "\n"

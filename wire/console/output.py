@@ -1,0 +1,91 @@
+"""Writes answers of a command line: lines, tables, fields.
+
+Rules:
+- Answers go to standard output, remarks and faults to standard error.
+- On a terminal an answer is as wide as that; elsewhere it is whole, one row to a line, without
+  control characters.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+
+from wire.console.table import field_lines, hanging, layout
+from wire.console.text import value_text
+
+BOLD, NORMAL = "\x1b[1m", "\x1b[0m"
+
+
+def write(line: str = "") -> None:
+    """Write a line of the answer."""
+    sys.stdout.write(f"{line}\n")
+
+
+def remark(line: str) -> None:
+    """Write a line that is no part of the answer."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def is_terminal() -> bool:
+    """Tell whether a person reads the answer."""
+    return sys.stdout.isatty()
+
+
+def terminal_width() -> int | None:
+    """Return how many columns the answer may take; None when no terminal shows it."""
+    return shutil.get_terminal_size().columns if is_terminal() else None
+
+
+def write_lines(lines: Sequence[str]) -> None:
+    """Write sentences; on a terminal one that is too long goes on in the next line, indented."""
+    width = terminal_width()
+    for line in lines:
+        for part in hanging(line, width):
+            write(part)
+
+
+def write_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, minor: Sequence[str] = ()
+) -> None:
+    """Write a table.
+
+    Args:
+        columns: Headings.
+        rows: One value per column; None is unknown.
+        minor: Headings of columns that a narrow terminal may leave out, the least important first.
+    """
+    numeric = [
+        column
+        for index, column in enumerate(columns)
+        if rows and all(isinstance(row[index], int | float) for row in rows)
+    ]
+    is_person = is_terminal()
+    table = layout(
+        columns,
+        [[value_text(value) for value in row] for row in rows],
+        width=terminal_width(),
+        minor=minor,
+        right=numeric if is_person else (),
+    )
+    heading, *lines = table.lines
+    write(f"{BOLD}{heading}{NORMAL}" if is_person and _has_style() else heading)
+    for line in lines:
+        write(line)
+    if table.left_out:
+        sys.stdout.flush()
+        remark(f"({', '.join(table.left_out)}: not shown; a wider terminal shows all columns)")
+
+
+def write_fields(fields: Sequence[tuple[str, object]]) -> None:
+    """Write names and values, one pair a line."""
+    shown = [(name, value_text(value)) for name, value in fields]
+    for line in field_lines(shown, width=terminal_width()):
+        write(line)
+
+
+def _has_style() -> bool:
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,0 +1,170 @@
+"""Tables and lists of fields as lines of text, as wide as they are or as wide as a terminal.
+
+Rules:
+- Without a width nothing is cut: each row is one line with all its values.
+- With one, no line is longer and no word is broken over lines: cells are shortened with an
+  ellipsis; when that is not enough, the least important columns are left out.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+GAP: Final = "  "
+HANG: Final = "    "
+ELLIPSIS: Final = "\u2026"
+LEAST: Final = 12
+"""Characters that a cell keeps at least, so that its beginning can still be recognised."""
+
+
+class Table(NamedTuple):
+    """A table as lines."""
+
+    lines: list[str]
+    """The heading, then one line for each row."""
+
+    left_out: list[str]
+    """Headings of columns that found no place."""
+
+
+def layout(
+    columns: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    *,
+    width: int | None = None,
+    minor: Sequence[str] = (),
+    right: Sequence[str] = (),
+) -> Table:
+    """Lay out a table.
+
+    Args:
+        columns: Headings.
+        cells: One text for each column.
+        width: Of the terminal; None cuts nothing.
+        minor: Headings of columns that may be left out, the least important first; when these are
+            not enough, columns are left out from the right.
+        right: Headings of columns that are aligned to the right.
+
+    Returns:
+        The lines, without spaces at their ends.
+    """
+    shown = list(range(len(columns)))
+    widths = {
+        i: max([cell_width(columns[i]), *(cell_width(row[i]) for row in cells)]) for i in shown
+    }
+    order = [columns.index(name) for name in minor]
+    order += [i for i in reversed(shown) if i not in order]
+    left_out: list[int] = []
+    if width is not None:
+        while not _shrink(columns, widths, shown, width) and len(shown) > 1:
+            left_out.append(order.pop(0))
+            shown.remove(left_out[-1])
+    aligned_right = {columns.index(name) for name in right}
+    lines = []
+    for row in (columns, *cells):
+        parts = (_fit(row[i], widths[i], right=i in aligned_right) for i in shown)
+        lines.append(GAP.join(parts).rstrip())
+    return Table(lines, [columns[i] for i in sorted(left_out)])
+
+
+def field_lines(fields: Sequence[tuple[str, str]], *, width: int | None = None) -> list[str]:
+    """Lay out names and values, one pair after the other.
+
+    Args:
+        fields: Names and values.
+        width: Of the terminal: a longer value goes on in the next line, between two words.
+
+    Returns:
+        The lines.
+    """
+    indent = max((cell_width(name) for name, _ in fields), default=0) + len(GAP)
+    lines = []
+    for name, value in fields:
+        first, *more = wrap(value, None if width is None else width - indent)
+        lines.append(f"{_fit(name, indent)}{first}")
+        lines += [f"{'':{indent}}{line}" for line in more]
+    return lines
+
+
+def wrap(text: str, width: int | None) -> list[str]:
+    """Break a text between words; a word that is longer than a line has a line of its own.
+
+    Args:
+        text: The text.
+        width: Of a line; None breaks nothing.
+
+    Returns:
+        The lines; at least one.
+    """
+    if width is None or cell_width(text) <= width:
+        return [text]
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and cell_width(longer) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
+
+
+def hanging(line: str, width: int | None) -> list[str]:
+    """Break a line between words; what follows its first part is indented further.
+
+    Args:
+        line: The line, which may begin with spaces.
+        width: Of the terminal; None breaks nothing.
+
+    Returns:
+        The lines.
+    """
+    if width is None or cell_width(line) <= width:
+        return [line]
+    text = line.lstrip()
+    indent = line[: len(line) - len(text)]
+    first, *more = wrap(text, width - len(indent) - len(HANG))
+    return [indent + first, *(indent + HANG + part.lstrip() for part in more)]
+
+
+def cell_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_char_width(char) for char in text)
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
+
+
+def _shrink(columns: Sequence[str], widths: dict[int, int], shown: list[int], width: int) -> bool:
+    """Make columns narrower, the widest first, and tell whether the table now fits.
+
+    Widths that do not help are left as they were.
+    """
+    narrow = {i: widths[i] for i in shown}
+    least = {i: min(widths[i], max(LEAST, cell_width(columns[i]))) for i in shown}
+    while sum(narrow.values()) + len(GAP) * (len(shown) - 1) > width:
+        widest = max(shown, key=lambda i: narrow[i] - least[i])
+        if narrow[widest] <= least[widest]:
+            return False
+        narrow[widest] -= 1
+    widths.update(narrow)
+    return True
+
+
+def _fit(text: str, width: int, *, right: bool = False) -> str:
+    """Return a text of exactly that width, shortened or padded."""
+    if cell_width(text) > width:
+        kept = ""
+        for char in text:
+            if cell_width(kept + char) > width - 1:
+                break
+            kept += char
+        text = kept + ELLIPSIS
+    padding = " " * (width - cell_width(text))
+    return padding + text if right else text + padding

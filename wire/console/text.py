@@ -1,0 +1,69 @@
+"""Values as people read them: text, sizes, times.
+
+Rules:
+- Text from outside is shown, never obeyed: control and format characters are replaced.
+"""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from typing import Final
+
+UNKNOWN: Final = "-"
+KIB: Final = 1024.0
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+
+
+def plain_text(text: str) -> str:
+    """Return text whose control and format characters are shown, not obeyed."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        char
+        if unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+        else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )
+
+
+def value_text(value: object) -> str:
+    """Return a value in one line; what is not known is a dash."""
+    if value is None or value == "":
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return plain_text(" ".join(f"{k}={value_text(v)}" for k, v in sorted(value.items())))
+    if isinstance(value, list | tuple):
+        return plain_text(" ".join(value_text(item) for item in value))
+    return plain_text(str(value))
+
+
+def local_time(at_s: float | None) -> str:
+    """Return wall time in the user's time zone, to the second."""
+    if at_s is None:
+        return UNKNOWN
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
+
+
+def age_text(at_s: float | None, now_s: float) -> str:
+    """Return how long ago something was, in one unit."""
+    if at_s is None:
+        return "never"
+    age_s = max(0, int(now_s - at_s))
+    for unit_s, unit in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "m")):
+        if age_s >= unit_s:
+            return f"{age_s // unit_s}{unit} ago"
+    return f"{age_s}s ago"
+
+
+def bytes_text(size_bytes: float) -> str:
+    """Return a size with a binary unit."""
+    for unit in ("B", "KiB", "MiB"):
+        if size_bytes < KIB:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= KIB
+    return f"{size_bytes:.1f} GiB"

@@ -1,0 +1,69 @@
+"""Durations as people write them: `90s`, `15m`, `1h30m`, `2d`, `50ms`. Pure.
+
+Both command lines and the telemetry API read and write durations here, so that what one of them
+takes the others take too.
+
+Rules:
+- A number without a unit is seconds.
+- How long a duration may be is its reader's business; every one that is read is a finite number.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from wire.errors import WireFormatError
+
+REMEDY: Final = "write it as 90s, 15m, 1h30m or 2d"
+UNITS_S: Final = {
+    "w": 604_800.0,
+    "d": 86_400.0,
+    "h": 3600.0,
+    "m": 60.0,
+    "s": 1.0,
+    "ms": 0.001,
+}
+MAX_SHOWN: Final = 40
+_NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,6})?"
+_BARE = re.compile(_NUMBER)
+_WHOLE = re.compile(rf"(?:{_NUMBER}(?:ms|[smhdw])){{1,6}}")
+_PART = re.compile(f"({_NUMBER})(ms|[smhdw])")
+
+
+def parse_duration_s(text: str) -> float:
+    """Read a duration.
+
+    Args:
+        text: Such as `90s`, `15m`, `1h30m`, `2d`, `50ms`; a number without a unit is seconds.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        WireFormatError: The text is not a duration.
+    """
+    cleaned = text.strip().lower()
+    if _BARE.fullmatch(cleaned):
+        cleaned += "s"
+    if _WHOLE.fullmatch(cleaned) is None:
+        raise WireFormatError(f"{text[:MAX_SHOWN]!r} is not a duration", remedy=REMEDY)
+    return sum(float(number) * UNITS_S[unit] for number, unit in _PART.findall(cleaned))
+
+
+def format_duration(duration_s: float) -> str:
+    """Write a duration so that it can be read back.
+
+    Args:
+        duration_s: Seconds, not negative; more exact than a millisecond is lost.
+
+    Returns:
+        The text, such as `1h30m`, the largest unit first; `0s` for none.
+    """
+    rest_ms = round(duration_s / UNITS_S["ms"])
+    parts = []
+    for unit, unit_s in UNITS_S.items():
+        count, rest_ms = divmod(rest_ms, round(unit_s / UNITS_S["ms"]))
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
