@@ -1,7 +1,8 @@
-"""`database_url`: an empty database for each test, once on SQLite and once on PostgreSQL.
+"""`database_url`: a database with today's tables for each test, once on SQLite, once on PostgreSQL.
 
-The PostgreSQL server is a real one, in a directory of its own, on a Unix socket only. It is made
-once per test session, on first use; each test gets a database of its own in it.
+The tables are made once per test session, and copied. `empty_database_url` has none. The PostgreSQL
+server is a real one, in a directory of its own, on a Unix socket only. It is made once per test
+session, on first use.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Literal
 import psycopg
 import pytest
 
+from controller.store.database import migrate
 from tests.simulators.patience import PATIENCE_S, until
 
 SERVER_OPTIONS = (
@@ -31,6 +33,7 @@ SERVER_OPTIONS = (
     "shared_buffers=16MB",
     "max_connections=50",
 )
+KINDS = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql))
 _numbers = count(1)
 
 
@@ -90,10 +93,10 @@ class PostgresServer:
                 continue
             return
 
-    def create_database(self) -> str:
-        """Make an empty database and return its name."""
+    def create_database(self, template: str = "template0") -> str:
+        """Make a copy of a database, by default of an empty one, and return its name."""
         name = f"test_{next(_numbers)}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
     def drop_database(self, name: str) -> None:
@@ -141,14 +144,46 @@ def postgres_server() -> Iterator[PostgresServer]:
             server.stop()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    """The name of a database with today's tables."""
+    name = postgres_server.create_database()
+    migrate(postgres_server.url(name))
+    return name
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with today's tables."""
+    path = tmp_path_factory.mktemp("template") / "fleet.db"
+    migrate(f"sqlite:///{path}")
+    assert list(path.parent.iterdir()) == [path]
+    return path
+
+
+@pytest.fixture(params=KINDS)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The SQLAlchemy URL of a database with today's tables."""
+    if request.param == "sqlite":
+        made = tmp_path / "fleet.db"
+        shutil.copyfile(request.getfixturevalue("sqlite_template"), made)
+        yield f"sqlite:///{made}"
+    else:
+        yield from _copied(request, request.getfixturevalue("postgres_template"))
+
+
+@pytest.fixture(params=KINDS)
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The SQLAlchemy URL of an empty database."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'fleet.db'}"
-        return
+    else:
+        yield from _copied(request, "template0")
+
+
+def _copied(request: pytest.FixtureRequest, template: str) -> Iterator[str]:
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    name = server.create_database()
+    name = server.create_database(template)
     try:
         yield server.url(name)
     finally:

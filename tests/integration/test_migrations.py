@@ -15,6 +15,12 @@ from telemetry.server.store import metadata as telemetry_metadata
 from wire.messages import PolicySpec
 
 
+@pytest.fixture
+def database_url(empty_database_url: str) -> str:
+    """A database without any table: here it is migrated."""
+    return empty_database_url
+
+
 def test_up_gives_what_the_code_declares(database_url: str) -> None:
     migrate(database_url)
     database = Database(database_url)

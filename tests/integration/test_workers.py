@@ -305,7 +305,7 @@ from tests.simulators.packages import variant
 def start(**options):
     chosen = variant("a", options=options)
     return WorkerProcess.start(
-        Path(sys.argv[1]), chosen, model=MODEL, limits=WorkerLimits(), timeout_s=90
+        Path(sys.argv[1]), chosen, model=MODEL, limits=WorkerLimits(), timeout_s=150
     )
 
 idle, hanging = start(), start(fail="hang", fail_after="1")

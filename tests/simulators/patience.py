@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from wire.clock import SystemClock
 
-PATIENCE_S: Final = 90.0
+PATIENCE_S: Final = 150.0
 """How long to wait. The time limit of a whole test, in `pyproject.toml`, is longer."""
 
 STEP_S: Final = 0.01
