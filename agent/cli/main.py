@@ -102,7 +102,7 @@ def _why(options: argparse.Namespace) -> int:
 
 
 def _reasons(config: AgentConfig, within_s: float) -> list[dict[str, Any]]:
-    """Return what the agent tells, or what it stored when there is none that tells.
+    """Return what the agent tells; if no agent runs, what the last one stored.
 
     Raises:
         ControlError: Neither is to be had.

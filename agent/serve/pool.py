@@ -54,7 +54,7 @@ class Prepared:
         return f"{self.model.name}:{self.model.version}"
 
     def stop(self, *, grace_s: float = END_GRACE_S) -> None:
-        """End the worker; a request that it is working on fails. Again is no fault.
+        """End the worker; a request that it is working on fails. Calling it twice is safe.
 
         Args:
             grace_s: How long it may take to end by itself.

@@ -315,7 +315,7 @@ class Scheduler:
         raise request.outcome or WorkerCrashedError(BROKEN_OFF)
 
     def close(self, reason: str) -> None:
-        """Let nobody in any more; who waits hears the reason. Again is no fault."""
+        """Let nobody in any more; who waits hears the reason. Calling it twice is safe."""
         with self._lock:
             self._closed = self._closed or reason
             for request in self._queue.empty():

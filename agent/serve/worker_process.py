@@ -237,7 +237,7 @@ class WorkerProcess:
         return self._ask(Probe(measure=measure), ProbeResult, timeout_s)
 
     def stop(self, *, grace_s: float = END_GRACE_S) -> None:
-        """End the process; a request that it is working on fails. Again is no fault.
+        """End the process; a request that it is working on fails. Calling it twice is safe.
 
         Args:
             grace_s: How long it may take to end by itself.

@@ -1,6 +1,6 @@
-"""The README says what is so: help texts, commands and files.
+"""The README and the page of commands say what is so: help texts, commands, configuration.
 
-`python -m tests.packaging.test_readme` writes the help texts into it anew.
+`python -m tests.packaging.test_readme` writes the help texts into the page anew.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from agent.app.config import AgentConfig, BrokerConfig, EndpointConfig
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+COMMANDS = ROOT / "docs" / "commands.md"
 HELP = re.compile(r"<!-- help: (?P<command>[^>]+?) -->\n```\n(?P<text>.*?)```", re.DOTALL)
 BIN = Path(sys.executable).parent
 
@@ -40,14 +41,17 @@ def subcommands(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "match", list(HELP.finditer(README.read_text())), ids=lambda m: m["command"]
+    "match", list(HELP.finditer(COMMANDS.read_text())), ids=lambda m: m["command"]
 )
 def test_a_help_text_is_the_programs_own(match: re.Match[str]) -> None:
     assert match["text"] == help_of(match["command"])
 
 
-def test_both_programs_are_shown() -> None:
-    assert {m["command"] for m in HELP.finditer(README.read_text())} == {"fleet", "fleet-agent"}
+def test_both_programs_and_every_group_of_commands_are_shown() -> None:
+    shown = [m["command"] for m in HELP.finditer(COMMANDS.read_text())]
+    groups = [f"fleet {name}" for name in subcommands(help_of("fleet"))]
+    groups = [group for group in groups if subcommands(help_of(group))]
+    assert shown == ["fleet", *groups, "fleet-agent"]
 
 
 def test_every_fleet_command_has_help() -> None:
@@ -96,23 +100,12 @@ def test_the_shown_configuration_is_one() -> None:
     assert set(values["endpoint"]) <= set(EndpointConfig.__struct_fields__)
 
 
-def test_linked_files_exist() -> None:
-    for link in re.findall(r"\]\(([^)#:]+)\)", README.read_text()):
-        assert (ROOT / link).exists(), link
-
-
-def test_make_targets_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"`?make ([a-z]+)`?", README.read_text()):
-        assert re.search(rf"(?m)^{target}:", makefile), target
-
-
 def write() -> None:
     text = HELP.sub(
         lambda m: f"<!-- help: {m['command']} -->\n```\n{help_of(m['command'])}```",
-        README.read_text(),
+        COMMANDS.read_text(),
     )
-    README.write_text(text)
+    COMMANDS.write_text(text)
 
 
 if __name__ == "__main__":

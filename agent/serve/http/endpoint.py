@@ -92,7 +92,7 @@ class Endpoint:
         self._thread = listening.serve(self._server, "endpoint")
 
     def stop(self, *, grace_s: float = 2.0) -> None:
-        """Take no more requests, answer those that have come, close. Again is no fault.
+        """Take no more requests, answer those that have come, close. Calling it twice is safe.
 
         Args:
             grace_s: How long answering may take.
