@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from agent import socket_server as listening
+from agent import socket_server
 from agent.errors import ControlError
 from wire.errors import FleetError
 from wire.files import PRIVATE
@@ -59,13 +59,13 @@ class ControlServer:
 
     def start(self) -> None:
         """Begin to answer."""
-        self._thread = listening.serve(self._server, "control")
+        self._thread = socket_server.serve(self._server, "control")
 
     def stop(self) -> None:
         """Stop answering and remove the socket."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            listening.end(self._server, thread)
+            socket_server.end(self._server, thread)
         self._server.server_close()
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)

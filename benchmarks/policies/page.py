@@ -21,7 +21,7 @@ INTRODUCTION: Final = """# What the policies are worth
 
 Written by `python -m benchmarks.policies.page docs/selector`. Simulated: eight synthetic traces
 (docs/traces.md) and two sets of variants: a classifier in three forms whose figures are made up
-(`agent/replays/shipped_traces/example_variants.json`), and three detectors whose latency and
+(`agent/replay/shipped_traces/example_variants.json`), and three detectors whose latency and
 accuracy are published (`benchmarks/policies/detectors.json`).
 
 What simulation cannot show, real workers beside real neighbours, `benchmarks/selector_live.py`

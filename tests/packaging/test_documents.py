@@ -31,7 +31,8 @@ def test_files_that_are_named_exist(document: Path) -> None:
     if document.name == "CHANGELOG.md":
         pytest.skip("it speaks of the past")
     for name in re.findall(rf"(?<![\w/.-])(?:{PACKAGES})/[\w./-]*\w", document.read_text()):
-        assert (ROOT / name).exists(), name
+        if not re.search("NAME|NNNN", name):
+            assert (ROOT / name).exists(), name
 
 
 def test_modules_of_the_architecture_exist() -> None:
@@ -44,16 +45,13 @@ def test_modules_of_the_architecture_exist() -> None:
 
 
 def test_layers_are_written_as_they_are_checked() -> None:
-    """Each package's layers stand in the document in the words and the order of its contract."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     text = (ROOT / "docs" / "architecture.md").read_text()
     for contract in contracts["contracts"]:
-        if contract["type"] != "layers" or "containers" not in contract:
-            continue
-        (package,) = contract["containers"]
-        row = re.search(rf"(?m)^\| `{package}` \| (.+?) \|", text)
-        assert row is not None, package
-        assert row[1].replace("`", "") == " > ".join(contract["layers"]), package
+        if contract["type"] == "layers" and "containers" in contract:
+            (package,) = contract["containers"]
+            written = package + "\n    " + "\n  > ".join(contract["layers"]) + "\n"
+            assert f"\n{written}" in text, f"write it as\n{written}"
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])

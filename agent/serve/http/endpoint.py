@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from agent import socket_server as listening
+from agent import socket_server
 from agent.serve.errors import EndpointError
 from agent.serve.http.inference_api import InferenceApi, InferencePort
 from agent.serve.http.server import ConnectionLimit, EndpointLimits, HttpServer
@@ -89,7 +89,7 @@ class Endpoint:
                 f"cannot listen on {where}: {reason}",
                 remedy="end what uses it or configure another address under [endpoint]",
             ) from exc
-        self._thread = listening.serve(self._server, "endpoint")
+        self._thread = socket_server.serve(self._server, "endpoint")
 
     def stop(self, *, grace_s: float = 2.0) -> None:
         """Take no more requests, answer those that have come, close. Calling it twice is safe.
@@ -100,7 +100,7 @@ class Endpoint:
         server, self._server = self._server, None
         if server is None or self._thread is None:
             return
-        listening.end(server, self._thread)
+        socket_server.end(server, self._thread)
         if isinstance(self._where, Path):
             self._where.unlink(missing_ok=True)
         self._connections.close_all(grace_s)

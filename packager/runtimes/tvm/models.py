@@ -23,7 +23,7 @@ from packager.plan.targets import Target
 from packager.runtimes.common.compiled_inputs import check_batch_axis, check_inputs
 from packager.runtimes.common.index_clamps import clamp_indices
 from packager.runtimes.common.index_ranges import index_ranges
-from packager.runtimes.tvm import driver as tvm_driver
+from packager.runtimes.tvm import driver
 from packager.runtimes.tvm.program import Program, program_of
 from packager.tools import toolchains
 from runtime_adapters.batches import is_batch, sample_shape
@@ -69,19 +69,19 @@ def compile_model(
             remedy=f"install {target.compiler_package}",
         )
     check_inputs(inputs)
-    from packager.runtimes.tvm import lowering as tvm_lowering
+    from packager.runtimes.tvm import lowering
 
-    proto = tvm_lowering.fixed(model, {spec.name: sample_shape(spec) for spec in inputs})
+    proto = lowering.fixed(model, {spec.name: sample_shape(spec) for spec in inputs})
     ranges = index_ranges(proto)
     clamp_indices(proto)
-    module = tvm_lowering.lowered(tvm_lowering.imported(proto), target, database=database)
+    module = lowering.lowered(lowering.imported(proto), target, database=database)
     program = program_of(module["main"])
     abi = _described(proto, inputs, outputs, target, program)
     abi = msgspec.structs.replace(abi, ranges=ranges)
     with tempfile.TemporaryDirectory(dir=destination.parent) as name:
         folder = Path(name)
-        tvm_lowering.write_kernels(module, target, folder / tvm_driver.KERNELS_FILE)
-        tvm_driver.link(program, to_json(abi), compiler, folder).replace(destination)
+        lowering.write_kernels(module, target, folder / driver.KERNELS_FILE)
+        driver.link(program, to_json(abi), compiler, folder).replace(destination)
     return abi
 
 

@@ -19,13 +19,13 @@ from wire.package.manifest import VariantInfo
 
 def build(job: Job, output: Path) -> CompiledModel:
     """Compile to a shared object; say in which order it takes and gives tensors."""
-    from packager.runtimes.tvm import tuning as tvm_tuning
+    from packager.runtimes.tvm import tuning
     from packager.runtimes.tvm.models import compile_model
 
     facts, target, known = facts_of(job), _target(job), _database(job)
     with tempfile.TemporaryDirectory(dir=output.parent) as name:
         schedules = Path(name)
-        found = 0 if known is None else tvm_tuning.schedules(known, target, schedules)
+        found = 0 if known is None else tuning.schedules(known, target, schedules)
         return compile_model(
             onnx_model(job),
             facts.inputs,
@@ -38,8 +38,7 @@ def build(job: Job, output: Path) -> CompiledModel:
 
 def tune(job: Job, output: Path) -> TuningResult:
     """Search for schedules, and keep them with those that were known."""
-    from packager.runtimes.tvm import lowering as tvm_lowering
-    from packager.runtimes.tvm import tuning as tvm_tuning
+    from packager.runtimes.tvm import lowering, tuning
 
     facts, target, known = facts_of(job), _target(job), _database(job)
     database = output / DATABASE_FOLDER
@@ -48,8 +47,8 @@ def tune(job: Job, output: Path) -> TuningResult:
     else:
         shutil.copytree(known, database)
     shapes = {spec.name: sample_shape(spec) for spec in facts.inputs}
-    module = tvm_lowering.imported(tvm_lowering.fixed(onnx_model(job), shapes))
-    return tvm_tuning.tune(module, target, database, trials_per_task=job.options["trials"])
+    module = lowering.imported(lowering.fixed(onnx_model(job), shapes))
+    return tuning.tune(module, target, database, trials_per_task=job.options["trials"])
 
 
 def emulate(

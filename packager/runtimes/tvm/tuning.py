@@ -29,8 +29,7 @@ import tvm
 from packager.errors import StepError
 from packager.plan.figures import TuningResult
 from packager.plan.targets import Target
-from packager.runtimes.tvm import lowering as tvm_lowering
-from packager.runtimes.tvm import records as tvm_records
+from packager.runtimes.tvm import lowering, records
 from packager.runtimes.tvm.schedules import scheduled
 from packager.tools import toolchains
 from packager.tools.quiet import tool
@@ -63,7 +62,7 @@ def tune(
     """Search for schedules of a model's kernels.
 
     Args:
-        module: What `tvm_lowering.imported` returned.
+        module: What `lowering.imported` returned.
         target: What to compile for, which this machine must be able to run.
         database: The folder that knows what was found, and gets what is found.
         trials_per_task: Schedules to try for each kernel; 0 for none.
@@ -80,7 +79,7 @@ def tune(
     if not toolchains.natively_runnable(target):
         raise StepError(f"code for {target.name} cannot be timed on this machine")
     start = time.perf_counter()
-    fused = tvm_lowering.fused(module, target)
+    fused = lowering.fused(module, target)
     tried = 0
     with tool("tvm's tuner"):
         _import_few_intrinsics()
@@ -88,11 +87,11 @@ def tune(
         new = {
             key: kernel
             for key, kernel in kernels.items()
-            if not tvm_records.holds(database, target, key, tvm.__version__)
+            if not records.holds(database, target, key, tvm.__version__)
         }
         for key, kernel in new.items() if trials_per_task else ():
             found = _search(kernel, target, trials_per_task, seed)
-            tvm_records.store(database, target, key, found)
+            records.store(database, target, key, found)
             tried += found.trials
     return TuningResult(
         tasks=len(kernels),
@@ -103,7 +102,7 @@ def tune(
 
 
 def schedules(database: Path, target: Target, folder: Path) -> int:
-    """Put a target's schedules together in the form that `tvm_lowering.lowered` takes.
+    """Put a target's schedules together in the form that `lowering.lowered` takes.
 
     Args:
         database: The folder that `tune` fills.
@@ -113,7 +112,7 @@ def schedules(database: Path, target: Target, folder: Path) -> int:
     Returns:
         How many there are.
     """
-    return tvm_records.schedules(database, target, folder, tvm.__version__)
+    return records.schedules(database, target, folder, tvm.__version__)
 
 
 def _kernels(fused: tvm.IRModule, target: Target) -> dict[str, tvm.IRModule]:
@@ -121,7 +120,7 @@ def _kernels(fused: tvm.IRModule, target: Target) -> dict[str, tvm.IRModule]:
     from tvm.s_tir.meta_schedule.database import Workload
     from tvm.s_tir.meta_schedule.relax_integration import extract_tasks
 
-    tasks = extract_tasks(fused, tvm_lowering.tvm_target(target))
+    tasks = extract_tasks(fused, lowering.tvm_target(target))
     modules = [task.dispatched[0] for task in tasks if _sums(task.dispatched[0])]
     return {f"{int(Workload(module).as_json()[0]):016x}": module for module in modules}
 
@@ -134,11 +133,11 @@ def _sums(kernel: tvm.IRModule) -> bool:
     )
 
 
-def _search(kernel: tvm.IRModule, target: Target, trials: int, seed: int) -> tvm_records.Found:
+def _search(kernel: tvm.IRModule, target: Target, trials: int, seed: int) -> records.Found:
     """Try schedules of a kernel."""
     from tvm.s_tir import meta_schedule as ms
 
-    described = tvm_lowering.tvm_target(target)
+    described = lowering.tvm_target(target)
     context = ms.TuneContext(
         mod=kernel,
         target=described,
@@ -169,7 +168,7 @@ def _search(kernel: tvm.IRModule, target: Target, trials: int, seed: int) -> tvm
         record = ms.database.TuningRecord(
             best.sch.trace, workload, [best_seconds], described, best.args_info
         )
-    return tvm_records.Found(
+    return records.Found(
         tvm=tvm.__version__,
         workload=workload.as_json(),
         record=record.as_json() if record is not None else None,
