@@ -59,11 +59,6 @@ class ModelServerPort(Protocol):
         """What answers requests now; None when nothing does."""
         ...
 
-    @property
-    def benched(self) -> Mapping[str, str]:
-        """Variants of the active package that crashed too often, and why."""
-        ...
-
     def switch_to(
         self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False
     ) -> None:

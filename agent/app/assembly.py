@@ -285,6 +285,7 @@ def _serving(device: _Device, slots: Slots) -> tuple[ModelServer, Adaptation]:
         meter,
         device.recorder,
         device.clock,
+        benches=model_server.benches,
         cpu_share=min(device.profile.threads / (os.cpu_count() or 1), 1.0),
         policy=device.config.policy,
     )

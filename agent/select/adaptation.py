@@ -15,7 +15,7 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -26,6 +26,7 @@ from agent.select.decision_log import DecisionLog
 from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState, candidate
 from agent.select.meter import Meter, Served, observed
 from agent.select.policies import POLICIES
+from agent.serve.benches import Benches
 from wire.clock import Clock
 from wire.codec import to_builtins
 from wire.errors import FleetError
@@ -33,10 +34,6 @@ from wire.health import HealthSnapshot
 from wire.messages import PolicySpec
 from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
-
-BENCH_S: Final = 300.0
-"""How long a variant that did not start is left alone: long enough that trying it costs nothing,
-short enough that a device whose memory came back uses it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +55,7 @@ class Adaptation:
         meter: Has counted the requests that the model server answered.
         recorder: Hears of switches and of variants that cannot serve.
         clock: For dwell and benches.
+        benches: Which variants rest, shared with the model server; its own if None.
         cpu_share: Share of the processor that one computing request takes.
         policy: What holds until another is set; None for the default.
     """
@@ -70,6 +68,7 @@ class Adaptation:
         recorder: RecorderPort,
         clock: Clock,
         *,
+        benches: Benches | None = None,
         cpu_share: float = 1.0,
         policy: PolicySpec | None = None,
     ) -> None:
@@ -84,7 +83,7 @@ class Adaptation:
         self._health = HealthSnapshot(at_s=clock.now_s())
         self._state = PolicyState()
         self._switched_s = self._decided_s = float("-inf")
-        self._failed: dict[tuple[str, str], tuple[str, float]] = {}
+        self._benches = benches or Benches(clock)
         self._last: Decision | None = None
         self._log = DecisionLog(recorder, clock)
         self.policy = policy or PolicySpec()
@@ -190,7 +189,7 @@ class Adaptation:
             return "nothing serves"
         if active.digest != digest:
             return f"package {active.digest} serves instead"
-        for name, reason in self._model_server.benched.items():
+        for name, reason in self._benches.of(digest, by_crashes=True).items():
             return f"variant {name} was benched: {reason}"
         return None
 
@@ -228,7 +227,7 @@ class Adaptation:
             NoVariantError: None did.
         """
         faults: list[str] = []
-        self._failed.clear()
+        self._benches.clear()
         self._state = msgspec.structs.replace(
             self._state, estimates=self._state.estimates.of_other_variants()
         )
@@ -277,13 +276,7 @@ class Adaptation:
         )
 
     def _candidates(self, loaded: Loaded) -> tuple[Candidate, ...]:
-        now_s, digest = self._clock.monotonic_s(), loaded.package.digest
-        benched = {
-            name: reason for (of, name), (reason, until_s) in self._failed.items()
-            if of == digest and now_s < until_s
-        }  # fmt: skip
-        if self.active()[0] == digest:
-            benched |= self._model_server.benched
+        benched = self._benches.of(loaded.package.digest)
         return tuple(
             candidate(
                 v, benched=benched.get(v.name, ""), latency_ms=loaded.latencies_ms.get(v.name)
@@ -315,7 +308,6 @@ class Adaptation:
         self._log.switched(decision)
 
     def _bench(self, loaded: Loaded, name: str, exc: FleetError) -> None:
-        until_s = self._clock.monotonic_s() + BENCH_S
-        self._failed[loaded.package.digest, name] = (exc.message, until_s)
+        self._benches.rest(loaded.package.digest, name, exc.message)
         data = {"variant": name, "release": loaded.package.release, "code": exc.code}
         self._recorder.event("worker", f"variant {name} cannot serve: {exc.message}", data)

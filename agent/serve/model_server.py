@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.ports import RecorderPort
+from agent.serve.benches import Benches
 from agent.serve.errors import NotServingError, WorkerCrashedError
 from agent.serve.frames import ProbeResult
 from agent.serve.pool import Prepared, WorkerPool
@@ -38,6 +39,7 @@ class ModelServer:
         clock: For durations.
         device: Identifier of this device, put into every response.
         settings: Bounds.
+        benches: Which variants rest; its own if None.
         verify: Called with the package's digest and the variant before a crashed worker is started
             again: raises a FleetError when the files are not what was signed. Who calls `prepare`
             has verified them before.
@@ -50,13 +52,17 @@ class ModelServer:
         *,
         device: str = "",
         settings: ServingSettings | None = None,
+        benches: Benches | None = None,
         verify: Callable[[str, Variant], None] | None = None,
     ) -> None:
         self._recorder = recorder
         self._clock = clock
         self._settings = settings or ServingSettings()
         self._lock = threading.Lock()
-        self._pool = WorkerPool(recorder, clock, self._settings, device=device, verify=verify)
+        self.benches = benches or Benches(clock)
+        self._pool = WorkerPool(
+            recorder, clock, self._settings, device=device, benches=self.benches, verify=verify
+        )
         self.router = Router(self._pool, recorder, clock, self._settings)
         self._idle: set[Prepared] = set()
         self._stopped = False
@@ -65,12 +71,6 @@ class ModelServer:
     def active(self) -> Prepared | None:
         """What answers requests now; None when nothing does."""
         return self.router.active
-
-    @property
-    def benched(self) -> dict[str, str]:
-        """Variants of the active package that crashed too often, and why."""
-        active = self.active
-        return self._pool.benches.of(active.digest) if active is not None else {}
 
     def stream(self, *, on: bool) -> None:
         """Run one sample at a time from now on, to save memory, or no longer.
@@ -199,7 +199,7 @@ class ModelServer:
             if not prepared.worker.is_alive:
                 raise WorkerCrashedError("the worker ended before it was activated")
             self._idle.discard(prepared)
-            self._pool.benches.forgive(prepared.digest, prepared.variant.name)
+            self.benches.forgive(prepared.digest, prepared.variant.name)
             old, handover = self.router.put(prepared)
         if handover is not None:
             self._tell_of(handover, prepared)

@@ -9,15 +9,13 @@ Rules:
 
 from __future__ import annotations
 
-import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from agent.errors import StorageError
 from agent.ports import RecorderPort
+from agent.serve.benches import Benches
 from agent.serve.frames import ModelIdentity
 from agent.serve.scheduler import Scheduler
 from agent.serve.settings import ServingSettings
@@ -25,10 +23,6 @@ from agent.serve.worker_process import END_GRACE_S, WorkerProcess
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.package.manifest import MANIFEST_FILE, Variant, manifest_from_bytes
-
-CRASHES_TO_BENCH: Final = 3
-CRASH_WINDOW_S: Final = 60.0
-BENCH_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,63 +57,6 @@ class Prepared:
         self.worker.stop(grace_s=grace_s)
 
 
-class Benches:
-    """Counts crashes by package and variant. For any thread.
-
-    Args:
-        clock: For durations.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._crashes: dict[tuple[str, str], list[float]] = {}
-        self._benched: dict[tuple[str, str], tuple[str, float]] = {}
-
-    def crashed(self, digest: str, variant: str, reason: str) -> bool:
-        """Count a crash.
-
-        Args:
-            digest: Of the package.
-            variant: Its name.
-            reason: Kept if this crash is one too many.
-
-        Returns:
-            Whether the variant is benched now.
-        """
-        key, now_s = (digest, variant), self._clock.monotonic_s()
-        with self._lock:
-            recent = [s for s in self._crashes.pop(key, ()) if now_s - s < CRASH_WINDOW_S]
-            recent.append(now_s)
-            if len(recent) < CRASHES_TO_BENCH:
-                self._crashes[key] = recent
-                return False
-            self._benched[key] = (reason, now_s + BENCH_S)
-            return True
-
-    def forgive(self, digest: str, variant: str) -> None:
-        """Forget the crashes of a variant, and those of all other packages."""
-        with self._lock:
-            for records in (self._crashes, self._benched):
-                for key in [key for key in records if key[0] != digest or key[1] == variant]:
-                    del records[key]
-
-    def until_s(self, digest: str, variant: str) -> float:
-        """Return until when a variant is benched, by the monotonic clock; -inf when it is not."""
-        with self._lock:
-            return self._benched.get((digest, variant), ("", -math.inf))[1]
-
-    def of(self, digest: str) -> dict[str, str]:
-        """Return the benched variants of a package and why."""
-        now_s = self._clock.monotonic_s()
-        with self._lock:
-            return {
-                name: reason
-                for (package, name), (reason, until_s) in self._benched.items()
-                if package == digest and now_s < until_s
-            }
-
-
 class WorkerPool:
     """Starts workers and counts their crashes. For any thread.
 
@@ -128,6 +65,7 @@ class WorkerPool:
         clock: For durations.
         settings: Bounds.
         device: Identifier of this device, put into every response.
+        benches: Which variants rest; crashes are counted there.
         verify: Called with the package's digest and the variant before a worker is started again.
     """
 
@@ -138,6 +76,7 @@ class WorkerPool:
         settings: ServingSettings,
         *,
         device: str = "",
+        benches: Benches,
         verify: Callable[[str, Variant], None] | None = None,
     ) -> None:
         self._recorder = recorder
@@ -145,7 +84,7 @@ class WorkerPool:
         self._settings = settings
         self._device = device
         self._verify = verify
-        self.benches = Benches(clock)
+        self.benches = benches
 
     def identify(self, package: Path, variant: Variant) -> ModelIdentity:
         """Return what a worker is to call its model.

@@ -26,6 +26,7 @@ from typing import Final
 
 from agent.ports import RecorderPort
 from agent.serve.answered import Answered, Listener, Outcome, record
+from agent.serve.benches import CRASHES_TO_BENCH
 from agent.serve.errors import (
     DeadlineError,
     NotServingError,
@@ -37,7 +38,7 @@ from agent.serve.errors import (
     WorkerTimeoutError,
 )
 from agent.serve.frames import Asked, Reply
-from agent.serve.pool import CRASHES_TO_BENCH, Prepared, WorkerPool
+from agent.serve.pool import Prepared, WorkerPool
 from agent.serve.scheduler import DEFAULT_PRIORITY, LEAST_URGENT, QueuedRequest
 from agent.serve.settings import ServingSettings, Turn
 from wire.clock import Clock

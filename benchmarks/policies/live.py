@@ -176,7 +176,13 @@ class Device:
         self.server = ModelServer(recorder, clock, device="here")
         self.server.router.listen(meter.count)
         self._adaptation = Adaptation(
-            self.server, PROFILE, meter, recorder, clock, cpu_share=PROFILE.threads / CORES
+            self.server,
+            PROFILE,
+            meter,
+            recorder,
+            clock,
+            benches=self.server.benches,
+            cpu_share=PROFILE.threads / CORES,
         )
         self._adaptation.policy = spec
         self._adaptation.pinned = pinned

@@ -88,13 +88,13 @@ def test_a_variant_that_keeps_crashing_is_benched(rig: Rig) -> None:
     client = rig.client()
     assert infer(client)[0] == 503
     assert infer(client)[0] == 503
-    assert set(rig.server.benched) == {"first"}
+    assert set(rig.server.benches.of(DIGEST)) == {"first"}
     assert not rig.server.router.is_ready
     rig.server.supervise()
     assert infer(client)[0] == 503
     rig.use(variant("second"))
     assert infer(client)[:2] == (200, "second")
-    assert set(rig.server.benched) == {"first"}
+    assert set(rig.server.benches.of(DIGEST)) == {"first"}
     client.close()
     _, events = drained(rig)
     assert any("benched" in event.reason for event in events)
@@ -106,7 +106,7 @@ def test_a_variant_that_is_slower_than_its_bound_is_benched(rig: Rig) -> None:
     assert infer(client)[0] == 503
     pid = rig.pid
     assert infer(client)[0] == 503
-    assert rig.server.benched == {"first": "no answer from the worker in 1 s"}
+    assert rig.server.benches.of(DIGEST) == {"first": "no answer from the worker in 1 s"}
     assert not Path(f"/proc/{pid}").exists()
     client.close()
     _, events = drained(rig)

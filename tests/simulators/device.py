@@ -30,6 +30,7 @@ from agent.install.workflow import Machine, Progress
 from agent.interrupts import Interrupts
 from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
+from agent.serve.benches import Benches
 from tests.simulators.chunk_server import ChunkServer
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import PROFILE, TRUST, SignedPackage, desired
@@ -174,7 +175,10 @@ class SimulatedDevice:
 
         self.transport = transport
         self.fetcher = Fetcher(DEVICE, publish, self.clock, retry_s=0.05)
-        self.adaptation = Adaptation(self.serving, self.profile, Meter(), self.heard, self.clock)
+        self.benches = Benches(self.clock)
+        self.adaptation = Adaptation(
+            self.serving, self.profile, Meter(), self.heard, self.clock, benches=self.benches
+        )
         self.adaptation.note(HealthSnapshot(at_s=0, headroom=0.1, memory_available_bytes=2**30))
         self.installer = Installer(
             InstallSettings(profile=self.profile, trust=TRUST, confirm_s=self.confirm_s),

@@ -37,7 +37,6 @@ class FakeModelServer:
 
     hook: Callable[[str], None] = lambda _call: None
     active: FakeWorker | None = None
-    benched: dict[str, str] = field(default_factory=dict)
     bad_golden: set[str] = field(default_factory=set)
     """Content of model files, as text, that fail their golden test."""
 
@@ -71,7 +70,6 @@ class FakeModelServer:
             self.running -= 1
         self.active = prepared
         self.served.append(prepared.content)
-        self.benched = {}
 
     def probe(self, package: Path, digest: str, variant: Variant) -> FakeProbe:
         prepared = self._prepare(package, digest, variant)

@@ -1,1 +1,1 @@
-"""How both command lines, `fleet` and `fleet-agent`, look: texts, tables and help pages. Pure."""
+"""How both command lines, `fleet` and `fleet-agent`, look: texts, tables and help pages."""

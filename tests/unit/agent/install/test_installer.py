@@ -209,7 +209,7 @@ def test_a_pin_is_obeyed_and_outlives_nothing_that_may_not_serve(device: Simulat
     device.adaptation.pinned = "small"
     device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.1))
     assert device.adaptation.active() == (OLD.digest, "small")
-    device.serving.benched["small"] = "crashed"
+    device.benches.rest(OLD.digest, "small", "crashed")
     device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.1))
     assert device.adaptation.active() == (OLD.digest, "best")
 

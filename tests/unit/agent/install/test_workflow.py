@@ -10,6 +10,7 @@ import pytest
 from agent.errors import FetchError, IllegalTransitionError, StoppedError, StorageFullError
 from agent.install.desired import read_desired
 from agent.install.states import State
+from agent.serve.benches import CRASHES_TO_BENCH
 from tests.simulators.device import DEVICE, PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import TRUST, SignedPackage, desired, two_variants
 from wire.messages import PolicySpec
@@ -264,7 +265,8 @@ def test_a_package_that_is_benched_while_it_is_confirmed_is_reverted(
 ) -> None:
     def hook(where: str, at: State) -> None:
         if (where, at) == ("effect", State.CONFIRMING):
-            device.serving.benched["best"] = "crashed 3 times in 60 s"
+            for _ in range(CRASHES_TO_BENCH):
+                device.benches.crashed(NEW.digest, "best", "crashed 3 times in 60 s")
 
     device.hook = hook
     device.install(2, NEW)

@@ -14,10 +14,10 @@ import pytest
 
 from agent.errors import StorageError
 from agent.serve.answered import Answered, Outcome
+from agent.serve.benches import BENCH_S, CRASH_WINDOW_S, Benches
 from agent.serve.errors import NotServingError
 from agent.serve.frames import Reply
 from agent.serve.model_server import ModelServer
-from agent.serve.pool import BENCH_S, CRASH_WINDOW_S, Benches
 from agent.serve.router import InferenceCall
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import variant
@@ -55,7 +55,7 @@ def test_the_supervisor_imports_neither_numpy_nor_a_runtime(module: str) -> None
     assert not roots & {"numpy", "runtime_adapters", "onnxruntime", "openvino", "packager"}
 
 
-def test_three_crashes_in_a_minute_bench_a_variant_for_ten() -> None:
+def test_three_crashes_in_a_minute_bench_a_variant_for_five() -> None:
     clock = FakeClock()
     benches = Benches(clock)
     assert not benches.crashed("d1", "a", "first")
@@ -69,6 +69,26 @@ def test_three_crashes_in_a_minute_bench_a_variant_for_ten() -> None:
     clock.advance(BENCH_S)
     assert benches.of("d1") == {}
     assert not benches.crashed("d1", "a", "counted anew")
+
+
+def test_a_variant_that_could_not_start_rests_as_long_but_did_not_crash() -> None:
+    clock = FakeClock()
+    benches = Benches(clock)
+    benches.rest("d1", "a", "no memory")
+    assert benches.of("d1") == {"a": "no memory"}
+    assert benches.of("d1", by_crashes=True) == {}
+    clock.advance(BENCH_S)
+    assert benches.of("d1") == {}
+
+
+def test_an_install_tries_every_variant_again() -> None:
+    benches = Benches(FakeClock())
+    benches.rest("d1", "a", "no memory")
+    benches.crashed("d1", "b", "crash")
+    benches.clear()
+    assert benches.of("d1") == {}
+    assert not benches.crashed("d1", "b", "first")
+    assert not benches.crashed("d1", "b", "second")
 
 
 def test_crashes_that_are_far_apart_bench_nothing() -> None:
@@ -103,7 +123,6 @@ def test_nothing_loaded_is_not_now() -> None:
     assert reply.headers["Retry-After"] == "1"
     assert server.active is None
     assert not server.router.is_ready
-    assert server.benched == {}
     assert [name for name, _, _ in measured.figures] == [
         "inference_refusals_total",
         "inference_requests_total",
