@@ -139,7 +139,7 @@ class Fetcher:
                     hooks.progress(len(chunk.data))
                     heard_s = now_s
                 elif now_s - heard_s > self._stall_s:
-                    raise FetchError(f"nothing new came for {self._stall_s:g} s")
+                    raise FetchError(f"no new chunk arrived for {self._stall_s:g} s")
         finally:
             self._wanted = ""
 

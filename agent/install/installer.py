@@ -164,7 +164,8 @@ class Installer:
         index = read_index(directory, target.digest, self._settings.trust)
         if (index.name, index.version) != (target.name, target.version):
             raise RefusedError(
-                f"{target.name}:{target.version} is in truth {index.name}:{index.version}"
+                f"{target.name}:{target.version} was ordered, but the package is "
+                f"{index.name}:{index.version}"
             )
         entry = index.file(MANIFEST_FILE)
         self._bring(directory, entry, Blob.of_file(entry, index.chunk_bytes), self._hooks())

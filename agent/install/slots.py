@@ -137,7 +137,7 @@ class Slots:
         Raises:
             StorageError: The device does not say.
         """
-        with storage_faults("cannot ask for free storage"):
+        with storage_faults("cannot read the amount of free storage"):
             figures = os.statvfs(self._root)
         return figures.f_bavail * figures.f_frsize
 

@@ -138,7 +138,9 @@ class Transfer:
         if not self.blob.is_right(chunk.index, chunk.data):
             self._bad += 1
             if self._bad >= MAX_BAD_CHUNKS:
-                raise IntegrityError(f"{self._bad} chunks of {self.blob.sha256} were wrong")
+                raise IntegrityError(
+                    f"{self._bad} chunks of {self.blob.sha256} arrived with wrong content"
+                )
             return False
         _write_all(self._descriptor, chunk.data, chunk.index * self.blob.chunk_bytes)
         del self._asked[chunk.index]
@@ -172,5 +174,5 @@ def check_whole(blob: Blob, descriptor: int, part: Path) -> None:
         return
     part.unlink(missing_ok=True)
     if blob.chunks is None:
-        raise FetchError(f"what came for {blob.sha256} is something else")
-    raise IntegrityError(f"the chunks of {blob.sha256} do not make up the file that was signed")
+        raise FetchError(f"the content received for {blob.sha256} has another digest")
+    raise IntegrityError(f"the chunks of {blob.sha256} do not give the signed file")

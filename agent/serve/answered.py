@@ -93,4 +93,6 @@ def record(recorder: RecorderPort, answered: Answered) -> None:
     if answered.joined > 1:
         recorder.add("inference_joined_total", 1.0, attributes)
     if answered.apart:
-        recorder.event("worker", f"requests cannot be joined: {answered.apart}", attributes)
+        recorder.event(
+            "worker", f"requests for this model cannot be joined: {answered.apart}", attributes
+        )

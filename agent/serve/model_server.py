@@ -274,7 +274,8 @@ class ModelServer:
         self._recorder.observe("switch_gap_ms", gap_ms, attributes)
         self._pool.tell(
             "gap",
-            f"the old worker ended before {follower.variant.name} started: no room for both",
+            f"the old worker ended before {follower.variant.name} started: the memory has "
+            "no room for both",
             follower,
             gap_ms=round(gap_ms, 1),
             waited=handover.waited,

@@ -306,7 +306,9 @@ class Router:
             return self._route
         now_s = self._clock.monotonic_s()
         if now_s >= deadline_s:
-            raise DeadlineError("the time for this request passed while the model was changed")
+            raise DeadlineError(
+                "the deadline of this request passed while the model was being changed"
+            )
         if handover is None or self._handover is None:
             raise NotServingError("no model is loaded")
         left_s = handover.began_s + handover.expected_s - now_s
@@ -335,7 +337,7 @@ class Router:
                 if second:
                     raise
                 second = True
-        raise NotServingError("the model crashed again and again")
+        raise NotServingError("the model kept crashing")
 
     def _ask(
         self, call: InferenceCall, start_s: float, *, unbatched: bool
@@ -365,11 +367,11 @@ class Router:
             UnknownModelError: Another model is asked for.
         """
         if self._clock.monotonic_s() < route.benched_until_s:
-            raise NotServingError("the model crashed too often and is given a rest")
+            raise NotServingError("the model crashed too often and is paused for some minutes")
         model = route.target.model
         if call.model != model.name or call.version not in {None, model.version}:
             asked = f"{call.model}:{call.version}" if call.version else call.model
-            raise UnknownModelError(f"no model {asked[:140]!r} is served here")
+            raise UnknownModelError(f"this device does not serve a model {asked[:140]!r}")
 
     def _turn(self, variant: Variant) -> Turn:
         mode, timeout_s = self.mode, self._settings.infer_timeout_s

@@ -67,9 +67,9 @@ fraction of a millisecond between turns."""
 TURNS_BETWEEN_TRIALS: Final = 32
 """Now and then a turn is filled all the same, for the worker to see whether joining pays."""
 
-LATE: Final = "the time for this request passed while it waited"
+LATE: Final = "the deadline of this request passed while it waited"
 SHED: Final = "more urgent requests took the place of this one"
-BROKEN_OFF: Final = "the conversation with the worker broke off"
+BROKEN_OFF: Final = "the connection to the worker broke"
 
 _WEIGHT: Final = 0.2
 """Of the newest turn in the mean duration: it forgets in about ten turns."""
@@ -161,7 +161,7 @@ class RequestQueue:
         """
         if request.deadline_s < now_s + SURELY * self.wait_s(request, now_s):
             raise WorkerBusyError(
-                "so many requests wait for the model that this one would come too late",
+                "too many requests wait for the model: this one would miss its deadline",
                 retry_after_s=self.retry_after_s(now_s),
             )
         shed = None
@@ -335,7 +335,7 @@ class Scheduler:
                 raise WorkerGoneError(self._closed)
             now_s = self._clock.monotonic_s()
             if request.deadline_s <= now_s:
-                raise DeadlineError("the time for this request has passed")
+                raise DeadlineError("the deadline of this request has passed")
             if not self._led:
                 self._led = True
                 self._queue.enter(request)

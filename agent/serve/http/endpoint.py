@@ -87,7 +87,7 @@ class Endpoint:
             reason = (exc.strerror or str(exc)).lower()
             raise EndpointError(
                 f"cannot listen on {where}: {reason}",
-                remedy="end what uses it or configure another address under [endpoint]",
+                remedy="stop the process that uses it, or set another address under [endpoint]",
             ) from exc
         self._thread = listening.serve(self._server, "endpoint")
 
@@ -134,7 +134,7 @@ class Endpoint:
         """
         if not self._knows_clients and not _is_private(server):
             raise EndpointError(
-                f"the endpoint would be open to whoever reaches {server.server_address[0]!s}",
+                f"any client that reaches {server.server_address[0]!s} could use the endpoint",
                 remedy="listen on 127.0.0.1, or configure a token or client certificates",
             )
 

@@ -184,7 +184,9 @@ class Joiner:
             return exc
         for name, tensor in outputs.items():
             if tensor.shape[:1] != (sum(sizes),):
-                return InferenceError(f"output {name!r} of {sum(sizes)} samples is {tensor.shape}")
+                return InferenceError(
+                    f"output {name!r} of {sum(sizes)} samples has shape {tensor.shape}"
+                )
         share_s = (self._clock.monotonic_s() - start_s) / sum(sizes)
         ends = np.cumsum(sizes).tolist()
         return [

@@ -108,7 +108,7 @@ class VariantWorker:
         if isinstance(request, Infer):
             yield from self._infer(request)
         elif isinstance(request, Load):
-            yield Failed(code="agent.worker", message="a worker loads one variant in its life")
+            yield Failed(code="agent.worker", message="a worker loads only one variant")
         else:
             yield self._probe(measure=request.measure)
 
