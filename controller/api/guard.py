@@ -87,4 +87,4 @@ def _check_length(announced: bytes, limit: int) -> None:
 
 
 def _too_large(limit: int) -> TooLargeError:
-    return TooLargeError(f"a body may have {limit} bytes, this one has more")
+    return TooLargeError(f"the body is larger than the limit of {limit} bytes")

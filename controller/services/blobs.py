@@ -50,7 +50,7 @@ class BlobStore:
         except OSError as exc:
             raise StorageError(
                 f"cannot use the blob directory {directory}: {_why(exc)}",
-                remedy="choose a directory that the controller may write",
+                remedy="choose a directory in which the controller may write",
             ) from exc
 
     def size_bytes(self, sha256: str) -> int | None:
@@ -65,7 +65,7 @@ class BlobStore:
         except FileNotFoundError:
             return None
         except OSError as exc:
-            raise StorageError(f"cannot look at blob {sha256}: {_why(exc)}") from exc
+            raise StorageError(f"cannot read the size of blob {sha256}: {_why(exc)}") from exc
 
     def writer(self, sha256: str) -> BlobWriter:
         """Begin to write a blob.
@@ -195,7 +195,7 @@ class BlobWriter:
         """
         self.size_bytes += len(part)
         if self.size_bytes > self._max_bytes:
-            raise TooLargeError(f"a blob may have {self._max_bytes} bytes, this one has more")
+            raise TooLargeError(f"the blob is larger than the limit of {self._max_bytes} bytes")
         self._hash.update(part)
         try:
             self._file.write(part)
@@ -211,7 +211,9 @@ class BlobWriter:
         """
         found = self._hash.hexdigest()
         if found != self._sha256:
-            raise IntegrityError(f"the content announced as {self._sha256} is {found}")
+            raise IntegrityError(
+                f"the content was announced as {self._sha256}, but its digest is {found}"
+            )
         try:
             self._file.flush()
             os.fsync(self._file.fileno())

@@ -170,5 +170,5 @@ def _read(payload: bytes, kind: type[M], device: str, *, packed: bool = False) -
     """
     message = decode_message(payload, kind, packed=packed)
     if getattr(message, "device", None) != device:
-        raise WireFormatError(f"a {kind.__name__} in the name of another device")
+        raise WireFormatError(f"the device sent a {kind.__name__} for another device")
     return message

@@ -147,7 +147,7 @@ class Releases:
         ]
         if wrong:
             raise InvalidRequestError(
-                f"{len(wrong)} of {len(index.files)} files are not here, such as {wrong[0]}",
+                f"{len(wrong)} of {len(index.files)} files are not uploaded, such as {wrong[0]}",
                 remedy="upload every file of the package first",
             )
 
@@ -157,8 +157,8 @@ class Releases:
         manifest = manifest_from_bytes(data)
         if (manifest.name, manifest.version) != (index.name, index.version):
             raise WireFormatError(
-                f"the index is of {index.name}:{index.version}, "
-                f"the manifest of {manifest.name}:{manifest.version}"
+                f"the index names {index.name}:{index.version}, "
+                f"but the manifest names {manifest.name}:{manifest.version}"
             )
         for variant in manifest.variants:
             index.file(f"{variant.directory}/{variant.info.model_file}")
@@ -185,7 +185,7 @@ def _kept(transaction: Transaction, row: ReleaseRow, blobs: list[tuple[str, int]
         return to_schema(row)
     if known.digest != row.digest:
         raise ConflictError(
-            f"{row.name}:{row.version} is already the package {known.digest}",
+            f"{row.name}:{row.version} is already published as the package {known.digest}",
             remedy="give the new package a new version",
         )
     if known.state != ReleaseState.PUBLISHED:

@@ -74,7 +74,7 @@ class Database:
                 yield session
         except IntegrityError as exc:
             raise ConflictError(
-                f"the database refused a contradiction: {_first_line(exc.orig)}"
+                f"the database refused a value that breaks a constraint: {_first_line(exc.orig)}"
             ) from exc
         except DataError as exc:
             raise InvalidRequestError("the database cannot store a value of this request") from exc

@@ -241,7 +241,7 @@ def _verdict(report: InstallReport, wanted: str | None) -> Verdict:
         code = clean(report.error_code, MAX_CODE_CHARS) or UNNAMED
         return Verdict(error_code=code, detail=clean(report.detail, MAX_DETAIL_CHARS))
     if report.outcome == "succeeded" and wanted is not None and report.active != wanted:
-        detail = "the device says that it succeeded and runs something else"
+        detail = "the device reported success, but it runs another release"
         return Verdict(error_code=MISMATCH, detail=detail)
     return Verdict()
 

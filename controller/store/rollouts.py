@@ -40,7 +40,7 @@ MAX_CANDIDATES = 1000
 MAX_NEWCOMERS = 1000
 """Devices that join in one tick."""
 
-_SILENT = Verdict(error_code="controller.deadline", detail="silent past its deadline")
+_SILENT = Verdict(error_code="controller.deadline", detail="sent no report before its deadline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
