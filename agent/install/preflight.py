@@ -1,4 +1,4 @@
-"""Refuses a package that cannot run here, before most of it is fetched."""
+"""Refuses a package that cannot run on this device, before the agent fetches most of it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ current                a link to packages/<digest>: what serves after a restart
 Rules:
 - `current` changes by one rename and is durable before anybody acts on it.
 - A directory comes under `packages` by one rename, after all its files are verified and durable.
-- What `current` names, and the package before it, are never collected.
+- The package that `current` names, and the one before it, are never removed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How far one blob is: which chunks are here, asked for, missing; and whether they are right.
+"""The progress of one blob: which chunks are here, requested or missing, and right.
 
 Rules:
-- A chunk is kept only if it was asked for and is what was signed.
-- The digests of its chunks say what a partial file holds, so no second file keeps count.
+- A transfer keeps a chunk only if it was requested and has the signed digest.
+- The digests of its chunks show what a partial file holds, so no second file is needed.
 - The caller sends requests and knows the time; this module touches only the partial file.
 """
 
@@ -28,7 +28,7 @@ LocalChunks = Callable[[str], bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """What is to be fetched."""
+    """A blob that the agent has to fetch."""
 
     sha256: str
     size_bytes: int

@@ -1,16 +1,17 @@
-"""The policy that keeps an objective: the most accurate variant for which all is well.
+"""The policy that keeps an objective: the most accurate variant that meets all constraints.
 
-What would come of each variant is predicted from what the device has shown of itself
+The policy predicts how each variant would do from what the device has shown
 (`agent.select.estimates`, `agent.select.outlook`). Constraints come first: in time, in
-memory, below the severe heat, as long as the battery has to last. Among variants that keep them
-the most accurate serves, among equals the one that works least. Where none keeps them all, the one
+memory, below the severe heat, a battery that lasts. Among the variants that meet them
+the most accurate serves, among equals the one with the least work. If none meets them all, the one
 serves whose shortfalls cost least.
 
 Rules:
 - Pure. Equal inputs give equal decisions.
-- What serves goes on while all is well with it now. More work is taken on only where all would be
-  well under the worst of the last minutes too: this is what prevents flapping, not a timer.
-- Two switches are at least `dwell_s` apart, unless what serves may not go on.
+- The serving variant stays while it meets the objective. A variant with more work replaces it only
+  if all would be well under the worst of the last minutes too: this is what prevents flapping, not
+  a timer.
+- Two switches are at least `dwell_s` apart, unless the serving variant must not go on.
 
 Source:
     Android's thermal headroom for the scale; ALERT (USENIX ATC 2020) for a slowdown that all

@@ -4,14 +4,14 @@ Usually the next variant is ready before the old one goes. Where a device has no
 both, the old worker ends first, and requests wait through this handover.
 
 Rules:
-- A request is answered by one worker alone, with one variant, and says which.
-- A request that met a crash or a hang is tried once more, by itself: inference has no effects, so
-  doing it twice is safe, and it must not take others with it twice.
+- One worker with one variant answers a request, and the answer names the variant.
+- After a crash or a hang the router tries a request once more, by itself: inference has no effects,
+  so doing it twice is safe, and it must not take others with it twice.
 - Requests on a route can finish before its worker is ended. A closed route gets no new worker.
-- Whoever meets a dead worker has it replaced; who comes second waits for who was first.
-- Only so many wait through a handover, and only for so long; the others hear 503.
-- 503 means: not now, ask again after `Retry-After`. 504 means: the time that the client gave it
-  passed before it was begun. A request that surely would come too late is a 503 at once.
+- The first thread that finds a dead worker replaces it; the other threads wait for that.
+- A limited number of requests wait during a handover, for a limited time; the others get 503.
+- 503 means: not now, ask again after `Retry-After`. 504 means: the client's
+  deadline passed before the request began. A request that would surely be late gets a 503 at once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ INTERNAL_ERROR: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceCall:
-    """What a client asks."""
+    """The request of a client."""
 
     model: str
     version: str | None

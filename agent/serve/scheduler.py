@@ -1,4 +1,4 @@
-"""The scheduler of one worker: which requests are run next, who cannot wait, who has to go.
+"""The scheduler of one worker: which requests run next, and which are refused.
 
 `RequestQueue` keeps the order, and its times are plain numbers. `Scheduler` lets threads wait in
 it, and has none of its own. The first request to come leads: its thread asks the worker for itself
@@ -12,10 +12,11 @@ queue is short the urgent always go first, and none is overtaken by others for e
 Rules:
 - As Triton has it, 1 is the most urgent priority.
 - A full queue gives the place of its least urgent request to a more urgent one, and refuses others.
-- No estimate refuses a request that need not wait: one slow run could have all refused, and nothing
-  would ever correct the estimate. Only who comes too late even by half of it is refused for it.
+- An estimate refuses no request that need not wait: one slow run could refuse all, and nothing
+  would ever correct the estimate. A request is refused only if half the estimate already makes it
+  late.
 - A turn is short, so that the urgent need not wait long, unless it is one joined run.
-- Whoever leads passes the lead on, and everyone who was let in gets an answer or an error.
+- The leader always passes the lead on, and every admitted request gets an answer or an error.
 
 Source:
     Triton Inference Server, "Extensions": schedule policy (`priority`, `timeout`).

@@ -2,8 +2,9 @@
 
 Rules:
 - A worker talks with one thread at a time.
-- A worker that fails in any way is ended at once, so that it never answers the wrong request.
-- Ending a process is how its memory surely comes back.
+- The supervisor ends a worker that fails in any way at once, so that it never answers the wrong
+  request.
+- Only the end of a process frees all its memory.
 - Nothing here imports NumPy or a runtime.
 """
 
@@ -59,7 +60,7 @@ A = TypeVar("A")
 
 
 class WorkerProcess:
-    """A process that loads a variant and runs it. `start` makes one that is ready.
+    """A process that loads a variant and runs it. `start` makes a worker that is ready.
 
     Args:
         limits: What it may use.

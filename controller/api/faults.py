@@ -1,8 +1,8 @@
 """Faults of the HTTP API: which status a fault has, and how it is written.
 
 Rules:
-- Every answer of 400 or more is a `Fault`, also those of the framework.
-- What was not foreseen is logged in full and tells the client nothing.
+- Every answer of 400 or more is a `Fault`, also those that the framework makes.
+- The log gets every detail of an unexpected fault; the client gets none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The routes of the HTTP API: each calls one service and returns what it gives.
 
 Rules:
-- Nothing is decided here. A fault leaves as an exception; `controller.api.faults` answers it.
+- This module decides nothing. A fault leaves as an exception; `controller.api.faults` answers it.
 - Handlers are synchronous and run on threads; uploading alone is not, because its body comes in
   parts.
 """

@@ -1,9 +1,9 @@
 """Blobs: files that are named by the SHA-256 of their content.
 
 Rules:
-- A blob is there whole and right, or not at all: it is written aside, hashed on the way, flushed to
-  the disk and then renamed.
-- Writing one that is there already changes nothing.
+- A blob is complete and right, or absent: it is written to a temporary file, hashed on the way,
+  flushed to the disk and then renamed.
+- Writing a blob that is already there changes nothing.
 - No blob is larger than the limit, whatever its sender announces.
 """
 
@@ -158,7 +158,7 @@ class BlobStore:
 
 
 class BlobWriter:
-    """One blob on its way to the disk; without `finish` nothing remains of it.
+    """Writes one blob to the disk; without `finish` nothing of it remains.
 
     Args:
         target: Where the blob will be.

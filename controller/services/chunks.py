@@ -1,4 +1,4 @@
-"""Serving chunks: a device pulls the blobs of the release that it has to run.
+"""Serves chunks: a device pulls the blobs of the release that it has to run.
 
 Rules:
 - A device reads only blobs of the published release that is assigned to it. For any other blob the

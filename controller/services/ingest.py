@@ -1,9 +1,9 @@
-"""What devices say: from a topic and bytes to a handler.
+"""Takes the messages of devices: from a topic and bytes to a handler.
 
 Rules:
-- A device is believed only about itself: the name in a message must be that of its topic.
-- Whatever is malformed, unknown or out of place is counted and logged, and stops nothing.
-- A device that is not enrolled is not answered.
+- A device may speak only for itself: the name in a message must be that of its topic.
+- A malformed, unknown or unexpected message is counted and logged, and stops nothing.
+- The controller does not answer a device that is not enrolled.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Publishing and revoking releases.
 
 Rules:
-- The signature comes first: nothing of a package is looked at before its envelope verified.
-- What is published is complete: every file is in the blob store with the size that was signed.
-- A name and version mean one package for ever.
-- Revoking ends the rollouts of a release; its desired states are no longer handed out.
+- The signature comes first: the controller reads nothing of a package before it has verified the
+  envelope.
+- A published release is complete: every file is in the blob store with the signed size.
+- A name and version always mean the same package.
+- Revoking ends the rollouts of a release, and the controller no longer sends its desired states.
 """
 
 from __future__ import annotations

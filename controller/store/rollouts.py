@@ -1,7 +1,7 @@
 """Rollouts: their rows, stages and log, and the steps that a rollout is made of.
 
 Rules:
-- A step returns the devices that have a new desired state. The caller publishes those after the
+- A step returns the devices that have a new desired state. The caller publishes them after the
   transaction.
 - A device that goes back gets a new desired state, because a revision never returns.
 - A decision, its effects and its reason are saved in one transaction.

@@ -1,4 +1,4 @@
-"""Content codings of HTTP: gzip and deflate, of requests and of answers.
+"""The HTTP content codings gzip and deflate, for requests and answers.
 
 Rules:
 - A request's body never grows beyond a bound, however small it came: room is taken for each block

@@ -1,8 +1,8 @@
 """The inference endpoint: the Open Inference Protocol on loopback or on a Unix socket.
 
 Rules:
-- It listens until it is stopped, whatever serves behind it.
-- Other machines can reach it only where clients have to show who they are: by a token, or by a
+- It listens until somebody stops it, whatever variant serves.
+- Other machines can reach it only if clients must identify themselves: by a token, or by a
   certificate.
 - Nothing here imports NumPy or a runtime.
 """
@@ -34,8 +34,8 @@ class Endpoint:
         host: Address to listen on.
         port: 0 takes a free one.
         unix_path: A Unix socket instead of host and port.
-        token: Secret that clients must show; None when none is asked for.
-        tls: Encrypts, and asks for certificates where it says so; None for plain HTTP.
+        token: Secret that clients must send; None if clients need none.
+        tls: Encrypts, and asks for client certificates if it is set up so; None for plain HTTP.
         limits: Bounds.
         version: Of this software, told to clients.
         clock: For deadlines and durations.

@@ -1,8 +1,8 @@
-"""Triton's extensions of the Open Inference Protocol: what is answered and what is not.
+"""Triton's extensions of the Open Inference Protocol: which ones the endpoint answers.
 
 Rules:
-- What is said of a model is what is known: a figure that nobody has is left out.
-- What this endpoint has no use for is refused with 501 and the way to do it instead.
+- A document about the model leaves out the figures that nobody has.
+- The endpoint refuses other extensions with 501 and says what to do instead.
 
 Source:
     Triton Inference Server, protocol/extension_*.md: model configuration, model repository,
@@ -45,7 +45,7 @@ _NOT_OFFERED: Final = (
 
 
 class IndexRequest(msgspec.Struct, frozen=True):
-    """What the repository index is to hold."""
+    """Which models the repository index should list."""
 
     ready: bool = False
     """Only models that are ready."""

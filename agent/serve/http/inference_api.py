@@ -1,14 +1,14 @@
-"""The paths of the Open Inference Protocol, less HTTP: a request in, an answer out.
+"""The paths of the Open Inference Protocol, without HTTP: a request in, an answer out.
 
 How urgent a request is and how long it may take is read without looking into its tensors. Clients
 say so as Triton's do, by the parameters `priority` and `timeout` (microseconds, 0 for none) of the
 request, or by the header `Inference-Timeout-Ms`. Of two times the shorter counts.
 
 Rules:
-- What can be refused without a worker is refused here.
-- The JSON is read only where one of the two names occurs in it, and but for the two it is skipped.
-- A name that is written with escapes is not seen; no client does that.
-- What is no JSON is left to the worker to refuse.
+- This module refuses every request that it can refuse without a worker.
+- It reads the JSON only if one of the two names occurs in it, and only these two values.
+- It does not find a name that is written with escapes; no client does that.
+- The worker refuses what is not JSON.
 - Nothing here knows a socket; nothing imports NumPy or a runtime.
 
 Source:

@@ -1,13 +1,13 @@
-"""A request of HTTP/1.1: its head in the strict reading, and its body; each part within a time.
+"""An HTTP/1.1 request: a strictly read head and a body, each within a time limit.
 
 `head_of_request` understands lines and reads no socket. `Incoming` receives.
 
 Rules:
-- What two readers could take for different requests is refused: a bare CR or LF, a NUL, a folded
+- Input that two readers could understand differently is refused: a bare CR or LF, a NUL, a folded
   line, a space before the colon, two lengths, a length beside a transfer coding, two hosts.
-- A body's length is announced; chunked bodies are refused (411).
-- No client can hold a thread by sending slowly: every part has a deadline, not every byte.
-- No more is kept than one line, or one read, ahead of what was asked for.
+- The client announces the length of its body; chunked bodies are refused (411).
+- A slow client cannot hold a thread: the deadline is for a whole part, not for each byte.
+- The reader keeps at most one line, or one read, ahead of what was asked for.
 
 Source:
     RFC 9110 (semantics) and RFC 9112 (HTTP/1.1), where sections 2.2, 3.2, 5 and 6.3 say what a
@@ -44,7 +44,7 @@ _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 
 
 class RefusedRequestError(Exception):
-    """A request ends here, and its connection with it. Never leaves this package.
+    """The server refuses a request and closes its connection. This error never leaves the package.
 
     Args:
         status: HTTP status.
@@ -61,7 +61,7 @@ class RefusedRequestError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """A request, less its body."""
+    """A request without its body."""
 
     method: str
     target: str

@@ -6,7 +6,7 @@ A body is JSON, or JSON followed by the raw bytes of those tensors that say so i
 Rules:
 - Every number in a request is checked against the declared tensor and the bytes that came, before
   anything is allocated: what a request costs is bounded by its own length.
-- A number that the tensor's type cannot hold is refused, never wrapped or cut.
+- A number that does not fit into the tensor's type is refused; it is never wrapped or cut.
 - Raw bytes are little endian, as the extension says.
 - Bytes that were sent raw are not copied.
 
