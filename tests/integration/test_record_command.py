@@ -179,7 +179,7 @@ def test_nothing_is_written_over(board: Board) -> None:
     board.trace.write_text("mine")
     done = board.record("--for", "1s")
     assert (done.returncode, board.trace.read_text()) == (2, "mine")
-    assert done.stderr.splitlines()[-1].endswith("trace.jsonl exists; name another file")
+    assert done.stderr.splitlines()[-1].endswith("trace.jsonl already exists; name another file")
 
 
 @pytest.mark.parametrize(
