@@ -1,4 +1,4 @@
-"""Ends work early: because the agent stops, or because a newer desired state has come.
+"""Ends work early: because the agent stops, or because a newer desired state has arrived.
 
 Rules:
 - The work itself asks, at its safe points; no other thread ends it.
@@ -69,7 +69,7 @@ class Interrupts:
         if self._stop.is_set():
             raise StoppedError("the agent is being stopped")
         if abandon and self._superseded.is_set():
-            raise SupersededError("a newer desired state has come")
+            raise SupersededError("a newer desired state has arrived")
 
     def wait(self, duration_s: float, *, abandon: bool) -> None:
         """Wait, and check all the while.

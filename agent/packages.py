@@ -63,8 +63,8 @@ class Package:
         for entry in self.files(variants):
             if not is_intact(self.directory, entry):
                 raise IntegrityError(
-                    f"{entry.path} of {self.release} is not what was signed",
-                    remedy="the package is fetched again with the next desired state",
+                    f"{entry.path} of {self.release} differs from the signed file",
+                    remedy="the agent fetches the package again with the next desired state",
                 )
 
 
@@ -88,7 +88,7 @@ def read_index(directory: Path, digest: str, trust: TrustRoot) -> PackageIndex:
     data = _read_bounded(directory, ENVELOPE_FILE, MAX_ENVELOPE_BYTES)
     index = index_from_bytes(trust.unseal(data, role="release", payload_type=PAYLOAD_TYPE))
     if index.digest != digest:
-        raise IntegrityError(f"the envelope is that of package {index.digest}, not of {digest}")
+        raise IntegrityError(f"the envelope belongs to package {index.digest}, not to {digest}")
     return index
 
 
@@ -113,11 +113,13 @@ def open_package(directory: Path, digest: str, trust: TrustRoot) -> Package:
     entry = index.file(MANIFEST_FILE)
     data = _read_bounded(directory, MANIFEST_FILE, entry.size_bytes)
     if hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise IntegrityError(f"{MANIFEST_FILE} of {index.name}:{index.version} is not what it was")
+        raise IntegrityError(
+            f"{MANIFEST_FILE} of {index.name}:{index.version} differs from the signed file"
+        )
     manifest = manifest_from_bytes(data)
     if (manifest.name, manifest.version) != (index.name, index.version):
         raise IntegrityError(
-            f"the index of {index.name}:{index.version} holds the manifest of "
+            f"the index of {index.name}:{index.version} contains the manifest of "
             f"{manifest.name}:{manifest.version}"
         )
     return Package(digest=digest, directory=directory, index=index, manifest=manifest)
@@ -172,7 +174,7 @@ def open_inside(directory: Path, path: str) -> Iterator[BinaryIO]:
     try:
         descriptor = os.open(directory / path, flags)
     except (FileNotFoundError, NotADirectoryError):
-        raise IntegrityError(f"the package has lost its file {path}") from None
+        raise IntegrityError(f"the file {path} is missing from the package") from None
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise IntegrityError(f"{path} is not a regular file")
@@ -196,7 +198,7 @@ def refuse_links(directory: Path, path: str) -> None:
     for part in path.split("/"):
         place /= part
         if part in {"", ".", ".."} or place.is_symlink():
-            raise IntegrityError(f"{path} leads out of its package")
+            raise IntegrityError(f"{path} points outside its package")
 
 
 def _read_bounded(directory: Path, path: str, limit_bytes: int) -> bytes:

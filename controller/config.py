@@ -183,7 +183,7 @@ def read_trust(config: ControllerConfig, director: SigningKey) -> TrustRoot:
         raise SettingsError(f"{path}: {exc.message}") from exc
     if not believed or trust.director.threshold != 1:
         raise SettingsError(
-            f"no device would believe this controller: {path} does not let its key sign alone",
+            f"no device would trust this controller: {path} does not allow its key to sign alone",
             remedy="use the director key that belongs to this trust root",
         )
     return trust
@@ -222,11 +222,11 @@ def _check(config: ControllerConfig, path: Path) -> None:
         (config.telemetry_retention_days <= 0, "telemetry_retention_days is not positive"),
         (
             (config.broker.user is None) != (config.broker.password_file is None),
-            "broker.user and broker.password_file go together",
+            "broker.user and broker.password_file must be set together",
         ),
         (
             (config.broker.cert_file is None) != (config.broker.key_file is None),
-            "broker.cert_file and broker.key_file go together",
+            "broker.cert_file and broker.key_file must be set together",
         ),
     ]
     for wrong, text in faults:

@@ -48,7 +48,7 @@ class UnauthorizedError(ControllerError):
 
 
 class UnknownError(ControllerError):
-    """There is nothing of that name."""
+    """There is nothing with this name."""
 
     code = "controller.unknown"
 

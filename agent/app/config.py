@@ -209,7 +209,7 @@ def load_token(config: AgentConfig) -> str | None:
     try:
         return _read(config.token_file, "enrolment token").decode().strip() or None
     except UnicodeDecodeError:
-        raise ConfigError(f"{config.token_file.name} holds no text") from None
+        raise ConfigError(f"{config.token_file.name} is not UTF-8 text") from None
 
 
 def load_endpoint_token(config: AgentConfig) -> str | None:
@@ -229,7 +229,7 @@ def load_endpoint_token(config: AgentConfig) -> str | None:
         return None
     token = _read(file, "endpoint token").decode(errors="replace").strip()
     if not token or not token.isascii() or not token.isprintable():
-        raise ConfigError(f"{file.name} holds no token", remedy="write one line of plain text")
+        raise ConfigError(f"{file.name} contains no token", remedy="write one line of plain text")
     return token
 
 
@@ -303,7 +303,7 @@ def _check(config: AgentConfig, name: str) -> None:
         (not 0 <= endpoint.port <= MAX_PORT, "endpoint.port is not within 0 to 65535"),
         (
             (broker.cert_file is None) != (broker.key_file is None),
-            "broker.cert_file and broker.key_file need each other",
+            "broker.cert_file and broker.key_file must be set together",
         ),
         (
             broker.cert_file is not None and broker.ca_file is None,
@@ -311,7 +311,7 @@ def _check(config: AgentConfig, name: str) -> None:
         ),
         (
             (endpoint.cert_file is None) != (endpoint.key_file is None),
-            "endpoint.cert_file and endpoint.key_file need each other",
+            "endpoint.cert_file and endpoint.key_file must be set together",
         ),
         (
             endpoint.client_ca_file is not None and endpoint.cert_file is None,
@@ -319,7 +319,7 @@ def _check(config: AgentConfig, name: str) -> None:
         ),
         (
             not (endpoint.token_file or endpoint.client_ca_file or _is_private(endpoint)),
-            f"endpoint.host {endpoint.host} is open: it needs token_file or client_ca_file",
+            f"endpoint.host {endpoint.host} is not local: set token_file or client_ca_file",
         ),
         (
             config.serving.memory_bytes is not None and config.serving.memory_bytes <= 0,

@@ -97,7 +97,9 @@ def ask(path: Path, command: str, arguments: dict[str, Any] | None = None) -> An
     except OSError as exc:
         raise ControlError(
             f"no agent answers at {path}: {(exc.strerror or str(exc)).lower()}",
-            remedy="start it with `fleet-agent run` and ask as its user",
+            remedy=(
+                "start the agent with `fleet-agent run`, and run this command as the agent's user"
+            ),
         ) from exc
     reply = _decode(line)
     if "error" in reply:
@@ -148,7 +150,7 @@ class _Handler(socketserver.StreamRequestHandler):
             request = _decode(line)
             command, arguments = request.get("command"), request.get("arguments", {})
             if not isinstance(command, str) or not isinstance(arguments, dict):
-                raise ControlError("a request has a command and arguments")
+                raise ControlError("a request must have a command and arguments")
             return {"result": self.server.answer(command, arguments)}
         except FleetError as exc:
             return {"error": exc.message, "remedy": exc.remedy, "code": exc.code}
@@ -160,5 +162,5 @@ def _decode(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise ControlError("not one line with a JSON object")
+        raise ControlError("the request is not one line with a JSON object")
     return value

@@ -91,12 +91,12 @@ class DesiredStates:
                 self._adopt(read_desired(record.desired, self._trust, self._config.device))
         except FleetError as exc:
             # Keys may have changed with the device's software; what serves is checked by itself.
-            reason = f"the kept desired state: {exc.message}"
+            reason = f"cannot use the stored desired state: {exc.message}"
             self._recorder.event("refused", reason, {"code": exc.code})
         try:
             self._installer.restore()
         except FleetError as exc:
-            reason = f"nothing serves yet: {exc.message}"
+            reason = f"no variant serves yet: {exc.message}"
             self._recorder.event("worker", reason, {"code": exc.code})
         return self._adaptation.active()
 

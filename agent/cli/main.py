@@ -125,7 +125,7 @@ def _reasons(config: AgentConfig, within_s: float) -> list[dict[str, Any]]:
         events = stored_events(config.state_dir / SPOOL_FILE, (), since_s, EVENTS_KEPT)
     except SpoolError as exc:
         raise ControlError(f"{silence.message}; {exc.message}", remedy=silence.remedy) from exc
-    _remark("no agent answers: this is what it stored")
+    _remark("no agent answers; these are the events that it stored")
     return [to_builtins(event) for event in events]
 
 

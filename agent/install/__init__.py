@@ -1,1 +1,1 @@
-"""How a package comes onto the device and into service, safely."""
+"""Fetches a package onto the device and puts it into service safely."""

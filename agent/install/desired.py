@@ -35,7 +35,7 @@ def read_desired(envelope: bytes, trust: TrustRoot, device: str) -> DesiredState
     payload = trust.unseal(envelope, role="director", payload_type=DESIRED_PAYLOAD_TYPE)
     desired = decode_message(payload, DesiredState)
     if desired.device != device:
-        raise RefusedError(f"a desired state for {desired.device!r} came to {device}")
+        raise RefusedError(f"device {device} received a desired state for {desired.device!r}")
     if desired.revision < 1:
         raise RefusedError(f"revision {desired.revision} is not positive")
     if desired.release is not None:
@@ -62,9 +62,11 @@ def _check_release(release: ReleaseRef) -> None:
     sizes = 0 < release.envelope_size_bytes <= MAX_ENVELOPE_BYTES
     names = all(NAME_PATTERN.fullmatch(name) for name in (release.name, release.version))
     if not (sizes and names and is_digest(release.digest) and is_digest(release.envelope_sha256)):
-        raise RefusedError(f"the release {release.name!r} {release.version!r} does not add up")
+        raise RefusedError(
+            f"the release {release.name!r} {release.version!r} has an invalid name, size or digest"
+        )
 
 
 def _check_policy(policy: PolicySpec) -> None:
     if faults := policy.faults():
-        raise RefusedError(f"the policy cannot be kept: {faults[0]}")
+        raise RefusedError(f"the policy is not valid: {faults[0]}")

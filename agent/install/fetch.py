@@ -2,11 +2,11 @@
 
 Rules:
 - A chunk is checked against its signed digest when it comes; a blob without a list of chunk
-  digests (the envelope, whose digest is signed) is checked as a whole. Only what is right gets a
-  name.
-- Chunks that came stay in a partial file, whatever ends the transfer: also after a power cut.
-- Messages may get lost: a chunk that does not come within `retry_s` is requested again. A transfer
-  that gets no new chunk for `stall_s` ends with a retryable error.
+  digests (the envelope, whose digest is signed) is checked as a whole. Only a blob that is right
+  gets its name.
+- The chunks that arrived stay in a partial file, also after a power cut.
+- Messages may get lost: the agent requests a chunk again after `retry_s`. A transfer that gets no
+  new chunk for `stall_s` ends with a retryable error.
 
 Source:
     `CHUNK_BYTES` and a window of 8 to 16 were measured best over MQTT.
@@ -61,9 +61,9 @@ class Fetcher:
         device: Who asks.
         publish: Publishes a message; False without a connection.
         clock: For deadlines.
-        window: Chunks that are asked for and have not come.
-        retry_s: After how long a chunk is asked for again.
-        stall_s: After how long without a new chunk to give up for now.
+        window: Chunks that may be requested at the same time.
+        retry_s: After this time the agent requests a chunk again.
+        stall_s: After this time without a new chunk the transfer ends for now.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Fetcher:
                     hooks.progress(len(chunk.data))
                     heard_s = now_s
                 elif now_s - heard_s > self._stall_s:
-                    raise FetchError(f"nothing new came for {self._stall_s:g} s")
+                    raise FetchError(f"no new chunk arrived for {self._stall_s:g} s")
         finally:
             self._wanted = ""
 

@@ -1,4 +1,4 @@
-"""Does what each state of an install is for. Doing any of them twice is safe.
+"""Carries out the states of an install. Carrying out a state twice is safe.
 
 Rules:
 - Nothing is activated before it is verified: the signature of the index, then every file's hash,
@@ -48,7 +48,7 @@ CONFIRM_POLL_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallSettings:
-    """What an install knows of its device."""
+    """What an install needs to know about its device."""
 
     profile: DeviceProfile
     trust: TrustRoot
@@ -164,7 +164,8 @@ class Installer:
         index = read_index(directory, target.digest, self._settings.trust)
         if (index.name, index.version) != (target.name, target.version):
             raise RefusedError(
-                f"{target.name}:{target.version} is in truth {index.name}:{index.version}"
+                f"{target.name}:{target.version} was ordered, but the package is "
+                f"{index.name}:{index.version}"
             )
         entry = index.file(MANIFEST_FILE)
         self._bring(directory, entry, Blob.of_file(entry, index.chunk_bytes), self._hooks())

@@ -1,7 +1,7 @@
-"""Chunks that another package on this device already has, so that they need not be fetched.
+"""Chunks that another package on this device already has, so that the agent need not fetch them.
 
 Rules:
-- A chunk is found by its digest, and the transfer that takes it checks it: a damaged old package
+- A chunk is found by its digest, and the transfer checks it: a damaged old package
   costs time, never a wrong byte.
 """
 

@@ -1,4 +1,4 @@
-"""Refuses a package that cannot run here, before most of it is fetched."""
+"""Refuses a package that cannot run on this device, before the agent fetches most of it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def check_memory(variants: Collection[Variant], health: HealthSnapshot) -> None:
     least = min(v.info.requirements.memory_bytes for v in variants)
     if available is not None and least > available:
         raise NoVariantError(
-            f"the smallest variant needs {least} bytes of memory, {available} are available"
+            f"the smallest variant needs {least} bytes of memory, but only {available} "
+            "are available"
         )
 
 
@@ -78,6 +79,6 @@ def check_storage(
     left = allowed_bytes - slots.used_bytes({slots.current(), *keep})
     if needed_bytes > min(free, left):
         raise StorageFullError(
-            f"{needed_bytes} bytes are needed, {max(min(free, left), 0)} are free",
+            f"the package needs {needed_bytes} bytes, but only {max(min(free, left), 0)} are free",
             remedy="free some storage on the device or raise the profile's storage_bytes",
         )

@@ -10,7 +10,7 @@ current                a link to packages/<digest>: what serves after a restart
 Rules:
 - `current` changes by one rename and is durable before anybody acts on it.
 - A directory comes under `packages` by one rename, after all its files are verified and durable.
-- What `current` names, and the package before it, are never collected.
+- The package that `current` names, and the one before it, are never removed.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Slots:
         Raises:
             StorageError: The device does not say.
         """
-        with storage_faults("cannot ask for free storage"):
+        with storage_faults("cannot read the amount of free storage"):
             figures = os.statvfs(self._root)
         return figures.f_bavail * figures.f_frsize
 

@@ -27,7 +27,7 @@ from agent.errors import IllegalTransitionError
 
 
 class State(StrEnum):
-    """Where an install is; spelled as `wire.messages.InstallPhase`."""
+    """The state of an install; spelled as in `wire.messages.InstallPhase`."""
 
     IDLE = "idle"
     PREFLIGHT = "preflight"
@@ -41,7 +41,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What a state's effect came to."""
+    """The result of a state's effect."""
 
     ACCEPTED = "accepted"
     """A desired state names a package that does not serve."""

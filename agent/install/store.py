@@ -1,8 +1,8 @@
-"""What the agent keeps on disk: the record of the install.
+"""The record of the install that the agent keeps on disk.
 
 Rules:
-- The record is saved before the effect that it announces.
-- A record that cannot be read is moved aside; the agent then starts from what `current` says.
+- The agent saves the record before it begins the effect that the record announces.
+- The agent moves a record aside if it cannot read it, and then starts from what `current` names.
 """
 
 from __future__ import annotations

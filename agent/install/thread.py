@@ -1,4 +1,4 @@
-"""The thread in which installs run, one after the other, the newest desired state first.
+"""The thread that runs one install at a time, the newest desired state first.
 
 Rules:
 - A newer desired state replaces one that waits. It ends the running install at its next safe

@@ -1,8 +1,8 @@
-"""How far one blob is: which chunks are here, asked for, missing; and whether they are right.
+"""The progress of one blob: which chunks are here, requested or missing, and right.
 
 Rules:
-- A chunk is kept only if it was asked for and is what was signed.
-- The digests of its chunks say what a partial file holds, so no second file keeps count.
+- A transfer keeps a chunk only if it was requested and has the signed digest.
+- The digests of its chunks show what a partial file holds, so no second file is needed.
 - The caller sends requests and knows the time; this module touches only the partial file.
 """
 
@@ -28,7 +28,7 @@ LocalChunks = Callable[[str], bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """What is to be fetched."""
+    """A blob that the agent has to fetch."""
 
     sha256: str
     size_bytes: int
@@ -138,7 +138,9 @@ class Transfer:
         if not self.blob.is_right(chunk.index, chunk.data):
             self._bad += 1
             if self._bad >= MAX_BAD_CHUNKS:
-                raise IntegrityError(f"{self._bad} chunks of {self.blob.sha256} were wrong")
+                raise IntegrityError(
+                    f"{self._bad} chunks of {self.blob.sha256} arrived with wrong content"
+                )
             return False
         _write_all(self._descriptor, chunk.data, chunk.index * self.blob.chunk_bytes)
         del self._asked[chunk.index]
@@ -172,5 +174,5 @@ def check_whole(blob: Blob, descriptor: int, part: Path) -> None:
         return
     part.unlink(missing_ok=True)
     if blob.chunks is None:
-        raise FetchError(f"what came for {blob.sha256} is something else")
-    raise IntegrityError(f"the chunks of {blob.sha256} do not make up the file that was signed")
+        raise FetchError(f"the content received for {blob.sha256} has another digest")
+    raise IntegrityError(f"the chunks of {blob.sha256} do not give the signed file")

@@ -249,7 +249,7 @@ class Machine:
         failure = changes.get("failure", record.failure)
         if changes.get("abandoned", record.abandoned):
             self._store.update(state=State.IDLE, attempts=0, **changes)
-            self._note(record, "abandoned for a newer desired state", None)
+            self._note(record, "stopped because a newer desired state arrived", None)
             return
         report = self._report(record, State.IDLE, failure=failure)
         try:

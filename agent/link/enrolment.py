@@ -106,7 +106,7 @@ class Enrolment:
             )
         if not self._ask(token) and not self._may_login():
             raise EnrolmentRefusedError(
-                "the broker does not take the enrolment token",
+                "the broker does not accept the enrolment token",
                 remedy="write a new token from `fleet token create` to token_file",
             )
         self._identity.confirm()
@@ -132,13 +132,15 @@ class Enrolment:
                 item = self._next(inbox)
                 if isinstance(item, Received) and (reply := _reply(item, device)) is not None:
                     if not reply.accepted:
-                        raise EnrolmentRefusedError(f"the controller says no: {reply.reason}")
+                        raise EnrolmentRefusedError(
+                            f"the controller refused the enrolment: {reply.reason}"
+                        )
                     return True
                 if isinstance(item, Connection):
                     connected = item.up
                     if item.refused:
                         return False
-        raise EnrolmentError(f"nobody answered the enrolment within {TIMEOUT_S:g} s")
+        raise EnrolmentError(f"the controller did not answer the enrolment within {TIMEOUT_S:g} s")
 
     def _may_login(self) -> bool:
         credentials = self._identity.credentials

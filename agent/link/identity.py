@@ -62,7 +62,7 @@ class Identity:
 
 
 def _load_key(path: Path) -> SigningKey:
-    with storage_faults("cannot keep the device's key"):
+    with storage_faults("cannot store the device's key"):
         if not path.exists():
             key, seed = SigningKey.generate()
             write_atomic(path, seed)
@@ -77,7 +77,7 @@ def _load_key(path: Path) -> SigningKey:
 
 
 def _load_credentials(path: Path, device: str) -> Credentials:
-    with storage_faults("cannot keep the credentials"):
+    with storage_faults("cannot store the credentials"):
         if not path.exists():
             made = Credentials(device=device, password=secrets.token_urlsafe(PASSWORD_BYTES))
             write_atomic(path, to_json(made))
@@ -92,7 +92,7 @@ def _load_credentials(path: Path, device: str) -> Credentials:
         ) from None
     if credentials.device != device:
         raise ConfigError(
-            f"{path.name} is of {credentials.device}, the configuration says {device}",
+            f"{path.name} belongs to {credentials.device}, but the configuration names {device}",
             remedy="use another state_dir for another device",
         )
     return credentials

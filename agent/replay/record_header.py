@@ -97,8 +97,9 @@ def header_of(
     """
     plant = terms.board.thermal
     ambient = (
-        f"ambient_c is estimated: with it a board of {plant.resistance_c_per_w:g} C/W, "
-        f"{plant.time_constant_s:g} s and {plant.idle_w:g} to {plant.busy_w:g} W is as warm as this"
+        f"ambient_c is estimated: with it, a model board of {plant.resistance_c_per_w:g} C/W, "
+        f"{plant.time_constant_s:g} s and {plant.idle_w:g} to {plant.busy_w:g} W gets as "
+        "warm as this device"
         if sample.sensed.temperature_c is not None
         else "ambient_c is assumed: no temperature was read"
     )
@@ -140,6 +141,6 @@ def lacks(sample: Sample, health: HealthSnapshot, board: Board, *, fault: str) -
     if sample.sensed.temperature_c is None:
         yield "no temperature can be read: the trace has an assumed ambient temperature"
     if sample.busy_s is None:
-        yield "what the processor does cannot be read: the trace has no load of others"
+        yield "the processor's load cannot be read: the trace has no load of other processes"
     if health.battery_ratio is not None and board.battery_wh is None:
         yield "the battery's capacity cannot be read: give battery_wh with --board"

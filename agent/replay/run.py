@@ -223,9 +223,9 @@ def checked(candidates: Sequence[Candidate], pinned: str | None = None) -> dict[
     for c in candidates:
         latency_ms, memory_bytes = c.latency_p50_ms, c.peak_memory_bytes
         if latency_ms is None or not SHORTEST_MS <= latency_ms <= LONGEST_MS:
-            raise ReplayError(f"variant {c.name!r} declares no latency, or none that can be")
+            raise ReplayError(f"variant {c.name!r} declares no latency, or an impossible one")
         if memory_bytes is None or memory_bytes < 0:
-            raise ReplayError(f"variant {c.name!r} declares no memory, or none that can be")
+            raise ReplayError(f"variant {c.name!r} declares no memory, or an impossible amount")
     if pinned is not None and (pinned not in by_name or by_name[pinned].benched):
         raise ReplayError(f"there is no variant {pinned!r} to pin", remedy=_one_of(by_name))
     return by_name

@@ -88,7 +88,7 @@ class TraceFile:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
             self._file = os.open(path, flags, PUBLIC)
         except FileExistsError as exc:
-            raise ReplayError(f"{path} exists", remedy="name another file") from exc
+            raise ReplayError(f"{path} already exists", remedy="name another file") from exc
         except (OSError, ValueError) as exc:
             raise self._error("make", exc) from exc
 
@@ -120,7 +120,7 @@ class TraceFile:
 
     def _error(self, what: str, exc: OSError | ValueError) -> ReplayError:
         text = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
-        kept = "; what it holds so far is a whole trace" if self._whole_bytes else ""
+        kept = "; the ticks written so far are a complete trace" if self._whole_bytes else ""
         return ReplayError(
             f"cannot {what} {self._path}: {text.lower()}{kept}",
             remedy="free some storage, or name a file in another directory",

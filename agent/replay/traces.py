@@ -126,8 +126,8 @@ def trace_from_bytes(data: bytes) -> Trace:
     lines = data.split(b"\n")
     if lines[-1]:
         raise WireFormatError(
-            f"trace: line {len(lines)}: is cut short, no newline at its end",
-            remedy="remove that line: what stands before it is a trace",
+            f"trace: line {len(lines)}: is cut off: it has no newline at its end",
+            remedy="remove that line: the lines before it are a complete trace",
         )
     del lines[-1]
     if not 2 <= len(lines) <= MAX_TICKS + 1:  # noqa: PLR2004 - a header and one tick

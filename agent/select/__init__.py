@@ -1,1 +1,1 @@
-"""Which variant serves: policies, what they decide from, and what carries their decisions out."""
+"""Chooses the variant that serves: the policies, their inputs, and what carries them out."""

@@ -1,11 +1,11 @@
-"""Which variant of the current package serves: chosen every second, changed with a reason.
+"""Chooses every second which variant of the package serves, and gives a reason for a change.
 
 Rules:
 - A variant's files are hashed again before each start of its worker.
-- The new worker is ready before the old one loses its requests; one that cannot start is benched
-  for a while and the next best is tried.
+- The new worker is ready before the old one loses its requests. A variant that cannot start is
+  benched for a while and the next best is tried.
 - One change at a time: an install and the selector wait for each other.
-- Where old and new do not fit into memory together, the old worker ends first; an event tells how
+- If memory cannot hold both workers, the old worker ends first; an event tells how
   long nothing answered.
 """
 

@@ -1,16 +1,17 @@
-"""The policy that keeps an objective: the most accurate variant for which all is well.
+"""The policy that keeps an objective: the most accurate variant that meets all constraints.
 
-What would come of each variant is predicted from what the device has shown of itself
+The policy predicts how each variant would do from what the device has shown
 (`agent.select.estimates`, `agent.select.outlook`). Constraints come first: in time, in
-memory, below the severe heat, as long as the battery has to last. Among variants that keep them
-the most accurate serves, among equals the one that works least. Where none keeps them all, the one
+memory, below the severe heat, a battery that lasts. Among the variants that meet them
+the most accurate serves, among equals the one with the least work. If none meets them all, the one
 serves whose shortfalls cost least.
 
 Rules:
 - Pure. Equal inputs give equal decisions.
-- What serves goes on while all is well with it now. More work is taken on only where all would be
-  well under the worst of the last minutes too: this is what prevents flapping, not a timer.
-- Two switches are at least `dwell_s` apart, unless what serves may not go on.
+- The serving variant stays while it meets the objective. A variant with more work replaces it only
+  if all would be well under the worst of the last minutes too: this is what prevents flapping, not
+  a timer.
+- Two switches are at least `dwell_s` apart, unless the serving variant must not go on.
 
 Source:
     Android's thermal headroom for the scale; ALERT (USENIX ATC 2020) for a slowdown that all
@@ -158,7 +159,10 @@ def _winner(
         return serving, f"held: {since_switch_s:.1f} of {dwell_s:g} s since the last switch"
     gain = best.accuracy - serving.accuracy
     if gain > AS_ACCURATE:
-        return best, f"keeps the objective, lately too, and {gain:.2%} more of the quality"
+        return (
+            best,
+            f"keeps the objective, also over the last minutes, and gains {gain:.2%} of the quality",
+        )
     return best, "as accurate with less work"
 
 
@@ -176,7 +180,7 @@ def _leave(
     least = min(able, key=lambda o: (o.now.cost, o.now.load, *by_accuracy(o.candidate)))
     if serving is not None and serving.now.cost - least.now.cost < CHEAPER:
         return serving, f"no variant keeps the objective; {why}"
-    return least, f"no variant keeps the objective, its shortfalls cost least; {why}"
+    return least, f"no variant keeps the objective, this one loses the fewest answers; {why}"
 
 
 def _objection(o: Outlooks, serving: Outlooks | None, known: Estimates) -> str:
@@ -186,7 +190,7 @@ def _objection(o: Outlooks, serving: Outlooks | None, known: Estimates) -> str:
     if serving is None or not _is_more_work(o, serving):
         return ""
     if o.lately.faults:
-        return f"lately: {o.lately.faults[0].text}"
+        return f"over the last minutes: {o.lately.faults[0].text}"
     # Whenever it turns late what serves now comes back, and what it answers until then is lost. One
     # such mistake is counted in any case; it weighs less the longer the device was seen at work.
     in_time, turns = o.lately.in_time_lately, o.lately.turns_late_per_s
@@ -196,9 +200,9 @@ def _objection(o: Outlooks, serving: Outlooks | None, known: Estimates) -> str:
     if gain > mistakes * o.accuracy:
         return ""
     if gain <= 0.0:
-        return f"lately: more work that gains nothing, {in_time:.1%} would be in time"
+        return f"over the last minutes: more work and no gain, {in_time:.1%} would be in time"
     return (
-        f"lately: {in_time:.1%} would be in time, {gain:.3f} gained, "
+        f"over the last minutes: {in_time:.1%} would be in time, {gain:.3f} gained, "
         f"{mistakes * o.accuracy:.3f} lost in {turns * SECONDS_PER_MINUTE:.1f} turns a minute"
     )
 

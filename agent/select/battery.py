@@ -1,8 +1,8 @@
-"""How long the battery lasts at a load: the draw is fitted while the device runs.
+"""How long the battery lasts at a load: a model of the power, fitted while the device runs.
 
 Rules:
-- Pure. Before a reading nothing is said, which is not the same as full; what was read once and is
-  lost goes on by the fitted draw.
+- Pure. Before the first reading the charge is unknown, not full. If a reading is lost later,
+  the fitted power continues it.
 
 Source:
     Linear power model of a processor: Fan, Weber and Barroso, Power Provisioning for a

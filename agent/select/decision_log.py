@@ -1,8 +1,8 @@
-"""Records the decisions that change what the device does, or why it does it.
+"""Records the decisions that change the device's behaviour or the reason for it.
 
 Rules:
 - A switch has its own event. This log adds the decisions after which nothing switched.
-- Two reasons that differ only in their figures are the same reason.
+- Two reasons that differ only in their figures count as one reason.
 - Two events of a changed reason are at least `LEAST_GAP_S` apart: a reason that changes to and fro
   must not wear out the flash.
 """

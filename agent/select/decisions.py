@@ -1,9 +1,9 @@
-"""What a policy decides from, and what it decides. Values alone.
+"""The inputs and the decision of a policy. Values only.
 
 Rules:
 - Pure: a policy takes these values and gives a `Decision`; what it must remember goes into the
   decision and comes back with the next question.
-- None where nothing was measured: unknown is never taken for cool, full, free or fast.
+- None means that nothing was measured: unknown never counts as cool, full, free or fast.
 """
 
 from __future__ import annotations

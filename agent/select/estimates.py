@@ -1,7 +1,7 @@
-"""What a device has shown of itself: how slow, how asked, how warm, how long its battery lasts.
+"""Estimates for a device: its slowdown, its demand, its heat, and how long its battery lasts.
 
 Rules:
-- Pure: readings and what came of a period in, the next estimates out.
+- Pure: readings and the results of a period in, the next estimates out.
 
 Source:
     Waits: Pollaczek and Khinchine; Kleinrock, Queueing Systems, volume 1, section 5.6. How long a
@@ -50,7 +50,7 @@ FASTEST, SLOWEST = 0.05, 100.0
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of serving one variant since the last decision."""
+    """Observations of the serving variant since the last decision."""
 
     variant: str
     alone_ms: float | None
@@ -109,7 +109,7 @@ def joined(seen: Sequence[Observed | None]) -> Observed | None:
 
 
 class Estimates(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learnt of the device; as it starts, nothing."""
+    """What the policy has learnt about the device; nothing at the start."""
 
     period_s: float = 0.0
     """Between the last two decisions; the next comes no sooner."""

@@ -5,9 +5,10 @@ Which time constant is right is found by keeping one filter for each of a few, a
 by how well it predicted.
 
 Rules:
-- Pure. Without a reading the model goes on alone and its doubt grows: unknown never counts as cool.
+- Pure. Without a reading the model continues alone and its uncertainty grows: unknown never counts
+  as cool.
 - A forecast comes with its standard deviation, the disagreement of the filters included.
-- What was done while the sensor was lost is remembered: its return teaches what came of it.
+- The model remembers the loads while the sensor was lost, and learns from them when it returns.
 - A fan that is seen to run has a line of its own, and is foreseen to start where it last did.
 
 Source:

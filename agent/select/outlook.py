@@ -149,7 +149,7 @@ def _accuracy(c: Candidate, spec: PolicySpec) -> Fault | None:
     text = f"keeps {'an unknown part' if kept is None else f'{kept:.4g}'} of the quality"
     lacking = least if kept is None else least - kept
     # Ten times what the loss itself weighs: the operator said that it is too much.
-    return Fault(kind="accuracy", text=f"{text}, {least:g} is wanted", cost=10.0 * lacking)
+    return Fault(kind="accuracy", text=f"{text}, {least:g} is required", cost=10.0 * lacking)
 
 
 def _deadline(
@@ -157,7 +157,7 @@ def _deadline(
 ) -> tuple[float, float, Fault | None]:
     """Return how it was lately, in time and how often it turned late, and what is wrong now."""
     if c.latency_p50_ms is None or c.latency_p50_ms <= 0.0:
-        return 0.0, 0.0, Fault(kind="deadline", text="nobody measured its latency", cost=1.0)
+        return 0.0, 0.0, Fault(kind="deadline", text="its latency was not measured", cost=1.0)
     limit_ms = spec.aim.deadline_ms
     deadline_s = math.inf if limit_ms is None else limit_ms / MS_PER_S
     left_s = max(deadline_s - max(known.waits.base, 0.0) / MS_PER_S, 0.0)
@@ -178,8 +178,8 @@ def _deadline(
     enough = OFTEN if was_in_time >= wanted and not lately else wanted
     if in_time >= enough:
         return was_in_time, turns_late, None
-    within = "the rate" if limit_ms is None else f"{limit_ms:g} ms"
-    text = f"in time for {within} with probability {in_time:.2f}"
+    what = "keeps up with the requests" if limit_ms is None else f"answers within {limit_ms:g} ms"
+    text = f"{what} with probability {in_time:.2f}, {enough:.2f} is required"
     return was_in_time, turns_late, Fault(kind="deadline", text=text, cost=1.0 - in_time)
 
 
@@ -193,7 +193,7 @@ def _memory(c: Candidate, known: Estimates, spec: PolicySpec, *, lately: bool) -
     need = c.peak_memory_bytes + kept
     if need <= free:
         return None
-    text = f"needs {need / MIB:.0f} MiB with what is kept free, there are {free / MIB:.0f}"
+    text = f"needs {need / MIB:.0f} MiB with the reserve, {free / MIB:.0f} MiB are available"
     return Fault(kind="memory", text=text, cost=1.0 if c.peak_memory_bytes > free else 0.5)
 
 
@@ -224,5 +224,7 @@ def _battery(known: Estimates, spec: PolicySpec, load: float, reserve: float) ->
         return Fault(kind="battery", text="the battery is low", cost=0.5 * load) if low else None
     if lasts_s >= wish_s:
         return None
-    text = f"the battery would last {lasts_s / 3600.0:.1f} of {wish_s / 3600.0:.1f} h"
+    text = (
+        f"the battery would last {lasts_s / 3600.0:.1f} h of the required {wish_s / 3600.0:.1f} h"
+    )
     return Fault(kind="battery", text=text, cost=0.5 * (1.0 - lasts_s / wish_s))

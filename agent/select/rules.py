@@ -7,7 +7,7 @@ cheapest; with little memory the smallest.
 
 Rules:
 - A benched variant is never chosen, whoever asks for it.
-- Two switches are at least `dwell_s` apart, unless what serves may not go on.
+- Two switches are at least `dwell_s` apart, unless the serving variant must not go on.
 - Every candidate that was not chosen has a reason in the decision.
 - Ties are broken by name, so equal inputs give equal decisions.
 """

@@ -1,9 +1,9 @@
-"""What is known of a request for inference once it has its answer: one record for all who count.
+"""The record of an answered inference request, from which everything else is counted.
 
 Rules:
 - The router makes one record of each request, and everything that is counted comes from it: the
   telemetry below, the statistics of the endpoint, and what the selector learns from.
-- How many samples a request holds is not known here: only the worker looks inside.
+- The record does not know how many samples a request holds: only the worker looks inside.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agent.serve.frames import ModelIdentity
 
 
 class Outcome(Enum):
-    """What came of a request."""
+    """The outcome of a request."""
 
     OK = "ok"
     INVALID = "invalid"
@@ -35,7 +35,7 @@ class Outcome(Enum):
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one request."""
+    """The record of one answered request."""
 
     asked_model: str
     """Name of the model that the client asked for."""
@@ -93,4 +93,6 @@ def record(recorder: RecorderPort, answered: Answered) -> None:
     if answered.joined > 1:
         recorder.add("inference_joined_total", 1.0, attributes)
     if answered.apart:
-        recorder.event("worker", f"requests cannot be joined: {answered.apart}", attributes)
+        recorder.event(
+            "worker", f"requests for this model cannot be joined: {answered.apart}", attributes
+        )

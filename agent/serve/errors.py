@@ -1,7 +1,7 @@
 """What can go wrong between the supervisor, its worker processes and their callers.
 
 Rules:
-- A worker that failed in any of these ways, other than being busy, has been ended already.
+- Whoever raises one of these errors has already ended the worker, unless the worker is only busy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from agent.errors import AgentError
 
 
 class WorkerError(AgentError):
-    """A worker process is at fault, or what it runs."""
+    """A worker process failed, or the model that it runs."""
 
     code = "agent.worker"
 
@@ -29,7 +29,7 @@ class WorkerCrashedError(WorkerError):
 
 
 class WorkerGoneError(WorkerCrashedError):
-    """A worker had ended before it was asked, or before it was this request's turn."""
+    """The worker had already ended when it was asked, or before this request's turn came."""
 
     code = "agent.worker.gone"
 
@@ -42,7 +42,7 @@ class WorkerTimeoutError(WorkerError):
 
 
 class WorkerBusyError(WorkerError):
-    """A request cannot wait for a worker: too many do, or it has not the time.
+    """A request cannot wait for a worker: too many requests wait, or its time is too short.
 
     Args:
         message: What happened.
@@ -58,7 +58,7 @@ class WorkerBusyError(WorkerError):
 
 
 class DeadlineError(AgentError):
-    """The time that a client gave its request passed before it was begun."""
+    """The deadline that the client set passed before the worker began the request."""
 
     code = "agent.serving.deadline"
 

@@ -1,11 +1,11 @@
-"""What the supervisor and a worker process say to each other over a socket pair.
+"""The messages between the supervisor and a worker process over a socket pair.
 
 A frame is its length in four bytes, big endian, and one of the structs below as MessagePack. The
 supervisor asks, the worker answers; requests for inference may come several at once, and each is
 answered as soon as it can be.
 
 Rules:
-- No frame is longer than `MAX_FRAME_BYTES`; a longer one is neither sent nor read.
+- No frame is longer than `MAX_FRAME_BYTES`. A longer frame is neither sent nor read.
 - Tensors travel as the bytes that the client sent; only the worker looks inside.
 - Bytes are not copied when a frame is decoded: the views hold the frame.
 """
@@ -41,7 +41,7 @@ F = TypeVar("F")
 
 
 class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker calls its model when it answers."""
+    """The name and version of the model that a worker puts into its answers."""
 
     name: str
     version: str
@@ -50,7 +50,7 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
-    """Load a variant. The first thing that a worker is asked."""
+    """Load a variant. This is the first message to a worker."""
 
     variant_directory: str
     asset_directory: str | None
@@ -76,7 +76,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """What was asked could not be done."""
+    """The worker could not do what it was asked."""
 
     code: str
     message: str
@@ -178,7 +178,7 @@ ANSWERS: Final[msgspec.msgpack.Decoder[Answer]] = msgspec.msgpack.Decoder(Answer
 
 
 class Channel(Generic[F]):
-    """One end of the socket pair. Not for several threads at once.
+    """One end of the socket pair. Only one thread may use it at a time.
 
     Args:
         sock: The end; owned by the channel from now on.

@@ -1,10 +1,11 @@
-"""The model server: variants are prepared in workers, switched, tested and ended.
+"""The model server prepares variants in workers, switches between them, tests and ends them.
 
 Rules:
-- A switch loses nothing: new requests go to the new worker, the old one ends when it has answered
-  those that it has, or when its time is over.
-- Where there is no room for both, the old worker ends first, requests wait, and the gap is told.
-- A worker that crashes or hangs is replaced.
+- A switch loses no request: new requests go to the new worker; the old one ends when it has
+  answered those that it has, or when its time is over.
+- If memory has no room for both, the old worker ends first, requests wait, and an event tells the
+  gap.
+- The model server replaces a worker that crashes or hangs.
 - Nothing here imports NumPy or a runtime.
 """
 
@@ -274,7 +275,8 @@ class ModelServer:
         self._recorder.observe("switch_gap_ms", gap_ms, attributes)
         self._pool.tell(
             "gap",
-            f"the old worker ended before {follower.variant.name} started: no room for both",
+            f"the old worker ended before {follower.variant.name} started: the memory has "
+            "no room for both",
             follower,
             gap_ms=round(gap_ms, 1),
             waited=handover.waited,

@@ -1,10 +1,10 @@
-"""Workers are started here, also in the place of those that crashed, and crashes are counted.
+"""Starts workers, replaces those that crashed, and counts crashes.
 
 Rules:
-- A worker is started again only from files that are still what was signed.
-- Three crashes within a minute bench a variant for ten: the fault may have been the device's (low
+- A worker starts again only if its files still match the signed digests.
+- Three crashes within a minute bench a variant for ten minutes: the fault may be the device's (low
   memory, heat), so a bench is not for ever.
-- What happened to a variant is told as an event.
+- An event tells what happened to a variant.
 """
 
 from __future__ import annotations

@@ -4,14 +4,14 @@ Usually the next variant is ready before the old one goes. Where a device has no
 both, the old worker ends first, and requests wait through this handover.
 
 Rules:
-- A request is answered by one worker alone, with one variant, and says which.
-- A request that met a crash or a hang is tried once more, by itself: inference has no effects, so
-  doing it twice is safe, and it must not take others with it twice.
+- One worker with one variant answers a request, and the answer names the variant.
+- After a crash or a hang the router tries a request once more, by itself: inference has no effects,
+  so doing it twice is safe, and it must not take others with it twice.
 - Requests on a route can finish before its worker is ended. A closed route gets no new worker.
-- Whoever meets a dead worker has it replaced; who comes second waits for who was first.
-- Only so many wait through a handover, and only for so long; the others hear 503.
-- 503 means: not now, ask again after `Retry-After`. 504 means: the time that the client gave it
-  passed before it was begun. A request that surely would come too late is a 503 at once.
+- The first thread that finds a dead worker replaces it; the other threads wait for that.
+- A limited number of requests wait during a handover, for a limited time; the others get 503.
+- 503 means: not now, ask again after `Retry-After`. 504 means: the client's
+  deadline passed before the request began. A request that would surely be late gets a 503 at once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ INTERNAL_ERROR: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceCall:
-    """What a client asks."""
+    """The request of a client."""
 
     model: str
     version: str | None
@@ -307,7 +307,9 @@ class Router:
             return self._route
         now_s = self._clock.monotonic_s()
         if now_s >= deadline_s:
-            raise DeadlineError("the time for this request passed while the model was changed")
+            raise DeadlineError(
+                "the deadline of this request passed while the model was being changed"
+            )
         if handover is None or self._handover is None:
             raise NotServingError("no model is loaded")
         left_s = handover.began_s + handover.expected_s - now_s
@@ -336,7 +338,7 @@ class Router:
                 if second:
                     raise
                 second = True
-        raise NotServingError("the model crashed again and again")
+        raise NotServingError("the model kept crashing")
 
     def _ask(
         self, call: InferenceCall, start_s: float, *, unbatched: bool
@@ -366,11 +368,11 @@ class Router:
             UnknownModelError: Another model is asked for.
         """
         if self._clock.monotonic_s() < route.benched_until_s:
-            raise NotServingError("the model crashed too often and is given a rest")
+            raise NotServingError("the model crashed too often and is paused for some minutes")
         model = route.target.model
         if call.model != model.name or call.version not in {None, model.version}:
             asked = f"{call.model}:{call.version}" if call.version else call.model
-            raise UnknownModelError(f"no model {asked[:140]!r} is served here")
+            raise UnknownModelError(f"this device does not serve a model {asked[:140]!r}")
 
     def _turn(self, variant: Variant) -> Turn:
         mode, timeout_s = self.mode, self._settings.infer_timeout_s

@@ -1,4 +1,4 @@
-"""The scheduler of one worker: which requests are run next, who cannot wait, who has to go.
+"""The scheduler of one worker: which requests run next, and which are refused.
 
 `RequestQueue` keeps the order, and its times are plain numbers. `Scheduler` lets threads wait in
 it, and has none of its own. The first request to come leads: its thread asks the worker for itself
@@ -12,10 +12,11 @@ queue is short the urgent always go first, and none is overtaken by others for e
 Rules:
 - As Triton has it, 1 is the most urgent priority.
 - A full queue gives the place of its least urgent request to a more urgent one, and refuses others.
-- No estimate refuses a request that need not wait: one slow run could have all refused, and nothing
-  would ever correct the estimate. Only who comes too late even by half of it is refused for it.
+- An estimate refuses no request that need not wait: one slow run could refuse all, and nothing
+  would ever correct the estimate. A request is refused only if half the estimate already makes it
+  late.
 - A turn is short, so that the urgent need not wait long, unless it is one joined run.
-- Whoever leads passes the lead on, and everyone who was let in gets an answer or an error.
+- The leader always passes the lead on, and every admitted request gets an answer or an error.
 
 Source:
     Triton Inference Server, "Extensions": schedule policy (`priority`, `timeout`).
@@ -67,9 +68,9 @@ fraction of a millisecond between turns."""
 TURNS_BETWEEN_TRIALS: Final = 32
 """Now and then a turn is filled all the same, for the worker to see whether joining pays."""
 
-LATE: Final = "the time for this request passed while it waited"
+LATE: Final = "the deadline of this request passed while it waited"
 SHED: Final = "more urgent requests took the place of this one"
-BROKEN_OFF: Final = "the conversation with the worker broke off"
+BROKEN_OFF: Final = "the connection to the worker broke"
 
 _WEIGHT: Final = 0.2
 """Of the newest turn in the mean duration: it forgets in about ten turns."""
@@ -161,7 +162,7 @@ class RequestQueue:
         """
         if request.deadline_s < now_s + SURELY * self.wait_s(request, now_s):
             raise WorkerBusyError(
-                "so many requests wait for the model that this one would come too late",
+                "too many requests wait for the model: this one would miss its deadline",
                 retry_after_s=self.retry_after_s(now_s),
             )
         shed = None
@@ -335,7 +336,7 @@ class Scheduler:
                 raise WorkerGoneError(self._closed)
             now_s = self._clock.monotonic_s()
             if request.deadline_s <= now_s:
-                raise DeadlineError("the time for this request has passed")
+                raise DeadlineError("the deadline of this request has passed")
             if not self._led:
                 self._led = True
                 self._queue.enter(request)

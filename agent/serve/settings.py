@@ -38,7 +38,7 @@ class Mode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What holds for one conversation with a worker."""
+    """The bounds of one exchange with a worker."""
 
     timeout_s: float
     """How long the worker may take for each of its answers."""

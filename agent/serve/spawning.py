@@ -1,7 +1,7 @@
 """How a worker process is started: its command, its environment, its two links to the supervisor.
 
 Rules:
-- A worker gets nothing of the supervisor's environment that it does not need, so no secrets.
+- A worker gets only those parts of the supervisor's environment that it needs, so no secrets.
 - Nothing here imports NumPy or a runtime.
 """
 

@@ -2,8 +2,9 @@
 
 Rules:
 - A worker talks with one thread at a time.
-- A worker that fails in any way is ended at once, so that it never answers the wrong request.
-- Ending a process is how its memory surely comes back.
+- The supervisor ends a worker that fails in any way at once, so that it never answers the wrong
+  request.
+- Only the end of a process frees all its memory.
 - Nothing here imports NumPy or a runtime.
 """
 
@@ -59,7 +60,7 @@ A = TypeVar("A")
 
 
 class WorkerProcess:
-    """A process that loads a variant and runs it. `start` makes one that is ready.
+    """A process that loads a variant and runs it. `start` makes a worker that is ready.
 
     Args:
         limits: What it may use.
@@ -214,7 +215,7 @@ class WorkerProcess:
                     _take(left, reply.place)
                     yield reply
         if left and len(requests) == 1:
-            yield Reply.refusal(413, "there is no memory for so large a request")
+            yield Reply.refusal(413, "there is not enough memory for a request of this size")
             return
         for place in sorted(left):
             for reply in self.infer([requests[place]], turn):
@@ -282,7 +283,7 @@ class WorkerProcess:
                 raise WorkerTimeoutError(self.why_ended) from None
             except WireFormatError as exc:
                 self._end(grace_s=0)
-                self.why_ended = f"the worker is not understood: {exc.message}"
+                self.why_ended = f"the worker sent a wrong answer: {exc.message}"
                 raise WorkerCrashedError(self.why_ended) from exc
             except (EOFError, OSError) as exc:
                 self._end(grace_s=END_GRACE_S)
@@ -321,7 +322,7 @@ def _expected(answer: Answer, kind: type[A]) -> A:
     if isinstance(answer, Failed):
         raise WorkerLoadError(answer.message, remedy=answer.remedy)
     if not isinstance(answer, kind):
-        raise WireFormatError(f"it answered with a {type(answer).__name__}")
+        raise WireFormatError(f"it sent a {type(answer).__name__}")
     return answer
 
 
@@ -332,5 +333,5 @@ def _take(left: set[int], place: int) -> None:
         WireFormatError: There is none.
     """
     if place not in left:
-        raise WireFormatError(f"it answered a request that does not wait, {place}")
+        raise WireFormatError(f"it answered request {place}, which does not wait")
     left.remove(place)

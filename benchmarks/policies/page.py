@@ -19,21 +19,21 @@ from matplotlib import pyplot as plt
 
 INTRODUCTION: Final = """# What the policies are worth
 
-Written by `python -m benchmarks.policies.page docs/selector`. Simulated: eight synthetic traces
-(docs/traces.md) and two sets of variants: a classifier in three forms whose figures are made up
-(`agent/replay/shipped_traces/example_variants.json`), and three detectors whose latency and
-accuracy are published (`benchmarks/policies/detectors.json`).
+`python -m benchmarks.policies.page docs/selector` writes this page. All figures are simulated,
+with eight synthetic traces (docs/traces.md) and two sets of variants. One set is a classifier in
+three forms with made-up figures (`agent/replay/shipped_traces/example_variants.json`); the other
+is three detectors with published latency and accuracy (`benchmarks/policies/detectors.json`).
 
-What simulation cannot show, real workers beside real neighbours, `benchmarks/selector_live.py`
-measures; there neither heat nor battery matter.
+A simulation cannot show real workers next to real processes. `benchmarks/selector_live.py`
+measures them; in that benchmark neither heat nor battery matters.
 
-- Worth: answers in time, by a board below its severe heat, each times the retention of the variant,
-  less one for each switch; over all requests.
-- Regret: what of the worth of the oracle is lost. The oracle knows the whole trace; its states are
-  binned, so what it finds is a little less than the best.
-- `rules` looks at thresholds alone, so a latency that is too long tells it nothing.
-- The static variants know nothing and switch nothing; that one of them was the right one for a
-  trace is known after the trace.
+- Worth: the answers that came in time from a board below its severe heat, each multiplied by the
+  retention of its variant, minus one for each switch, divided by all requests.
+- Regret: the share of the oracle's worth that the policy lost. The oracle knows the whole trace.
+  Its states are binned, so its result is a little below the optimum.
+- `rules` looks only at thresholds, so it does not react to a latency that is too long.
+- The static variants never switch. Only after the trace can one say which of them was the right
+  one.
 
 """
 STYLES: Final = {"adaptive": "tab:blue", "rules": "tab:orange"}

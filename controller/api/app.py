@@ -1,8 +1,8 @@
 """The HTTP API: the one way in for the command line and for other programs.
 
 Rules:
-- Everything but the health and the description of the API itself needs the API token.
-- Every fault has one form, `schemas.Fault`.
+- Every path needs the API token, except the health and the description of the API.
+- Every error has the same form, `schemas.Fault`.
 """
 
 from __future__ import annotations

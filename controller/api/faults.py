@@ -1,8 +1,8 @@
 """Faults of the HTTP API: which status a fault has, and how it is written.
 
 Rules:
-- Every answer of 400 or more is a `Fault`, also those of the framework.
-- What was not foreseen is logged in full and tells the client nothing.
+- Every answer of 400 or more is a `Fault`, also those that the framework makes.
+- The log gets every detail of an unexpected fault; the client gets none.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ FAULT_RESPONSES: dict[int | str, dict[str, object]] = {
     status: {"model": Fault, "description": text}
     for status, text in (
         (401, "The API token is missing or wrong."),
-        (404, "There is nothing of that name."),
-        (409, "It contradicts what is there."),
+        (404, "There is nothing with this name."),
+        (409, "The request conflicts with the present state."),
         (413, "The body is too large."),
-        (422, "The request makes no sense."),
+        (422, "The request is not valid."),
         (503, "The database or the broker does not answer; try again."),
     )
 }

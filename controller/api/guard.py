@@ -1,8 +1,8 @@
-"""The gate before the HTTP API: who may come in, and with how much.
+"""The gate before the HTTP API: it checks the token and the size of the body.
 
 Rules:
-- The token is checked before a byte of the body is read, in constant time.
-- A body is counted while it comes: what it announces is not believed.
+- The gate checks the token, in constant time, before it reads a byte of the body.
+- The gate counts the bytes of a body as they arrive; it does not trust the announced length.
 """
 
 from __future__ import annotations
@@ -87,4 +87,4 @@ def _check_length(announced: bytes, limit: int) -> None:
 
 
 def _too_large(limit: int) -> TooLargeError:
-    return TooLargeError(f"a body may have {limit} bytes, this one has more")
+    return TooLargeError(f"the body is larger than the limit of {limit} bytes")

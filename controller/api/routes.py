@@ -1,7 +1,7 @@
 """The routes of the HTTP API: each calls one service and returns what it gives.
 
 Rules:
-- Nothing is decided here. A fault leaves as an exception; `controller.api.faults` answers it.
+- This module decides nothing. A fault leaves as an exception; `controller.api.faults` answers it.
 - Handlers are synchronous and run on threads; uploading alone is not, because its body comes in
   parts.
 """
@@ -103,7 +103,7 @@ def _devices(services: FleetServices) -> APIRouter:
     @router.get("")
     def list_devices(
         selector: Annotated[str, Query(description="A label expression; empty means all.")] = "",
-        after: Annotated[str, Query(description="Begin behind this identifier.")] = "",
+        after: Annotated[str, Query(description="Start after this identifier.")] = "",
         limit: LimitParameter = DEFAULT_LISTED,
     ) -> list[Device]:
         """List devices by identifier."""
@@ -122,7 +122,9 @@ def _devices(services: FleetServices) -> APIRouter:
     @router.get("/{device}/events")
     def device_events(
         device: str,
-        kind: Annotated[list[str] | None, Query(description="Only these; repeatable.")] = None,
+        kind: Annotated[
+            list[str] | None, Query(description="Show only these; may be given more than once.")
+        ] = None,
         since_s: Annotated[
             float, Query(description="Seconds since the epoch.", allow_inf_nan=False)
         ] = 0.0,
@@ -288,7 +290,9 @@ def _telemetry(store: TelemetryStore, clock: Clock) -> APIRouter:
         by: Annotated[str, Query(description="Such as variant,device,minute.")] = "",
         where: Annotated[list[str] | None, Query(description="key=value; repeatable.")] = None,
         since: Annotated[str, Query(description="Such as 1h.")] = "1h",
-        step: Annotated[str, Query(description="One row for each such time, as 5m.")] = "",
+        step: Annotated[
+            str, Query(description="One row for each time of this length, such as 5m.")
+        ] = "",
     ) -> TelemetryTable:
         """Ask for statistics of a metric; percentiles are true over all devices."""
         query = telemetry_query.parse(

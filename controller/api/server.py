@@ -1,7 +1,7 @@
 """The HTTP server: uvicorn on a thread, on a socket that we opened.
 
 Rules:
-- A port that is taken is known before anything else starts, as one clear error.
+- A port in use gives one clear error before anything else starts.
 """
 
 from __future__ import annotations

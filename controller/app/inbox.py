@@ -62,4 +62,6 @@ class Inbox:
             try:
                 self._handle(received)
             except Exception:  # noqa: BLE001 - one message must not stop the others
-                _log.exception("a message on %s broke its handler", received.topic[:200])
+                _log.exception(
+                    "the controller failed to handle a message on %s", received.topic[:200]
+                )

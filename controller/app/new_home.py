@@ -69,7 +69,7 @@ def create_home(directory: Path, options: HomeOptions | None = None) -> None:
     target = directory.absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise HomeError(
-            f"{directory} exists already",
+            f"{directory} already exists",
             remedy="choose another directory, or use it as it is",
         )
     try:
@@ -85,7 +85,7 @@ def create_home(directory: Path, options: HomeOptions | None = None) -> None:
     except OSError as exc:
         raise HomeError(
             f"cannot make {directory}: {(exc.strerror or str(exc)).lower()}",
-            remedy="choose a directory that you may write",
+            remedy="choose a directory in which you may write",
         ) from exc
 
 

@@ -185,7 +185,7 @@ class Controller:
             try:
                 self.tick()
             except Exception:  # noqa: BLE001 - the next tick may succeed; a dead ticker cannot
-                _log.exception("a tick broke; the next one is tried")
+                _log.exception("a tick failed; the controller tries the next one")
 
     def _on_connection(self, connection: Connection) -> None:
         was, self._connected = self._connected, connection.up
@@ -198,7 +198,7 @@ class Controller:
         elif was:
             _log.warning("lost the broker: %s; trying again", connection.reason)
         else:
-            _log.info("no broker yet: %s; trying again", connection.reason)
+            _log.info("cannot reach the broker: %s; trying again", connection.reason)
 
 
 def run(config: ControllerConfig, access_factory: AccessFactory) -> int:

@@ -178,7 +178,9 @@ class MosquittoAccess:
                 return ours
         raise BrokerAccessError(
             f"the broker's dynamic-security plugin gave no answer within {self._timeout_s:g} s",
-            remedy="see that the broker runs with the plugin and the controller has its role",
+            remedy=(
+                "check that the broker runs with the plugin and that the controller has its role"
+            ),
         )
 
     def _no_connection(self) -> BrokerAccessError:

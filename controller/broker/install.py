@@ -142,7 +142,7 @@ def unpack(cache: Path) -> Mosquitto:
         raise BrokerNotFoundError(f"cannot unpack Mosquitto into {cache}: {exc}") from exc
     found = _unpacked(cache / PACKAGE)
     if found is None:
-        raise BrokerNotFoundError("the package mosquitto holds no broker", remedy=REMEDY)
+        raise BrokerNotFoundError("the package mosquitto contains no broker", remedy=REMEDY)
     return found
 
 

@@ -184,17 +184,18 @@ class Broker:
             else:
                 return
         raise BrokerStartError(
-            f"the broker did not accept within {START_TIMEOUT_S:.0f} s: {self._last_log_line()}"
+            f"the broker did not accept connections within {START_TIMEOUT_S:.0f} s: "
+            f"{self._last_log_line()}"
         )
 
     def _last_log_line(self) -> str:
         try:
             data = (self._settings.directory / LOG_FILE).read_bytes()[-4096:]
         except OSError:
-            return "it left no log"
+            return "it wrote no log"
         lines = data.decode(errors="replace").strip().splitlines()
         faults = [line for line in lines if "Error" in line] or lines
-        return faults[-1].split(": ", 1)[-1].rstrip(".") if faults else "it left no log"
+        return faults[-1].split(": ", 1)[-1].rstrip(".") if faults else "it wrote no log"
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None

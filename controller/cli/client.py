@@ -280,12 +280,12 @@ class ApiClient:
         try:
             return from_json(answer, kind, limit_bytes=len(answer))
         except WireFormatError as exc:
-            raise self._strange("an answer of another form") from exc
+            raise self._strange("an answer in another form") from exc
 
     def _strange(self, what: str) -> AnswerError:
         return AnswerError(
             f"{self._url} gave {what}",
-            remedy="see that it is a controller, and of this version",
+            remedy="check that the address is that of a controller of this version",
         )
 
 

@@ -217,7 +217,7 @@ def _say_state(device: Device) -> None:
 
 
 def _policy_text(device: Device) -> str:
-    name = "the default, none matches" if device.policy is None else device.policy
+    name = "the default, as no policy matches" if device.policy is None else device.policy
     if device.revision == 0:
         return f"{name} (comes with the first release)"
     return f"{name} ({'accepted' if device.policy_accepted else 'not accepted yet'})"

@@ -176,16 +176,18 @@ def _settings(file: Path | None, kind: str | None, aims: dict[str, float]) -> di
             change nothing.
     """
     if file is None and kind is None and not aims:
-        raise ArgumentError("nothing says what the policy is", remedy="give --file or --kind")
+        raise ArgumentError("the policy has no kind", remedy="give --file or --kind")
     settings = {} if file is None else _read(file)
     if kind is not None:
         settings["kind"] = kind
     if aims:
         objective = settings.get("objective", {})
         if not isinstance(objective, dict):
-            raise ArgumentError("objective is no table", remedy="write it as [objective]")
+            raise ArgumentError("objective is not a table", remedy="write it as [objective]")
         if settings.get("kind") != "adaptive":
-            raise ArgumentError("only adaptive keeps an objective", remedy="add --kind adaptive")
+            raise ArgumentError(
+                "only the adaptive policy has an objective", remedy="add --kind adaptive"
+            )
         settings["objective"] = objective | aims
     return settings
 

@@ -89,5 +89,5 @@ def checked_spec(values: Mapping[str, Any]) -> PolicySpec:
     except WireFormatError as exc:
         raise InvalidRequestError(exc.message) from exc
     if faults := spec.faults():
-        raise InvalidRequestError(f"the policy cannot be kept: {faults[0]}")
+        raise InvalidRequestError(f"the policy is not valid: {faults[0]}")
     return spec

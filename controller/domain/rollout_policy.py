@@ -158,7 +158,7 @@ def broken_rule(view: RolloutView, *, silent: int) -> str | None:
     """
     limits, failed = view.limits, view.failed + silent
     finished = view.succeeded + failed
-    silence = f", {silent} of them silent past the deadline" if silent else ""
+    silence = f", {silent} of them sent no report before the deadline" if silent else ""
     if failed > limits.max_failures:
         return f"{counted(failed)} failed{silence}; allowed: {limits.max_failures}"
     if limits.max_failure_percent is None or finished < limits.min_finished:

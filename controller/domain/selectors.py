@@ -114,10 +114,10 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
         InvalidRequestError: Too many, a reserved key, or characters that no selector can hold.
     """
     if len(labels) > MAX_LABELS:
-        raise InvalidRequestError(f"{len(labels)} labels are more than {MAX_LABELS}")
+        raise InvalidRequestError(f"{len(labels)} labels are more than the limit of {MAX_LABELS}")
     for key, value in labels.items():
         if key in OWN_KEYS or _KEY.fullmatch(key) is None:
-            raise InvalidRequestError(f"not a label: {key[:64]!r}")
+            raise InvalidRequestError(f"{key[:64]!r} is not a valid label")
         if _VALUE.fullmatch(value) is None:
             raise InvalidRequestError(
                 f"the value of label {key} is not 1 to 128 of A-Z a-z 0-9 . _ : / -"
@@ -135,7 +135,7 @@ def _term(match: re.Match[str]) -> Term:
     if match["set"]:
         values = tuple(value.strip() for value in match["values"].split(","))
         if not all(_VALUE.fullmatch(value) for value in values):
-            raise SelectorError(f"the set of {key!r} holds something that is not a value")
+            raise SelectorError(f"the set of {key!r} contains an invalid value")
         operator = "in" if match["set"] == "in" else "not_in"
         return Term(key=key, operator=operator, values=values)
     return Term(key=key, operator="exists")

@@ -1,1 +1,1 @@
-"""What the controller does: each module one kind of work, in transactions of its own."""
+"""The controller's work: each module does one kind, in its own transactions."""

@@ -1,9 +1,9 @@
 """Blobs: files that are named by the SHA-256 of their content.
 
 Rules:
-- A blob is there whole and right, or not at all: it is written aside, hashed on the way, flushed to
-  the disk and then renamed.
-- Writing one that is there already changes nothing.
+- A blob is complete and right, or absent: it is written to a temporary file, hashed on the way,
+  flushed to the disk and then renamed.
+- Writing a blob that is already there changes nothing.
 - No blob is larger than the limit, whatever its sender announces.
 """
 
@@ -50,7 +50,7 @@ class BlobStore:
         except OSError as exc:
             raise StorageError(
                 f"cannot use the blob directory {directory}: {_why(exc)}",
-                remedy="choose a directory that the controller may write",
+                remedy="choose a directory in which the controller may write",
             ) from exc
 
     def size_bytes(self, sha256: str) -> int | None:
@@ -65,7 +65,7 @@ class BlobStore:
         except FileNotFoundError:
             return None
         except OSError as exc:
-            raise StorageError(f"cannot look at blob {sha256}: {_why(exc)}") from exc
+            raise StorageError(f"cannot read the size of blob {sha256}: {_why(exc)}") from exc
 
     def writer(self, sha256: str) -> BlobWriter:
         """Begin to write a blob.
@@ -158,7 +158,7 @@ class BlobStore:
 
 
 class BlobWriter:
-    """One blob on its way to the disk; without `finish` nothing remains of it.
+    """Writes one blob to the disk; without `finish` nothing of it remains.
 
     Args:
         target: Where the blob will be.
@@ -195,7 +195,7 @@ class BlobWriter:
         """
         self.size_bytes += len(part)
         if self.size_bytes > self._max_bytes:
-            raise TooLargeError(f"a blob may have {self._max_bytes} bytes, this one has more")
+            raise TooLargeError(f"the blob is larger than the limit of {self._max_bytes} bytes")
         self._hash.update(part)
         try:
             self._file.write(part)
@@ -211,7 +211,9 @@ class BlobWriter:
         """
         found = self._hash.hexdigest()
         if found != self._sha256:
-            raise IntegrityError(f"the content announced as {self._sha256} is {found}")
+            raise IntegrityError(
+                f"the content was announced as {self._sha256}, but its digest is {found}"
+            )
         try:
             self._file.flush()
             os.fsync(self._file.fileno())

@@ -1,4 +1,4 @@
-"""Serving chunks: a device pulls the blobs of the release that it has to run.
+"""Serves chunks: a device pulls the blobs of the release that it has to run.
 
 Rules:
 - A device reads only blobs of the published release that is assigned to it. For any other blob the
@@ -134,4 +134,4 @@ def check_request(request: ChunkRequest) -> None:
     if not 1 <= len(request.indices) <= MAX_CHUNK_INDICES:
         raise WireFormatError(f"{len(request.indices)} chunks in one request are out of bounds")
     if len(set(request.indices)) != len(request.indices) or min(request.indices) < 0:
-        raise WireFormatError("a chunk is asked for twice or has a negative index")
+        raise WireFormatError("the request names a chunk twice, or a negative index")

@@ -1,4 +1,4 @@
-"""Devices as the operator sees and changes them."""
+"""Devices, as the operator sees and changes them."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@ The name is that of the role in the trust root whose key signs desired states.
 
 Rules:
 - A desired state is saved before it is signed and published; this module changes nothing.
-- Publishing is outside every transaction. It may be lost, so it is repeated: at a device's hello,
-  and while a device that is online lags behind.
-- What was revoked is not handed out, nor is anything to a device that is not enrolled.
+- Publishing happens outside every transaction. A message may be lost, so it is repeated: at a
+  device's hello, and while a device that is online lags behind.
+- The director sends no revoked release, and nothing to a device that is not enrolled.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How a device becomes one of the fleet: tokens, and the requests that show them.
+"""How a device joins the fleet: tokens, and the requests that use them.
 
 Rules:
-- A token is a secret that is shown once; only its digest is kept.
-- A device shows that it holds its private key; a known identifier is accepted again only with the
+- A token is a secret that is shown once; the database keeps only its digest.
+- A device proves that it holds its private key; a known identifier is accepted again only with the
   same key, and then costs no further use of the token.
-- Saved before it acts: the device first, then its broker account, then the answer. Each may be
-  repeated, so a device that heard nothing asks again.
+- Each step is saved before the next begins: the device, then its broker account, then the answer.
+  Each may be repeated, so a device that heard nothing asks again.
 - The account of a used-up token stays for a while: ending it ends the connection over which the
   answer is still on its way.
 """

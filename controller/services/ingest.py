@@ -1,9 +1,9 @@
-"""What devices say: from a topic and bytes to a handler.
+"""Takes the messages of devices: from a topic and bytes to a handler.
 
 Rules:
-- A device is believed only about itself: the name in a message must be that of its topic.
-- Whatever is malformed, unknown or out of place is counted and logged, and stops nothing.
-- A device that is not enrolled is not answered.
+- A device may speak only for itself: the name in a message must be that of its topic.
+- A malformed, unknown or unexpected message is counted and logged, and stops nothing.
+- The controller does not answer a device that is not enrolled.
 """
 
 from __future__ import annotations
@@ -170,5 +170,5 @@ def _read(payload: bytes, kind: type[M], device: str, *, packed: bool = False) -
     """
     message = decode_message(payload, kind, packed=packed)
     if getattr(message, "device", None) != device:
-        raise WireFormatError(f"a {kind.__name__} in the name of another device")
+        raise WireFormatError(f"the device sent a {kind.__name__} for another device")
     return message

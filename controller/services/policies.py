@@ -1,10 +1,10 @@
-"""The fleet's policies: what the operator sets, and how it comes into desired states.
+"""The fleet's policies: what the operator sets, and how it reaches the desired states.
 
 Rules:
 - To set or remove a policy only saves it. From then on every tick gives some devices what now holds
   for them, each time as one transaction, until none is left: however many devices there are, and
   wherever the controller is killed.
-- Publishing comes after, may be lost, and is repeated by `controller.services.director`.
+- Publishing comes later and may be lost; `controller.services.director` repeats it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Publishing and revoking releases.
 
 Rules:
-- The signature comes first: nothing of a package is looked at before its envelope verified.
-- What is published is complete: every file is in the blob store with the size that was signed.
-- A name and version mean one package for ever.
-- Revoking ends the rollouts of a release; its desired states are no longer handed out.
+- The signature comes first: the controller reads nothing of a package before it has verified the
+  envelope.
+- A published release is complete: every file is in the blob store with the signed size.
+- A name and version always mean the same package.
+- Revoking ends the rollouts of a release, and the controller no longer sends its desired states.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Releases:
         ]
         if wrong:
             raise InvalidRequestError(
-                f"{len(wrong)} of {len(index.files)} files are not here, such as {wrong[0]}",
+                f"{len(wrong)} of {len(index.files)} files are not uploaded, such as {wrong[0]}",
                 remedy="upload every file of the package first",
             )
 
@@ -157,8 +158,8 @@ class Releases:
         manifest = manifest_from_bytes(data)
         if (manifest.name, manifest.version) != (index.name, index.version):
             raise WireFormatError(
-                f"the index is of {index.name}:{index.version}, "
-                f"the manifest of {manifest.name}:{manifest.version}"
+                f"the index names {index.name}:{index.version}, "
+                f"but the manifest names {manifest.name}:{manifest.version}"
             )
         for variant in manifest.variants:
             index.file(f"{variant.directory}/{variant.info.model_file}")
@@ -185,7 +186,7 @@ def _kept(transaction: Transaction, row: ReleaseRow, blobs: list[tuple[str, int]
         return to_schema(row)
     if known.digest != row.digest:
         raise ConflictError(
-            f"{row.name}:{row.version} is already the package {known.digest}",
+            f"{row.name}:{row.version} is already published as the package {known.digest}",
             remedy="give the new package a new version",
         )
     if known.state != ReleaseState.PUBLISHED:

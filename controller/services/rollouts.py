@@ -1,13 +1,13 @@
-"""Rollouts: what the operator orders and sees of them, and the tick that moves them on.
+"""Rollouts: the operator's orders, what the operator sees, and the tick that moves rollouts on.
 
 Rules:
-- An order that the state does not allow is refused and changes nothing.
+- An order that the state does not allow is refused, and changes nothing.
 - A device takes part in one unfinished rollout at a time.
 - A rollback is a rollout of its own over the devices that the first one touched, with the same
   stages and limits; it ends the first one if that still goes on.
 - A tick looks, decides, saves and then publishes. Publishing may be lost and is repeated by
   `controller.services.director`: a controller that is killed at any line goes on from the database.
-- A rollout whose tick fails is tried again at the next; it does not stop the others.
+- If the tick of a rollout fails, the next tick tries it again; the others go on.
 """
 
 from __future__ import annotations

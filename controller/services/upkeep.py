@@ -1,4 +1,4 @@
-"""Upkeep: what the controller does from time to time so that its database stays true and small."""
+"""Upkeep: regular work that keeps the controller's database correct and small."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS_PER_DAY = 86_400.0
 
 
 class Upkeep:
-    """Keeps the database true and small.
+    """Keeps the database correct and small.
 
     Args:
         database: The control state.

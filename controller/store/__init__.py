@@ -1,4 +1,4 @@
-"""The control state: all of its SQL, one module per kind of thing.
+"""The control state: all its SQL, one module for each kind of object.
 
 Rules:
 - Functions take the session of the caller's transaction; they never commit.

@@ -1,10 +1,10 @@
 """The database: connections, transactions and migrations.
 
 Rules:
-- Nothing of SQLAlchemy or of a driver leaves as an exception: it becomes a `FleetError` here.
-- A transaction that may write takes SQLite's write lock at its beginning, so that it never fails
+- No exception of SQLAlchemy or of a driver leaves this module: it becomes a `FleetError`.
+- A transaction that may write takes SQLite's write lock at its start, so that it never fails
   half way because another writer was faster.
-- SQLite and PostgreSQL are equal: no statement is written for one alone.
+- Every statement works with SQLite and with PostgreSQL.
 - Only `controller.store` knows SQLAlchemy. Services open a `Transaction` here and hand it to the
   functions of this package.
 """
@@ -74,7 +74,7 @@ class Database:
                 yield session
         except IntegrityError as exc:
             raise ConflictError(
-                f"the database refused a contradiction: {_first_line(exc.orig)}"
+                f"the database refused a value that breaks a constraint: {_first_line(exc.orig)}"
             ) from exc
         except DataError as exc:
             raise InvalidRequestError("the database cannot store a value of this request") from exc

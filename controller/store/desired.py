@@ -1,7 +1,8 @@
 """Desired states: one per device, with a revision that only grows.
 
 Rules:
-- A revision means one document for ever: what a device is sent is kept with it, the policy too.
+- A revision always means the same document: all that is sent to the device is stored with it, also
+  the policy.
 - A policy that changes raises the revision and nothing else: the release, its rollout and the
   revision in which it was given stay, and so does every deployment.
 """

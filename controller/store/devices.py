@@ -260,7 +260,7 @@ def move(session: Session, device: str, target: DeviceState) -> None:
     if changed != 1:
         raise IllegalTransitionError(
             f"device {device} is decommissioned and cannot become {target}",
-            remedy="enrol it anew with a token",
+            remedy="enrol it again with a token",
         )
 
 

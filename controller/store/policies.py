@@ -1,7 +1,7 @@
 """The fleet's policies as the operator set them.
 
 Rules:
-- Each change of any policy raises the generation of them all. By that `controller.store.desired`
+- Each change of a policy raises the generation of all policies. With it `controller.store.desired`
   finds the desired states whose policy has to be chosen again.
 """
 
@@ -21,7 +21,7 @@ from controller.store.tables import DesiredStateRow, DeviceRow, PolicyRow, Polic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """How far a policy has come."""
+    """How many devices have a policy, and how many accepted it."""
 
     devices: int = 0
     """To so many enrolled devices it has been issued."""

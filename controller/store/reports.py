@@ -1,13 +1,13 @@
-"""What devices say about themselves, and what that changes in the control state.
+"""The messages of devices about themselves, and what these change in the control state.
 
 Rules:
-- Most messages need one query: `find` returns all that is known of the device that speaks.
+- Most messages need one query: `find` returns all that is known about the device.
 - A report counts for the release that was last issued to the device, in whatever revision since
   then: a later one may have changed the policy alone. Older ones are ignored.
-- A success is one only when the device runs what it was told to run.
-- The last report for a revision is its outcome: a success may still be taken back while its rollout
-  goes on. A failure stands.
-- Texts from a device are cut and freed of control characters before they are kept.
+- A success counts only if the device runs the release that it was told to run.
+- The last report for a revision is its outcome: a device may still take back a success while its
+  rollout goes on. A failure stands.
+- Texts from a device are cut, and their control characters removed, before they are stored.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _verdict(report: InstallReport, wanted: str | None) -> Verdict:
         code = clean(report.error_code, MAX_CODE_CHARS) or UNNAMED
         return Verdict(error_code=code, detail=clean(report.detail, MAX_DETAIL_CHARS))
     if report.outcome == "succeeded" and wanted is not None and report.active != wanted:
-        detail = "the device says that it succeeded and runs something else"
+        detail = "the device reported success, but it runs another release"
         return Verdict(error_code=MISMATCH, detail=detail)
     return Verdict()
 

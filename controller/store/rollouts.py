@@ -1,7 +1,7 @@
 """Rollouts: their rows, stages and log, and the steps that a rollout is made of.
 
 Rules:
-- A step returns the devices that have a new desired state. The caller publishes those after the
+- A step returns the devices that have a new desired state. The caller publishes them after the
   transaction.
 - A device that goes back gets a new desired state, because a revision never returns.
 - A decision, its effects and its reason are saved in one transaction.
@@ -40,7 +40,7 @@ MAX_CANDIDATES = 1000
 MAX_NEWCOMERS = 1000
 """Devices that join in one tick."""
 
-_SILENT = Verdict(error_code="controller.deadline", detail="silent past its deadline")
+_SILENT = Verdict(error_code="controller.deadline", detail="sent no report before its deadline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

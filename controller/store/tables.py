@@ -4,7 +4,7 @@ Rules:
 - The database forbids what the code forbids: every state column has a CHECK, every reference a
   foreign key, and a device has at most one unfinished deployment.
 - Times are wall seconds since the epoch: they outlive the process.
-- Secrets are not kept: of a token only its digest, of a device only its public key.
+- The database keeps no secrets: only the digest of a token and the public key of a device.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class PolicySetRow(Base):
 
 
 class RolloutEventRow(Base):
-    """Why: a decision about a rollout and its reason."""
+    """A decision about a rollout, and its reason."""
 
     __tablename__ = "rollout_event"
     __table_args__ = (Index(None, "rollout"),)

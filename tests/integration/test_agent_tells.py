@@ -65,7 +65,7 @@ def test_reasons_outlive_delivery_and_the_agent(serving: tuple[Device, Controlle
     device.end(signal.SIGKILL)
     stored = device.command("why", "--since", "15m")
     assert (stored.returncode, stored.stderr) == (
-        0, "fleet-agent: no agent answers: this is what it stored\n"
+        0, "fleet-agent: no agent answers; these are the events that it stored\n"
     )  # fmt: skip
     assert stored.stdout.startswith(asked.stdout)
     assert "switch best -> small: hot: the cheapest variant\n    cost: " in stored.stdout

@@ -224,4 +224,7 @@ def test_policies(
     assert stack.ok("device", "show", "cam-2", "--json").json["policy"] == "lab"
     assert stack.ok("policy", "remove", "lab").out == "removed policy lab\n"
     stack.ok("policy", "remove", "everyone")
-    assert "policy           the default, none matches (" in stack.ok("device", "show", "cam-2").out
+    assert (
+        "policy           the default, as no policy matches ("
+        in stack.ok("device", "show", "cam-2").out
+    )

@@ -89,7 +89,7 @@ def test_every_fault_is_one_line(stack: Stack, arguments: list[str], text: str) 
         (b"hot_headroom = nan", "policy.hot_headroom"),
         (b"hot_headroom = inf", "policy.hot_headroom"),
         (b"hot_headroom = 0.1", "cool_headroom is above hot_headroom"),
-        (b"objective = 3\n", "objective is no table"),
+        (b"objective = 3\n", "objective is not a table"),
         (b"dwell_s = 2020-01-01", "policy.dwell_s"),
         (b"kind = ", "without that heading"),
         (b"\xff", "without that heading"),
@@ -162,7 +162,7 @@ def test_last_servers_end_when_told(stack: Stack) -> None:
         (["controller", "run", "/nowhere"], "fleet init"),
         (["broker", "run", "/nowhere"], "fleet init"),
         (["init", "/proc/x/y"], "cannot make"),
-        (["init", "/"], "exists already"),
+        (["init", "/"], "already exists"),
         (["init", "/nowhere/at-all", "--api-port", "0"], "port 0"),
     ],
 )
@@ -195,7 +195,7 @@ def test_another_server(tmp_path: Path) -> None:
         for arguments in (["device", "list"], ["device", "show", "500"]):
             done = fleet_here(*arguments, "--url", url, "--token-file", str(token))
             assert done.code == 2
-            assert "see that it is a controller" in done.err
+            assert "check that the address is that of a controller" in done.err
             assert done.err.count("\n") == 1
         server.shutdown()
         finished(thread)

@@ -242,7 +242,7 @@ def test_only_client_certificates_open_the_endpoint_to_others(
     authority: Authority, server: Certificate, echo: Echo, host: str
 ) -> None:
     encrypted = server_tls(server.cert_file, server.key_file, None)
-    with pytest.raises(EndpointError, match="open to whoever"):
+    with pytest.raises(EndpointError, match="any client that reaches"):
         Endpoint(echo, host=host, tls=encrypted).start()
     asking = server_tls(server.cert_file, server.key_file, authority.ca_file)
     endpoint = Endpoint(echo, host=host, tls=asking)

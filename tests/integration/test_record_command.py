@@ -112,7 +112,7 @@ def test_figures_of_the_board_come_from_a_file(board: Board) -> None:
     header = board.read().header
     assert (header.board.thermal.busy_w, header.board.battery_wh) == (9.0, 20.0)
     assert (header.board.limits.severe_c, header.board.start_c) == (95.0, 52.0)
-    assert "a board of 2 C/W, 30 s and 2 to 9 W" in header.source
+    assert "a model board of 2 C/W, 30 s and 2 to 9 W" in header.source
 
 
 def test_a_battery_is_read(board: Board) -> None:
@@ -136,7 +136,7 @@ def test_a_device_that_shows_nothing_has_a_trace_all_the_same(board: Board) -> N
     done = board.record("--for", "300ms", "--every", "100ms")
     assert done.returncode == 0, done.stderr
     assert "no temperature can be read" in done.stderr
-    assert "what the processor does cannot be read" in done.stderr
+    assert "the processor's load cannot be read" in done.stderr
     trace = board.read()
     assert {tick.sensed for tick in trace.ticks} == {Sensed()}
     assert "ambient_c is assumed" in trace.header.source
@@ -170,7 +170,7 @@ def test_a_full_disk_is_one_line_and_leaves_a_trace(board: Board) -> None:
     assert done.returncode == 2
     told = done.stderr.splitlines()[-1]
     assert "cannot go on writing" in told
-    assert "what it holds so far is a whole trace; free some storage" in told
+    assert "the ticks written so far are a complete trace; free some storage" in told
     assert len(board.read().ticks) >= 2
     assert board.trace.stat().st_size <= 3000
 
@@ -179,7 +179,7 @@ def test_nothing_is_written_over(board: Board) -> None:
     board.trace.write_text("mine")
     done = board.record("--for", "1s")
     assert (done.returncode, board.trace.read_text()) == (2, "mine")
-    assert done.stderr.splitlines()[-1].endswith("trace.jsonl exists; name another file")
+    assert done.stderr.splitlines()[-1].endswith("trace.jsonl already exists; name another file")
 
 
 @pytest.mark.parametrize(

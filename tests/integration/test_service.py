@@ -150,7 +150,7 @@ def test_a_broker_that_comes_and_goes(
     caplog.set_level(logging.INFO)
     broker.kill()
     with started(home(tmp_path, broker.port)) as (_, api):
-        until(lambda: "no broker yet" in caplog.text, "it did not say that there is none")
+        until(lambda: "cannot reach the broker" in caplog.text, "it did not say that there is none")
         assert api.get("/v1/health").json()["status"] == "degraded"
         assert api.get("/v1/devices").json() == []
         broker.start()

@@ -1,4 +1,4 @@
-"""Content codings of HTTP: gzip and deflate, of requests and of answers.
+"""The HTTP content codings gzip and deflate, for requests and answers.
 
 Rules:
 - A request's body never grows beyond a bound, however small it came: room is taken for each block
@@ -53,13 +53,13 @@ def expanded(
     if coding not in _WINDOW_BITS:
         raise RefusedRequestError(
             415,
-            "of content codings gzip and deflate are taken",
+            "only the content codings gzip and deflate are supported",
             {"Accept-Encoding": "gzip, deflate"},
         )
     content = bytearray()
     for block in _blocks(body, coding):
         if len(content) + len(block) > limit_bytes:
-            raise RefusedRequestError(413, f"the body is over {limit_bytes} bytes, decompressed")
+            raise RefusedRequestError(413, f"the decompressed body is over {limit_bytes} bytes")
         take(len(block))
         content += block
     return memoryview(content)
@@ -106,7 +106,7 @@ def _blocks(body: memoryview, coding: str) -> Iterator[bytes]:
         RefusedRequestError: It is malformed.
     """
     stream = zlib.decompressobj(wbits=_WINDOW_BITS[coding])
-    after = RefusedRequestError(400, f"bytes after the end of the {coding} body")
+    after = RefusedRequestError(400, f"there are bytes after the end of the {coding} body")
     try:
         for start in range(0, len(body), BLOCK_BYTES):
             if stream.eof:
@@ -118,9 +118,9 @@ def _blocks(body: memoryview, coding: str) -> Iterator[bytes]:
         while not stream.eof:
             block = stream.decompress(b"", BLOCK_BYTES)
             if not block:
-                raise RefusedRequestError(400, f"the {coding} body breaks off")
+                raise RefusedRequestError(400, f"the {coding} body is incomplete")
             yield block
     except zlib.error as exc:
-        raise RefusedRequestError(400, f"the body is not {coding}") from exc
+        raise RefusedRequestError(400, f"the body is not valid {coding}") from exc
     if stream.unused_data:
         raise after

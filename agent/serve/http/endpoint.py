@@ -1,8 +1,8 @@
 """The inference endpoint: the Open Inference Protocol on loopback or on a Unix socket.
 
 Rules:
-- It listens until it is stopped, whatever serves behind it.
-- Other machines can reach it only where clients have to show who they are: by a token, or by a
+- It listens until somebody stops it, whatever variant serves.
+- Other machines can reach it only if clients must identify themselves: by a token, or by a
   certificate.
 - Nothing here imports NumPy or a runtime.
 """
@@ -34,8 +34,8 @@ class Endpoint:
         host: Address to listen on.
         port: 0 takes a free one.
         unix_path: A Unix socket instead of host and port.
-        token: Secret that clients must show; None when none is asked for.
-        tls: Encrypts, and asks for certificates where it says so; None for plain HTTP.
+        token: Secret that clients must send; None if clients need none.
+        tls: Encrypts, and asks for client certificates if it is set up so; None for plain HTTP.
         limits: Bounds.
         version: Of this software, told to clients.
         clock: For deadlines and durations.
@@ -87,7 +87,7 @@ class Endpoint:
             reason = (exc.strerror or str(exc)).lower()
             raise EndpointError(
                 f"cannot listen on {where}: {reason}",
-                remedy="end what uses it or configure another address under [endpoint]",
+                remedy="stop the process that uses it, or set another address under [endpoint]",
             ) from exc
         self._thread = socket_server.serve(self._server, "endpoint")
 
@@ -134,7 +134,7 @@ class Endpoint:
         """
         if not self._knows_clients and not _is_private(server):
             raise EndpointError(
-                f"the endpoint would be open to whoever reaches {server.server_address[0]!s}",
+                f"any client that reaches {server.server_address[0]!s} could use the endpoint",
                 remedy="listen on 127.0.0.1, or configure a token or client certificates",
             )
 

@@ -1,8 +1,8 @@
-"""Triton's extensions of the Open Inference Protocol: what is answered and what is not.
+"""Triton's extensions of the Open Inference Protocol: which ones the endpoint answers.
 
 Rules:
-- What is said of a model is what is known: a figure that nobody has is left out.
-- What this endpoint has no use for is refused with 501 and the way to do it instead.
+- A document about the model leaves out the figures that nobody has.
+- The endpoint refuses other extensions with 501 and says what to do instead.
 
 Source:
     Triton Inference Server, protocol/extension_*.md: model configuration, model repository,
@@ -28,10 +28,14 @@ NAMES: Final = ("binary_tensor_data", "classification", "model_configuration", "
 
 INDEX_PATH: Final = "/v2/repository/index"
 MAX_INDEX_BYTES: Final = 4096
-BY_ROLLOUT: Final = "models come and go by rollout: see `fleet rollout create`"
-NO_SHARED_MEMORY: Final = "no shared memory: send tensors raw, as binary_tensor_data provides"
+BY_ROLLOUT: Final = "a rollout changes the model: see `fleet rollout create`"
+NO_SHARED_MEMORY: Final = (
+    "shared memory is not supported: send tensors raw, with binary_tensor_data"
+)
 NO_TRACES: Final = "requests are not traced: see `fleet telemetry query` and `fleet-agent why`"
-NO_LOG_SETTINGS: Final = "what is logged is up to the agent's service: see its journal"
+NO_LOG_SETTINGS: Final = (
+    "clients cannot change the log: read the journal of the agent's systemd service"
+)
 _NOT_OFFERED: Final = (
     (re.compile(r"/v2/repository/models/[^/]{1,200}/(?:load|unload)"), BY_ROLLOUT),
     (re.compile(r"/v2/(?:system|cuda)sharedmemory/.{1,300}"), NO_SHARED_MEMORY),
@@ -41,7 +45,7 @@ _NOT_OFFERED: Final = (
 
 
 class IndexRequest(msgspec.Struct, frozen=True):
-    """What the repository index is to hold."""
+    """Which models the repository index should list."""
 
     ready: bool = False
     """Only models that are ready."""
@@ -103,7 +107,7 @@ def index_document(body: memoryview, active: Prepared | None, *, is_ready: bool)
     wanted = IndexRequest()
     if body:
         if len(body) > MAX_INDEX_BYTES:
-            raise WireFormatError("not a request for an index: too long")
+            raise WireFormatError("the index request is too long")
         wanted = from_json(bytes(body), IndexRequest)
     if active is None or (wanted.ready and not is_ready):
         return []

@@ -1,14 +1,14 @@
-"""The paths of the Open Inference Protocol, less HTTP: a request in, an answer out.
+"""The paths of the Open Inference Protocol, without HTTP: a request in, an answer out.
 
 How urgent a request is and how long it may take is read without looking into its tensors. Clients
 say so as Triton's do, by the parameters `priority` and `timeout` (microseconds, 0 for none) of the
 request, or by the header `Inference-Timeout-Ms`. Of two times the shorter counts.
 
 Rules:
-- What can be refused without a worker is refused here.
-- The JSON is read only where one of the two names occurs in it, and but for the two it is skipped.
-- A name that is written with escapes is not seen; no client does that.
-- What is no JSON is left to the worker to refuse.
+- This module refuses every request that it can refuse without a worker.
+- It reads the JSON only if one of the two names occurs in it, and only these two values.
+- It does not find a name that is written with escapes; no client does that.
+- The worker refuses what is not JSON.
 - Nothing here knows a socket; nothing imports NumPy or a runtime.
 
 Source:
@@ -169,10 +169,12 @@ class InferenceApi:
         self, method: str, model: Model, headers: Mapping[str, str], body: memoryview
     ) -> Reply:
         if method != "POST":
-            return Reply.refusal(405, "inference takes POST", {"Allow": "POST"})
+            return Reply.refusal(405, "inference requires POST", {"Allow": "POST"})
         text = headers.get(HEADER_LENGTH)
         if text is not None and (_DIGITS.fullmatch(text) is None or int(text) > len(body)):
-            return Reply.refusal(400, f"{HEADER_LENGTH} is not a length within the body")
+            return Reply.refusal(
+                400, f"{HEADER_LENGTH} is not a number, or is longer than the body"
+            )
         header_length = None if text is None else int(text)
         try:
             priority, timeout_s = request_options(headers, body[:header_length])
@@ -191,7 +193,7 @@ class InferenceApi:
 
     def _index(self, method: str, body: memoryview) -> Reply:
         if method != "POST":
-            return Reply.refusal(405, "this path takes POST", {"Allow": "POST"})
+            return Reply.refusal(405, "this path requires POST", {"Allow": "POST"})
         router = self._router
         try:
             document = extensions.index_document(body, router.active, is_ready=router.is_ready)
@@ -211,7 +213,7 @@ class InferenceApi:
             return _not_ready()
         model = active.model
         if asked[0] != model.name or asked[1] not in {None, model.version}:
-            return Reply.refusal(404, f"no model {asked[0][:140]!r} of that version serves here")
+            return Reply.refusal(404, f"no model {asked[0][:140]!r} with that version serves here")
         if action == "/ready":
             return self._ready(method, {"name": model.name, "ready": True})
         if action == "/config":
@@ -234,7 +236,7 @@ class InferenceApi:
 
 def _reading(method: str, document: object) -> Reply:
     if method not in READING:
-        return Reply.refusal(405, "this path takes GET", {"Allow": ", ".join(READING)})
+        return Reply.refusal(405, "this path requires GET", {"Allow": ", ".join(READING)})
     return _document(document)
 
 
@@ -277,6 +279,6 @@ def _parameters(head: memoryview) -> _Parameters:
     try:
         return _DECODER.decode(head).parameters
     except msgspec.ValidationError as exc:
-        raise WireFormatError(f"not an inference request: {exc}") from exc
+        raise WireFormatError(f"the JSON is not an inference request: {exc}") from exc
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _NONE

@@ -1,13 +1,13 @@
-"""A request of HTTP/1.1: its head in the strict reading, and its body; each part within a time.
+"""An HTTP/1.1 request: a strictly read head and a body, each within a time limit.
 
 `head_of_request` understands lines and reads no socket. `Incoming` receives.
 
 Rules:
-- What two readers could take for different requests is refused: a bare CR or LF, a NUL, a folded
+- Input that two readers could understand differently is refused: a bare CR or LF, a NUL, a folded
   line, a space before the colon, two lengths, a length beside a transfer coding, two hosts.
-- A body's length is announced; chunked bodies are refused (411).
-- No client can hold a thread by sending slowly: every part has a deadline, not every byte.
-- No more is kept than one line, or one read, ahead of what was asked for.
+- The client announces the length of its body; chunked bodies are refused (411).
+- A slow client cannot hold a thread: the deadline is for a whole part, not for each byte.
+- The reader keeps at most one line, or one read, ahead of what was asked for.
 
 Source:
     RFC 9110 (semantics) and RFC 9112 (HTTP/1.1), where sections 2.2, 3.2, 5 and 6.3 say what a
@@ -30,7 +30,7 @@ MAX_FIELDS: Final = 100
 END: Final = b"\r\n"
 READ_BYTES: Final = 1024 * 1024
 LINE_READ_BYTES: Final = 64 * 1024
-BROKE_OFF: Final = "the request broke off"
+BROKE_OFF: Final = "the request ended before it was complete"
 
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _REQUEST_LINE: Final = re.compile(
@@ -44,7 +44,7 @@ _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 
 
 class RefusedRequestError(Exception):
-    """A request ends here, and its connection with it. Never leaves this package.
+    """The server refuses a request and closes its connection. This error never leaves the package.
 
     Args:
         status: HTTP status.
@@ -61,7 +61,7 @@ class RefusedRequestError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """A request, less its body."""
+    """A request without its body."""
 
     method: str
     target: str
@@ -140,7 +140,7 @@ class Incoming:
             raise RefusedRequestError(431, f"more than {MAX_FIELDS} header fields")
         except TimeoutError:
             raise RefusedRequestError(
-                408, f"the header did not come within {timeout_s:g} s"
+                408, f"the header did not arrive within {timeout_s:g} s"
             ) from None
 
     def body(self, length: int, timeout_s: float, take: Callable[[int], None]) -> memoryview:
@@ -169,7 +169,7 @@ class Incoming:
                 body += block
         except TimeoutError:
             raise RefusedRequestError(
-                408, f"the body did not come within {timeout_s:g} s"
+                408, f"the body did not arrive within {timeout_s:g} s"
             ) from None
         return memoryview(body)
 
@@ -229,14 +229,14 @@ def head_of_request(lines: Iterator[bytes], max_body_bytes: int) -> Head:
     """
     match = _REQUEST_LINE.fullmatch(next(lines, b""))
     if match is None:
-        raise RefusedRequestError(400, "a malformed request line")
+        raise RefusedRequestError(400, "the request line is malformed")
     if match[3] != b"1":
-        raise RefusedRequestError(400, "HTTP/1.1 is spoken here")
+        raise RefusedRequestError(400, "only HTTP/1.1 is supported")
     method, target = match[1].decode(), match[2].decode()
     is_1_0 = match[4] == b"0"
     headers = _headers(lines)
     if not is_1_0 and "host" not in headers:
-        raise RefusedRequestError(400, "Host is missing")
+        raise RefusedRequestError(400, "the Host header is missing")
     connection = {option.strip() for option in headers.get("connection", "").lower().split(",")}
     return Head(
         method=method,
@@ -258,7 +258,7 @@ def _headers(fields: Iterable[bytes]) -> dict[str, str]:
     for line in fields:
         match = _FIELD.fullmatch(line)
         if match is None:
-            raise RefusedRequestError(400, "a malformed header field")
+            raise RefusedRequestError(400, "a header field is malformed")
         name, value = match[1].decode().lower(), match[2].strip(b" \t").decode("latin-1")
         if name in headers and name in _ONCE:
             raise RefusedRequestError(400, f"{name} occurs twice")
@@ -278,13 +278,13 @@ def _body_length(
     if "transfer-encoding" in headers:
         if text is not None or is_1_0:
             raise RefusedRequestError(400, "Transfer-Encoding makes the length ambiguous")
-        raise RefusedRequestError(411, "chunked bodies are not taken: announce the length")
+        raise RefusedRequestError(411, "chunked bodies are not supported: send Content-Length")
     if text is None:
         if method in _WITH_BODY:
             raise RefusedRequestError(411, "Content-Length is missing")
         return 0
     if _DIGITS.fullmatch(text) is None:
-        raise RefusedRequestError(400, "Content-Length is not one number")
+        raise RefusedRequestError(400, "Content-Length is not a single number")
     if int(text) > max_body_bytes:
         raise RefusedRequestError(413, f"the body is over {max_body_bytes} bytes")
     return int(text)
@@ -298,5 +298,5 @@ def _expects(headers: Mapping[str, str]) -> bool:
     """
     expected = headers.get("expect")
     if expected is not None and expected.lower() != "100-continue":
-        raise RefusedRequestError(417, "nothing but 100-continue can be expected")
+        raise RefusedRequestError(417, "Expect supports only 100-continue")
     return expected is not None

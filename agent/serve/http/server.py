@@ -2,9 +2,9 @@
 
 Rules:
 - Every size and every wait has a bound: connections, header, body, bodies at once, idle time.
-- What is malformed is answered with a 4xx and `{"error": ...}`, and the connection is closed: where
+- A malformed request gets a 4xx and `{"error": ...}`, and the server closes the connection: where
   the next request would begin cannot be trusted any more.
-- Over TLS, nothing is ever sent in the clear.
+- On a TLS endpoint, the server sends nothing unencrypted.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class EndpointLimits:
 
 
 class ConnectionLimit:
-    """The open connections, and the memory that their bodies hold, within limits."""
+    """Limits the open connections and the memory for their bodies."""
 
     def __init__(self, limits: EndpointLimits, clock: Clock) -> None:
         self.limits = limits
@@ -141,7 +141,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         where: Host and port, or the path of a Unix socket.
         answer: Answers requests.
         connections: Counts and bounds what clients take.
-        tls: Encrypts, and asks for certificates where it says so; None for plain HTTP.
+        tls: Encrypts, and asks for client certificates if it is set up so; None for plain HTTP.
 
     Raises:
         OSError: The address cannot be used.

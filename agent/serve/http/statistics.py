@@ -1,9 +1,9 @@
 """How many requests the model that serves has answered, and how long that took.
 
 Rules:
-- Counted from the first request on; another model or version begins at zero.
-- A request is one, however many samples it holds: only the worker looks inside. Figures that would
-  need more are left out.
+- The counters start with the first request; another model or version starts at zero.
+- A request counts once, however many samples it holds: only the worker looks inside. Figures that
+  would need more are left out.
 
 Source:
     Triton Inference Server, protocol/extension_statistics.md.

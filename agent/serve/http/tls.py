@@ -2,7 +2,7 @@
 
 Rules:
 - TLS 1.2 or newer.
-- Where an authority for clients is given, nobody without a certificate of it gets an answer.
+- If an authority for clients is set, only clients with a certificate from it get an answer.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Running requests together, or the samples of one request apart. Runs in the worker process.
 
-Whether requests may be joined is not believed but tried: now and then a group is run both ways.
+The worker tests whether requests may be joined: now and then it runs a group both ways.
 Some models answer a sample differently beside others (one whose quantization adapts to the whole
-batch, say); then no client may get an answer that depends on another's request, and nothing is
-joined ever again. And many models on a processor are no faster with eight samples at once; then
+batch, say). A client must not get an answer that depends on another's request, so nothing is
+joined again. And many models on a processor are no faster with eight samples at once; then
 joining would only make the first wait for the last.
 
 Rules:
 - Only requests of equal shapes, but for the batch, are joined; each gets its own rows.
-- Requests that were never compared with others than equal ones are run one by one.
-- Where a joined run fails, its requests are run one by one; where each of them is then well, nobody
+- Requests that were compared only with equal ones run one by one.
+- If a joined run fails, its requests run one by one. If each of them then succeeds, nobody
   would hear of it, so the next answer tells why.
 """
 
@@ -40,7 +40,7 @@ Request: TypeAlias = tuple[int, Tensors]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What a run gave for one request."""
+    """The result of a run for one request."""
 
     place: int
     result: Tensors | Exception
@@ -184,7 +184,9 @@ class Joiner:
             return exc
         for name, tensor in outputs.items():
             if tensor.shape[:1] != (sum(sizes),):
-                return InferenceError(f"output {name!r} of {sum(sizes)} samples is {tensor.shape}")
+                return InferenceError(
+                    f"output {name!r} of {sum(sizes)} samples has shape {tensor.shape}"
+                )
         share_s = (self._clock.monotonic_s() - start_s) / sum(sizes)
         ends = np.cumsum(sizes).tolist()
         return [

@@ -6,7 +6,7 @@ A body is JSON, or JSON followed by the raw bytes of those tensors that say so i
 Rules:
 - Every number in a request is checked against the declared tensor and the bytes that came, before
   anything is allocated: what a request costs is bounded by its own length.
-- A number that the tensor's type cannot hold is refused, never wrapped or cut.
+- A number that does not fit into the tensor's type is refused; it is never wrapped or cut.
 - Raw bytes are little endian, as the extension says.
 - Bytes that were sent raw are not copied.
 
@@ -205,12 +205,12 @@ class InferenceProtocol:
         if len(part) > MAX_JSON_BYTES:
             raise InputError(
                 f"the JSON part is over {MAX_JSON_BYTES} bytes",
-                remedy="send large tensors raw, as the binary tensor extension provides",
+                remedy="send large tensors raw, with the binary tensor extension",
             )
         try:
             header = self._decoder.decode(part)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            raise InputError(f"not an inference request: {exc}") from exc
+            raise InputError(f"the JSON is not an inference request: {exc}") from exc
         if len(header.id) > MAX_ID_CHARACTERS:
             raise InputError(f"the request id is over {MAX_ID_CHARACTERS} characters")
         return header
@@ -238,7 +238,7 @@ class InferenceProtocol:
             if is_raw_sample:
                 tensors[spec.name] = self._processing.prepared(spec.name, tensors[spec.name])
         if len(raw) > 0:
-            raise InputError(f"{len(raw)} bytes after the last tensor belong to none")
+            raise InputError(f"{len(raw)} bytes follow the last tensor")
         if missing := [name for name in self._inputs if name not in tensors]:
             raise InputError(f"input {missing[0]!r} is missing")
         return tensors
@@ -266,7 +266,7 @@ class InferenceProtocol:
 def _check_declared(tensor: InputTensor, spec: TensorSpec) -> None:
     if tensor.datatype != spec.datatype:
         raise InputError(
-            f"input {spec.name!r} is {tensor.datatype[:20]}, declared is {spec.datatype}"
+            f"input {spec.name!r} is {tensor.datatype[:20]}, but the model declares {spec.datatype}"
         )
     if spec.datatype == "BYTES":
         raise InputError(f"input {spec.name!r} is BYTES, which this endpoint does not take")
@@ -276,7 +276,9 @@ def _check_declared(tensor: InputTensor, spec: TensorSpec) -> None:
     )
     if not fits:
         shown = str(list(tensor.shape[:8]))
-        raise InputError(f"input {spec.name!r} has shape {shown}, declared is {list(spec.shape)}")
+        raise InputError(
+            f"input {spec.name!r} has shape {shown}, but the model declares {list(spec.shape)}"
+        )
 
 
 def _from_raw(tensor: InputTensor, spec: TensorSpec, size: object, raw: memoryview) -> Tensor:

@@ -6,8 +6,8 @@ writes to.
 
 Rules:
 - It never outlives its supervisor: the kernel ends it when the lifeline breaks, whatever it does.
-- It decides nothing: it is started, asked and ended by the supervisor.
-- No request ends it: what is wrong with a request goes back as a 4xx answer.
+- It decides nothing: the supervisor starts it, asks it and ends it.
+- No request ends it: a wrong request gets a 4xx answer.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class VariantWorker:
         if isinstance(request, Infer):
             yield from self._infer(request)
         elif isinstance(request, Load):
-            yield Failed(code="agent.worker", message="a worker loads one variant in its life")
+            yield Failed(code="agent.worker", message="a worker loads only one variant")
         else:
             yield self._probe(measure=request.measure)
 

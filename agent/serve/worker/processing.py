@@ -1,4 +1,4 @@
-"""What a client may ask beside plain tensors: raw inputs, declared answers, classification.
+"""What a client may ask for besides plain tensors: raw inputs, declared answers, classification.
 
 Runs in the worker process.
 

@@ -69,16 +69,16 @@ def test_all_keys(tmp_path: Path) -> None:
         (LEAST + "[policy]\nhot = 2\n", "policy has no key 'hot'"),
         (LEAST + "[serving]\nmemory_bytes = 0\n", "serving.memory_bytes is not positive"),
         (LEAST + "[serving]\nmax_batch = 0\n", "max_batch is not within"),
-        (LEAST + '[endpoint]\ncert_file = "c"\n', "need each other"),
+        (LEAST + '[endpoint]\ncert_file = "c"\n', "must be set together"),
         (LEAST + '[endpoint]\nclient_ca_file = "c"\n', "needs endpoint.cert_file"),
         (LEAST + "sense_interval_s = 0\n", "sense_interval_s is not positive"),
         (LEAST + "confirm_s = -1\n", "confirm_s is negative"),
         (LEAST + "[broker]\nport = 0\n", "broker.port is not within"),
         (LEAST + "[endpoint]\nport = 70000\n", "endpoint.port is not within"),
-        (LEAST + '[endpoint]\nhost = "0.0.0.0"\n', "needs token_file or client_ca_file"),
-        (LEAST + '[endpoint]\nhost = "kiosk.lan"\n', "needs token_file or client_ca_file"),
-        (LEAST + '[endpoint]\nhost = "::"\n', "needs token_file or client_ca_file"),
-        (LEAST + '[broker]\ncert_file = "c"\n', "need each other"),
+        (LEAST + '[endpoint]\nhost = "0.0.0.0"\n', "set token_file or client_ca_file"),
+        (LEAST + '[endpoint]\nhost = "kiosk.lan"\n', "set token_file or client_ca_file"),
+        (LEAST + '[endpoint]\nhost = "::"\n', "set token_file or client_ca_file"),
+        (LEAST + '[broker]\ncert_file = "c"\n', "must be set together"),
         (LEAST + '[broker]\ncert_file = "c"\nkey_file = "k"\n', "needs broker.ca_file"),
         ("not toml", "not a valid"),
         (LEAST + "spool_bytes = 'many'\n", "expected `int`"),
@@ -109,7 +109,7 @@ def test_the_files_that_it_names(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("  secret\n")
     assert load_token(config) == "secret"
     (tmp_path / "token").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="holds no text"):
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
         load_token(config)
 
 
@@ -135,7 +135,7 @@ def test_any_other_address_needs_a_token(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the endpoint token"):
         load_endpoint_token(config)
     (tmp_path / "infer.token").write_text("\n")
-    with pytest.raises(ConfigError, match="holds no token"):
+    with pytest.raises(ConfigError, match="contains no token"):
         load_endpoint_token(config)
     (tmp_path / "infer.token").write_text("s3cret\n")
     assert load_endpoint_token(config) == "s3cret"

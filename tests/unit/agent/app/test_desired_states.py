@@ -113,4 +113,4 @@ def test_a_kept_desired_state_that_is_no_longer_trusted_is_told_and_the_package_
     assert rig.states.restore() == (OLD.digest, "best")
     ((kind, reason),) = rig.events()
     assert kind == "refused"
-    assert reason.startswith("the kept desired state: ")
+    assert reason.startswith("cannot use the stored desired state: ")

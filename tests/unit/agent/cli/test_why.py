@@ -53,7 +53,7 @@ def test_without_an_agent_what_is_stored_is_told_and_that_is_said(
     spool.close()
     assert main(["why", "--config", str(config)]) == 0
     told = capsys.readouterr()
-    assert told.err == "fleet-agent: no agent answers: this is what it stored\n"
+    assert told.err == "fleet-agent: no agent answers; these are the events that it stored\n"
     assert "nothing -> small: late" in told.out
     assert "early" not in told.out
     assert main(["why", "--config", str(config), "--since", "1d", "--json"]) == 0

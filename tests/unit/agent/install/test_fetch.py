@@ -136,7 +136,7 @@ def test_a_forged_chunk_is_refused_and_asked_for_again(tmp_path: Path) -> None:
 def test_only_forged_chunks_end_the_transfer_and_give_no_file(tmp_path: Path) -> None:
     road = Road(tmp_path, lambda c: Chunk(sha256=c.sha256, index=c.index, data=b"\0" * len(c.data)))
     road.server.add(CONTENT)
-    with pytest.raises(IntegrityError, match=r"chunks of .* were wrong"):
+    with pytest.raises(IntegrityError, match=r"chunks of .* arrived with wrong content"):
         road.fetch(blob_of(CONTENT))
     assert not (tmp_path / "a/b.bin").exists()
 
@@ -144,7 +144,7 @@ def test_only_forged_chunks_end_the_transfer_and_give_no_file(tmp_path: Path) ->
 def test_a_forged_blob_without_a_list_of_chunks_gives_no_file(tmp_path: Path) -> None:
     road = Road(tmp_path, lambda c: Chunk(sha256=c.sha256, index=c.index, data=b"\0" * len(c.data)))
     road.server.add(CONTENT)
-    with pytest.raises(FetchError, match="is something else"):
+    with pytest.raises(FetchError, match="has another digest"):
         road.fetch(blob_of(CONTENT, listed=False))
     assert not (tmp_path / "a/b.bin").exists()
     assert not road.part.exists()
@@ -155,7 +155,7 @@ def test_chunks_that_do_not_make_up_the_signed_file_give_no_file(tmp_path: Path)
     lying = Blob(sha256="0" * 64, size_bytes=blob.size_bytes, chunk_bytes=SIZE, chunks=blob.chunks)
     road = Road(tmp_path)
     road.server.blobs["0" * 64] = CONTENT
-    with pytest.raises(IntegrityError, match="do not make up"):
+    with pytest.raises(IntegrityError, match="do not give the signed file"):
         road.fetch(lying)
     assert not (tmp_path / "a/b.bin").exists()
 
@@ -163,7 +163,7 @@ def test_chunks_that_do_not_make_up_the_signed_file_give_no_file(tmp_path: Path)
 def test_silence_ends_with_a_retryable_error(tmp_path: Path) -> None:
     road = Road(tmp_path, lambda _chunk: None, stall_s=5 * RETRY_S)
     road.server.add(CONTENT)
-    with pytest.raises(FetchError, match="nothing new came") as caught:
+    with pytest.raises(FetchError, match="no new chunk arrived") as caught:
         road.fetch(blob_of(CONTENT))
     assert caught.value.retryable
 
@@ -249,7 +249,7 @@ def test_a_path_through_a_link_is_refused(tmp_path: Path) -> None:
     road.server.add(CONTENT)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "a").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(IntegrityError, match="leads out of its package"):
+    with pytest.raises(IntegrityError, match="points outside its package"):
         road.fetch(blob_of(CONTENT))
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

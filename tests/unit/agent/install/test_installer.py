@@ -66,7 +66,7 @@ def test_a_release_that_is_another_version(device: SimulatedDevice) -> None:
     device.server.add(*NEW.blobs)
     report = failed(device, msgspec.structs.replace(NEW.ref, version="9.9.9"))
     assert report.error_code == "agent.refused"
-    assert report.detail == "digits:9.9.9 is in truth digits:2.0.0"
+    assert report.detail == "digits:9.9.9 was ordered, but the package is digits:2.0.0"
 
 
 def test_a_package_for_other_devices(device: SimulatedDevice) -> None:

@@ -153,7 +153,9 @@ def test_a_lost_yes_is_found_by_the_account_that_it_opened(tmp_path: Path) -> No
 
 def test_a_token_that_opens_nothing_is_said(tmp_path: Path) -> None:
     world = World(tmp_path, accounts=lambda _login: False)
-    with pytest.raises(EnrolmentRefusedError, match="does not take the enrolment token") as caught:
+    with pytest.raises(
+        EnrolmentRefusedError, match="does not accept the enrolment token"
+    ) as caught:
         world.enrolment.ensure(TOKEN)
     assert TOKEN not in str(caught.value)
     assert not world.identity.credentials.enrolled

@@ -56,5 +56,5 @@ def test_damaged_credentials_are_refused_without_telling_them(tmp_path: Path) ->
 
 def test_the_directory_of_another_device_is_refused(tmp_path: Path) -> None:
     Identity(tmp_path, "dev-1")
-    with pytest.raises(ConfigError, match="is of dev-1, the configuration says dev-2"):
+    with pytest.raises(ConfigError, match="belongs to dev-1, but the configuration names dev-2"):
         Identity(tmp_path, "dev-2")

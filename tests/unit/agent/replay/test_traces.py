@@ -118,8 +118,8 @@ def test_a_wrong_tick_is_refused_with_its_line(line: bytes, words: str) -> None:
     [
         (b"", "0 lines"),
         (b"\n", "1 lines"),
-        (b"x" * 10, "line 1: is cut short"),
-        (trace_to_bytes(TRACE)[:-5], "line 4: is cut short"),
+        (b"x" * 10, "line 1: is cut off"),
+        (trace_to_bytes(TRACE)[:-5], "line 4: is cut off"),
     ],
 )
 def test_a_file_that_is_cut_short_is_refused(data: bytes, words: str) -> None:

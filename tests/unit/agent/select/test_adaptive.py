@@ -107,7 +107,7 @@ def test_a_slow_device_calls_for_less_work_and_a_quick_one_for_more() -> None:
     assert context.variant == "best"
     slow, context = live(30, context, slowdown=3.0)
     assert context.variant == "quick"
-    assert slow[-1].verdicts["best"].startswith("in time for 100 ms with probability 0.0")
+    assert slow[-1].verdicts["best"].startswith("answers within 100 ms with probability 0.0")
     _, soon = live(30, context)
     assert soon.variant == "quick", "it was too slow a moment ago"
     back, later = live(900, context)
@@ -143,7 +143,7 @@ def test_more_work_for_less_quality_is_called_what_it_is() -> None:
     vain = msgspec.structs.replace(BEST, name="vain", accuracy=0.9)
     decisions, _ = live(30, PolicyContext(variant="quick"), candidates=(QUICK, vain))
     assert decisions[-1].verdicts["vain"] == (
-        "lately: more work that gains nothing, 100.0% would be in time"
+        "over the last minutes: more work and no gain, 100.0% would be in time"
     )
 
 

@@ -75,4 +75,6 @@ def test_a_refusal_before_anything_served_names_no_variant() -> None:
 def test_that_requests_cannot_be_joined_is_an_event() -> None:
     heard = Heard()
     record(heard, msgspec.structs.replace(answered(), apart="out of memory"))
-    assert heard.events == [("worker", "requests cannot be joined: out of memory", LABELS)]
+    assert heard.events == [
+        ("worker", "requests for this model cannot be joined: out of memory", LABELS)
+    ]

@@ -61,11 +61,11 @@ def test_empty_directory_becomes_a_home(tmp_path: Path) -> None:
 def test_what_exists_is_never_touched(tmp_path: Path) -> None:
     create_home(tmp_path / "home")
     before = {path: path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file()}
-    with pytest.raises(HomeError, match="exists already"):
+    with pytest.raises(HomeError, match="already exists"):
         create_home(tmp_path / "home")
     assert {path: path.read_bytes() for path in before} == before
     (tmp_path / "file").write_text("")
-    with pytest.raises(HomeError, match="exists already"):
+    with pytest.raises(HomeError, match="already exists"):
         create_home(tmp_path / "file")
 
 

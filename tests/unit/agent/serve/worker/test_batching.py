@@ -201,7 +201,7 @@ def test_a_model_that_does_not_answer_each_sample_is_never_joined_and_says_so() 
     answers, joined = run(joiner, [array([1, 2]), array([3, 4])])
     assert joined == [1, 1]
     assert np.array_equal(answers[1], array([6, 8]))
-    assert joiner.take_fault() == "output 'y' of 2 samples is (1, 2)"
+    assert joiner.take_fault() == "output 'y' of 2 samples has shape (1, 2)"
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,9 @@ def test_a_prepared_image_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"parameters": {}}, "is UINT8, declared is FP32"),
+        ({"parameters": {}}, "is UINT8, but the model declares FP32"),
         ({"parameters": {"raw": "yes"}}, "neither true nor false"),
-        ({"datatype": "FP32"}, "is FP32, declared is UINT8"),
+        ({"datatype": "FP32"}, "is FP32, but the model declares UINT8"),
         ({"shape": [1, 2, 3]}, "has shape"),
         ({"shape": [1, 1, 6, 1]}, "has shape"),
         ({"shape": [1, 0, 2, 3]}, "has shape"),
