@@ -87,7 +87,7 @@ def pick(reference: Tensors, variants: Sequence[Answered], metric: str) -> Chose
     order = _by_error(reference, variants, common)
     samples = _first_passing(order, reference, variants, rows, agree=False)
     if not samples:
-        raise DataError("there is no evaluation sample that all variants answer alike")
+        raise DataError("the variants give different answers for every evaluation sample")
     return Chosen(samples, 0.0)
 
 

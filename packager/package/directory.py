@@ -110,8 +110,8 @@ def index_directory(directory: Path) -> PackageIndex:
         The index of all its files but the envelope.
 
     Raises:
-        PackageError: No manifest or one that is malformed, something that is no plain file, or too
-            much.
+        PackageError: The manifest is missing or malformed, an entry is not a regular file, or the
+            directory holds too much.
         WireFormatError: A path is malformed.
     """
     manifest = _manifest(directory)

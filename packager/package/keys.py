@@ -36,7 +36,8 @@ def generate_key(path: Path) -> SigningKey:
         write_new(path, seed, mode=PRIVATE)
     except FileExistsError as exc:
         raise KeyFileError(
-            f"{path} exists already", remedy="a key is never overwritten; name another file"
+            f"{path} exists already",
+            remedy="name another file; this command never overwrites a key",
         ) from exc
     except OSError as exc:
         raise KeyFileError(f"{path} cannot be written: {exc.strerror}") from exc

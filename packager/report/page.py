@@ -110,7 +110,8 @@ def check_report_path(path: Path, package: Path | None = None) -> None:
         raise BuildError(f"{path} is a directory", remedy="name a file for the report")
     if package is not None and path.resolve().is_relative_to(package.resolve()):
         raise BuildError(
-            f"the report {path} would be a part of the package", remedy="put it somewhere else"
+            f"the report {path} would be a part of the package",
+            remedy="write the report outside the package",
         )
 
 

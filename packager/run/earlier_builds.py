@@ -108,7 +108,7 @@ def stored_database(root: Path) -> Source | None:
     """
     if root.exists() and not root.is_dir():
         raise BuildError(
-            f"the tuning database {root} is no folder", remedy="name one with --tuning-database"
+            f"the tuning database {root} is not a folder", remedy="name one with --tuning-database"
         )
     files = sorted(path for path in root.rglob("*") if path.is_file())
     if not files:

@@ -155,7 +155,7 @@ def _make(task: Task) -> None:
                 cache.keep(task.key, _failure_folder(workspace, exc.failure))
             raise
         if not (output / RESULT_FILE).is_file():
-            raise StepError("its process ended well but left no result")
+            raise StepError("the process of this step ended without an error, but wrote no result")
         cache.keep(task.key, output)
 
 
@@ -205,8 +205,8 @@ def _run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
         raise ToldError(_told(Path(job.output) / FAILURE_FILE))
     if code < 0:
         name = signal.Signals(-code).name
-        raise StepError(f"its process was ended by {name}")
-    raise StepError(f"its process ended with status {code}: {_last_line(log)}")
+        raise StepError(f"the process of this step was ended by {name}")
+    raise StepError(f"the process of this step ended with status {code}: {_last_line(log)}")
 
 
 def _machine_memory_bytes() -> int:
@@ -232,7 +232,7 @@ def _run(command: list[str], log: Path, timeout_s: float) -> int:
         try:
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired as exc:
-            raise StepError(f"it took longer than {timeout_s:g} s") from exc
+            raise StepError(f"this step took longer than {timeout_s:g} s") from exc
         finally:
             with _RUNNING_LOCK:
                 _RUNNING.discard(process.pid)

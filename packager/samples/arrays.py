@@ -115,12 +115,12 @@ def check_shape(source: str, array: Tensor, spec: TensorSpec, unit: Unit) -> Non
         return
     if array.shape == declared:
         raise DataError(
-            f"{source}: {spec.name!r} has shape {list(array.shape)}, which is one sample",
-            remedy="the first axis counts the samples; give array[None] for a single one",
+            f"{source}: {spec.name!r} has shape {list(array.shape)}, which is a single sample",
+            remedy="the first axis must be the samples; write array[None] for a single sample",
         )
     raise DataError(
-        f"{source}: a sample of {spec.name!r} has shape {list(given)}, "
-        f"the model takes {list(declared)}"
+        f"{source}: a sample of {spec.name!r} has shape {list(given)}, but the model takes "
+        f"{list(declared)}"
     )
 
 
@@ -144,15 +144,15 @@ def cast(source: str, name: str, values: Tensor, dtype: np.dtype[Any]) -> Tensor
         family = _FAMILIES.get(values.dtype.kind)
         if family is None or family != _FAMILIES.get(dtype.kind):
             raise DataError(
-                f"{source}: {name!r} is {values.dtype}, {dtype} is needed",
-                remedy="store the samples so, or declare a preprocessing",
+                f"{source}: {name!r} is {values.dtype}, but {dtype} is needed",
+                remedy="store the samples with that type, or declare a preprocessing",
             )
         with np.errstate(over="ignore"):  # becomes infinite, and is refused below
             kept = values.astype(dtype)
         if dtype.kind in "iu" and not np.array_equal(kept, values):
             raise DataError(f"{source}: {name!r} holds numbers that are out of range for {dtype}")
     if dtype.kind == "f" and not np.isfinite(kept).all():
-        raise DataError(f"{source}: {name!r} holds NaN or infinity, as {dtype}")
+        raise DataError(f"{source}: {name!r} holds NaN or infinity after the conversion to {dtype}")
     return kept
 
 
@@ -173,5 +173,5 @@ def check_labels(source: str, labels: Tensor, samples: int) -> None:
     if not numbers or labels.ndim == 0 or len(labels) != samples:
         raise DataError(
             f"{source}: labels are {labels.dtype} of shape {list(labels.shape)}, "
-            f"numbers for each of {samples} samples are needed"
+            f"but numbers for each of {samples} samples are needed"
         )

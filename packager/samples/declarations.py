@@ -75,7 +75,7 @@ def read_tables(
     except WireFormatError as exc:
         raise DataError(
             f"{path.name} is not a {kind.__name__.lower()} file: {one_line(exc)}",
-            remedy=f"write a table per {side}, with {', '.join(kind.__struct_fields__)}",
+            remedy=f"write one table for each {side}, with {', '.join(kind.__struct_fields__)}",
         ) from exc
     names = sorted(spec.name for spec in specs)
     if len(names) == 1 and names[0] not in found:

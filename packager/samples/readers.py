@@ -98,8 +98,8 @@ def read_samples(
     lengths = {len(array) for array in found.inputs.values()}
     if len(lengths) != 1 or min(lengths) < MIN_SAMPLES:
         raise DataError(
-            f"{source.name} holds {' and '.join(map(str, sorted(lengths)))} samples per input, "
-            f"at least {MIN_SAMPLES} and as many for each are needed"
+            f"{source.name} holds {' and '.join(map(str, sorted(lengths)))} samples; every input "
+            f"needs the same number, at least {MIN_SAMPLES}"
         )
     samples = lengths.pop()
     if samples > bounds.max_samples:
@@ -160,7 +160,7 @@ def _members(
     """
     infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
     if len(infos) > MAX_ARRAYS or len(infos) != len(archive.infolist()):
-        raise DataError(f"{source} holds over {MAX_ARRAYS} arrays, or one name twice")
+        raise DataError(f"{source} holds over {MAX_ARRAYS} arrays, or the same name twice")
     choice = choose(source, infos, specs)
     members = [infos[name] for name in choice.used]
     if sum(member.file_size for member in members) > bounds.max_bytes:
@@ -188,7 +188,7 @@ def _mapped(source: str, path: Path) -> Tensor:
             remedy="write them with numpy.savez or numpy.save, without objects",
         ) from exc
     if array.ndim == 0:
-        raise DataError(f"{source} holds a single number where samples are needed")
+        raise DataError(f"{source} holds a single number, not an array of samples")
     return array
 
 

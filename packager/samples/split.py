@@ -95,8 +95,8 @@ def divide(sets: Mapping[str, Given], *, calibrated: bool = True) -> Division:
         return _single(name, sets[name]) if calibrated else _only_gate(name, sets)
     if EVALUATION not in sets:
         raise DataError(
-            f"{' and '.join(sorted(sets))} data are given, but none to judge variants by",
-            remedy="give evaluation data too, or one set alone, which is then split",
+            f"{' and '.join(sorted(sets))} data are given, but no evaluation data",
+            remedy="add --evaluation, or give only --evaluation; the build then splits that set",
         )
     overlap = _check_disjoint(sets)
     taken = set(sets[EVALUATION].digests)
@@ -190,8 +190,8 @@ def _check_disjoint(sets: Mapping[str, Given]) -> float:
         shared = sum(digest in known for digest in sets[one].digests) / len(sets[one].digests)
         if shared > MAX_OVERLAP:
             raise DataError(
-                f"{shared:.0%} of the {one} samples are among the {other} samples",
-                remedy="split the data into disjoint sets, or give a single set",
+                f"{shared:.0%} of the {one} samples are also {other} samples",
+                remedy="give sets that share no sample, or give only one set",
             )
         overlap = max(overlap, shared) if one == EVALUATION else overlap
     return overlap
@@ -201,7 +201,7 @@ def _check_sizes(parts: Mapping[Part, tuple[str, NDArray[np.intp]]]) -> None:
     for part, (name, indices) in parts.items():
         if len(indices) < MIN_SAMPLES:
             raise DataError(
-                f"the {name} data leave {len(indices)} samples for {part}, "
-                f"at least {MIN_SAMPLES} are needed",
-                remedy="give more distinct samples",
+                f"the {name} data leave {len(indices)} samples for {part}, but at least "
+                f"{MIN_SAMPLES} are needed",
+                remedy="give more different samples",
             )

@@ -119,7 +119,7 @@ def source_kind(text: str) -> Kind:
     if suffix in _REMEDIES:
         what, remedy = _REMEDIES[suffix]
         raise ModelError(
-            f"{path.name[:80]!r} is {what}, which is not taken as it is", remedy=remedy
+            f"{path.name[:80]!r} is {what}, which a build cannot use directly", remedy=remedy
         )
     if path.is_dir():
         saved = (path / "saved_model.pb").exists()
@@ -167,7 +167,9 @@ def _file_kind(path: Path, suffix: str) -> Kind:
     except OSError as exc:
         raise ModelError(f"{path.name[:80]!r} cannot be read: {exc.strerror}") from exc
     if not head:
-        raise ModelError(f"{path.name[:80]!r} is empty", remedy="copy, download or export it again")
+        raise ModelError(
+            f"{path.name[:80]!r} is empty", remedy="copy, download or export the file again"
+        )
     for magic, what, remedy in _FOREIGN:
         if head.startswith(magic):
             raise ModelError(f"{path.name[:80]!r} is {what}", remedy=remedy)
@@ -179,7 +181,7 @@ def _file_kind(path: Path, suffix: str) -> Kind:
         raise ModelError(f"{path.name[:80]!r} is of an unknown kind", remedy=TAKEN)
     if named == "tflite":
         raise ModelError(
-            f"{path.name[:80]!r} is no TFLite model: it lacks the mark TFL3",
-            remedy="copy, download or convert it again",
+            f"{path.name[:80]!r} is not a TFLite model, because the mark TFL3 is missing",
+            remedy="copy, download or convert the file again",
         )
     return named

@@ -95,8 +95,8 @@ def check_texts(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
             texts += [entry.key, entry.value]
     if not all(isinstance(text, str) for text in texts):
         raise ModelError(
-            "the model has a name that is no text; its file is damaged",
-            remedy="copy, download or export it again",
+            "the model has a name that is not text, so its file is damaged",
+            remedy="copy, download or export the file again",
         )
 
 
@@ -148,7 +148,7 @@ def _sort(graph: Any, outer: frozenset[str]) -> bool:  # noqa: ANN401 - onnx is 
         lost = sorted(wanted - given - makers.keys())
         if lost:
             raise ModelError(
-                f"the node {node_name(node)} takes {shown(lost[0])}, which nothing makes",
+                f"the node {node_name(node)} takes {shown(lost[0])}, which no node produces",
                 remedy="export the model again; a part of its graph is missing",
             )
         needs.append({makers[name] for name in wanted - given})
@@ -197,7 +197,7 @@ def _order(graph: Any, needs: list[set[int]]) -> list[int]:  # noqa: ANN401 - on
                 path = _cycle(graph, stack[stack.index(waiting) :])
                 raise ModelError(
                     f"the model's graph has a cycle: {path}",
-                    remedy="export the model again; a recurrence is written with Loop or Scan",
+                    remedy="export the model again; use Loop or Scan for a recurrence",
                 )
             else:
                 stack.append(waiting)

@@ -180,8 +180,9 @@ def facts_of(model: Any, notes: tuple[str, ...]) -> ModelFacts:  # noqa: ANN401 
     for spec in inputs:
         if not spec.shape or spec.shape[0] not in {-1, 1}:
             raise ModelError(
-                f"input {spec.name!r} of shape {list(spec.shape)} does not begin with a batch axis",
-                remedy="export the model with a batch of 1 or a dynamic one",
+                f"input {spec.name!r} of shape {list(spec.shape)} has no batch axis in the first "
+                "place",
+                remedy="export the model with a batch size of 1 or a dynamic batch size",
             )
     return ModelFacts(
         inputs=inputs,
@@ -215,7 +216,7 @@ def with_shapes(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
 
 
 def _read(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
-    again = "copy, download or export it again"
+    again = "copy, download or export the file again"
     try:
         size = path.stat().st_size
         if size > MAX_MODEL_BYTES:
@@ -251,9 +252,9 @@ def _lower_unknown_ir(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     model.DiscardUnknownFields()
     if model.ByteSize() != size:
         raise ModelError(
-            f"the model's format is version {model.ir_version}, and it has parts that version "
-            f"{onnx.IR_VERSION} does not know",
-            remedy=f"export it in version {NEWEST_IR} of the format",
+            f"the model's format is version {model.ir_version}, and version {onnx.IR_VERSION} "
+            "does not have some of its parts",
+            remedy=f"export the model in version {NEWEST_IR} of the format",
         )
     model.ir_version = onnx.IR_VERSION
 
@@ -272,8 +273,8 @@ def _inlined(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
         return onnx.inliner.inline_local_functions(model)
     except Exception as exc:
         raise ModelError(
-            f"the model's own functions cannot be put in place: {one_line(exc)}",
-            remedy="export it without functions",
+            f"the functions that the model defines cannot be inlined: {one_line(exc)}",
+            remedy="export the model without functions",
         ) from exc
 
 

@@ -131,9 +131,9 @@ def facts_of(path: Path) -> ModelFacts:
     for spec in model.inputs:
         if not spec.shape or spec.shape[0] not in {-1, 1}:
             raise ModelError(
-                f"input {spec.name[:80]!r} of shape {list(spec.shape)} does not begin with a "
-                "batch axis",
-                remedy="export the model with a batch of 1 or a dynamic one",
+                f"input {spec.name[:80]!r} of shape {list(spec.shape)} has no batch axis in the "
+                "first place",
+                remedy="export the model with a batch size of 1 or a dynamic batch size",
             )
     notes = (f"custom operators: {', '.join(model.custom)}",) if model.custom else ()
     return ModelFacts(

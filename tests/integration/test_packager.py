@@ -184,7 +184,10 @@ def test_a_killed_quantizer_costs_one_candidate_and_never_the_build(
     killer.join()
     assert killed
     name = "onnxruntime-int8-reduced"
-    assert candidate(result, name)["lost"] == f"build-{name}: its process was ended by SIGKILL"
+    assert (
+        candidate(result, name)["lost"]
+        == f"build-{name}: the process of this step was ended by SIGKILL"
+    )
     assert not candidate(result, "onnxruntime-fp16")["lost"]
     manifest, _ = open_package(work / "survivor", trust=load_trust(work / "trust.json"))
     assert "onnxruntime-fp32" in names(manifest)

@@ -61,7 +61,10 @@ def test_boxes_name_the_output_with_their_scores(tmp_path: Path) -> None:
     [
         ("[other]\ntop_k = 1", "has no output 'other', only boxes, logits, scores, text"),
         ("[y]\ntop_k = 1", "has no output 'y'"),
-        ("[logits]\ntopk = 1", "unknown field `topk`.*; write a table per output, with quant"),
+        (
+            "[logits]\ntopk = 1",
+            "unknown field `topk`.*; write one table for each output, with quant",
+        ),
         ("[logits]\ntop_k = '1'", "Expected `int`, got `str`"),
         ("[logits]\ntop_k = -1", "postprocessing of 'logits': top_k is -1"),
         ("[logits]\nsoftmax = true\naxis = 2", "there is no axis 2 among 2"),
