@@ -44,7 +44,7 @@ def batch_rows(inputs: Tensors, batched: Collection[str]) -> int:
         size = len(inputs[name])
         if rows is not None and size != rows:
             counts = sorted({len(inputs[name]) for name in batched})
-            raise InferenceError(f"the inputs are batches of {counts} samples")
+            raise InferenceError(f"the inputs are batches of different sizes: {counts} samples")
         rows = size
     return 1 if rows is None else rows
 

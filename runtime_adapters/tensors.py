@@ -120,11 +120,11 @@ class InputCheck:
         for name, dtype, shape, fixed in self._rules:
             tensor = inputs[name]
             if not isinstance(tensor, np.ndarray) or tensor.dtype != dtype:
-                raise InputError(f"input {name!r} is {_kind(tensor)}, declared is {dtype}")
+                raise InputError(f"input {name!r} is {_kind(tensor)}, but the model takes {dtype}")
             sizes = tensor.shape
             if len(sizes) != len(shape) or any(sizes[axis] != size for axis, size in fixed):
                 raise InputError(
-                    f"input {name!r} has shape {list(sizes)}, declared is {list(shape)}"
+                    f"input {name!r} has shape {list(sizes)}, but the model takes {list(shape)}"
                 )
             checked[name] = _in_place(name, tensor)
         if self._remembers:

@@ -34,7 +34,7 @@ from wire.trust.envelope import seal as seal_payload
 from wire.trust.root import TrustRoot, trust_from_bytes
 
 FOLDER_MODE: Final = 0o755
-AGAIN: Final = "copy, download or build it again"
+AGAIN: Final = "copy, download or build the package again"
 
 
 def check_output(output: Path, *, force: bool) -> None:

@@ -75,7 +75,9 @@ def prune(
         StepError: torch-pruning is not installed, or failed.
     """
     if not 0 < ratio < 1:
-        raise ModelError(f"a share of {ratio} cannot be pruned", remedy="use one between 0 and 1")
+        raise ModelError(
+            f"cannot prune a share of {ratio} of the channels", remedy="use a share between 0 and 1"
+        )
     source = unpack((copy.deepcopy(module), example_inputs))
     shapes = _shapes(source)
     pruner = _torch_pruning()
@@ -95,12 +97,12 @@ def prune(
             ) from exc
     if parameters_after == parameters_before:
         raise ModelError(
-            "nothing could be pruned: every layer's channels are needed as they are",
-            remedy="build without pruning, or with a greater share",
+            "torch-pruning found no channel that it can remove",
+            remedy="build without pruning, or prune a larger share",
         )
     if _shapes(source) != shapes:
         raise StepError(
-            "torch-pruning failed: the pruned module has other outputs",
+            "torch-pruning failed: the pruned module has different outputs",
             remedy="build without pruning",
         )
     return Pruned(
@@ -202,10 +204,10 @@ def _trained(
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
             f"the training function returned a {type(module).__name__[:80]}",
-            remedy="return the module that it was called with",
+            remedy="return the module that the function receives",
         )
     if _shapes(_with_module(source, module.to("cpu").eval())) != shapes:
-        raise ModelError("the training function returned a module with other outputs")
+        raise ModelError("the training function returned a module with different outputs")
     return module
 
 

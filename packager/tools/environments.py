@@ -142,7 +142,8 @@ def _lock(name: str) -> Path:
     """
     if name not in names():
         raise BuildError(
-            f"there is no environment {name[:80]!r}", remedy=f"known are {', '.join(names())}"
+            f"there is no environment {name[:80]!r}",
+            remedy=f"the environments are {', '.join(names())}",
         )
     return LOCKS / f"{name}.lock"
 

@@ -189,5 +189,5 @@ def _measure(point: Point) -> Measure:
     values = (point.least, point.greatest, point.total)
     sane = all(math.isfinite(value) and abs(value) <= MAX_MAGNITUDE for value in values)
     if not sane or point.least > point.greatest or not 1 <= point.count <= COUNT_MAX:
-        raise WireFormatError("readings that cannot be")
+        raise WireFormatError("the values of a gauge are impossible")
     return Measure(count=point.count, total=point.total, least=point.least, greatest=point.greatest)

@@ -132,7 +132,7 @@ def _headers(data: npt.NDArray[np.uint8], offsets: Integers, sizes: Integers) ->
             return headers
     raise TelemetryStoreError(
         "a stored histogram has an unknown format",
-        remedy="use the version of the controller that wrote it, or a newer one",
+        remedy="use the version of the controller that wrote it, or a newer version",
     )
 
 

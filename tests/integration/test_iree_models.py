@@ -298,7 +298,7 @@ def cross(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CompiledModel
 def test_foreign_code_is_compiled_and_not_loaded(cross: tuple[Path, CompiledModel, Target]) -> None:
     path, model, _ = cross
     assert model.architecture == "aarch64"
-    with pytest.raises(LoadError, match="it is for aarch64"):
+    with pytest.raises(LoadError, match="it is built for aarch64"):
         opened(path, model)
 
 

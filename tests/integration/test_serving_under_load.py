@@ -176,7 +176,7 @@ def test_a_model_that_takes_one_sample_at_once_answers_all_and_says_why_it_joins
         return bool(told)
 
     until(is_told, "requests that wait for the same turn")
-    assert all(t.startswith("requests cannot be joined: the null model takes no") for t in told)
+    assert all(t.startswith("requests cannot be joined: the null model cannot take") for t in told)
 
 
 def test_requests_that_are_too_large_to_join_share_the_memory_that_there_is(tmp_path: Path) -> None:

@@ -193,7 +193,9 @@ def test_a_question_without_statistics_gets_those_that_suit(store: TelemetryStor
 
 def test_senseless_questions_say_why(store: TelemetryStore) -> None:
     store.ingest(batch(latency([1.0]), temperature(1)))
-    with pytest.raises(UnknownMetricError, match=r"'latency'; reported are: inference_latency_ms"):
+    with pytest.raises(
+        UnknownMetricError, match=r"'latency'; the reported metrics are: inference_latency_ms"
+    ):
         ask(store, "latency")
     with pytest.raises(QueryError, match=r"gauge and has no statistic 'p95'; it has count, mean"):
         ask(store, "temperature_c", statistics="p95")

@@ -20,7 +20,9 @@ def check_inputs(inputs: Sequence[TensorSpec]) -> None:
         StepError: A size other than the batch may vary, texts, or too much.
     """
     if len(inputs) > MAX_TENSORS:
-        raise StepError(f"the model has {len(inputs)} inputs, at most {MAX_TENSORS} are taken")
+        raise StepError(
+            f"the model has {len(inputs)} inputs, but at most {MAX_TENSORS} are allowed"
+        )
     for spec in inputs:
         if ANY in spec.shape[1:]:
             raise StepError(
