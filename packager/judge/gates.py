@@ -183,9 +183,9 @@ def require_variants(verdicts: Verdicts, losses: Mapping[str, str]) -> None:
             raise QualityGateError(f"profile {profile}: no candidate could be built: {reason}")
         name, nearest = min(found.items(), key=lambda item: item[1].excess or 0.0)
         raise QualityGateError(
-            f"profile {profile}: none of {len(found)} candidates passed; nearest is {name} "
-            f"with {nearest.reason}",
-            remedy="loosen the gate or the profile",
+            f"profile {profile}: none of the {len(found)} candidates passed the gates; the "
+            f"nearest is {name} with {nearest.reason}",
+            remedy="relax the gate, or use another profile",
         )
 
 
@@ -241,10 +241,10 @@ def _unmeasured(variant: Variant, others: list[Variant], *, pinned: frozenset[st
         ):
             return Verdict(
                 kept=False,
-                reason=f"neither smaller nor better than {other.name}, and its latency there is "
-                "not known",
+                reason=f"it is neither smaller nor better than {other.name}, and its latency on "
+                "this device is unknown",
             )
-    return Verdict(kept=True, reason="kept; its latency there is not known")
+    return Verdict(kept=True, reason="kept; its latency on this device is unknown")
 
 
 def _exactness(variant: Variant) -> tuple[float, float, str]:
@@ -258,8 +258,8 @@ def _inferior(winner: Variant, loser: Variant) -> str:
     good, worse = figures(winner)[0], figures(loser)[0]
     close, far = ("exact" if a.sqnr_db is None else f"{a.sqnr_db:.1f}" for a in (good, worse))
     return (
-        f"the same as {winner.name} but for its numbers, and no closer to the reference: "
-        f"SQNR {close} to {far} dB"
+        f"it runs the same instructions as {winner.name} and is no closer to the reference: SQNR "
+        f"{far} against {close} dB"
     )
 
 
@@ -362,13 +362,13 @@ def _beats(one: Variant, other: Variant) -> bool:
 
 def _defeat(winner: Variant, loser: Variant) -> str:
     (good, fast), (worse, slow) = figures(winner), figures(loser)
-    text = f"beaten by {winner.name}: {good.metric} {good.value:.4f} to {worse.value:.4f}"
+    text = f"{winner.name} is better: {good.metric} {good.value:.4f} against {worse.value:.4f}"
     if fast is None or slow is None:
         return text
     return (
-        f"{text}, {fast.latency_p50_ms:.3f} to {slow.latency_p50_ms:.3f} ms, "
-        f"{fast.peak_memory_bytes / MIB:.0f} to {slow.peak_memory_bytes / MIB:.0f} MiB, "
-        f"{winner.info.size_bytes} to {loser.info.size_bytes} B"
+        f"{text}, {fast.latency_p50_ms:.3f} against {slow.latency_p50_ms:.3f} ms, "
+        f"{fast.peak_memory_bytes / MIB:.0f} against {slow.peak_memory_bytes / MIB:.0f} MiB, "
+        f"{winner.info.size_bytes} against {loser.info.size_bytes} B"
     )
 
 

@@ -187,7 +187,7 @@ def _unmeasured(candidate: CandidateReport, machine: str, profiles: Sequence[Dev
     meant = {p.architecture for p in profiles if p.name in candidate.planned}
     if meant and architecture_of(machine) not in meant:
         return f"built for {' and '.join(sorted(meant))}"
-    return "built for instructions that the measuring machine lacks"
+    return "built for instructions that the measuring machine does not have"
 
 
 def _steps(result: BuildResult) -> dict[str, Any]:

@@ -99,7 +99,12 @@ def plan_rows(plan: Plan, profiles: Sequence[DeviceProfile]) -> list[Row]:
             if profile.name in c.info.profiles
         ]
         rows += [
-            (profile.name, r.candidate.name, None, f"only if {r.of} misses the gate of quality")
+            (
+                profile.name,
+                r.candidate.name,
+                None,
+                f"the build tries it only if {r.of} misses the quality gate",
+            )
             for r in plan.repairs
             if profile.name in r.candidate.info.profiles
         ]

@@ -136,7 +136,7 @@ def clean(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - onnx is 
     strip(copy)
     dropped = _free_weights(copy.graph)
     if dropped:
-        notes.append(f"{dropped} weights were inputs of the graph and no longer are")
+        notes.append(f"{dropped} weights were inputs of the graph; the build made them constants")
     copy = _newer_opset(copy, notes)
     copy = _slimmed(copy, notes)
     strip(copy)
@@ -317,7 +317,9 @@ def _newer_opset(model: Any, notes: list[str]) -> Any:  # noqa: ANN401 - onnx is
         notes.append(f"opset {opset} could not be converted: {one_line(exc)}")
         return model
     if _names(converted) != _names(model):
-        notes.append(f"opset {opset} was not converted: inputs or outputs would change")
+        notes.append(
+            f"the build did not convert opset {opset}, because inputs or outputs would change"
+        )
         return model
     notes.append(f"opset {opset} was converted to {OLDEST_OPSET}")
     return converted
@@ -336,11 +338,11 @@ def _slimmed(model: Any, notes: list[str]) -> Any:  # noqa: ANN401 - onnx is unt
         notes.append(f"the graph could not be simplified: {one_line(exc)}")
         return before
     if _names(slim) != _names(before):
-        notes.append("the graph was not simplified: inputs or outputs would change")
+        notes.append("the build did not simplify the graph, because inputs or outputs would change")
         return before
     allowed = max(MAX_INFLATION * before.ByteSize(), before.ByteSize() + MAX_INFLATION_BYTES)
     if slim.ByteSize() > allowed:
-        notes.append("the graph was not simplified: it would grow")
+        notes.append("the build did not simplify the graph, because it would grow")
         return before
     if len(slim.graph.node) != len(before.graph.node):
         notes.append(f"{len(before.graph.node)} nodes became {len(slim.graph.node)}")
