@@ -7,8 +7,8 @@ in the manifest, and may decide which variants are kept. With the figures of an 
 report (`measurements`) the second build gives the first one's bytes.
 
 Rules:
-- What can be refused early (key, output, names, files) is refused before the first step.
-- Every candidate that is not in the package is in the result, with the reason.
+- The build refuses a wrong key, output, name or file before the first step.
+- The result lists every candidate that is not in the package, with the reason.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What is to be built, as a user asks for it, and the files that this names, with their digests.
+"""The request for a build, and the files that it names, with their digests.
 
 Rules:
-- Mistakes that can be found without reading a file are refused before any file is read.
-- A file stands for its bytes, a folder for its `.npy` files, a function for the file that holds it.
-- Every file that is named is read before the first step: a typing error costs no time.
+- A mistake that can be found without reading a file is refused before any file is read.
+- The digest of a file covers its bytes, that of a folder its `.npy` files, and that of a function
+  the file that holds it.
+- The build reads every named file before the first step, so that a typing error costs no time.
 """
 
 from __future__ import annotations

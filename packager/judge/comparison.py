@@ -1,9 +1,10 @@
-"""How good a variant is: its answers against the float reference's, on samples of the gate.
+"""Measures how good a variant is: compares its answers with the float reference's answers.
 
 Rules:
-- Pure array work: the answers are made elsewhere, one sample at a time as on a device.
-- A variant may have answered some samples only; it is compared with the reference on those samples.
-- A variant that answers NaN anywhere fails; NaN never goes into a mean.
+- This module works on arrays only. Other steps make the answers, one sample at a time as on a
+  device.
+- If a variant answered only some samples, it is compared with the reference on those samples.
+- A variant that answers NaN anywhere fails; a mean never contains NaN.
 - Arrays are read in blocks: answers may be larger than memory.
 """
 

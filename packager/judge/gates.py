@@ -1,13 +1,14 @@
-"""Decides which candidates go into the package: those that pass the gates and that none beats.
+"""Decides which candidates go into the package: those that pass the gates and that no other beats.
 
-Pure: figures in, verdicts with reasons out.
+The functions are pure: they take figures and return verdicts with reasons.
 
 Rules:
-- A gate that a candidate fails is named with the figure; nothing is dropped in silence.
-- The reference variant is kept wherever it passes: a device falls back to it.
-- Latency holds for the architecture that it was measured on. On another one, a candidate is only
-  dropped for a more accurate candidate that runs the same instructions.
-- A profile without any variant is a failed build.
+- A verdict names the gate that a candidate fails, with the figure. No candidate is dropped without
+  a reason.
+- The reference variant is kept wherever it passes, because a device falls back to it.
+- A latency is valid only for the architecture that it was measured on. For another architecture, a
+  candidate is dropped only in favour of a more accurate one that runs the same instructions.
+- A build fails if a profile gets no variant.
 """
 
 from __future__ import annotations

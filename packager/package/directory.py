@@ -1,10 +1,11 @@
-"""Packages as directories: written at once, sealed and opened.
+"""Writes, seals and opens packages, which are directories.
 
 Rules:
-- Equal content, equal bytes: no times, no paths, files in order of their names.
-- A package appears complete or not at all.
-- Only a package is ever overwritten, and only when asked.
-- Nothing in a directory is believed before its digest was checked.
+- Equal content gives equal bytes: a package has no times and no paths, and its files are sorted by
+  name.
+- A package is either complete or not there.
+- Only a package is overwritten, and only when the user asks for it.
+- A reader checks the digest of a file before it uses the file.
 """
 
 from __future__ import annotations

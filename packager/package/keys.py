@@ -1,7 +1,7 @@
 """Signing keys as files: 32 secret bytes that nobody but their owner may read.
 
 Rules:
-- A key that others can read is refused, not repaired: it may be known already.
+- A key that others can read is refused and not repaired, because others may already know it.
 - No secret byte is ever printed or put into an error.
 """
 

@@ -1,12 +1,13 @@
-"""What a build will do: pure, from facts about the model and profiles to ordered steps.
+"""Plans a build: makes ordered steps from facts about the model and the profiles.
 
-A candidate is one recipe of a runtime, for a compiled one once per processor; nothing here knows a
-recipe or a runtime by name.
+A candidate is one recipe of a runtime; a compiled recipe gives one candidate per processor. The
+planner knows no recipe and no runtime by name.
 
 Rules:
-- No files, no clock, no tools: equal arguments give equal plans.
-- What cannot be built is in the plan too, with the reason.
-- A candidate that several profiles share is built, checked and measured once.
+- The planner is pure: it uses no files, no clock and no tools, and equal arguments give equal
+  plans.
+- The plan also lists what cannot be built, with the reason.
+- The build makes, checks and measures a candidate once, even if several profiles share it.
 """
 
 from __future__ import annotations
@@ -162,9 +163,8 @@ def _obstacles(
     unproven = target is not None and target.name not in given.host.native
     if recipe.last_resort and unproven and others and name not in settings.keep:
         yield (
-            f"the profile has the runtime {others[0]}, and this machine cannot measure the speed "
-            "on "
-            f"{profile.architecture}; --keep {name} builds it anyway"
+            f"the profile has the runtime {others[0]}, and this machine cannot measure the "
+            f"speed on {profile.architecture}; --keep {name} builds it anyway"
         )
 
 

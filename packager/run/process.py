@@ -1,13 +1,13 @@
-"""One step, carried out wherever an executor puts it: in a fresh process, with limits.
+"""Runs one step in a fresh process with limits, on the machine that the executor chooses.
 
 Its output goes to the cache that all machines of a build share.
 
 Rules:
-- What goes in and comes out are plain values, so that another machine can do it. It needs the same
-  packages, and sees the cache and the user's files at the same paths.
-- A fault is returned and not raised: it must survive the way back whole.
-- Nothing of a step survives it: its whole process group is ended.
-- What it prints is kept aside; its last line is the reason when there is no better one.
+- A step's arguments and its result are plain values, so that another machine can run it. That
+  machine needs the same packages, and sees the cache and the user's files at the same paths.
+- A fault is returned and not raised, so that it comes back complete from another machine.
+- No part of a step continues after its end: its whole process group is ended.
+- The output of the process goes to a log; the last line is the reason if there is no better one.
 """
 
 from __future__ import annotations
