@@ -1,9 +1,9 @@
 """A build's result as one HTML file, without scripts, other files or the network.
 
 Rules:
-- The order: what was built for which profile, how good and how fast it is, why other candidates are
-  missing, which steps were run.
-- A latency is shown with the name of the machine that measured it. The plots of devices of another
+- The page shows first what each profile gets, then how good and fast it is, why other candidates
+  are missing, and which steps ran.
+- Each latency has the name of the machine that measured it. The plots of devices with another
   architecture do not show it.
 - A figure that was not measured is a dash with the reason.
 - Equal results give equal bytes.

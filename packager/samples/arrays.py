@@ -1,10 +1,11 @@
-"""Which of the arrays that somebody offers are the model's inputs and labels, and whether they fit.
+"""Finds the model's inputs and labels among the arrays that the user gives, and checks them.
 
 Rules:
-- Arrays are named as the model's inputs, and `label`. A model with one input may call it `x`, and
-  the label `y`. Anything else is left alone and named in a note.
-- Numbers are widened or narrowed within their kind, as long as no value changes but by rounding;
-  never from integer to float: whether pixels need scaling is the user's decision.
+- An array has the name of an input of the model, or the name `label`. If the model has one input,
+  the array may be called `x`, and the label `y`. Other arrays are not used; a note names them.
+- Numbers are converted to a wider or narrower type of the same kind, if no value changes except by
+  rounding. Integers are never converted to floats, because only the user knows whether pixels need
+  scaling.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a user declares of the numbers around a model: a file with a table per input or output.
+"""Reads the user's declarations for inputs and outputs: a file with a table for each.
 
 Rules:
 - A declaration that does not fit the model is refused before any sample is read.
-- It travels in the package as it was read; a device applies it.
+- The package contains the declaration as it was read; a device applies it.
 """
 
 from __future__ import annotations

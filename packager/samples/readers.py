@@ -1,15 +1,14 @@
-"""Samples from outside: an `.npz` archive, a directory of `.npy` files, or a user's function.
+"""Reads samples from an `.npz` archive, a directory of `.npy` files, or a user's function.
 
-In all three the first axis of each array counts the samples. A function takes no arguments and
-yields (or returns a list of) dicts of named arrays; each dict holds one sample or more, so it
-looks like a small archive, and like what ONNX Runtime's calibration readers and PyTorch's data
-loaders give.
+In all three, the first axis of each array is the samples. A function takes no arguments and yields
+(or returns a list of) dicts of named arrays. Each dict holds one sample or more. ONNX Runtime's
+calibration readers and PyTorch's data loaders yield the same form.
 
 Rules:
-- Nothing is unpickled; the declared size is checked before anything is unpacked, and a function is
-  stopped at the bounds.
-- Memory does not grow with the set: arrays are unpacked into files and mapped.
-- Equal content gives equal samples, whichever way it comes.
+- The readers never unpickle. They check the declared size before they unpack, and stop a function
+  at the limits.
+- Memory does not grow with the set: the readers unpack arrays into files and map these files.
+- Equal content gives equal samples from each of the three.
 """
 
 from __future__ import annotations

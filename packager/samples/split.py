@@ -1,14 +1,16 @@
-"""Three disjoint parts of the samples: for calibration, for tuning, and for the gate.
+"""Splits the samples into three disjoint parts: for calibration, for tuning, and for the gate.
 
-Pure. Whatever steers a quantizer over-fits the samples that steer it: accuracy control that kept
-0.25 points on its own samples lost 1.25 on others. So the gate judges on samples of its own.
+The functions are pure. A quantizer over-fits the samples that it uses: accuracy control that kept
+0.25 points on its own samples lost 1.25 on others. So the gate judges on samples that no quantizer
+uses.
 
 Rules:
-- Equal samples, by their bytes, never end in different parts.
-- Where labels are one number per sample, each part has each label in proportion.
-- No seed: the order of the samples' digests is the draw. It depends on the samples alone, not on
-  their order in a file.
-- Samples of the gate are those of the evaluation set, all of them, where one is given.
+- Samples with equal bytes are always in the same part.
+- If labels are one number per sample, each part has each label in proportion.
+- There is no seed. The samples are sorted by their digests, so the split depends on the samples
+  alone and not on their order in a file.
+- If the user gives an evaluation set, all samples of the gate come from it, and all of it is in the
+  gate.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Samples that a user's function yields, written to disk as they come.
+"""Writes the samples that a user's function yields to disk, one dict after the other.
 
 Rules:
-- Memory holds one dict at a time; what is yielded beyond the bounds ends the reading.
-- Whatever the function raises or yields wrongly comes out as a `DataError`.
+- Memory holds one dict at a time. The reading ends with an error when the function yields more than
+  the limits.
+- Every exception and every wrong value of the function becomes a `DataError`.
 """
 
 from __future__ import annotations

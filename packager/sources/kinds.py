@@ -1,8 +1,8 @@
-"""Which kind of model a user handed in: by a file's first bytes, or by what a function returned.
+"""Finds the kind of a model by a file's first bytes, or by what a function returned.
 
 Rules:
-- Nothing is imported, parsed or unpickled to find out.
-- A kind that cannot be taken is refused with what would work in its place.
+- This module imports, parses and unpickles nothing to find the kind.
+- If a kind cannot be used, the error says what would work instead.
 
 Source:
     The first bytes of the formats: FlatBuffers file identifier `TFL3` (TFLite schema), MLIR

@@ -1,8 +1,9 @@
-"""What an ONNX model must be before anything is done with it, each fault in one line.
+"""Checks an ONNX model before anything else uses it; each fault is one line.
 
 Rules:
-- The node, weight, input or operator at fault is named, and what would work.
-- ONNX's own checker has the last word on form; what it lets pass and runtimes do not is here.
+- The error names the node, weight, input or operator at fault, and says what would work.
+- ONNX's own checker checks the form. This module checks what that checker accepts and runtimes
+  refuse.
 
 Source:
     ONNX, docs/IR.md and onnx/onnx.in.proto (versions of the format); ONNX Runtime 1.31 for the

@@ -1,8 +1,7 @@
-"""Weights of an ONNX model that lie in files of their own.
+"""Reads the weights that an ONNX model stores in separate files.
 
 Rules:
-- Every file is checked before anything is read: its place, its kind, and that it holds what the
-  model says.
+- Every file is checked before it is read: its place, its kind, and its size.
 - Data are read from the model's own folder only, and never through a link.
 
 Source:

@@ -1,7 +1,8 @@
-"""Walks over ONNX graphs, the order of their nodes, and how a node or a value is called in a fault.
+"""Walks over ONNX graphs, sorts their nodes, and names nodes and values in errors.
 
 Rules:
-- Nodes in a wrong order are sorted, stably; a graph that has no order is refused with its cycle.
+- Nodes in a wrong order get a stable sort. A graph with a cycle is refused, and the error shows the
+  cycle.
 - A body of `If`, `Loop` or `Scan` sees the names of the graphs around it.
 
 Source:

@@ -3,10 +3,11 @@
 Runs in a step's process: a broken model may crash the parser.
 
 Rules:
-- The user's file is only read.
+- This module only reads the user's file.
 - A fault of the model is one `ModelError` with one line.
-- The clean copy computes the same; where a tool cannot prove its worth its work is left out.
-- Neither copy tells where or by what it was made.
+- The clean copy computes the same. If a tool's change cannot be proven useful, the change is left
+  out.
+- A copy contains no trace of where it was made or which tool made it.
 
 Source:
     ONNX, docs/IR.md and docs/Versioning.md.

@@ -1,11 +1,12 @@
-"""Structured pruning of PyTorch modules: whole channels go, by torch-pruning.
+"""Prunes PyTorch modules by structure: torch-pruning removes whole channels.
 
-What is left is smaller and faster on every runtime; without training after it, accuracy is lost.
+The pruned module is smaller and faster on every runtime. It loses accuracy if it is not trained
+again.
 
 Rules:
-- A layer stays whole where taking channels from it breaks the module or changes its outputs: each
-  group of layers that must be pruned together is tried on a copy of its own.
-- The module that was given is not changed.
+- A layer keeps all channels if removing some breaks the module or changes its outputs. Each group
+  of layers that must be pruned together is tried on a separate copy.
+- The user's module is not changed.
 - Equal modules and ratios give equal modules; training is the user's own, from a fixed seed.
 """
 
