@@ -1,4 +1,4 @@
-"""Batches: which tensors have one, how many samples a request holds, and one sample at a time.
+"""Batches: finds the tensors that have one, counts a request's samples, and takes them one by one.
 
 A first size of -1 in a declaration is a batch of any size. A model that was made for a batch of one
 answers such a request sample by sample.

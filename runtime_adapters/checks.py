@@ -1,9 +1,10 @@
-"""What every adapter checks before its runtime loads a model.
+"""Checks that every adapter makes before its runtime loads a model.
 
 Rules:
-- A declaration that the model does not keep is a fault of the package, found when it is loaded and
-  not at the first request.
-- An option that an adapter does not know is refused: it would change nothing and nobody would know.
+- If the model does not match its declaration, the package is at fault. The adapter finds this when
+  it loads the model and not at the first request.
+- An adapter refuses an option that it does not know, because the option would have no effect and
+  nobody would notice.
 - An error is one line of at most `MAX_REASON` characters, whatever a runtime writes.
 """
 

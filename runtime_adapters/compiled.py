@@ -1,8 +1,8 @@
-"""What the adapters of compiled code share: such code checks nothing by itself.
+"""Checks that the adapters of compiled code share, because such code checks nothing itself.
 
 Rules:
-- Code that needs instructions which this processor lacks is refused before any of it runs.
-- Sizes from outside are bounded before memory is taken for them.
+- Code that needs instructions which this processor does not have is refused before any of it runs.
+- The adapter limits sizes from outside before it allocates memory for them.
 - An index out of range reads foreign memory or ends the process, so values are checked here.
 
 Source:

@@ -5,8 +5,8 @@ array counts the samples. A tensor's name is percent-encoded, so that any name i
 
 Rules:
 - Equal samples give equal bytes.
-- Nothing is unpickled and nothing larger than the limits is read.
-- A test that cannot be carried out has not been passed.
+- The reader never unpickles, and reads nothing larger than the limits.
+- A test that cannot run counts as failed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Tensor types by name, and the check that every input passes before a runtime sees it.
 
 Rules:
-- What a variant does not declare is refused, never cast: a wrong type is the caller's mistake.
+- An input that the variant does not declare is refused and never cast, because a wrong type is the
+  caller's mistake.
 - Bytes in another machine's order are refused; some runtimes would read them as other numbers.
 - An array is copied only when it is not C-contiguous or not aligned.
 - Most calls look like the one before. They pass by comparing with it, which matters: after a model

@@ -5,7 +5,7 @@ Options: none.
 Rules:
 - Compiled code checks little: types, shapes, the processor's instructions, and the range of values
   that are indices are checked here, for an index out of range ends the process.
-- A batch is answered sample by sample.
+- The module answers a batch sample by sample.
 - `Limits.threads` are the threads of a call; `Limits.memory_bytes` has no effect here: the worker
   process limits itself.
 """

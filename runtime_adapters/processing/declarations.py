@@ -1,7 +1,7 @@
-"""Whether a declaration of pre- or post-processing can be applied to an input or output.
+"""Checks that a declaration of pre- or post-processing can be applied to an input or output.
 
 Rules:
-- All mistakes that can be found without a tensor are found here, so that no request meets them.
+- This module finds all mistakes that can be found without a tensor, so that no request meets them.
 """
 
 from __future__ import annotations

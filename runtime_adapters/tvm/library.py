@@ -1,9 +1,10 @@
 """A compiled model in this process: loaded, asked what it is, called.
 
 Rules:
-- A file is looked at before the loader maps it: on a truncated one, or one for another processor,
-  the loader fails late or ends the process.
-- A model that needs instructions that this processor lacks is refused before any of it runs.
+- The adapter inspects a file before the loader maps it: for a truncated file, or one for another
+  processor, the loader fails late or ends the process.
+- A model that needs instructions which this processor does not have is refused before any of it
+  runs.
 - Sessions of one file share its memory, so they share a lock.
 
 Source:

@@ -1,7 +1,7 @@
-"""A spool's events as another process reads them, while its owner runs or not.
+"""Reads a spool's events from another process, whether the spool's owner runs or not.
 
 Rules:
-- Nothing is changed, and no file is made where there is none.
+- The reader changes nothing, and makes no file if there is none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many histograms into few, and the quantiles of those: the hot path of every query.
+"""Merges many histograms into few and computes their quantiles: the hot path of every query.
 
 All blobs are read as one array of bytes, so the cost per histogram is that of its buckets and not
 of a Python call.

@@ -2,7 +2,7 @@
 
 Rules:
 - The signature is over the raw payload and its type; the payload is parsed only after it verified.
-- A verifier names the type that it expects; a signature for one type is none for another.
+- A verifier names the type that it expects; a signature for one type is not valid for another.
 - A threshold counts distinct keys.
 
 Source:
