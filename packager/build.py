@@ -7,8 +7,8 @@ in the manifest, and may decide which variants are kept. With the figures of an 
 report (`measurements`) the second build gives the first one's bytes.
 
 Rules:
-- What can be refused early (key, output, names, files) is refused before the first step.
-- Every candidate that is not in the package is in the result, with the reason.
+- The build refuses a wrong key, output, name or file before the first step.
+- The result lists every candidate that is not in the package, with the reason.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def _external(model: Path, inspection: Inspection) -> dict[str, str]:
         if not (model.parent / name).is_file():
             raise ModelError(
                 f"the model's external data are missing: {name}",
-                remedy="put the file beside the model",
+                remedy="put the file into the model's folder",
             )
     return {name: file_sha256(model.parent / name) for name in inspection.external}
 
@@ -315,6 +315,6 @@ def _check_keep(keep: tuple[str, ...], plan: Plan) -> None:
             reasons = [i.reason for i in plan.impossible if i.candidate == name]
             detail = f": {reasons[0]}" if name in RUNTIMES.recipes and reasons else ""
             raise BuildError(
-                f"{name[:80]!r} cannot be kept, it is no candidate{detail}",
+                f"{name[:80]!r} cannot be kept, because it is not a candidate{detail}",
                 remedy=f"candidates are {', '.join(known)}",
             )

@@ -1,10 +1,11 @@
 """A user's own function, named as `module:callable` or `path/to/file.py:callable`.
 
 Rules:
-- The user's folders are only read: no byte code is left there.
-- Only what the user named is imported, in a step's process and never in the build's own.
-- The file that holds it is hashed into the cache key; what that file imports is not, so a change
-  there needs another cache or a touched file.
+- This module only reads the user's folders; it leaves no byte code there.
+- A step's process imports only the function that the user named. The build's own process imports
+  nothing of the user's.
+- The cache key holds the hash of the function's file, but not of what that file imports. After a
+  change there, use another cache or touch the file.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rules:
 - A profile is found by name among the shipped ones, or read from a path that ends in `.toml`.
-- What cannot be found out about this machine gets a cautious default, and the file says so.
+- A figure that this machine does not tell gets a cautious default, and the file says so.
 - An accelerator is named by its kind and the driver that the kernel has bound to it, so that the
   name means the same on every board.
 """

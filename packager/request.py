@@ -1,9 +1,10 @@
-"""What is to be built, as a user asks for it, and the files that this names, with their digests.
+"""The request for a build, and the files that it names, with their digests.
 
 Rules:
-- Mistakes that can be found without reading a file are refused before any file is read.
-- A file stands for its bytes, a folder for its `.npy` files, a function for the file that holds it.
-- Every file that is named is read before the first step: a typing error costs no time.
+- A mistake that can be found without reading a file is refused before any file is read.
+- The digest of a file covers its bytes, that of a folder its `.npy` files, and that of a function
+  the file that holds it.
+- The build reads every named file before the first step, so that a typing error costs no time.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def package_name(request: BuildRequest) -> str:
     for role, text in (("name", request.name), ("version", request.version)):
         if text and NAME_PATTERN.fullmatch(text) is None:
             raise BuildError(
-                f"{role} {text[:80]!r} is not plain",
+                f"{role} {text[:80]!r} has characters that are not allowed",
                 remedy="use up to 63 lower-case letters, digits, dots, dashes, underscores",
             )
     stem = request.model.rpartition(":")[2] if is_callable(request.model) else ""
@@ -143,23 +144,26 @@ def check_request(request: BuildRequest) -> None:
     """
     names, gates = [profile.name for profile in request.profiles], request.gates
     if not names:
-        raise BuildError("no profile was named", remedy="add --profile; see: fleet profile list")
+        raise BuildError(
+            "the build has no profile",
+            remedy="add --profile; this command lists the profiles: fleet profile list",
+        )
     if len(set(names)) != len(names):
-        raise BuildError("a profile was named twice")
+        raise BuildError("the same profile is given twice")
     if request.metric not in CHOICES and not is_callable(request.metric):
         raise BuildError(
             f"there is no metric {request.metric!r}",
             remedy=f"use {', '.join(CHOICES)}, or a function as module:callable",
         )
     if not request.evaluation:
-        raise BuildError("no evaluation data were named", remedy="add --evaluation")
+        raise BuildError("the build has no evaluation data", remedy="add --evaluation")
     for limit in (gates.max_size_bytes, gates.max_latency_ms, gates.max_memory_bytes):
         if limit is not None and not limit > 0:  # NaN is not, and would let everything pass
             raise BuildError(f"a limit of {limit} is not above 0")
     if not 0.0 <= gates.min_retention <= 1.0:
         raise BuildError(f"retention {gates.min_retention} is not within 0 to 1")
     if not 0.0 <= request.prune < 1.0:
-        raise BuildError(f"a share of {request.prune} of the channels cannot be pruned")
+        raise BuildError(f"cannot prune a share of {request.prune} of the channels")
     if (request.prune or request.training) and not is_callable(request.model):
         raise BuildError(
             "only a PyTorch model can be pruned", remedy="name a function that returns the module"
@@ -193,8 +197,8 @@ def sample_sources(request: BuildRequest) -> tuple[dict[str, Source], dict[str, 
         if other != name:
             raise DataError(
                 f"{other} and {name} are the same data",
-                remedy="give one set as --evaluation and it is split; figures are only worth "
-                "something on data that no quantizer saw",
+                remedy="give only --evaluation; the build splits it, because it evaluates a "
+                "variant on samples that no quantizer used",
             )
     return sources, {name: text for name, text in given.items() if is_callable(text)}
 
@@ -250,7 +254,7 @@ def _file_source(path: Path) -> Source:
         BuildError: It cannot be read, or need not be the same when a step reads it.
     """
     if path.exists() and not path.is_file():
-        raise BuildError(f"{path} is no plain file")
+        raise BuildError(f"{path} is not a regular file")
     return Source(path=path.resolve(), sha256=file_sha256(path))
 
 
@@ -258,7 +262,8 @@ def _folder_source(path: Path) -> Source:
     files = sorted(path.glob("*.npy"))
     if not files:
         raise BuildError(
-            f"folder {path.name} holds no .npy files", remedy="write one per input of the model"
+            f"folder {path.name} holds no .npy files",
+            remedy="write one .npy file for each input of the model",
         )
     digest = sha256_hex(to_json([(file.name, file_sha256(file)) for file in files]))
     return Source(path=path.resolve(), sha256=digest)

@@ -130,7 +130,7 @@ def repair_notes(plan: Plan, variants: tuple[Variant, ...], pipeline: Pipeline) 
             notes.append(f"{name}: {lost}")
             continue
         text = pipeline.result(repair.candidate.build, RepairResult).text
-        what = text or f"tried in the place of {repair.of}"
+        what = text or f"the build tried it instead of {repair.of}"
         notes.append(f"{name}: {what}{_price(known.get(repair.of), known[name])}")
     return tuple(notes)
 
@@ -150,8 +150,8 @@ def tuning_notes(plan: Plan, pipeline: Pipeline) -> tuple[str, ...]:
         if is_tuning(step) and pipeline.lost(step.name) is None:
             found = pipeline.result(step.name, TuningResult)
             notes.append(
-                f"{step.name}: {found.trials} schedules tried for {found.tasks} kernels in "
-                f"{found.seconds:.0f} s; {found.reused} were known"
+                f"{step.name}: {found.trials} schedules were tried for {found.tasks} kernels in "
+                f"{found.seconds:.0f} s; {found.reused} were already known"
             )
     return tuple(notes)
 

@@ -1,4 +1,4 @@
-"""Batches: which tensors have one, how many samples a request holds, and one sample at a time.
+"""Batches: finds the tensors that have one, counts a request's samples, and takes them one by one.
 
 A first size of -1 in a declaration is a batch of any size. A model that was made for a batch of one
 answers such a request sample by sample.
@@ -44,7 +44,7 @@ def batch_rows(inputs: Tensors, batched: Collection[str]) -> int:
         size = len(inputs[name])
         if rows is not None and size != rows:
             counts = sorted({len(inputs[name]) for name in batched})
-            raise InferenceError(f"the inputs are batches of {counts} samples")
+            raise InferenceError(f"the inputs are batches of different sizes: {counts} samples")
         rows = size
     return 1 if rows is None else rows
 

@@ -1,9 +1,10 @@
-"""What every adapter checks before its runtime loads a model.
+"""Checks that every adapter makes before its runtime loads a model.
 
 Rules:
-- A declaration that the model does not keep is a fault of the package, found when it is loaded and
-  not at the first request.
-- An option that an adapter does not know is refused: it would change nothing and nobody would know.
+- If the model does not match its declaration, the package is at fault. The adapter finds this when
+  it loads the model and not at the first request.
+- An adapter refuses an option that it does not know, because the option would have no effect and
+  nobody would notice.
 - An error is one line of at most `MAX_REASON` characters, whatever a runtime writes.
 """
 
@@ -57,11 +58,13 @@ def model_path(directory: Path, info: VariantInfo, limits: Limits) -> Path:
     try:
         path = directory / safe_path(info.model_file)
     except WireFormatError as exc:
-        raise LoadError(f"model file {info.model_file[:80]!r} is not a plain path") from exc
+        raise LoadError(
+            f"model file {info.model_file[:80]!r} is not a simple relative path"
+        ) from exc
     if not path.is_file():
         raise LoadError(
             f"model file {info.model_file!r} is missing",
-            remedy="verify the package against its index and fetch it again",
+            remedy="check the package's files, and fetch the package again",
         )
     return path
 
@@ -79,11 +82,12 @@ def check_options(info: VariantInfo, allowed: Mapping[str, Collection[str]]) -> 
     for option, value in info.options.items():
         values = allowed.get(option)
         if values is None:
-            known = f"known are {', '.join(allowed)}" if allowed else "there are none"
+            known = f"the options are {', '.join(allowed)}" if allowed else "it has no options"
             raise LoadError(f"{info.runtime} has no option {option[:80]!r}", remedy=known)
         if value not in values:
             raise LoadError(
-                f"option {option} is {value[:80]!r}", remedy=f"it may be {', '.join(values)}"
+                f"option {option} is {value[:80]!r}",
+                remedy=f"the possible values are {', '.join(values)}",
             )
 
 
@@ -138,7 +142,7 @@ def load_fault(info: VariantInfo, reason: str) -> str:
     Returns:
         One line of bounded length.
     """
-    return f"{info.runtime} does not load {info.model_file!r}: {shortened(reason)}"
+    return f"{info.runtime} cannot load {info.model_file!r}: {shortened(reason)}"
 
 
 def shortened(reason: str) -> str:
@@ -154,11 +158,12 @@ def _check_tensor(role: str, spec: TensorSpec, actual: ModelTensor | None) -> No
     if actual.datatype != spec.datatype:
         raise LoadError(
             f"{role} {spec.name!r} is {actual.datatype or 'of another type'}, "
-            f"declared is {spec.datatype}"
+            f"but the package declares {spec.datatype}"
         )
     if actual.shape is not None and not _keeps(role, spec.shape, actual.shape):
         raise LoadError(
-            f"{role} {spec.name!r} has shape {list(actual.shape)}, declared is {list(spec.shape)}"
+            f"{role} {spec.name!r} has shape {list(actual.shape)}, but the package declares "
+            f"{list(spec.shape)}"
         )
 
 

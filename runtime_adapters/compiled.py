@@ -1,8 +1,8 @@
-"""What the adapters of compiled code share: such code checks nothing by itself.
+"""Checks that the adapters of compiled code share, because such code checks nothing itself.
 
 Rules:
-- Code that needs instructions which this processor lacks is refused before any of it runs.
-- Sizes from outside are bounded before memory is taken for them.
+- Code that needs instructions which this processor does not have is refused before any of it runs.
+- The adapter limits sizes from outside before it allocates memory for them.
 - An index out of range reads foreign memory or ends the process, so values are checked here.
 
 Source:
@@ -52,12 +52,12 @@ def check_code(
         LoadError: The first thing that is wrong.
     """
     if architecture != process_machine():
-        raise LoadError(f"it is for {architecture}, this is {process_machine()}")
+        raise LoadError(f"it is built for {architecture}, but this machine is {process_machine()}")
     if lacking := sorted(set(cpu_flags) - processor_flags()):
         raise LoadError(f"this processor lacks {', '.join(lacking)}")
     check_sizes(inputs)
     if unknown := sorted(set(ranges) - {spec.name for spec in inputs}):
-        raise LoadError(f"it limits an input {unknown[0][:80]!r} that it does not have")
+        raise LoadError(f"it has limits for an input {unknown[0][:80]!r}, but no such input")
 
 
 def check_sizes(specs: Sequence[TensorSpec]) -> None:
@@ -70,7 +70,9 @@ def check_sizes(specs: Sequence[TensorSpec]) -> None:
         LoadError: Too many, or one without a fixed size, or too large.
     """
     if len(specs) > MAX_TENSORS:
-        raise LoadError(f"it has {len(specs)} inputs or outputs, at most {MAX_TENSORS} are taken")
+        raise LoadError(
+            f"it has {len(specs)} inputs or outputs, but at most {MAX_TENSORS} are allowed"
+        )
     for spec in specs:
         size_bytes = sample_bytes(spec)
         if size_bytes is None:
@@ -93,9 +95,7 @@ def check_ranges(inputs: Tensors, ranges: Ranges) -> None:
         tensor = inputs[name]
         # Asked so that a value that is no number fails too.
         if tensor.size and not (least <= tensor.min() and tensor.max() <= greatest):
-            raise InputError(
-                f"input {name!r} has an index that is not within {least} to {greatest}"
-            )
+            raise InputError(f"input {name!r} has an index outside the range {least} to {greatest}")
 
 
 def sample_bytes(spec: TensorSpec) -> int | None:

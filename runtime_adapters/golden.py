@@ -5,8 +5,8 @@ array counts the samples. A tensor's name is percent-encoded, so that any name i
 
 Rules:
 - Equal samples give equal bytes.
-- Nothing is unpickled and nothing larger than the limits is read.
-- A test that cannot be carried out has not been passed.
+- The reader never unpickles, and reads nothing larger than the limits.
+- A test that cannot run counts as failed.
 """
 
 from __future__ import annotations
@@ -205,13 +205,15 @@ def _run_samples(
 def _check_names(info: VariantInfo, golden: Golden, inputs: Tensors, outputs: Tensors) -> None:
     declared = {spec.name for spec in info.outputs}
     if set(inputs) != {spec.name for spec in info.inputs} or not set(outputs) <= declared:
-        raise WireFormatError("golden asset: its tensors are not those that the variant declares")
+        raise WireFormatError(
+            "golden asset: its tensors are not the ones that the variant declares"
+        )
     if missing := sorted(set(outputs) - set(golden.tolerances)):
         raise WireFormatError(f"golden asset: no tolerance for output {missing[0]!r}")
     samples = len(next(iter(outputs.values())))
     if samples != golden.samples:
         raise WireFormatError(
-            f"golden asset: holds {samples} samples, {golden.samples} are declared"
+            f"golden asset: holds {samples} samples, but the variant declares {golden.samples}"
         )
 
 

@@ -1,9 +1,10 @@
-"""How long one inference takes on this machine while nothing else runs.
+"""Measures how long one inference takes on this machine while nothing else runs.
 
 Rules:
-- Samples are run one by one, in turn, for a fraction of a second; a slow model runs once.
-- The lower quartile counts: other processes only ever make a run longer, and in the first runs the
-  caches are cold and the processor is not yet at its full frequency.
+- The measurement runs the samples one by one, in turn, for a fraction of a second. A slow model
+  runs once.
+- The result is the lower quartile: other processes only make a run longer, and in the first runs
+  the caches are cold and the processor is not yet at its full frequency.
 """
 
 from __future__ import annotations

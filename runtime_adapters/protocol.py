@@ -3,7 +3,7 @@
 Rules:
 - Named typed tensors in and out; inputs are checked against the variant's declaration before a
   runtime sees them.
-- Whatever a runtime raises comes out as one of the errors of `runtime_adapters.errors`.
+- Every exception of a runtime becomes one of the errors of `runtime_adapters.errors`.
 - `describe` says where the work really runs; a silent fallback is visible there.
 """
 

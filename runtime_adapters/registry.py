@@ -32,7 +32,7 @@ def get(name: str) -> Adapter:
     if name not in BY_NAME:
         raise RuntimeUnavailableError(
             f"there is no adapter for the runtime {name[:80]!r}",
-            remedy=f"known are {', '.join(BY_NAME)}",
+            remedy=f"the known runtimes are {', '.join(BY_NAME)}",
         )
     try:
         module = importlib.import_module(f"runtime_adapters.{name}.adapter")

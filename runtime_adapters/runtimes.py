@@ -1,4 +1,4 @@
-"""The table of runtimes: what the device and the build machine must both know of each.
+"""The table of runtimes: what both the device and the build machine must know about each.
 
 A new runtime is a row here, a folder with its adapter beside this module, and, where models are
 built for it, a folder in `packager.runtimes`. Nothing else knows a runtime by name.

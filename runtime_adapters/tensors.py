@@ -1,7 +1,8 @@
 """Tensor types by name, and the check that every input passes before a runtime sees it.
 
 Rules:
-- What a variant does not declare is refused, never cast: a wrong type is the caller's mistake.
+- An input that the variant does not declare is refused and never cast, because a wrong type is the
+  caller's mistake.
 - Bytes in another machine's order are refused; some runtimes would read them as other numbers.
 - An array is copied only when it is not C-contiguous or not aligned.
 - Most calls look like the one before. They pass by comparing with it, which matters: after a model
@@ -120,11 +121,11 @@ class InputCheck:
         for name, dtype, shape, fixed in self._rules:
             tensor = inputs[name]
             if not isinstance(tensor, np.ndarray) or tensor.dtype != dtype:
-                raise InputError(f"input {name!r} is {_kind(tensor)}, declared is {dtype}")
+                raise InputError(f"input {name!r} is {_kind(tensor)}, but the model takes {dtype}")
             sizes = tensor.shape
             if len(sizes) != len(shape) or any(sizes[axis] != size for axis, size in fixed):
                 raise InputError(
-                    f"input {name!r} has shape {list(sizes)}, declared is {list(shape)}"
+                    f"input {name!r} has shape {list(sizes)}, but the model takes {list(shape)}"
                 )
             checked[name] = _in_place(name, tensor)
         if self._remembers:

@@ -1,8 +1,9 @@
-"""Points and events cut to sizes that a broker and a spool take. Pure.
+"""Cuts points and events into batches that a broker and a spool accept. Pure.
 
 Rules:
 - A batch is at most `MAX_BATCH_BYTES` as MessagePack and never empty.
-- An event that is too large, or holds what cannot travel, loses its data, not its reason.
+- An event that is too large, or holds values that cannot be sent, loses its data but keeps its
+  reason.
 """
 
 from __future__ import annotations

@@ -174,7 +174,9 @@ class ExponentialHistogram:
         if (version, scale) != (FORMAT_VERSION, SCALE) or width not in _TYPE_CODES:
             raise WireFormatError(f"histogram: unknown format {version}, {scale}, {width}")
         if len(data) != HEADER.size + width * length:
-            raise WireFormatError(f"histogram: {len(data)} bytes do not hold {length} counts")
+            raise WireFormatError(
+                f"histogram: {len(data)} bytes are not enough for {length} counts"
+            )
         if length and not INDEX_MIN <= first <= INDEX_MAX + 1 - length:
             raise WireFormatError(f"histogram: {length} buckets from {first} are out of range")
         counts = struct.unpack_from(f"<{length}{_TYPE_CODES[width]}", data, HEADER.size)
@@ -191,9 +193,11 @@ class ExponentialHistogram:
         if count == 0:
             return
         if not 0.0 <= least <= greatest <= VALUE_MAX:
-            raise WireFormatError(f"histogram: least {least} and greatest {greatest} cannot be")
+            raise WireFormatError(
+                f"histogram: the least {least} and the greatest {greatest} are impossible"
+            )
         if not 0.0 <= total <= VALUE_MAX * COUNT_MAX * (INDEX_MAX - INDEX_MIN):
-            raise WireFormatError(f"histogram: a total of {total} cannot be")
+            raise WireFormatError(f"histogram: the total {total} is impossible")
         self.total, self._least, self._greatest = total, least, greatest
 
 

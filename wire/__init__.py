@@ -1,1 +1,1 @@
-"""What crosses the network or lies inside a package, and the code that makes and checks it."""
+"""The data that crosses the network or is in a package, and the code that makes and checks it."""

@@ -1,4 +1,4 @@
-"""Time as a thing that is handed in.
+"""The clock, which the caller passes to the code that needs it.
 
 Rules:
 - `now_s` is wall time and may jump; it is for people, signatures and telemetry.

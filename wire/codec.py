@@ -1,9 +1,9 @@
-"""Bytes to typed values and back.
+"""Decodes bytes to typed values, and encodes values to bytes.
 
 Rules:
-- Decoding is strict about types, silent about unknown fields, so an older reader accepts a newer
+- Decoding is strict about types and ignores unknown fields, so an older reader accepts a newer
   writer.
-- Nothing larger than the caller's limit is decoded.
+- The decoder refuses data larger than the caller's limit.
 - Encoding is canonical: equal values give equal bytes, which is what signatures and digests need.
 """
 

@@ -1,8 +1,8 @@
-"""How an unknown device gets in: the broker account that an enrolment token opens.
+"""The broker account through which an unknown device enrols; an enrolment token opens it.
 
 Rules:
-- The account may only ask to be enrolled and hear the answer; the controller makes it with the
-  token and removes it when the token is used up or has expired.
+- The account may only send a request to enrol and receive the answer. The controller makes it with
+  the token, and removes it when the token is used up or has expired.
 """
 
 from __future__ import annotations

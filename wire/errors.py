@@ -1,10 +1,11 @@
 """The root of every error that this system raises, and the families of `wire`.
 
 Rules:
-- A family says who is at fault: bytes from outside, the road, this device, the build, the operator.
+- A family says what is at fault: data from outside, the connection, this device, the build, or the
+  operator.
 - `code` is stable and travels; the text is for people and may change.
 - `retryable` alone decides whether to try again.
-- `remedy` is what a person can do about it; a command line prints it after the fault.
+- `remedy` says what a person can do; a command line prints it after the fault.
 """
 
 from __future__ import annotations

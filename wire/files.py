@@ -1,9 +1,10 @@
-"""Files that survive a power cut: written whole or not at all. Every package writes through here.
+"""Writes files whole or not at all, so that they survive a power cut. All packages use it.
 
 Rules:
-- A file is old or new, never half: temporary file, fsync, rename, fsync of the directory.
-- A write that fails leaves what was there, and no part of a new file.
-- Every function raises OSError; who calls it says whose fault that is.
+- A file has the old or the new content, never a part: temporary file, fsync, rename, fsync of the
+  directory.
+- A failed write leaves the old file, and no part of a new file.
+- Every function raises OSError; the caller decides what is at fault.
 
 Source:
     Pillai et al. 2014, "All File Systems Are Not Created Equal", on what survives a power cut.

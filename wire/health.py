@@ -1,8 +1,8 @@
-"""How a device is at one instant. Pure values.
+"""The state of a device at one instant. Pure values.
 
 Rules:
-- What was not read is None: unknown is never taken for cool, full or free.
-- A ratio is of what it is called, 0.0 to 1.0, unless its text says more.
+- A value that was not read is None: an unknown value never means cool, full or free.
+- A ratio is 0.0 to 1.0 of what its name says, unless its text says more.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules:
 - Each message has a schema version. A reader accepts unknown fields and refuses an unknown version.
 - Control messages are JSON; telemetry and chunks are MessagePack.
-- A device's own words are believed only as far as the broker vouches for its topic: the `device`
+- A receiver trusts a device's message only as far as the broker guarantees its topic: the `device`
   field must equal the topic's, and the receiver checks that.
 - Desired states travel signed (`wire.trust.envelope`) by the `director` role.
 """

@@ -126,15 +126,15 @@ def checked_profile(profile: DeviceProfile) -> DeviceProfile:
         (profile.storage_bytes <= 0, "storage_bytes is not positive"),
         (
             bool(strangers),
-            f"runtime_versions names {', '.join(strangers)}, which runtimes does not",
+            f"runtime_versions names {', '.join(strangers)}, but the list `runtimes` does not",
         ),
         (
             not all(VERSION_PATTERN.fullmatch(version) for version in versions.values()),
-            "runtime_versions holds what is no version",
+            "runtime_versions has a value that is not a version",
         ),
         (
             not all(NAME_PATTERN.fullmatch(name) for name in profile.accelerators or ()),
-            "accelerators holds what is no plain name",
+            "accelerators has a value that is not a plain name",
         ),
         (
             profile.thermal.nominal_c >= profile.thermal.severe_c,

@@ -1,9 +1,9 @@
-"""The port through which messages go. `wire.mqtt` is the implementation.
+"""The interface that sends and receives messages. `wire.mqtt` implements it.
 
 Rules:
-- Handlers run on the transport's own thread and only hand over: they put on a queue.
-- Delivery is not promised: an acknowledged publish may be lost when a broker's queue is full or
-  the broker dies. Whatever must arrive is asked for again by its receiver.
+- Handlers run on the transport's own thread and only put the message on a queue.
+- Delivery is not guaranteed: an acknowledged publish may be lost when a broker's queue is full or
+  the broker dies. A receiver asks again for what it must have.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""How good a variant is: its answers against the float reference's, on samples of the gate.
+"""Measures how good a variant is: compares its answers with the float reference's answers.
 
 Rules:
-- Pure array work: the answers are made elsewhere, one sample at a time as on a device.
-- A variant may have answered some samples only; it is compared with the reference on those samples.
-- A variant that answers NaN anywhere fails; NaN never goes into a mean.
+- This module works on arrays only. Other steps make the answers, one sample at a time as on a
+  device.
+- If a variant answered only some samples, it is compared with the reference on those samples.
+- A variant that answers NaN anywhere fails; a mean never contains NaN.
 - Arrays are read in blocks: answers may be larger than memory.
 """
 
@@ -67,14 +68,14 @@ def resolve_metric(wanted: str, reference: Tensors, labels: Tensor | None) -> st
             remedy="use --metric cosine",
         )
     if name == "top5" and scores.shape[-1] <= TOP5:
-        raise DataError(f"metric top5: there are {scores.shape[-1]} classes only")
+        raise DataError(f"metric top5: the model has only {scores.shape[-1]} classes")
     if metric.labels == "needed":
         _check_classes(name, scores, labels)
     elif metric.labels == "used" and labels is not None and not _are_targets(scores, labels):
         raise DataError(
             f"metric {name}: a label has shape {list(labels.shape[1:])}, or is not finite; "
             f"the output has {list(scores.shape[1:])}",
-            remedy="leave the labels out, so that the reference's answers take their place",
+            remedy="remove the labels; then the answers of the reference model are the labels",
         )
     return name
 
@@ -119,7 +120,7 @@ def check_answers(name: str, answers: Tensor) -> None:
     )
     if broken:
         raise DataError(
-            f"output {name!r} of the unchanged model is NaN for {broken} of {len(answers)} "
+            f"output {name!r} of the original model is NaN for {broken} of {len(answers)} "
             "evaluation samples",
             remedy="check how the samples are scaled, or the model",
         )
@@ -280,13 +281,13 @@ def _check_classes(metric: str, scores: Tensor, labels: Tensor | None) -> None:
         raise DataError(
             f"metric {metric}: labels are {labels.dtype} of shape {list(labels.shape)}, "
             f"integers of shape {list(scores.shape[:-1])} are needed",
-            remedy="give the number of the right class, or use --metric agreement",
+            remedy="give the class number of each sample, or use --metric agreement",
         )
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= scores.shape[-1]:
         raise DataError(
-            f"metric {metric}: labels go from {low} to {high}, "
-            f"the model's classes from 0 to {scores.shape[-1] - 1}"
+            f"metric {metric}: labels go from {low} to {high}, but the model's classes go from 0 "
+            f"to {scores.shape[-1] - 1}"
         )
 
 
@@ -324,7 +325,7 @@ def _own_value(metric: str, function: OwnMetric, answers: Tensors, labels: Tenso
     except (Exception, SystemExit) as exc:
         raise DataError(f"metric {metric} failed: {typed_line(exc)}") from exc
     if not np.isfinite(value):
-        raise DataError(f"metric {metric} gives {value}, a finite number is needed")
+        raise DataError(f"metric {metric} gives {value}, which is not a finite number")
     return value
 
 

@@ -1,13 +1,14 @@
-"""Decides which candidates go into the package: those that pass the gates and that none beats.
+"""Decides which candidates go into the package: those that pass the gates and that no other beats.
 
-Pure: figures in, verdicts with reasons out.
+The functions are pure: they take figures and return verdicts with reasons.
 
 Rules:
-- A gate that a candidate fails is named with the figure; nothing is dropped in silence.
-- The reference variant is kept wherever it passes: a device falls back to it.
-- Latency holds for the architecture that it was measured on. On another one, a candidate is only
-  dropped for a more accurate candidate that runs the same instructions.
-- A profile without any variant is a failed build.
+- A verdict names the gate that a candidate fails, with the figure. No candidate is dropped without
+  a reason.
+- The reference variant is kept wherever it passes, because a device falls back to it.
+- A latency is valid only for the architecture that it was measured on. For another architecture, a
+  candidate is dropped only in favour of a more accurate one that runs the same instructions.
+- A build fails if a profile gets no variant.
 """
 
 from __future__ import annotations
@@ -183,9 +184,9 @@ def require_variants(verdicts: Verdicts, losses: Mapping[str, str]) -> None:
             raise QualityGateError(f"profile {profile}: no candidate could be built: {reason}")
         name, nearest = min(found.items(), key=lambda item: item[1].excess or 0.0)
         raise QualityGateError(
-            f"profile {profile}: none of {len(found)} candidates passed; nearest is {name} "
-            f"with {nearest.reason}",
-            remedy="loosen the gate or the profile",
+            f"profile {profile}: none of the {len(found)} candidates passed the gates; the "
+            f"nearest is {name} with {nearest.reason}",
+            remedy="relax the gate, or use another profile",
         )
 
 
@@ -241,10 +242,10 @@ def _unmeasured(variant: Variant, others: list[Variant], *, pinned: frozenset[st
         ):
             return Verdict(
                 kept=False,
-                reason=f"neither smaller nor better than {other.name}, and its latency there is "
-                "not known",
+                reason=f"it is neither smaller nor better than {other.name}, and its latency on "
+                "this device is unknown",
             )
-    return Verdict(kept=True, reason="kept; its latency there is not known")
+    return Verdict(kept=True, reason="kept; its latency on this device is unknown")
 
 
 def _exactness(variant: Variant) -> tuple[float, float, str]:
@@ -258,8 +259,8 @@ def _inferior(winner: Variant, loser: Variant) -> str:
     good, worse = figures(winner)[0], figures(loser)[0]
     close, far = ("exact" if a.sqnr_db is None else f"{a.sqnr_db:.1f}" for a in (good, worse))
     return (
-        f"the same as {winner.name} but for its numbers, and no closer to the reference: "
-        f"SQNR {close} to {far} dB"
+        f"it runs the same instructions as {winner.name} and is no closer to the reference: SQNR "
+        f"{far} against {close} dB"
     )
 
 
@@ -362,13 +363,13 @@ def _beats(one: Variant, other: Variant) -> bool:
 
 def _defeat(winner: Variant, loser: Variant) -> str:
     (good, fast), (worse, slow) = figures(winner), figures(loser)
-    text = f"beaten by {winner.name}: {good.metric} {good.value:.4f} to {worse.value:.4f}"
+    text = f"{winner.name} is better: {good.metric} {good.value:.4f} against {worse.value:.4f}"
     if fast is None or slow is None:
         return text
     return (
-        f"{text}, {fast.latency_p50_ms:.3f} to {slow.latency_p50_ms:.3f} ms, "
-        f"{fast.peak_memory_bytes / MIB:.0f} to {slow.peak_memory_bytes / MIB:.0f} MiB, "
-        f"{winner.info.size_bytes} to {loser.info.size_bytes} B"
+        f"{text}, {fast.latency_p50_ms:.3f} against {slow.latency_p50_ms:.3f} ms, "
+        f"{fast.peak_memory_bytes / MIB:.0f} against {slow.peak_memory_bytes / MIB:.0f} MiB, "
+        f"{winner.info.size_bytes} against {loser.info.size_bytes} B"
     )
 
 

@@ -1,13 +1,13 @@
-"""Which samples a device must reproduce before it serves, and how closely.
+"""Chooses the samples that a device must reproduce before it serves, and how closely.
 
 Rules:
 - The samples are samples of the gate, which no quantizer has seen.
-- Where outputs are scores of classes, samples near a decision boundary are chosen: a broken variant
-  fails there first. They must not be so near that the rounding of another processor decides, so the
+- If outputs are class scores, the chosen samples are near a decision boundary: a broken variant
+  fails there first. They are not so near that the rounding of another processor decides, so the
   margin of each variant must be greater than its guard.
-- Elsewhere the samples are chosen on which a variant's error is the greatest share of what it may
-  be. Such samples have large activations or clipped ranges; samples that are spread evenly are
-  mostly easy ones. The variants choose in turn, so that one with large errors does not choose all.
+- For other outputs, the chosen samples are those on which a variant's error is the largest share of
+  the allowed error. Such samples have large activations or clipped ranges; most randomly chosen
+  samples are easy. The variants choose in turn, so that one with large errors does not choose all.
 - Every kept variant passes every golden sample by the same check that a device makes.
 """
 
@@ -87,7 +87,7 @@ def pick(reference: Tensors, variants: Sequence[Answered], metric: str) -> Chose
     order = _by_error(reference, variants, common)
     samples = _first_passing(order, reference, variants, rows, agree=False)
     if not samples:
-        raise DataError("there is no evaluation sample that all variants answer alike")
+        raise DataError("the variants give different answers for every evaluation sample")
     return Chosen(samples, 0.0)
 
 

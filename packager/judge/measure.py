@@ -1,12 +1,12 @@
-"""What a variant costs: measured in this process, which must be fresh and do nothing else.
+"""Measures what a variant costs, in this process, which must be fresh and do nothing else.
 
 Rules:
-- One sample at a time, after a warm-up, as a device serves.
+- The process runs one sample at a time, after a warm-up, as a device does.
 - The peak is `VmHWM` of this process. (`ru_maxrss` is inherited from the parent across exec and
   would report the parent's size.)
 - A minimum of runs and of time, as MLPerf Mobile measures a single stream; it wants 1,024 runs and
   60 s, which the options allow.
-- Figures hold for the machine that they name, and for no other.
+- The figures are valid only for the machine that they name.
 """
 
 from __future__ import annotations

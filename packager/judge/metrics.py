@@ -1,10 +1,10 @@
-"""The metrics that a variant is judged by: one row each, and what retention means for it.
+"""The metrics that judge a variant, one row each, and what retention means for each.
 
 A metric gives one number per sample; its value is their mean. It reads one output: the first, or
 the first that holds class scores where it needs those.
 
 Rules:
-- Light: a build reads the rows without loading NumPy.
+- A build reads the rows without loading NumPy.
 - Retention is 1.0 for a variant as good as the reference, whatever the metric.
 - A user's own function is named `module:callable`, takes `(outputs, labels)` and gives one number,
   larger for better.

@@ -1,7 +1,8 @@
-"""From what the steps found to the variants and the manifest of a package.
+"""Makes the variants and the manifest of a package from the results of the steps.
 
 Rules:
-- Nothing here depends on time or on where files lie: equal findings, equal manifest.
+- The manifest does not depend on the time or on where files are: equal results give an equal
+  manifest.
 """
 
 from __future__ import annotations

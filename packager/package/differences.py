@@ -1,12 +1,12 @@
-"""How two packages differ: variants, their figures, files, and what a device would fetch.
+"""Compares two packages: variants, their figures, files, and what a device would fetch.
 
-Pure: manifests and indexes in, differences out.
+The functions are pure: they take manifests and indexes and return differences.
 
 Rules:
-- Only figures that can be compared stand side by side: latencies of the same machine and the same
-  number of threads, values of the same metric. For the others a note says why not.
-- A device fetches the manifest and the signature whole, and of the other files each chunk that is
-  in none of its own files. This is how the agent fetches.
+- The comparison puts only comparable figures side by side: latencies of the same machine and number
+  of threads, values of the same metric. For the others a note says why not.
+- A device fetches the whole manifest and the whole signature. Of the other files it fetches each
+  chunk that none of its own files has. This is how the agent fetches.
 - A device has the variants that were kept for its profile.
 """
 

@@ -1,10 +1,11 @@
-"""Packages as directories: written at once, sealed and opened.
+"""Writes, seals and opens packages, which are directories.
 
 Rules:
-- Equal content, equal bytes: no times, no paths, files in order of their names.
-- A package appears complete or not at all.
-- Only a package is ever overwritten, and only when asked.
-- Nothing in a directory is believed before its digest was checked.
+- Equal content gives equal bytes: a package has no times and no paths, and its files are sorted by
+  name.
+- A package is either complete or not there.
+- Only a package is overwritten, and only when the user asks for it.
+- A reader checks the digest of a file before it uses the file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from wire.trust.envelope import seal as seal_payload
 from wire.trust.root import TrustRoot, trust_from_bytes
 
 FOLDER_MODE: Final = 0o755
-AGAIN: Final = "copy, download or build it again"
+AGAIN: Final = "copy, download or build the package again"
 
 
 def check_output(output: Path, *, force: bool) -> None:
@@ -110,8 +111,8 @@ def index_directory(directory: Path) -> PackageIndex:
         The index of all its files but the envelope.
 
     Raises:
-        PackageError: No manifest or one that is malformed, something that is no plain file, or too
-            much.
+        PackageError: The manifest is missing or malformed, an entry is not a regular file, or the
+            directory holds too much.
         WireFormatError: A path is malformed.
     """
     manifest = _manifest(directory)

@@ -1,7 +1,7 @@
 """Signing keys as files: 32 secret bytes that nobody but their owner may read.
 
 Rules:
-- A key that others can read is refused, not repaired: it may be known already.
+- A key that others can read is refused and not repaired, because others may already know it.
 - No secret byte is ever printed or put into an error.
 """
 
@@ -36,7 +36,8 @@ def generate_key(path: Path) -> SigningKey:
         write_new(path, seed, mode=PRIVATE)
     except FileExistsError as exc:
         raise KeyFileError(
-            f"{path} exists already", remedy="a key is never overwritten; name another file"
+            f"{path} exists already",
+            remedy="name another file; this command never overwrites a key",
         ) from exc
     except OSError as exc:
         raise KeyFileError(f"{path} cannot be written: {exc.strerror}") from exc

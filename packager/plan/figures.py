@@ -1,7 +1,7 @@
-"""What steps find out, as they hand it to the build; light, so that the build needs no numpy.
+"""The results that steps hand to the build; this module is light, so that a build needs no NumPy.
 
 Rules:
-- How closely a device must reproduce the reference is decided here, in one place.
+- Only this module decides how closely a device must reproduce the reference.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What a build will do: pure, from facts about the model and profiles to ordered steps.
+"""Plans a build: makes ordered steps from facts about the model and the profiles.
 
-A candidate is one recipe of a runtime, for a compiled one once per processor; nothing here knows a
-recipe or a runtime by name.
+A candidate is one recipe of a runtime; a compiled recipe gives one candidate per processor. The
+planner knows no recipe and no runtime by name.
 
 Rules:
-- No files, no clock, no tools: equal arguments give equal plans.
-- What cannot be built is in the plan too, with the reason.
-- A candidate that several profiles share is built, checked and measured once.
+- The planner is pure: it uses no files, no clock and no tools, and equal arguments give equal
+  plans.
+- The plan also lists what cannot be built, with the reason.
+- The build makes, checks and measures a candidate once, even if several profiles share it.
 """
 
 from __future__ import annotations
@@ -147,23 +148,23 @@ def _obstacles(
     if recipe.runtime not in profile.runtimes:
         yield f"the profile has no runtime {recipe.runtime}"
     if recipe.on_request and name not in settings.keep:
-        yield "only on request, by --keep"
+        yield "a build makes it only with --keep"
     yield from _unsuited(recipe, profile)
     yield from _missing(recipe, target, given)
     if recipe.quantizes:
         yield from _unquantizable(recipe, facts, settings)
     if recipe.repairs and not settings.repair_trials:
-        yield "no trials are allowed for repairs"
+        yield "repairs have no trials"
     if recipe.static:
         for spec in facts.inputs:
             if -1 in spec.shape[1:]:
-                yield f"input {spec.name!r} has a size beside the batch that only a request tells"
+                yield f"input {spec.name!r} has a size besides the batch that only a request gives"
     others = [runtime for runtime in profile.runtimes if runtime != recipe.runtime]
     unproven = target is not None and target.name not in given.host.native
     if recipe.last_resort and unproven and others and name not in settings.keep:
         yield (
-            f"{others[0]} serves there, and its speed on {profile.architecture} cannot be measured "
-            f"here; --keep {name} builds it all the same"
+            f"the profile has the runtime {others[0]}, and this machine cannot measure the "
+            f"speed on {profile.architecture}; --keep {name} builds it anyway"
         )
 
 
@@ -185,11 +186,11 @@ def _unquantizable(recipe: Recipe, facts: ModelFacts, settings: PlanSettings) ->
     if recipe.data and not settings.calibrated:
         yield "there is no calibration data"
     if facts.quantized or _QUANTIZED & set(facts.operators):
-        yield "the model is quantized already"
+        yield "the model is already quantized"
     share = sum(facts.weights.get(operator, 0.0) for operator in recipe.quantizes)
     if facts.weights and share < recipe.min_share:
         names = " and ".join(sorted(recipe.quantizes & _ONNX_NAMES))
-        yield f"{names} hold {share:.1%} of the weights"
+        yield f"{names} hold only {share:.1%} of the weights"
     if not recipe.quantizes & set(facts.operators):
         yield f"the model has no {' or '.join(sorted(recipe.quantizes & _ONNX_NAMES))} to quantize"
 
@@ -197,7 +198,7 @@ def _unquantizable(recipe: Recipe, facts: ModelFacts, settings: PlanSettings) ->
 def _unsuited(recipe: Recipe, profile: DeviceProfile) -> Iterator[str]:
     """Say why a candidate makes no sense on a processor."""
     if recipe.architectures and profile.architecture not in recipe.architectures:
-        yield f"made for {' or '.join(recipe.architectures)}, not {profile.architecture}"
+        yield f"it is made for {' or '.join(recipe.architectures)}, not for {profile.architecture}"
     features = set(profile.isa_features)
     if recipe.any_isa and not features & set(recipe.any_isa):
         yield f"the processor has none of {', '.join(recipe.any_isa)}"
@@ -205,9 +206,9 @@ def _unsuited(recipe: Recipe, profile: DeviceProfile) -> Iterator[str]:
         return
     has_vnni = bool(_VNNI & features)
     if recipe.vnni and not has_vnni:
-        yield "without VNNI its sums may saturate; a candidate with 7-bit weights takes its place"
+        yield "without VNNI its sums may saturate; a candidate with 7-bit weights replaces it"
     if has_vnni and not recipe.vnni:
-        yield "with VNNI full 8-bit weights are safe"
+        yield "with VNNI it is not needed: 8-bit weights are safe"
 
 
 def _name(recipe: Recipe, target: Target | None) -> str:

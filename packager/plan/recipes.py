@@ -1,9 +1,9 @@
-"""What a recipe is: which runtime, which precision, how the files are made.
+"""A recipe: the runtime, the precision, and how the files are made.
 
-The recipes themselves are in `packager.runtimes`, each beside the code of its runtime.
+The recipes are in `packager.runtimes`, each beside the code of its runtime.
 
 Rules:
-- Options are data: they go into the cache key and the provenance, nothing is set elsewhere.
+- Options are data: they go into the cache key and the provenance. Nothing else sets an option.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the planner must know of a runtime, as `packager.runtimes` tells it.
+"""What the planner must know about a runtime; `packager.runtimes` provides it.
 
 Rules:
-- Only facts and names: no runtime and no compiler is imported to plan a build.
-- Each recipe has a name of its own, over all runtimes.
+- This module holds only facts and names: a plan imports no runtime and no compiler.
+- The name of each recipe is unique over all runtimes.
 """
 
 from __future__ import annotations

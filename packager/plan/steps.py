@@ -1,8 +1,8 @@
 """The steps of a plan: those that make a candidate, check it and measure it.
 
 Rules:
-- Steps that make files read calibration and tuning samples; steps that judge read the samples of
-  the gate and no others.
+- Steps that make files read calibration and tuning samples. Steps that judge read only the samples
+  of the gate.
 """
 
 from __future__ import annotations

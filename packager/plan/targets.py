@@ -1,9 +1,9 @@
-"""What a compiler must know of a kind of device: architecture, instructions, tools.
+"""What a compiler must know about a kind of device: architecture, instructions, tools.
 
-Pure: a device profile in, a target out.
+The functions are pure: they take a device profile and return a target.
 
 Rules:
-- Profiles that differ in nothing that a compiler sees have the same target, and share one build.
+- Profiles that look the same to a compiler have the same target and share one build.
 - A target asks for no instruction that the profile does not name, and a profile that names none
   gets the architecture's baseline.
 - A profile has a level when it names the few features that mark it: every processor with these has

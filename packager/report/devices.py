@@ -1,4 +1,4 @@
-"""What each profile gets and why, for the report's page: verdicts in words, figures as plots.
+"""What each profile gets and why, for the report's page: verdicts as text, figures as plots.
 
 Rules:
 - A device of another architecture than the measuring machine's gets no plot of latency: its

@@ -1,4 +1,4 @@
-"""Two packages on this disk, read, compared, and shown as tables: old and new side by side."""
+"""Reads two packages from disk, compares them, and shows old and new side by side in tables."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A build's result as one HTML file, without scripts, other files or the network.
 
 Rules:
-- The order: what was built for which profile, how good and how fast it is, why other candidates are
-  missing, which steps were run.
-- A latency is shown with the name of the machine that measured it. The plots of devices of another
+- The page shows first what each profile gets, then how good and fast it is, why other candidates
+  are missing, and which steps ran.
+- Each latency has the name of the machine that measured it. The plots of devices with another
   architecture do not show it.
 - A figure that was not measured is a dash with the reason.
 - Equal results give equal bytes.
@@ -110,7 +110,8 @@ def check_report_path(path: Path, package: Path | None = None) -> None:
         raise BuildError(f"{path} is a directory", remedy="name a file for the report")
     if package is not None and path.resolve().is_relative_to(package.resolve()):
         raise BuildError(
-            f"the report {path} would be a part of the package", remedy="put it somewhere else"
+            f"the report {path} would be a part of the package",
+            remedy="write the report outside the package",
         )
 
 
@@ -186,7 +187,7 @@ def _unmeasured(candidate: CandidateReport, machine: str, profiles: Sequence[Dev
     meant = {p.architecture for p in profiles if p.name in candidate.planned}
     if meant and architecture_of(machine) not in meant:
         return f"built for {' and '.join(sorted(meant))}"
-    return "built for instructions that the measuring machine lacks"
+    return "built for instructions that the measuring machine does not have"
 
 
 def _steps(result: BuildResult) -> dict[str, Any]:

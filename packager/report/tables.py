@@ -1,8 +1,8 @@
-"""A build's result as tables: what each variant is worth and costs, and what each profile gets.
+"""A build's result as tables: the figures of each variant, and what each profile gets.
 
 Rules:
 - A figure that was not measured is None; the reader sees a dash.
-- Latency is named together with the machine that it was measured on.
+- A latency stands together with the name of the machine that measured it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,12 @@ def plan_rows(plan: Plan, profiles: Sequence[DeviceProfile]) -> list[Row]:
             if profile.name in c.info.profiles
         ]
         rows += [
-            (profile.name, r.candidate.name, None, f"only if {r.of} misses the gate of quality")
+            (
+                profile.name,
+                r.candidate.name,
+                None,
+                f"the build tries it only if {r.of} misses the quality gate",
+            )
             for r in plan.repairs
             if profile.name in r.candidate.info.profiles
         ]

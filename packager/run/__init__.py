@@ -1,1 +1,1 @@
-"""How the steps of a plan are run: cached, in processes of their own, on this machine or others."""
+"""Runs the steps of a plan, from the cache or in separate processes, on this machine or others."""

@@ -1,12 +1,12 @@
 """The build cache: the output of every step that succeeded, by the digest of all that went into it.
 
 Rules:
-- An entry appears complete or not at all: it is made aside and renamed.
-- An entry is believed only after its files were hashed again; a damaged one is thrown away.
-- Of failures only those are kept that the step itself put into words. A crash or a time limit may
-  have come from a busy machine.
-- Two builds may share a cache; whoever comes second throws its own copy away.
-- A workspace is locked while its build lives; what a killed build left is removed by the next.
+- An entry is either complete or not there: the cache writes it under another name and renames it.
+- The cache hashes the files of an entry again before it uses them, and removes a damaged entry.
+- The cache keeps a failure only if the step itself reported it. A busy machine may be the cause of
+  a crash or of a time limit.
+- Two builds may share a cache; the one that finishes second removes its own copy.
+- A build locks its workspace while it runs; the next build removes what a killed build left.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""What earlier builds found out and this one takes over: measured figures, and schedules.
+"""Reads what earlier builds found and this build reuses: measured figures, and schedules.
 
-Whoever rebuilds a package elsewhere gets the same model files but other latencies. With the first
-build's report the second gives the first one's bytes, which proves where they came from. The tuning
-database holds the schedules that searches found, beside the cache, for later builds.
+A build of the same package on another machine gives the same model files but other latencies. If it
+uses the report of the first build, it gives the same bytes, which proves where they came from. The
+tuning database holds the schedules that searches found, beside the cache, for later builds.
 
 Rules:
-- A figure is taken over for the same files and the same number of threads, and names the machine
-  that measured it, as ever.
-- A build reads the database as one source, and adds to it what its own searches found when they
-  have ended.
-- Files of the database are named after what they are about, so that adding is putting a file there;
-  it appears complete or not at all.
+- A figure is reused for the same files and the same number of threads. It names the machine that
+  measured it.
+- A build reads the database as one source. When its own searches have ended, it adds what they
+  found.
+- The name of a file in the database says which kernel and target it is for, so a build adds to the
+  database by adding files. A file is either complete or not there.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def stored_database(root: Path) -> Source | None:
     """
     if root.exists() and not root.is_dir():
         raise BuildError(
-            f"the tuning database {root} is no folder", remedy="name one with --tuning-database"
+            f"the tuning database {root} is not a folder", remedy="name one with --tuning-database"
         )
     files = sorted(path for path in root.rglob("*") if path.is_file())
     if not files:

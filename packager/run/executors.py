@@ -1,8 +1,8 @@
-"""Where the steps of a build run: processes of this machine, or a Dask cluster.
+"""The places where the steps of a build run: processes of this machine, or a Dask cluster.
 
 Rules:
-- An executor is what `concurrent.futures` calls one; a step is `packager.run.process.carry_out`.
-- Measurements never go to an executor: their figures hold for the machine that builds.
+- An executor is a `concurrent.futures` executor; it runs `packager.run.process.carry_out`.
+- Measurements never go to an executor, because their figures must be those of the building machine.
 """
 
 from __future__ import annotations

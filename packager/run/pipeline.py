@@ -1,13 +1,13 @@
-"""Runs the steps of a plan: from the cache where it can, else through an executor.
+"""Runs the steps of a plan: takes each from the cache if it can, otherwise runs it by an executor.
 
 Rules:
-- A step's key is the digest of its kind, options, inputs, the tools, the code and the machine;
-  equal keys, equal output. Measured figures are cached like all else, so a second build gives the
-  same bytes.
-- A step starts as soon as its inputs are there; one that measures waits until no other step runs.
+- A step's key is the digest of its kind, options, inputs, tools, code and machine; equal keys mean
+  equal output. The cache also keeps measured figures, so a second build gives the same bytes.
+- A step starts as soon as its inputs are ready. A step that measures waits until no other step
+  runs.
 - When a step fails, the steps that depend on it are skipped; when a vital step fails, the build
   ends.
-- A build that was killed continues with the steps that it had not finished.
+- After a killed build, the next build runs only the steps that had not finished.
 """
 
 from __future__ import annotations

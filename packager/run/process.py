@@ -1,13 +1,13 @@
-"""One step, carried out wherever an executor puts it: in a fresh process, with limits.
+"""Runs one step in a fresh process with limits, on the machine that the executor chooses.
 
 Its output goes to the cache that all machines of a build share.
 
 Rules:
-- What goes in and comes out are plain values, so that another machine can do it. It needs the same
-  packages, and sees the cache and the user's files at the same paths.
-- A fault is returned and not raised: it must survive the way back whole.
-- Nothing of a step survives it: its whole process group is ended.
-- What it prints is kept aside; its last line is the reason when there is no better one.
+- A step's arguments and its result are plain values, so that another machine can run it. That
+  machine needs the same packages, and sees the cache and the user's files at the same paths.
+- A fault is returned and not raised, so that it comes back complete from another machine.
+- No part of a step continues after its end: its whole process group is ended.
+- The output of the process goes to a log; the last line is the reason if there is no better one.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _make(task: Task) -> None:
                 cache.keep(task.key, _failure_folder(workspace, exc.failure))
             raise
         if not (output / RESULT_FILE).is_file():
-            raise StepError("its process ended well but left no result")
+            raise StepError("the process of this step ended without an error, but wrote no result")
         cache.keep(task.key, output)
 
 
@@ -205,8 +205,8 @@ def _run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
         raise ToldError(_told(Path(job.output) / FAILURE_FILE))
     if code < 0:
         name = signal.Signals(-code).name
-        raise StepError(f"its process was ended by {name}")
-    raise StepError(f"its process ended with status {code}: {_last_line(log)}")
+        raise StepError(f"the process of this step was ended by {name}")
+    raise StepError(f"the process of this step ended with status {code}: {_last_line(log)}")
 
 
 def _machine_memory_bytes() -> int:
@@ -232,7 +232,7 @@ def _run(command: list[str], log: Path, timeout_s: float) -> int:
         try:
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired as exc:
-            raise StepError(f"it took longer than {timeout_s:g} s") from exc
+            raise StepError(f"this step took longer than {timeout_s:g} s") from exc
         finally:
             with _RUNNING_LOCK:
                 _RUNNING.discard(process.pid)

@@ -1,1 +1,1 @@
-"""Samples: read from what a user has, prepared for the model, split, and kept on disk."""
+"""Reads the user's samples, prepares them for the model, splits them and stores them on disk."""

@@ -1,10 +1,11 @@
-"""Which of the arrays that somebody offers are the model's inputs and labels, and whether they fit.
+"""Finds the model's inputs and labels among the arrays that the user gives, and checks them.
 
 Rules:
-- Arrays are named as the model's inputs, and `label`. A model with one input may call it `x`, and
-  the label `y`. Anything else is left alone and named in a note.
-- Numbers are widened or narrowed within their kind, as long as no value changes but by rounding;
-  never from integer to float: whether pixels need scaling is the user's decision.
+- An array has the name of an input of the model, or the name `label`. If the model has one input,
+  the array may be called `x`, and the label `y`. Other arrays are not used; a note names them.
+- Numbers are converted to a wider or narrower type of the same kind, if no value changes except by
+  rounding. Integers are never converted to floats, because only the user knows whether pixels need
+  scaling.
 """
 
 from __future__ import annotations
@@ -115,12 +116,12 @@ def check_shape(source: str, array: Tensor, spec: TensorSpec, unit: Unit) -> Non
         return
     if array.shape == declared:
         raise DataError(
-            f"{source}: {spec.name!r} has shape {list(array.shape)}, which is one sample",
-            remedy="the first axis counts the samples; give array[None] for a single one",
+            f"{source}: {spec.name!r} has shape {list(array.shape)}, which is a single sample",
+            remedy="the first axis must be the samples; write array[None] for a single sample",
         )
     raise DataError(
-        f"{source}: a sample of {spec.name!r} has shape {list(given)}, "
-        f"the model takes {list(declared)}"
+        f"{source}: a sample of {spec.name!r} has shape {list(given)}, but the model takes "
+        f"{list(declared)}"
     )
 
 
@@ -144,15 +145,15 @@ def cast(source: str, name: str, values: Tensor, dtype: np.dtype[Any]) -> Tensor
         family = _FAMILIES.get(values.dtype.kind)
         if family is None or family != _FAMILIES.get(dtype.kind):
             raise DataError(
-                f"{source}: {name!r} is {values.dtype}, {dtype} is needed",
-                remedy="store the samples so, or declare a preprocessing",
+                f"{source}: {name!r} is {values.dtype}, but {dtype} is needed",
+                remedy="store the samples with that type, or declare a preprocessing",
             )
         with np.errstate(over="ignore"):  # becomes infinite, and is refused below
             kept = values.astype(dtype)
         if dtype.kind in "iu" and not np.array_equal(kept, values):
             raise DataError(f"{source}: {name!r} holds numbers that are out of range for {dtype}")
     if dtype.kind == "f" and not np.isfinite(kept).all():
-        raise DataError(f"{source}: {name!r} holds NaN or infinity, as {dtype}")
+        raise DataError(f"{source}: {name!r} holds NaN or infinity after the conversion to {dtype}")
     return kept
 
 
@@ -173,5 +174,5 @@ def check_labels(source: str, labels: Tensor, samples: int) -> None:
     if not numbers or labels.ndim == 0 or len(labels) != samples:
         raise DataError(
             f"{source}: labels are {labels.dtype} of shape {list(labels.shape)}, "
-            f"numbers for each of {samples} samples are needed"
+            f"but numbers for each of {samples} samples are needed"
         )

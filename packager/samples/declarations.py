@@ -1,8 +1,8 @@
-"""What a user declares of the numbers around a model: a file with a table per input or output.
+"""Reads the user's declarations for inputs and outputs: a file with a table for each.
 
 Rules:
 - A declaration that does not fit the model is refused before any sample is read.
-- It travels in the package as it was read; a device applies it.
+- The package contains the declaration as it was read; a device applies it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def read_tables(
     except WireFormatError as exc:
         raise DataError(
             f"{path.name} is not a {kind.__name__.lower()} file: {one_line(exc)}",
-            remedy=f"write a table per {side}, with {', '.join(kind.__struct_fields__)}",
+            remedy=f"write one table for each {side}, with {', '.join(kind.__struct_fields__)}",
         ) from exc
     names = sorted(spec.name for spec in specs)
     if len(names) == 1 and names[0] not in found:

@@ -1,8 +1,8 @@
-"""From what a user gave to three prepared sets on disk: one folder per part.
+"""Makes three prepared sets on disk from the user's data, one folder per part.
 
 Rules:
-- The gate's samples are in no other part.
-- Raw copies are gone when it is done.
+- No sample of the gate is in another part.
+- The raw copies are removed at the end.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Samples from outside: an `.npz` archive, a directory of `.npy` files, or a user's function.
+"""Reads samples from an `.npz` archive, a directory of `.npy` files, or a user's function.
 
-In all three the first axis of each array counts the samples. A function takes no arguments and
-yields (or returns a list of) dicts of named arrays; each dict holds one sample or more, so it
-looks like a small archive, and like what ONNX Runtime's calibration readers and PyTorch's data
-loaders give.
+In all three, the first axis of each array is the samples. A function takes no arguments and yields
+(or returns a list of) dicts of named arrays. Each dict holds one sample or more. ONNX Runtime's
+calibration readers and PyTorch's data loaders yield the same form.
 
 Rules:
-- Nothing is unpickled; the declared size is checked before anything is unpacked, and a function is
-  stopped at the bounds.
-- Memory does not grow with the set: arrays are unpacked into files and mapped.
-- Equal content gives equal samples, whichever way it comes.
+- The readers never unpickle. They check the declared size before they unpack, and stop a function
+  at the limits.
+- Memory does not grow with the set: the readers unpack arrays into files and map these files.
+- Equal content gives equal samples from each of the three.
 """
 
 from __future__ import annotations
@@ -98,8 +97,8 @@ def read_samples(
     lengths = {len(array) for array in found.inputs.values()}
     if len(lengths) != 1 or min(lengths) < MIN_SAMPLES:
         raise DataError(
-            f"{source.name} holds {' and '.join(map(str, sorted(lengths)))} samples per input, "
-            f"at least {MIN_SAMPLES} and as many for each are needed"
+            f"{source.name} holds {' and '.join(map(str, sorted(lengths)))} samples; every input "
+            f"needs the same number, at least {MIN_SAMPLES}"
         )
     samples = lengths.pop()
     if samples > bounds.max_samples:
@@ -160,7 +159,7 @@ def _members(
     """
     infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
     if len(infos) > MAX_ARRAYS or len(infos) != len(archive.infolist()):
-        raise DataError(f"{source} holds over {MAX_ARRAYS} arrays, or one name twice")
+        raise DataError(f"{source} holds over {MAX_ARRAYS} arrays, or the same name twice")
     choice = choose(source, infos, specs)
     members = [infos[name] for name in choice.used]
     if sum(member.file_size for member in members) > bounds.max_bytes:
@@ -188,7 +187,7 @@ def _mapped(source: str, path: Path) -> Tensor:
             remedy="write them with numpy.savez or numpy.save, without objects",
         ) from exc
     if array.ndim == 0:
-        raise DataError(f"{source} holds a single number where samples are needed")
+        raise DataError(f"{source} holds a single number, not an array of samples")
     return array
 
 

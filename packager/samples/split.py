@@ -1,14 +1,16 @@
-"""Three disjoint parts of the samples: for calibration, for tuning, and for the gate.
+"""Splits the samples into three disjoint parts: for calibration, for tuning, and for the gate.
 
-Pure. Whatever steers a quantizer over-fits the samples that steer it: accuracy control that kept
-0.25 points on its own samples lost 1.25 on others. So the gate judges on samples of its own.
+The functions are pure. A quantizer over-fits the samples that it uses: accuracy control that kept
+0.25 points on its own samples lost 1.25 on others. So the gate judges on samples that no quantizer
+uses.
 
 Rules:
-- Equal samples, by their bytes, never end in different parts.
-- Where labels are one number per sample, each part has each label in proportion.
-- No seed: the order of the samples' digests is the draw. It depends on the samples alone, not on
-  their order in a file.
-- Samples of the gate are those of the evaluation set, all of them, where one is given.
+- Samples with equal bytes are always in the same part.
+- If labels are one number per sample, each part has each label in proportion.
+- There is no seed. The samples are sorted by their digests, so the split depends on the samples
+  alone and not on their order in a file.
+- If the user gives an evaluation set, all samples of the gate come from it, and all of it is in the
+  gate.
 """
 
 from __future__ import annotations
@@ -95,8 +97,8 @@ def divide(sets: Mapping[str, Given], *, calibrated: bool = True) -> Division:
         return _single(name, sets[name]) if calibrated else _only_gate(name, sets)
     if EVALUATION not in sets:
         raise DataError(
-            f"{' and '.join(sorted(sets))} data are given, but none to judge variants by",
-            remedy="give evaluation data too, or one set alone, which is then split",
+            f"{' and '.join(sorted(sets))} data are given, but no evaluation data",
+            remedy="add --evaluation, or give only --evaluation; the build then splits that set",
         )
     overlap = _check_disjoint(sets)
     taken = set(sets[EVALUATION].digests)
@@ -190,8 +192,8 @@ def _check_disjoint(sets: Mapping[str, Given]) -> float:
         shared = sum(digest in known for digest in sets[one].digests) / len(sets[one].digests)
         if shared > MAX_OVERLAP:
             raise DataError(
-                f"{shared:.0%} of the {one} samples are among the {other} samples",
-                remedy="split the data into disjoint sets, or give a single set",
+                f"{shared:.0%} of the {one} samples are also {other} samples",
+                remedy="give sets that share no sample, or give only one set",
             )
         overlap = max(overlap, shared) if one == EVALUATION else overlap
     return overlap
@@ -201,7 +203,7 @@ def _check_sizes(parts: Mapping[Part, tuple[str, NDArray[np.intp]]]) -> None:
     for part, (name, indices) in parts.items():
         if len(indices) < MIN_SAMPLES:
             raise DataError(
-                f"the {name} data leave {len(indices)} samples for {part}, "
-                f"at least {MIN_SAMPLES} are needed",
-                remedy="give more distinct samples",
+                f"the {name} data leave {len(indices)} samples for {part}, but at least "
+                f"{MIN_SAMPLES} are needed",
+                remedy="give more different samples",
             )

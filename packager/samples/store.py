@@ -1,13 +1,14 @@
-"""Samples on disk, and how a step gets at them.
+"""Stores samples on disk and gives them to a step.
 
-A set is a directory with one `.npy` per input (its first axis counts the samples), the first sample
-of each input apart, and the labels where there are any.
+A set is a directory with one `.npy` file per input (its first axis is the samples), a separate file
+with the first sample of each input, and the labels if there are any.
 
 Rules:
-- Arrays are read through memory maps and written in blocks: no step needs memory for all samples.
-- Where every input begins with a batch axis of 1 or of any size, a sample is a batch of one.
-  Anything else (a fixed batch, a scalar, a state) makes a sample a whole call: its arrays have the
-  declared shapes, and the axis that counts the samples comes before those.
+- Arrays are read through memory maps and written in blocks, so no step needs memory for all
+  samples.
+- If every input begins with a batch axis of 1 or of any size, a sample is a batch of one. Otherwise
+  (a fixed batch, a scalar, a state) a sample is a whole call: its arrays have the declared shapes,
+  and the axis of the samples comes before those.
 """
 
 from __future__ import annotations

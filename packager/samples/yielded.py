@@ -1,8 +1,9 @@
-"""Samples that a user's function yields, written to disk as they come.
+"""Writes the samples that a user's function yields to disk, one dict after the other.
 
 Rules:
-- Memory holds one dict at a time; what is yielded beyond the bounds ends the reading.
-- Whatever the function raises or yields wrongly comes out as a `DataError`.
+- Memory holds one dict at a time. The reading ends with an error when the function yields more than
+  the limits.
+- Every exception and every wrong value of the function becomes a `DataError`.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ def collect(
                 raise DataError(
                     f"{source} yields over {bounds.max_samples} samples "
                     f"or {bounds.max_bytes} bytes",
-                    remedy="let it end after as many samples as are wanted",
+                    remedy="let the function end after the wanted number of samples",
                 )
         if choice is None:
-            raise DataError(f"{source} yields nothing")
+            raise DataError(f"{source} yields no samples")
         arrays = {name: column.array() for name, column in columns.items()}
     labels = arrays.pop(_LABELS, None)
     return RawSet(name=source, inputs=arrays, labels=labels, notes=choice.notes(source))
@@ -135,7 +136,7 @@ def _dicts(source: str, function: Callable[[], Any]) -> Iterator[Mapping[str, An
         if not isinstance(offered, Mapping) or not all(isinstance(key, str) for key in offered):
             raise DataError(
                 f"{source} yields {type(offered).__name__}, not dicts of named arrays",
-                remedy="yield {input name: array}, the first axis counting samples",
+                remedy="yield {input name: array}, where the first axis is the samples",
             )
         yield offered
 
@@ -154,7 +155,7 @@ def _pieces(
     """
     missing = [name for name in choice.used if name not in offered]
     if missing:
-        raise DataError(f"{source} yields {missing[0]!r} in some dicts only")
+        raise DataError(f"{source} yields {missing[0]!r} only in some dicts")
     pieces: Tensors = {}
     for spec in specs:
         rows = _array(source, spec.name, offered[choice.inputs[spec.name]])

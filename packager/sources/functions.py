@@ -1,8 +1,8 @@
 """Models that a user's function returns: PyTorch modules and scikit-learn estimators, as ONNX.
 
 Rules:
-- The function runs here, in a step's process, and nowhere else.
-- What comes out is an ONNX file like any other that a user may hand in, and is checked as such.
+- The function runs only here, in a step's process.
+- The result is an ONNX file, which is checked like every other ONNX file.
 """
 
 from __future__ import annotations

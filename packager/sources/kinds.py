@@ -1,8 +1,8 @@
-"""Which kind of model a user handed in: by a file's first bytes, or by what a function returned.
+"""Finds the kind of a model by a file's first bytes, or by what a function returned.
 
 Rules:
-- Nothing is imported, parsed or unpickled to find out.
-- A kind that cannot be taken is refused with what would work in its place.
+- This module imports, parses and unpickles nothing to find the kind.
+- If a kind cannot be used, the error says what would work instead.
 
 Source:
     The first bytes of the formats: FlatBuffers file identifier `TFL3` (TFLite schema), MLIR
@@ -45,13 +45,15 @@ _TENSORFLOW: Final = (
     "convert it with: python -m tf2onnx.convert --saved-model FOLDER --output m.onnx"
 )
 _PICKLE: Final = (
-    "nothing is unpickled here; write a function that loads it and returns the estimator, and name "
-    "it as module:callable"
+    "a build never unpickles a file; write a function that loads it and returns the estimator, "
+    "and give module:callable"
 )
-_ENGINE: Final = "hand in the ONNX model that this engine was built from"
-_COREML: Final = "hand in the model that it was converted from; Core ML has no way back"
+_ENGINE: Final = "give the ONNX model that this engine was built from"
+_COREML: Final = (
+    "give the model that it was converted from; a Core ML model cannot be converted back"
+)
 _OPENVINO: Final = (
-    "hand in the ONNX model that it was converted from; OpenVINO variants are made here"
+    "give the ONNX model that it was converted from; the build makes the OpenVINO variants"
 )
 _REMEDIES: Final = {
     ".pt": ("a PyTorch file", _TORCH),
@@ -75,10 +77,10 @@ _REMEDIES: Final = {
     ".engine": ("a TensorRT engine", _ENGINE),
     ".plan": ("a TensorRT engine", _ENGINE),
     ".trt": ("a TensorRT engine", _ENGINE),
-    ".ort": ("ONNX Runtime's own format", "hand in the .onnx model that it was made from"),
+    ".ort": ("ONNX Runtime's own format", "give the .onnx model that it was made from"),
     ".xml": ("an OpenVINO model", _OPENVINO),
-    ".gguf": ("a llama.cpp model", "language models of that form are not built here"),
-    ".py": ("a Python file", "name the function in it too, as file.py:callable"),
+    ".gguf": ("a llama.cpp model", "edgefleet does not build language models of this form"),
+    ".py": ("a Python file", "give the file and the function, as file.py:callable"),
 }
 _MAGIC: Final[tuple[tuple[int, bytes, Kind], ...]] = (
     (4, b"TFL3", "tflite"),
@@ -92,8 +94,8 @@ _FOREIGN: Final = (
     (b"\x80\x04", "a pickle", _PICKLE),
     (b"\x80\x05", "a pickle", _PICKLE),
     (b"version https://git-lfs", "a pointer to a file in Git LFS", "fetch it with: git lfs pull"),
-    (b"<!DOCTYPE", "a web page", "download the file itself, not the page that shows it"),
-    (b"<html", "a web page", "download the file itself, not the page that shows it"),
+    (b"<!DOCTYPE", "a web page", "download the file itself; this is the page that shows it"),
+    (b"<html", "a web page", "download the file itself; this is the page that shows it"),
 )
 _HEAD_BYTES: Final = 64
 
@@ -119,7 +121,7 @@ def source_kind(text: str) -> Kind:
     if suffix in _REMEDIES:
         what, remedy = _REMEDIES[suffix]
         raise ModelError(
-            f"{path.name[:80]!r} is {what}, which is not taken as it is", remedy=remedy
+            f"{path.name[:80]!r} is {what}, which a build cannot use directly", remedy=remedy
         )
     if path.is_dir():
         saved = (path / "saved_model.pb").exists()
@@ -167,7 +169,9 @@ def _file_kind(path: Path, suffix: str) -> Kind:
     except OSError as exc:
         raise ModelError(f"{path.name[:80]!r} cannot be read: {exc.strerror}") from exc
     if not head:
-        raise ModelError(f"{path.name[:80]!r} is empty", remedy="copy, download or export it again")
+        raise ModelError(
+            f"{path.name[:80]!r} is empty", remedy="copy, download or export the file again"
+        )
     for magic, what, remedy in _FOREIGN:
         if head.startswith(magic):
             raise ModelError(f"{path.name[:80]!r} is {what}", remedy=remedy)
@@ -179,7 +183,7 @@ def _file_kind(path: Path, suffix: str) -> Kind:
         raise ModelError(f"{path.name[:80]!r} is of an unknown kind", remedy=TAKEN)
     if named == "tflite":
         raise ModelError(
-            f"{path.name[:80]!r} is no TFLite model: it lacks the mark TFL3",
-            remedy="copy, download or convert it again",
+            f"{path.name[:80]!r} is not a TFLite model, because the mark TFL3 is missing",
+            remedy="copy, download or convert the file again",
         )
     return named

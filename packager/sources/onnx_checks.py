@@ -1,8 +1,9 @@
-"""What an ONNX model must be before anything is done with it, each fault in one line.
+"""Checks an ONNX model before anything else uses it; each fault is one line.
 
 Rules:
-- The node, weight, input or operator at fault is named, and what would work.
-- ONNX's own checker has the last word on form; what it lets pass and runtimes do not is here.
+- The error names the node, weight, input or operator at fault, and says what would work.
+- ONNX's own checker checks the form. This module checks what that checker accepts and runtimes
+  refuse.
 
 Source:
     ONNX, docs/IR.md and onnx/onnx.in.proto (versions of the format); ONNX Runtime 1.31 for the
@@ -123,7 +124,7 @@ def check_weights(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
         if np.isnan(values).any():
             raise ModelError(
                 f"weight {shown(tensor.name)} holds NaN",
-                remedy="take a checkpoint from before the training diverged",
+                remedy="use a checkpoint from before the training diverged",
             )
 
 
@@ -152,13 +153,13 @@ def tensor_spec(value: Any, role: str) -> TensorSpec:  # noqa: ANN401 - onnx is 
         if tensor.elem_type == TensorProto.STRING:
             remedy = "turn texts into numbers before the model, and numbers into texts after it"
         raise ModelError(
-            f"{role} {name} is of the type {_type_name(tensor.elem_type)}, which is not supported",
+            f"{role} {name} has the type {_type_name(tensor.elem_type)}, which is not supported",
             remedy=remedy,
         )
     if not tensor.HasField("shape"):
         raise ModelError(
             f"{role} {name} has no declared shape",
-            remedy="export the model with a shape; sizes that vary may be symbols",
+            remedy="export the model with a shape; a size that varies may be a symbol",
         )
     shape = tuple(d.dim_value if d.dim_value > 0 else -1 for d in tensor.shape.dim)
     return TensorSpec(name=value.name, datatype=datatype, shape=shape)
@@ -185,9 +186,9 @@ def _check_operators(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     for node in all_nodes(model.graph):
         if node.domain == _HARDWARE_DOMAIN:
             raise ModelError(
-                f"the node {node_name(node)} is of the domain {node.domain!r}: the file was "
-                "optimized for one processor",
-                remedy="hand in the model from before ONNX Runtime optimized and saved it",
+                f"the node {node_name(node)} has the domain {node.domain!r}, so ONNX Runtime "
+                "optimized this file for one processor",
+                remedy="use the model file from before ONNX Runtime optimized and saved it",
             )
         known = node.domain in _DOMAINS
         if known and node.domain != CONTRIB_DOMAIN:  # whose schemas only ONNX Runtime has
@@ -195,9 +196,10 @@ def _check_operators(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
             known = onnx.defs.has(node.op_type, domain)
         if not known:
             raise ModelError(
-                f"the node {node_name(node)} is of an unknown operator, {shown(node.op_type)} of "
+                f"the node {node_name(node)} has an unknown operator, {shown(node.op_type)} of "
                 f"the domain {shown(node.domain or 'ai.onnx')}",
-                remedy="express it with ONNX's operators, or define it in the model as a function",
+                remedy="use ONNX operators instead, or define the operator in the model as a "
+                "function",
             )
 
 
@@ -220,8 +222,8 @@ def _check_names(graph: Any) -> None:  # noqa: ANN401 - onnx is untyped
         double = _first_double(names)
         if double is not None:
             raise ModelError(
-                f"the model has two {role}s of the name {shown(double)}",
-                remedy="give each a name of its own",
+                f"the model has two {role}s with the name {shown(double)}",
+                remedy="give each of them its own name",
             )
 
 
@@ -253,8 +255,9 @@ def _check_types(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     newest = max(used, default=0)
     if newest > _NEWEST_TYPE:
         raise ModelError(
-            f"the model uses the type {_type_name(newest)}, which devices' runtimes do not read",
-            remedy="hand in the model in float; low-bit variants are made from it",
+            f"the model uses the type {_type_name(newest)}, which the runtimes on devices cannot "
+            "read",
+            remedy="use the model in float32; the build makes the low-bit variants from it",
         )
 
 

@@ -1,8 +1,7 @@
-"""Weights of an ONNX model that lie in files of their own.
+"""Reads the weights that an ONNX model stores in separate files.
 
 Rules:
-- Every file is checked before anything is read: its place, its kind, and that it holds what the
-  model says.
+- Every file is checked before it is read: its place, its kind, and its size.
 - Data are read from the model's own folder only, and never through a link.
 
 Source:
@@ -94,12 +93,13 @@ def _extent(tensor: Any) -> tuple[str, int, int]:  # noqa: ANN401 - onnx is unty
     pure = PurePosixPath(location)
     if pure.is_absolute() or ".." in pure.parts or "\\" in location or "\0" in location:
         raise ModelError(
-            f"the model's external data lie outside its folder: {shown(location)}",
-            remedy="put the file beside the model and name it without a folder",
+            f"the model's external data are outside its folder: {shown(location)}",
+            remedy="put the file into the model's folder and name it in the model without a folder",
         )
     if not pure.parts:
         raise ModelError(
-            f"the weight {shown(tensor.name)} has external data without a file", remedy=_INLINE
+            f"the weight {shown(tensor.name)} has external data, but no file is named for them",
+            remedy=_INLINE,
         )
     try:
         offset, length = int(entries.get("offset", "0")), int(entries.get("length", "0"))
@@ -107,7 +107,7 @@ def _extent(tensor: Any) -> tuple[str, int, int]:  # noqa: ANN401 - onnx is unty
         offset = length = -1
     if offset < 0 or length < 0:
         raise ModelError(
-            f"the place of the weight {shown(tensor.name)} in {shown(location)} is no number",
+            f"the place of the weight {shown(tensor.name)} in {shown(location)} is not a number",
             remedy=_INLINE,
         )
     return str(pure), offset + length, length
@@ -122,18 +122,18 @@ def _check_file(folder: Path, location: str, end: int) -> None:
         raise ModelError(
             f"the model's data file {shown(location)}, at least {end} bytes, "
             f"cannot be read: {exc.strerror}",
-            remedy="put it beside the model, under that name",
+            remedy="put the file into the model's folder, under that name",
         ) from exc
     if links or not stat.S_ISREG(status.st_mode):
         raise ModelError(
-            f"the model's data file {shown(location)} is a link or no plain file",
-            remedy="put a copy of the file in its place",
+            f"the model's data file {shown(location)} is a link or not a regular file",
+            remedy="replace it with a copy of the file",
         )
     if status.st_size < end:
         raise ModelError(
-            f"the model's data file {shown(location)} has {status.st_size} bytes, "
-            f"the model needs {end}",
-            remedy="copy or download the file again; it is truncated or of another model",
+            f"the model's data file {shown(location)} has {status.st_size} bytes, but the model "
+            f"needs {end}",
+            remedy="copy or download the file again; it is truncated or belongs to another model",
         )
     if status.st_size > MAX_MODEL_BYTES:
         raise ModelError(

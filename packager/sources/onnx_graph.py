@@ -1,7 +1,8 @@
-"""Walks over ONNX graphs, the order of their nodes, and how a node or a value is called in a fault.
+"""Walks over ONNX graphs, sorts their nodes, and names nodes and values in errors.
 
 Rules:
-- Nodes in a wrong order are sorted, stably; a graph that has no order is refused with its cycle.
+- Nodes in a wrong order get a stable sort. A graph with a cycle is refused, and the error shows the
+  cycle.
 - A body of `If`, `Loop` or `Scan` sees the names of the graphs around it.
 
 Source:
@@ -95,8 +96,8 @@ def check_texts(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
             texts += [entry.key, entry.value]
     if not all(isinstance(text, str) for text in texts):
         raise ModelError(
-            "the model has a name that is no text; its file is damaged",
-            remedy="copy, download or export it again",
+            "the model has a name that is not text, so its file is damaged",
+            remedy="copy, download or export the file again",
         )
 
 
@@ -148,7 +149,7 @@ def _sort(graph: Any, outer: frozenset[str]) -> bool:  # noqa: ANN401 - onnx is 
         lost = sorted(wanted - given - makers.keys())
         if lost:
             raise ModelError(
-                f"the node {node_name(node)} takes {shown(lost[0])}, which nothing makes",
+                f"the node {node_name(node)} takes {shown(lost[0])}, which no node produces",
                 remedy="export the model again; a part of its graph is missing",
             )
         needs.append({makers[name] for name in wanted - given})
@@ -197,7 +198,7 @@ def _order(graph: Any, needs: list[set[int]]) -> list[int]:  # noqa: ANN401 - on
                 path = _cycle(graph, stack[stack.index(waiting) :])
                 raise ModelError(
                     f"the model's graph has a cycle: {path}",
-                    remedy="export the model again; a recurrence is written with Loop or Scan",
+                    remedy="export the model again; use Loop or Scan for a recurrence",
                 )
             else:
                 stack.append(waiting)

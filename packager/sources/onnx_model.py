@@ -3,10 +3,11 @@
 Runs in a step's process: a broken model may crash the parser.
 
 Rules:
-- The user's file is only read.
+- This module only reads the user's file.
 - A fault of the model is one `ModelError` with one line.
-- The clean copy computes the same; where a tool cannot prove its worth its work is left out.
-- Neither copy tells where or by what it was made.
+- The clean copy computes the same. If a tool's change cannot be proven useful, the change is left
+  out.
+- A copy contains no trace of where it was made or which tool made it.
 
 Source:
     ONNX, docs/IR.md and docs/Versioning.md.
@@ -136,7 +137,7 @@ def clean(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - onnx is 
     strip(copy)
     dropped = _free_weights(copy.graph)
     if dropped:
-        notes.append(f"{dropped} weights were inputs of the graph and no longer are")
+        notes.append(f"{dropped} weights were inputs of the graph; the build made them constants")
     copy = _newer_opset(copy, notes)
     copy = _slimmed(copy, notes)
     strip(copy)
@@ -180,8 +181,9 @@ def facts_of(model: Any, notes: tuple[str, ...]) -> ModelFacts:  # noqa: ANN401 
     for spec in inputs:
         if not spec.shape or spec.shape[0] not in {-1, 1}:
             raise ModelError(
-                f"input {spec.name!r} of shape {list(spec.shape)} does not begin with a batch axis",
-                remedy="export the model with a batch of 1 or a dynamic one",
+                f"input {spec.name!r} of shape {list(spec.shape)} has no batch axis in the first "
+                "place",
+                remedy="export the model with a batch size of 1 or a dynamic batch size",
             )
     return ModelFacts(
         inputs=inputs,
@@ -215,7 +217,7 @@ def with_shapes(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
 
 
 def _read(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
-    again = "copy, download or export it again"
+    again = "copy, download or export the file again"
     try:
         size = path.stat().st_size
         if size > MAX_MODEL_BYTES:
@@ -251,9 +253,9 @@ def _lower_unknown_ir(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     model.DiscardUnknownFields()
     if model.ByteSize() != size:
         raise ModelError(
-            f"the model's format is version {model.ir_version}, and it has parts that version "
-            f"{onnx.IR_VERSION} does not know",
-            remedy=f"export it in version {NEWEST_IR} of the format",
+            f"the model's format is version {model.ir_version}, and version {onnx.IR_VERSION} "
+            "does not have some of its parts",
+            remedy=f"export the model in version {NEWEST_IR} of the format",
         )
     model.ir_version = onnx.IR_VERSION
 
@@ -272,8 +274,8 @@ def _inlined(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
         return onnx.inliner.inline_local_functions(model)
     except Exception as exc:
         raise ModelError(
-            f"the model's own functions cannot be put in place: {one_line(exc)}",
-            remedy="export it without functions",
+            f"the functions that the model defines cannot be inlined: {one_line(exc)}",
+            remedy="export the model without functions",
         ) from exc
 
 
@@ -316,7 +318,9 @@ def _newer_opset(model: Any, notes: list[str]) -> Any:  # noqa: ANN401 - onnx is
         notes.append(f"opset {opset} could not be converted: {one_line(exc)}")
         return model
     if _names(converted) != _names(model):
-        notes.append(f"opset {opset} was not converted: inputs or outputs would change")
+        notes.append(
+            f"the build did not convert opset {opset}, because inputs or outputs would change"
+        )
         return model
     notes.append(f"opset {opset} was converted to {OLDEST_OPSET}")
     return converted
@@ -335,11 +339,11 @@ def _slimmed(model: Any, notes: list[str]) -> Any:  # noqa: ANN401 - onnx is unt
         notes.append(f"the graph could not be simplified: {one_line(exc)}")
         return before
     if _names(slim) != _names(before):
-        notes.append("the graph was not simplified: inputs or outputs would change")
+        notes.append("the build did not simplify the graph, because inputs or outputs would change")
         return before
     allowed = max(MAX_INFLATION * before.ByteSize(), before.ByteSize() + MAX_INFLATION_BYTES)
     if slim.ByteSize() > allowed:
-        notes.append("the graph was not simplified: it would grow")
+        notes.append("the build did not simplify the graph, because it would grow")
         return before
     if len(slim.graph.node) != len(before.graph.node):
         notes.append(f"{len(before.graph.node)} nodes became {len(slim.graph.node)}")

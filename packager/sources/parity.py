@@ -1,8 +1,8 @@
-"""Whether an exported model answers as the one that it was exported from.
+"""Checks that an exported model gives the same answers as the model that it was exported from.
 
 Rules:
-- The very file that goes on is run, by ONNX Runtime, on the processor.
-- A float answer may err by a share of the largest answer; whole numbers must be equal.
+- The check runs the exported file itself, with ONNX Runtime, on the processor.
+- The error of a float answer may be a share of the largest answer; integers must be equal.
 """
 
 from __future__ import annotations

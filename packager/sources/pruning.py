@@ -1,11 +1,12 @@
-"""Structured pruning of PyTorch modules: whole channels go, by torch-pruning.
+"""Prunes PyTorch modules by structure: torch-pruning removes whole channels.
 
-What is left is smaller and faster on every runtime; without training after it, accuracy is lost.
+The pruned module is smaller and faster on every runtime. It loses accuracy if it is not trained
+again.
 
 Rules:
-- A layer stays whole where taking channels from it breaks the module or changes its outputs: each
-  group of layers that must be pruned together is tried on a copy of its own.
-- The module that was given is not changed.
+- A layer keeps all channels if removing some breaks the module or changes its outputs. Each group
+  of layers that must be pruned together is tried on a separate copy.
+- The user's module is not changed.
 - Equal modules and ratios give equal modules; training is the user's own, from a fixed seed.
 """
 
@@ -75,7 +76,9 @@ def prune(
         StepError: torch-pruning is not installed, or failed.
     """
     if not 0 < ratio < 1:
-        raise ModelError(f"a share of {ratio} cannot be pruned", remedy="use one between 0 and 1")
+        raise ModelError(
+            f"cannot prune a share of {ratio} of the channels", remedy="use a share between 0 and 1"
+        )
     source = unpack((copy.deepcopy(module), example_inputs))
     shapes = _shapes(source)
     pruner = _torch_pruning()
@@ -95,12 +98,12 @@ def prune(
             ) from exc
     if parameters_after == parameters_before:
         raise ModelError(
-            "nothing could be pruned: every layer's channels are needed as they are",
-            remedy="build without pruning, or with a greater share",
+            "torch-pruning found no channel that it can remove",
+            remedy="build without pruning, or prune a larger share",
         )
     if _shapes(source) != shapes:
         raise StepError(
-            "torch-pruning failed: the pruned module has other outputs",
+            "torch-pruning failed: the pruned module has different outputs",
             remedy="build without pruning",
         )
     return Pruned(
@@ -202,10 +205,10 @@ def _trained(
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
             f"the training function returned a {type(module).__name__[:80]}",
-            remedy="return the module that it was called with",
+            remedy="return the module that the function receives",
         )
     if _shapes(_with_module(source, module.to("cpu").eval())) != shapes:
-        raise ModelError("the training function returned a module with other outputs")
+        raise ModelError("the training function returned a module with different outputs")
     return module
 
 

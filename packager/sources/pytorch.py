@@ -85,7 +85,7 @@ class TorchSource:
                 answer = self.module(*self.arguments, **self.keywords)
         except Exception as exc:
             raise ModelError(
-                f"the module fails on its example: {typed_line(exc)}",
+                f"the module fails on its example inputs: {typed_line(exc)}",
                 remedy=WANTED,
             ) from exc
         named = _flat("", answer)
@@ -96,7 +96,7 @@ class TorchSource:
         )
         if len(names) != len(named):
             raise ModelError(
-                f"the module has {len(named)} outputs, {len(names)} output_names are given"
+                f"the module has {len(named)} outputs, but {len(names)} output_names are given"
             )
         return {name: tensor.numpy() for name, (_, tensor) in zip(names, named, strict=True)}
 
@@ -120,7 +120,9 @@ def unpack(made: object) -> TorchSource:
         raise ModelError("the function returned no module with example inputs", remedy=WANTED)
     example, options = parts[1], parts[2] if len(parts) > 2 else {}  # noqa: PLR2004 - see above
     if not isinstance(options, dict) or set(options) - _OPTIONS:
-        raise ModelError("the third item returned is no dict of input_names and output_names")
+        raise ModelError(
+            "the third item that the function returns is not a dict of input_names and output_names"
+        )
     keywords = dict(example) if isinstance(example, dict) else {}
     arguments = () if keywords else (example,) if isinstance(example, torch.Tensor) else example
     tensors = (*arguments, *keywords.values()) if isinstance(arguments, tuple | list) else ()
@@ -206,7 +208,7 @@ def _write(source: TorchSource, batch: Any, target: Path) -> None:  # noqa: ANN4
     except Exception as exc:
         raise ModelError(
             f"torch.onnx.export failed: {typed_line(root_of(exc))}",
-            remedy="make the module exportable with torch.export, or hand in an ONNX file",
+            remedy="make the module exportable with torch.export, or give an ONNX file",
         ) from exc
     strip(model)
     clamp_ir(model)
@@ -226,20 +228,21 @@ def _check(source: TorchSource, target: Path) -> None:
     if len(names) != len(source.tensors):
         raise ModelError(
             f"the module uses {len(names)} of its {len(source.tensors)} example inputs",
-            remedy="leave the others out of the example",
+            remedy="remove the other inputs from the example",
         )
     arrays = (tensor.contiguous().numpy() for tensor in source.tensors)
     found = answers(target, model, dict(zip(names, arrays, strict=True)))
     varies = not model.graph.input[0].type.tensor_type.shape.dim[0].HasField("dim_value")
     for name, expected in source.outputs().items():
         if varies and expected.shape[:1] != (len(source.tensors[0]),):
-            raise ModelError(f"output {name!r} does not begin with the batch")
+            raise ModelError(f"output {name!r} does not have the batch as its first axis")
         share = worst_share(expected, found[name])
         if share > 1:
             raise ModelError(
-                f"the exported model answers otherwise: output {name!r} errs by {share:.3g} times "
-                "what is tolerated",
-                remedy="look for random numbers or branches on data in the module",
+                f"the exported model gives other answers: the error of output {name!r} is "
+                f"{share:.3g} times the tolerance",
+                remedy="look in the module for random numbers, or for branches that depend on "
+                "the data",
             )
 
 
@@ -254,7 +257,7 @@ def _flat(name: str, answer: object) -> list[tuple[str, Any]]:
     else:
         raise ModelError(
             f"the module returns a {type(answer).__name__[:80]} among its outputs",
-            remedy="wrap it in a module that returns tensors",
+            remedy="wrap the module in one that returns only tensors",
         )
     return [item for key, part in pairs for item in _flat(key, part)]
 

@@ -98,9 +98,9 @@ def _unpack(made: object) -> tuple[Any, int]:
     count = getattr(estimator, "n_features_in_", None) if features is None else features
     if not isinstance(count, int) or not 0 < count <= MAX_FEATURES:
         raise ModelError(
-            f"the {type(estimator).__name__} does not tell its number of features",
-            remedy="return (estimator, number of features); texts must be turned into numbers "
-            "before the model",
+            f"the {type(estimator).__name__} does not say how many features it takes",
+            remedy="return (estimator, number of features); convert texts to numbers before the "
+            "model",
         )
     return estimator, count
 
@@ -133,8 +133,8 @@ def _exported(estimator: Any, features: int) -> Any:  # noqa: ANN401 - sklearn i
         except Exception as exc:
             raise ModelError(
                 f"skl2onnx cannot convert {type(estimator).__name__}: {typed_line(root_of(exc))}",
-                remedy="use an estimator from skl2onnx's list of supported ones, on numeric "
-                "features, or hand in an ONNX file",
+                remedy="use numeric features and an estimator that skl2onnx supports, or give an "
+                "ONNX file",
             ) from exc
     raise ModelError(f"skl2onnx takes no options for {type(estimator).__name__}") from last
 
@@ -167,7 +167,7 @@ def _order_outputs(model: Any, *, texts: bool) -> None:  # noqa: ANN401 - onnx i
     for value in model.graph.output:
         if not value.type.HasField("tensor_type"):
             raise ModelError(
-                f"the output {value.name[:80]!r} is no tensor",
+                f"the output {value.name[:80]!r} is not a tensor",
                 remedy="use an estimator with one target",
             )
         is_float = value.type.tensor_type.elem_type in {TensorProto.FLOAT, TensorProto.DOUBLE}
@@ -176,8 +176,8 @@ def _order_outputs(model: Any, *, texts: bool) -> None:  # noqa: ANN401 - onnx i
         others = [helper.make_tensor_value_info("class", TensorProto.INT64, [None])]
         if not floats:
             raise ModelError(
-                "the classifier has texts as labels and no scores",
-                remedy="fit it on numbered classes",
+                "the labels of the classifier are texts, and it has no scores",
+                remedy="fit it on classes that are numbers",
             )
         node = helper.make_node("ArgMax", [floats[0].name], ["class"], axis=1, keepdims=0)
         model.graph.node.append(node)
@@ -223,9 +223,9 @@ def _check(
         alike = _alike(wanted, values)
         if alike < _MIN_SHARE:
             raise ModelError(
-                f"the exported model answers otherwise than {type(estimator).__name__}: "
+                f"the exported model and {type(estimator).__name__} give different answers: "
                 f"{1 - alike:.1%} of {name!r} on random samples",
-                remedy="hand in an ONNX file made with other options, such as float64",
+                remedy="give an ONNX file that was exported with other options, such as float64",
             )
 
 
@@ -272,7 +272,7 @@ def _expected(estimator: Any, samples: NDArray[np.float32]) -> dict[str, NDArray
         raise
     except Exception as exc:
         raise ModelError(
-            f"the {type(estimator).__name__} fails on numbers: {one_line(exc)}",
-            remedy="hand in an estimator that takes one table of numbers",
+            f"the {type(estimator).__name__} fails on a table of numbers: {one_line(exc)}",
+            remedy="use an estimator that takes one table of numbers",
         ) from exc
     return found

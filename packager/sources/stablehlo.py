@@ -45,8 +45,8 @@ MAX_RANK: Final = 16
 
 _MAGIC: Final = b"ML\xefR"
 _REMEDY: Final = (
-    "hand in StableHLO as MLIR (.mlir, .mlirbc), or what jax.export.export(jax.jit(f))(specs)"
-    ".serialize() returns"
+    "give StableHLO as MLIR (.mlir, .mlirbc), or the output of jax.export.export(jax.jit(f))(specs)"
+    ".serialize()"
 )
 _DIALECTS: Final = frozenset({"builtin", "chlo", "func", "stablehlo", "vhlo"})
 _PORTABLE: Final = re.compile(r"!?vhlo\.(\w+?)_v\d+")
@@ -92,7 +92,7 @@ def load(path: Path) -> tuple[bytes, ModelFacts]:
             module = ir.Module.parse(content)
         except Exception as exc:
             raise ModelError(
-                f"the file is no StableHLO module: {_first_error(exc)}", remedy=_REMEDY
+                f"the file is not a StableHLO module: {_first_error(exc)}", remedy=_REMEDY
             ) from exc
         facts = _facts(module)
         clean = io.BytesIO()
@@ -123,7 +123,7 @@ def module_bytes(path: Path) -> bytes:
             raise ModelError("the exported file is truncated", remedy="copy or export it again")
         return content[start : start + size]
     if not content.strip() or b"\0" in content:
-        raise ModelError("the file is no StableHLO module", remedy=_REMEDY)
+        raise ModelError("the file is not a StableHLO module", remedy=_REMEDY)
     return content
 
 
@@ -181,7 +181,8 @@ def _main(module: ir.Module) -> Any:  # noqa: ANN401 - the bindings are untyped
         ):
             return operation
     raise ModelError(
-        f"the module has no function {FUNCTION!r}", remedy=f"name the one to run {FUNCTION!r}"
+        f"the module has no function {FUNCTION!r}",
+        remedy=f"give the function that the device runs the name {FUNCTION!r}",
     )
 
 
@@ -200,7 +201,9 @@ def _signature(main: Any) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...
     arguments = main.regions[0].blocks[0].arguments
     results = _results(_PORTABLE.sub(r"\1", str(attributes["function_type"])))
     if not results or max(len(arguments), len(results)) > MAX_TENSORS:
-        raise ModelError(f"the function has no results, or over {MAX_TENSORS} of them or arguments")
+        raise ModelError(
+            f"the function has no results, or more than {MAX_TENSORS} results or arguments"
+        )
     named = [_NAME.match(str(argument.location)) for argument in arguments]
     told = _RESULT.findall(str(attributes["res_attrs"])) if "res_attrs" in attributes else []
     inputs = _named([match.group(1) if match else "" for match in named], len(arguments), "input")
@@ -238,14 +241,14 @@ def _spec(role: str, name: str, text: str) -> TensorSpec:
     """
     match = _TENSOR.fullmatch(text)
     if match is None:
-        raise ModelError(f"{role} {name!r} is {shortened(text)[:80]}, which is no plain tensor")
+        raise ModelError(f"{role} {name!r} is {shortened(text)[:80]}, which is not a plain tensor")
     datatype = _DATATYPES.get(match.group(2))
     if datatype is None:
         raise ModelError(f"{role} {name!r} is of type {match.group(2)}, which is not supported")
     sizes = match.group(1).split("x")[:-1]
     if "?" in sizes:
         raise ModelError(
-            f"{role} {name!r} has a shape that is known only at run time",
+            f"{role} {name!r} has a shape that is only known at run time",
             remedy="export the model with fixed shapes and a batch of 1",
         )
     if len(sizes) > MAX_RANK:

@@ -43,12 +43,12 @@ def bound_indices(operation: Any, kind: str) -> None:  # noqa: ANN401 - the bind
         indices = operation.operands[(len(operation.operands) - 1) // 2]
         if _varies(indices, set()):
             raise ModelError(
-                "the module scatters to indices that depend on the inputs, which IREE does not "
-                "bound",
-                remedy="write it without .at[].set(), for example with a one-hot product",
+                "the module writes to indices that depend on the inputs, and IREE does not check "
+                "such indices",
+                remedy="write the function without .at[].set(), for example with a one-hot product",
             )
     elif kind in _UNBOUNDED:
-        raise ModelError(f"the module holds {kind}, whose indices IREE does not bound")
+        raise ModelError(f"the module holds {kind}, and IREE does not check its indices")
 
 
 def _bound(gather: Any) -> None:  # noqa: ANN401 - as above

@@ -127,13 +127,13 @@ def facts_of(path: Path) -> ModelFacts:
     try:
         litert.Interpreter(model_path=str(path)).allocate_tensors()
     except (ValueError, RuntimeError) as exc:
-        raise ModelError(f"litert does not take the model: {shortened(str(exc))}") from exc
+        raise ModelError(f"LiteRT cannot load the model: {shortened(str(exc))}") from exc
     for spec in model.inputs:
         if not spec.shape or spec.shape[0] not in {-1, 1}:
             raise ModelError(
-                f"input {spec.name[:80]!r} of shape {list(spec.shape)} does not begin with a "
-                "batch axis",
-                remedy="export the model with a batch of 1 or a dynamic one",
+                f"input {spec.name[:80]!r} of shape {list(spec.shape)} has no batch axis in the "
+                "first place",
+                remedy="export the model with a batch size of 1 or a dynamic batch size",
             )
     notes = (f"custom operators: {', '.join(model.custom)}",) if model.custom else ()
     return ModelFacts(
@@ -189,7 +189,7 @@ def _specs(
 ) -> tuple[TensorSpec, ...]:
     specs = tuple(_spec(role, subgraph.Tensors(index_of(i))) for i in range(count))
     if len({spec.name for spec in specs}) != count:
-        raise ModelError(f"two {role}s of the model have one name")
+        raise ModelError(f"two {role}s of the model have the same name")
     return specs
 
 

@@ -1,1 +1,1 @@
-"""What the steps of a build do, by group of kinds; each runs in a process of its own."""
+"""The functions of a build's steps, one module per group; each step runs in its own process."""

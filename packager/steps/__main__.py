@@ -1,12 +1,14 @@
 """The process of one step: `python -m packager.steps JOB.json`.
 
-Quantizers, compilers and runtimes crash, hang and eat memory; here they can only hurt themselves.
+Quantizers, compilers and runtimes may crash, hang or use too much memory. In a separate process
+they cannot harm the build.
 
 Rules:
-- Results go to the job's output folder: files, and `result.json`. A fault goes to `failure.json`.
-- The memory limit is set before anything heavy is imported.
-- The process ends with its parent.
-- Nothing reports to anybody: the telemetry of the tools is off before they are imported.
+- The process writes its results to the job's output folder: files, and `result.json`. It writes a
+  fault to `failure.json`.
+- The memory limit is set before any large package is imported.
+- The process ends when its parent ends.
+- The telemetry of the tools is switched off before they are imported.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def _answers(job: Job, info: VariantInfo, output: Path) -> Tensors:
     for index, row in enumerate(itertools.chain((first,), rows)):
         for spec in info.outputs:
             if row[spec.name].shape != first[spec.name].shape:
-                raise DataError(f"output {spec.name!r} differs in shape between samples")
+                raise DataError(f"output {spec.name!r} has a different shape for different samples")
             answers[spec.name][index] = row[spec.name] if unit == "calls" else row[spec.name][0]
     for array in answers.values():
         array.flush()

@@ -1,7 +1,7 @@
-"""Which function does a step: by the kind of the step, and by the table of runtimes.
+"""Finds the function of a step, by the kind of the step and by the table of runtimes.
 
 Rules:
-- A function is imported when it is asked for: each step's process loads what that step needs.
+- A function is imported only when a step needs it, so each process loads only what its step needs.
 """
 
 from __future__ import annotations

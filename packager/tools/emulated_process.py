@@ -1,8 +1,8 @@
-"""A process that runs foreign code under user-mode emulation, with limits, and why it failed.
+"""Runs foreign code under user-mode emulation, with limits, and reports why it failed.
 
 Rules:
-- It has limits of time and memory, and does not outlive this call.
-- What it says goes to a file; the first line that is no warning is the reason.
+- The process has limits of time and memory, and ends before the call returns.
+- Its output goes to a file; the first line that is not a warning is the reason.
 
 Source:
     QEMU, "QEMU User space emulator": `-L`, `QEMU_CPU`.

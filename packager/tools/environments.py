@@ -1,14 +1,14 @@
-"""Virtual environments of tools whose pins conflict with ours.
+"""Virtual environments for tools whose pinned versions conflict with the packager's.
 
 Such a tool is started as a process of its own, with the interpreter of its environment. What goes
 into one is a lock beside this module: every file by hash, no registry's address. The lock of
 onnx2tf leaves out what its direct writer of TFLite files does without, so nothing is resolved.
 
 Rules:
-- Nothing is fetched unless `install` is called, which a person asks for.
+- Only `install` downloads packages, and only a person calls it.
 - An environment appears complete or not at all: it is made aside and renamed. Its scripts then name
   a folder that is gone, so that only `python -m` is for use.
-- It is found by the digest of its lock: a new lock is a new environment.
+- An environment is found by the digest of its lock, so a new lock gives a new environment.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ def _lock(name: str) -> Path:
     """
     if name not in names():
         raise BuildError(
-            f"there is no environment {name[:80]!r}", remedy=f"known are {', '.join(names())}"
+            f"there is no environment {name[:80]!r}",
+            remedy=f"the environments are {', '.join(names())}",
         )
     return LOCKS / f"{name}.lock"
 

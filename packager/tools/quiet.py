@@ -1,8 +1,8 @@
-"""How this package calls other people's tools: quietly, and with one kind of error.
+"""Calls the tools of others without their output, and turns their errors into one kind.
 
 Rules:
-- What a tool raises comes out as a `StepError` of one line; running out of memory stays what it is.
-- What a tool prints or logs below an error is dropped, and logging is as before afterwards.
+- An exception of a tool becomes a `StepError` of one line; a `MemoryError` stays a `MemoryError`.
+- Output and log lines below the level of an error are dropped. Logging is restored afterwards.
 """
 
 from __future__ import annotations

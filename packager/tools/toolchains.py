@@ -1,9 +1,9 @@
 """The Python packages, compilers and emulators of this machine, for builds that need them.
 
 Rules:
-- No tool is imported to ask for its version.
-- What is missing is named with the Debian package that has it.
-- A machine's own compiler serves its own architecture.
+- This module reads the version of a tool without importing it.
+- An error about a missing tool names the Debian package that has it.
+- The compiler of this machine builds for the architecture of this machine.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Options: none.
 Rules:
 - Compiled code checks little: types, shapes, the processor's instructions, and the range of values
   that are indices are checked here, for an index out of range ends the process.
-- A batch is answered sample by sample.
+- The module answers a batch sample by sample.
 - `Limits.threads` are the threads of a call; `Limits.memory_bytes` has no effect here: the worker
   process limits itself.
 """
@@ -168,10 +168,14 @@ def _described(path: Path) -> CompiledModel:
     except WireFormatError as exc:
         raise LoadError(f"its description {path.name!r} is broken: {exc}") from exc
     if model.version != VERSION:
-        raise LoadError(f"its description has version {model.version}, known is {VERSION}")
+        raise LoadError(
+            f"its description has version {model.version}, but this runtime reads version {VERSION}"
+        )
     check_code(model.architecture, model.cpu_flags, model.inputs, model.ranges)
     if len(model.outputs) > MAX_TENSORS:
-        raise LoadError(f"it has {len(model.outputs)} outputs, at most {MAX_TENSORS} are taken")
+        raise LoadError(
+            f"it has {len(model.outputs)} outputs, but at most {MAX_TENSORS} are allowed"
+        )
     return model
 
 

@@ -112,7 +112,7 @@ class NullSession:
             _fail(self._options.fail)
         sums = _sums(self._info.inputs, checked)
         if self._options.most_rows is not None and len(sums) > self._options.most_rows:
-            raise InferenceError(f"the null model takes no {len(sums)} samples at once")
+            raise InferenceError(f"the null model cannot take {len(sums)} samples at once")
         return {
             spec.name: self._answer(position, spec, sums)
             for position, spec in enumerate(self._info.outputs)

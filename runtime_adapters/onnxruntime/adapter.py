@@ -4,8 +4,8 @@ Options: `graph_optimization_level` (`disabled`, `basic`, `extended`, `all`; `al
 `provider` (as ONNX Runtime names them, such as `XnnpackExecutionProvider`; the CPU's unless given).
 
 Rules:
-- The CPU provider takes what another one leaves, and everything where the other one is absent: the
-  description says who took nodes of the graph, not who was asked.
+- The CPU provider runs the nodes that another provider does not take, and all nodes if the other
+  provider is absent. The description names the providers that took nodes, not the requested one.
 - A provider that fails while it runs is not replaced by another.
 - `Limits.threads` are all threads of a session, the calling one included; none of them spins while
   it waits, which would cost a device its battery and its neighbours their time.

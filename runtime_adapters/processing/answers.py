@@ -107,8 +107,8 @@ class Answers:
         scores = self.scores(how.scores, outputs)
         if boxes.shape != (scores.shape[0], scores.shape[-1], 4):
             raise InferenceError(
-                f"outputs {name!r} of {list(boxes.shape)} and {how.scores!r} of "
-                f"{list(scores.shape)} are not boxes and their scores"
+                f"the outputs {name!r} of {list(boxes.shape)} and {how.scores!r} of "
+                f"{list(scores.shape)} are not boxes with scores"
             )
         index = self._forms.nms(
             boxes,

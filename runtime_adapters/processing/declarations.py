@@ -1,7 +1,7 @@
-"""Whether a declaration of pre- or post-processing can be applied to an input or output.
+"""Checks that a declaration of pre- or post-processing can be applied to an input or output.
 
 Rules:
-- All mistakes that can be found without a tensor are found here, so that no request meets them.
+- This module finds all mistakes that can be found without a tensor, so that no request meets them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def check_preprocessing(spec: TensorSpec, how: Preprocessing) -> None:
         _check_quantization(where, spec, how.quantization, QUANTIZED)
     elif spec.datatype not in FLOATS and how.source_datatype != spec.datatype:
         raise DeclarationError(
-            f"{where}: the model takes {spec.datatype}, {how.source_datatype} would be cast",
+            f"{where}: the model takes {spec.datatype}, and {how.source_datatype} would need a "
+            "cast",
             remedy=f'use source_datatype = "{spec.datatype}"',
         )
 
@@ -94,9 +95,7 @@ def _check_layouts(where: str, spec: TensorSpec, how: Preprocessing) -> None:
     if not source and not layout:
         return
     if not source or not layout:
-        raise DeclarationError(
-            f"{where}: source_layout and layout are given together or not at all"
-        )
+        raise DeclarationError(f"{where}: give both source_layout and layout, or neither")
     for text in (source, layout):
         plain = text.isascii() and text.isalpha() and text.isupper()
         if not plain or len(set(text)) != len(text) or text[0] != SAMPLES:
@@ -106,15 +105,15 @@ def _check_layouts(where: str, spec: TensorSpec, how: Preprocessing) -> None:
             )
     if len(layout) != len(spec.shape):
         raise DeclarationError(
-            f"{where}: {layout} has {len(layout)} axes, the input {len(spec.shape)}"
+            f"{where}: {layout} has {len(layout)} axes, but the input has {len(spec.shape)}"
         )
     if set(source) == set(layout):
         return
     if set(source) | {CHANNELS} != set(layout):
-        raise DeclarationError(f"{where}: {source} and {layout} are not made of the same letters")
+        raise DeclarationError(f"{where}: {source} and {layout} do not have the same letters")
     if spec.shape[layout.index(CHANNELS)] not in {ANY, 1}:
         raise DeclarationError(
-            f"{where}: {source} has no channels, the input has "
+            f"{where}: {source} has no channels, but the input has "
             f"{spec.shape[layout.index(CHANNELS)]} of them"
         )
 
@@ -126,39 +125,41 @@ def _check_numbers(where: str, spec: TensorSpec, how: Preprocessing) -> None:
     if not np.isfinite(narrow).all():
         raise DeclarationError(f"{where}: scale, mean and std must be finite in float32")
     if narrow[0] == 0 or (narrow[1 + len(how.mean) :] <= 0).any():
-        raise DeclarationError(f"{where}: scale may not be 0, and std must be over 0")
+        raise DeclarationError(f"{where}: scale must not be 0, and std must be greater than 0")
     if computes(how) and spec.datatype not in FLOATS and not how.quantization:
         raise DeclarationError(
-            f"{where}: the model takes {spec.datatype}; scale, mean and std give fractions",
-            remedy="declare the layout alone, or the quantization of the input",
+            f"{where}: the model takes {spec.datatype}; but scale, mean and std give fractions",
+            remedy="declare only the layout, or declare the quantization of the input",
         )
     counts = {len(numbers) for numbers in (how.mean, how.std)} - {0, 1}
     if not counts:
         return
     if CHANNELS not in how.source_layout:
         raise DeclarationError(
-            f"{where}: which axis has the {max(counts)} channels of mean and std is not said",
+            f"{where}: mean and std have {max(counts)} channels, but no axis is declared as the "
+            "channels",
             remedy="give source_layout and layout, with a C for the channels",
         )
     channels = spec.shape[how.layout.index(CHANNELS)]
     if len(counts) > 1 or (channels != ANY and counts != {channels}):
-        expected = f"{channels} channels" if channels != ANY else "as many channels for both"
+        expected = f"{channels} for each" if channels != ANY else "the same number for both"
         raise DeclarationError(
-            f"{where}: mean has {len(how.mean)} values and std {len(how.std)}, for {expected}"
+            f"{where}: mean has {len(how.mean)} values and std has {len(how.std)}, but "
+            f"{expected} is needed"
         )
 
 
 def _check_resize(where: str, spec: TensorSpec, how: Preprocessing) -> None:
     if not set(SIDES) <= set(how.layout) <= {SAMPLES, CHANNELS, *SIDES}:
         raise DeclarationError(
-            f"{where}: only images are resized",
+            f"{where}: only images can be resized",
             remedy="give source_layout and layout of N, H, W and C, such as NHWC",
         )
     if any(spec.shape[how.layout.index(side)] < 1 for side in SIDES):
         raise DeclarationError(f"{where}: the input has no height and width to resize to")
     if how.resize == "bilinear" and how.source_datatype not in FLOATS | {"UINT8"}:
         raise DeclarationError(
-            f"{where}: {how.source_datatype} has no values in between",
+            f"{where}: {how.source_datatype} has no values between two neighbours",
             remedy='use resize = "nearest"',
         )
 
@@ -168,31 +169,34 @@ def _check_quantization(
 ) -> None:
     if spec.datatype not in kinds:
         raise DeclarationError(
-            f"{where}: {spec.datatype} is not quantised, only {', '.join(sorted(kinds))} are"
+            f"{where}: {spec.datatype} cannot be quantized, only {', '.join(sorted(kinds))} are"
         )
     with np.errstate(over="ignore", under="ignore"):
         scale = np.array(how.scale, np.float64).astype(np.float32)
     if not np.isfinite(scale).all() or (scale <= 0).any():
-        raise DeclarationError(f"{where}: each scale must be finite and over 0")
+        raise DeclarationError(f"{where}: each scale must be finite and greater than 0")
     bounds = np.iinfo(dtype_of(spec.datatype))
     if any(not bounds.min <= zero <= bounds.max for zero in how.zero_point):
         raise DeclarationError(f"{where}: a zero_point is not of type {spec.datatype}")
     if spec.datatype == "INT32" and any(how.zero_point):
-        raise DeclarationError(f"{where}: the zero_point of INT32 is 0")
+        raise DeclarationError(f"{where}: the zero_point of INT32 must be 0")
     counts = {len(how.scale), len(how.zero_point)}
     if counts == {1}:
         return
     if not 0 <= how.axis < len(spec.shape) or not counts <= {1, max(counts)} or 0 in counts:
-        raise DeclarationError(f"{where}: scale and zero_point do not belong to one axis")
+        raise DeclarationError(
+            f"{where}: scale and zero_point have different lengths, or belong to no axis"
+        )
     if spec.shape[how.axis] not in {ANY, max(counts)}:
         raise DeclarationError(
-            f"{where}: {max(counts)} scales for the {spec.shape[how.axis]} of axis {how.axis}"
+            f"{where}: there are {max(counts)} scales, but axis {how.axis} has "
+            f"{spec.shape[how.axis]} elements"
         )
 
 
 def _check_scores(where: str, spec: TensorSpec, how: Postprocessing) -> None:
     if how.softmax and spec.datatype not in FLOATS and not how.quantization:
-        raise DeclarationError(f"{where}: {spec.datatype} are no scores for softmax")
+        raise DeclarationError(f"{where}: {spec.datatype} cannot be the scores of a softmax")
     if how.top_k < 0:
         raise DeclarationError(f"{where}: top_k is {how.top_k}")
     rank = len(spec.shape)
@@ -213,16 +217,18 @@ def _check_suppression(
 ) -> None:
     wanted = how.suppression or Suppression(scores="")
     if how.softmax or how.top_k:
-        raise DeclarationError(f"{where}: boxes have no softmax and no top_k")
+        raise DeclarationError(f"{where}: an output of boxes cannot have softmax or top_k")
     if scores is None:
         raise DeclarationError(f"{where}: there is no output {wanted.scores[:80]!r} with scores")
     ranks = {len(spec.shape), len(scores.shape)}
     if ranks != {3} or spec.shape[2] not in {ANY, 4} or scores.datatype == "BYTES":
         raise DeclarationError(
-            f"{where}: boxes are batch, box, 4, and scores batch, class, box; "
-            f"these are {list(spec.shape)} and {list(scores.shape)}"
+            f"{where}: boxes must be (batch, box, 4) and scores (batch, class, box), but they "
+            f"are {list(spec.shape)} and {list(scores.shape)}"
         )
     if not 0 <= wanted.iou_threshold <= 1 or not math.isfinite(wanted.score_threshold):
-        raise DeclarationError(f"{where}: iou_threshold is 0 to 1, score_threshold is finite")
+        raise DeclarationError(
+            f"{where}: iou_threshold must be 0 to 1, and score_threshold must be finite"
+        )
     if not 1 <= wanted.max_boxes_per_class <= MAX_BOXES:
-        raise DeclarationError(f"{where}: max_boxes_per_class is 1 to {MAX_BOXES}")
+        raise DeclarationError(f"{where}: max_boxes_per_class must be 1 to {MAX_BOXES}")

@@ -54,7 +54,7 @@ def compiled(function: Callable[..., Any]) -> Compiled:
     try:
         result: Compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError as exc:  # Numba's way of saying that no directory can be written
-        raise OSError("there is no directory to keep compiled code in") from exc
+        raise OSError("there is no directory that can keep compiled code") from exc
     _check_ours(Path(result.stats.cache_path))
     _made.append(result)
     return result
@@ -84,4 +84,4 @@ def _check_ours(directory: Path) -> None:
         found = place.stat()
         is_open = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
         if is_open or found.st_uid not in {0, os.geteuid()}:
-            raise OSError(f"others can write to {place}, where compiled code would be kept")
+            raise OSError(f"others can write to {place}, where compiled code would be stored")

@@ -1,9 +1,10 @@
 """A compiled model in this process: loaded, asked what it is, called.
 
 Rules:
-- A file is looked at before the loader maps it: on a truncated one, or one for another processor,
-  the loader fails late or ends the process.
-- A model that needs instructions that this processor lacks is refused before any of it runs.
+- The adapter inspects a file before the loader maps it: for a truncated file, or one for another
+  processor, the loader fails late or ends the process.
+- A model that needs instructions which this processor does not have is refused before any of it
+  runs.
 - Sessions of one file share its memory, so they share a lock.
 
 Source:
@@ -109,7 +110,7 @@ class Library:
         try:
             model = from_json(function() or b"", CompiledModel, limit_bytes=MAX_ABI_BYTES)
         except WireFormatError as exc:
-            raise LoadError(f"it does not say what it is: {exc}") from exc
+            raise LoadError(f"its description cannot be read: {exc}") from exc
         check_model(model)
         return model
 
@@ -138,7 +139,7 @@ def check_file(path: Path) -> None:
         raise LoadError("it is not a shared library, or is truncated")
     built_for = _MACHINES.get(machine, f"machine {machine}")
     if built_for != process_machine():
-        raise LoadError(f"it is built for {built_for}, this is {process_machine()}")
+        raise LoadError(f"it is built for {built_for}, but this machine is {process_machine()}")
 
 
 def check_model(model: CompiledModel) -> None:
@@ -151,7 +152,9 @@ def check_model(model: CompiledModel) -> None:
         LoadError: Another version, impossible sizes, or instructions that are missing.
     """
     if model.version != VERSION:
-        raise LoadError(f"its interface has version {model.version}, known is {VERSION}")
+        raise LoadError(
+            f"its interface has version {model.version}, but this runtime reads version {VERSION}"
+        )
     if not model.outputs:
         raise LoadError("it has no outputs")
     check_code(model.architecture, model.cpu_flags, model.inputs, model.ranges)

@@ -1,4 +1,4 @@
-"""What happened on this device since the last drain, aggregated in memory by minute.
+"""Records what happened on this device since the last drain, aggregated in memory by minute.
 
 ```
 recorder.observe("inference_latency_ms", 12.5, {"variant": "int8", "release": "digits:1.0"})
@@ -9,7 +9,8 @@ points, events = recorder.drain()
 ```
 
 Rules:
-- Any thread may record; nothing here raises or waits, because requests are served meanwhile.
+- Any thread may record. The recorder never raises and never waits, because the device serves
+  requests at the same time.
 - Memory is bounded: a new series beyond `MAX_SERIES` and an event beyond `MAX_EVENTS` are dropped
   until the next drain, which says how many in `DROPPED_METRIC`.
 """

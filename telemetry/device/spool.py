@@ -1,9 +1,10 @@
-"""Telemetry that waits on disk until the controller has stored it, and the device's own events.
+"""Stores telemetry on disk until the controller has stored it, and the device's own events.
 
 Rules:
-- A batch leaves only when it is acknowledged or when the spool is over its limit; then the oldest
-  go first, and a later batch says how many.
-- A file that is corrupt is moved aside and a new one begun: telemetry is not worth a stopped agent.
+- The spool removes a batch only when it is acknowledged or when the spool is over its limit. Then
+  it removes the oldest first, and a later batch says how many.
+- The spool moves a corrupt file aside and begins a new one, because a telemetry fault must not stop
+  the agent.
 - Batches are numbered per boot and file: each new file has a name of its own in the boot
   identifier, so that its first batches are not taken for those of the file that was lost.
 - What was appended survives the end of the process at any instant; the last seconds may be lost

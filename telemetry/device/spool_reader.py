@@ -1,7 +1,7 @@
-"""A spool's events as another process reads them, while its owner runs or not.
+"""Reads a spool's events from another process, whether the spool's owner runs or not.
 
 Rules:
-- Nothing is changed, and no file is made where there is none.
+- The reader changes nothing, and makes no file if there is none.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def stored_events(path: Path, kinds: tuple[str, ...], since_s: float, limit: int
         path.stat()
     except OSError as exc:
         fact = (exc.strerror or str(exc)).lower()
-        raise SpoolError(f"nothing stored can be read at {path}: {fact}") from exc
+        raise SpoolError(f"the telemetry spool {path} cannot be read: {fact}") from exc
     uri = f"{path.absolute().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as db:
@@ -44,5 +44,5 @@ def stored_events(path: Path, kinds: tuple[str, ...], since_s: float, limit: int
     except sqlite3.Error as exc:
         raise SpoolError(
             f"the telemetry spool {path} cannot be read: {exc}",
-            remedy="read it as the agent's user",
+            remedy="run the command as the user of the agent",
         ) from exc

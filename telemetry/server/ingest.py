@@ -1,9 +1,10 @@
-"""What a device sent, checked and brought into the form of the store. Pure.
+"""Checks what a device sent and brings it into the form of the store. Pure.
 
 Rules:
-- Nothing in a batch is believed; a point that cannot be is refused alone, so that it neither spoils
-  the rest nor comes again for ever.
-- All sizes and magnitudes are bounded: no row grows, and no sum overflows, because of a device.
+- Every point of a batch is checked. Only an impossible point is refused, so that it does not spoil
+  the rest and does not come again.
+- All sizes and values have limits, so a device cannot make a row grow without end or a sum
+  overflow.
 """
 
 from __future__ import annotations
@@ -189,5 +190,5 @@ def _measure(point: Point) -> Measure:
     values = (point.least, point.greatest, point.total)
     sane = all(math.isfinite(value) and abs(value) <= MAX_MAGNITUDE for value in values)
     if not sane or point.least > point.greatest or not 1 <= point.count <= COUNT_MAX:
-        raise WireFormatError("readings that cannot be")
+        raise WireFormatError("the values of a gauge are impossible")
     return Measure(count=point.count, total=point.total, least=point.least, greatest=point.greatest)

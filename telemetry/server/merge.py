@@ -1,4 +1,4 @@
-"""Many histograms into few, and the quantiles of those: the hot path of every query.
+"""Merges many histograms into few and computes their quantiles: the hot path of every query.
 
 All blobs are read as one array of bytes, so the cost per histogram is that of its buckets and not
 of a Python call.
@@ -132,7 +132,7 @@ def _headers(data: npt.NDArray[np.uint8], offsets: Integers, sizes: Integers) ->
             return headers
     raise TelemetryStoreError(
         "a stored histogram has an unknown format",
-        remedy="use the version of the controller that wrote it, or a newer one",
+        remedy="use the version of the controller that wrote it, or a newer version",
     )
 
 

@@ -143,7 +143,7 @@ def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
             return chosen, kind
     known = ", ".join(sorted({name for name, _ in store.metrics()})) or "none yet"
     raise UnknownMetricError(
-        f"no device has reported a metric {metric!r}", remedy=f"reported are: {known}"
+        f"no device has reported a metric {metric!r}", remedy=f"the reported metrics are: {known}"
     )
 
 

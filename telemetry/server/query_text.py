@@ -34,7 +34,8 @@ def parse_list(text: str, what: str) -> tuple[str, ...]:
     words = tuple(word.strip() for word in text[:MAX_TEXT].split(","))
     if len(words) > MAX_WORDS or len(text) > MAX_TEXT or not all(words):
         raise QueryError(
-            f"not a list of {what}: {text[:MAX_TEXT]!r}", remedy="write words between commas"
+            f"not a list of {what}: {text[:MAX_TEXT]!r}",
+            remedy="write a list of words with commas between them",
         )
     return words
 

@@ -60,19 +60,20 @@ def check_query(query: Query) -> None:
         QueryError: The text says what is wrong.
     """
     if query.since_s >= query.until_s:
-        raise QueryError("the time asked for ends before it begins")
+        raise QueryError("the end of the time range is before its beginning")
     if not math.isfinite(query.since_s) or math.isnan(query.until_s):
-        raise QueryError("a time is not a number")
+        raise QueryError("the beginning or the end of the time range is not a number")
     step_s = query.step_s
     if step_s is not None and (step_s < SECONDS_PER_MINUTE or step_s % SECONDS_PER_MINUTE):
         raise QueryError(
-            f"a step of {step_s} s is not whole minutes", remedy="telemetry is kept by the minute"
+            f"a step of {step_s} s is not whole minutes",
+            remedy="use whole minutes, because telemetry is stored by the minute",
         )
     if step_s is not None and MINUTE in query.group_by:
-        raise QueryError("a step and grouping by minute exclude each other")
+        raise QueryError("a query cannot have both a step and grouping by minute")
     for words in (query.group_by, query.statistics):
         if len(set(words)) != len(words):
-            raise QueryError(f"a word occurs twice: {', '.join(words)}")
+            raise QueryError(f"the same word is given twice: {', '.join(words)}")
 
 
 def check_statistics(metric: str, kind: Kind, statistics: tuple[str, ...]) -> None:

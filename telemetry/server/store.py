@@ -3,7 +3,7 @@
 Rules:
 - A batch is counted in one transaction and once, however often and through however many
   controllers it comes: the device's row is locked first, then its window of sequence numbers asked.
-- Nothing of a batch is counted if a part of it fails for a reason of ours.
+- If a part of a batch fails because of the controller, no part of the batch is counted.
 - Histograms are merged into their row, never added as a second one.
 - Usable from several threads; every call takes its own connection of the engine.
 """

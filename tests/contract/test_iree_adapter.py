@@ -120,7 +120,7 @@ def test_an_index_out_of_range_never_reaches_the_code(built: Built, wrong: int, 
     session = built.open()
     given = inputs(3)
     given["ids"][place] = wrong
-    with pytest.raises(InputError, match="'ids' has an index that is not within -10 to 9"):
+    with pytest.raises(InputError, match="'ids' has an index outside the range -10 to 9"):
         session.infer(given)
     np.testing.assert_allclose(session.infer(inputs(2))["y"], right(inputs(2)), rtol=1e-6)
 
@@ -154,10 +154,10 @@ def test_a_broken_description_is_refused(built: Built, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": 2}, "version 2, known is 1"),
-        ({"architecture": "s390x"}, "it is for s390x"),
+        ({"version": 2}, "version 2, but this runtime reads version 1"),
+        ({"architecture": "s390x"}, "it is built for s390x"),
         ({"cpu_flags": ("avx1024",)}, "lacks avx1024"),
-        ({"ranges": {"z": (0, 1)}}, "limits an input 'z'"),
+        ({"ranges": {"z": (0, 1)}}, "limits for an input 'z'"),
         ({"inputs": (TensorSpec(name="ids", datatype="BYTES", shape=(-1,)),)}, "no fixed size"),
         ({"inputs": (TensorSpec(name="ids", datatype="INT8", shape=(1, -1)),)}, "no fixed size"),
         (
@@ -166,7 +166,7 @@ def test_a_broken_description_is_refused(built: Built, content: bytes) -> None:
         ),
         (
             {"inputs": (TensorSpec(name="x", datatype="FP32", shape=(1,)),) * 300},
-            "300 inputs or outputs, at most 256",
+            "300 inputs or outputs, but at most 256",
         ),
         ({"inputs": (), "ranges": {}}, "the model has no input 'ids'"),
     ],

@@ -52,7 +52,7 @@ def test_an_input_without_an_open_batch_is_given_to_every_sample(tmp_path: Path)
 
 
 def test_an_open_batch_needs_a_model_of_one_sample(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match=r"shape \[2, 3\], declared is \[-1, 3\]"):
+    with pytest.raises(LoadError, match=r"shape \[2, 3\], but the package declares \[-1, 3\]"):
         opened(tmp_path, batch=2)
 
 

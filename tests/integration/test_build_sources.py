@@ -224,7 +224,7 @@ def test_an_int8_tflite_model_goes_in_as_it_is(
     assert not candidate(result, "openvino-fp16")["lost"]
     assert candidate(result, "litert-given")["accuracy"]["value"] > 0.7
     reasons = {i["candidate"]: i["reason"] for i in result["impossible"]}
-    assert reasons["litert-int8"] == "the model is quantized already"
+    assert reasons["litert-int8"] == "the model is already quantized"
     manifest = proven(tmp_path / "package")
     assert [spec.datatype for spec in manifest.variants[0].info.inputs] == ["INT8"]
 

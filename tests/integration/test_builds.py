@@ -195,7 +195,8 @@ def test_int8_that_misses_the_gate_is_repaired_and_says_what_it_cost(
     repaired = candidate(result, "onnxruntime-int8-reduced-repaired")
     assert plain["accuracy"]["retention"] < 0.99
     assert repaired["accuracy"]["retention"] >= 0.99
-    assert repaired["profiles"]["box"]["kept"]
+    # Whether another variant was faster on this machine is another question.
+    assert repaired["profiles"]["box"]["excess"] is None, "no gate refuses it"
     assert repaired["size_bytes"] < candidate(result, "onnxruntime-fp32")["size_bytes"]
     note = next(n for n in result["notes"] if n.startswith("onnxruntime-int8-reduced-repaired: "))
     assert "stay in float" in note
@@ -226,4 +227,4 @@ def test_ctrl_c_ends_every_process_and_leaves_no_package(
     assert "Traceback" not in err
     assert not out
     assert not (tmp_path / "p").exists()
-    assert not running_steps(str(tmp_path))
+    until(lambda: not running_steps(str(tmp_path)), "the end of every step")

@@ -113,5 +113,5 @@ def test_without_a_place_for_compiled_code_nothing_is_compiled(
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_LOCATOR_CLASSES", "UserProvidedCacheLocator")
     _, warm, _, answer, _ = start(None, "resize")
-    assert warm["engine"] == "numpy: there is no directory to keep compiled code in"
+    assert warm["engine"] == "numpy: there is no directory that can keep compiled code"
     assert answer == start(cache, "resize")[3]

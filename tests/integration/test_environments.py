@@ -42,7 +42,7 @@ def test_an_environment_that_is_not_set_up_is_not_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tensorflow", "../onnx2tf", ""])
 def test_only_known_environments_exist(name: str, tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="known are iree-aarch64, onnx2tf"):
+    with pytest.raises(BuildError, match="the environments are iree-aarch64, onnx2tf"):
         environments.install(name, tmp_path)
 
 

@@ -237,7 +237,7 @@ X = {"x": (TensorProto.FLOAT, ["n", 4])}
     [
         pytest.param(
             tiny(helper.make_node("Relu", ["x"], ["y"]), inputs={"x": (1, ["n", "width"])}),
-            "varies in more than the batch",
+            "has more variable sizes than the batch",
             id="two open sizes",
         ),
         pytest.param(
@@ -298,7 +298,7 @@ def cross(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CompiledModel
 def test_foreign_code_is_compiled_and_not_loaded(cross: tuple[Path, CompiledModel, Target]) -> None:
     path, model, _ = cross
     assert model.architecture == "aarch64"
-    with pytest.raises(LoadError, match="it is for aarch64"):
+    with pytest.raises(LoadError, match="it is built for aarch64"):
         opened(path, model)
 
 
@@ -331,7 +331,10 @@ def test_emulation_names_what_is_missing(
     path, model, target = cross
     if toolchains.emulator(target) is None:
         pytest.skip("there is no emulator for aarch64")
-    for runner, words in ((tmp_path / "none", "not set up"), (Path("/bin/sh"), "no program for")):
+    for runner, words in (
+        (tmp_path / "none", "not set up"),
+        (Path("/bin/sh"), "not a program for"),
+    ):
         with pytest.raises(StepError, match=words):
             run_emulated(path, model, target, {}, runner=runner, workspace=tmp_path, timeout_s=1)
 

@@ -206,7 +206,7 @@ def test_an_operator_that_litert_lacks_is_refused(python: Path, tmp_path: Path) 
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, str(tmp_path / "m.onnx"))
-    with pytest.raises(StepError, match="left operators that LiteRT does not have: ONNX_DFT"):
+    with pytest.raises(StepError, match="has operators that LiteRT does not have: ONNX_DFT"):
         litert_models.convert(tmp_path / "m.onnx", tmp_path / "m.tflite", python=python)
 
 

@@ -148,7 +148,7 @@ def test_a_dry_run_writes_no_package(work: Path, capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().out
     assert "planned" in shown
     assert "made for aarch64" in shown
-    assert "only if onnxruntime-int8-reduced misses the gate of quality" in shown
+    assert "only if onnxruntime-int8-reduced misses the quality gate" in shown
     assert not (work / "dry").exists()
 
 
@@ -157,7 +157,7 @@ def test_what_no_variant_can_reach_fails_with_the_nearest_miss(
 ) -> None:
     assert package.is_dir()  # the figures are in the cache
     fault = refused(capsys, command(work, work / "none", "--max-size", "1000"))
-    assert "nearest is onnxruntime-int8-reduced" in fault
+    assert "the nearest is onnxruntime-int8-reduced" in fault
     assert "> 1000 bytes" in fault
     assert not (work / "none").exists()
 
@@ -184,7 +184,10 @@ def test_a_killed_quantizer_costs_one_candidate_and_never_the_build(
     killer.join()
     assert killed
     name = "onnxruntime-int8-reduced"
-    assert candidate(result, name)["lost"] == f"build-{name}: its process was ended by SIGKILL"
+    assert (
+        candidate(result, name)["lost"]
+        == f"build-{name}: the process of this step was ended by SIGKILL"
+    )
     assert not candidate(result, "onnxruntime-fp16")["lost"]
     manifest, _ = open_package(work / "survivor", trust=load_trust(work / "trust.json"))
     assert "onnxruntime-fp32" in names(manifest)

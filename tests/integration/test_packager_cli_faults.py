@@ -61,7 +61,7 @@ def file_instead(package: Path) -> None:
         (no_manifest, "is not a package: manifest.json: No such file"),
         (manifest_folder, "is not a package: manifest.json: Is a directory"),
         (truncated_manifest, "is not a package: manifest.json: Input data was truncated; copy"),
-        (no_model, "lacks onnxruntime-fp32/model.onnx; copy, download or build it again"),
+        (no_model, "lacks onnxruntime-fp32/model.onnx; copy, download or build the package again"),
     ],
 )
 def test_what_is_no_whole_package_is_refused_by_every_command(
@@ -95,7 +95,7 @@ def test_what_is_no_whole_package_is_refused_by_every_command(
         (["profile", "show", "/dev/zero"], "/dev/zero is over"),
         (["profile", "show", "./digits.onnx"], "digits.onnx: not a valid ProfileFile"),
         (["profile", "detect", "-o", "none/new.toml"], "cannot be written: No such file"),
-        (["tool", "install", "none"], "there is no environment 'none'; known are"),
+        (["tool", "install", "none"], "there is no environment 'none'; the environments are"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )

@@ -177,7 +177,7 @@ def test_a_model_that_takes_one_sample_at_once_answers_all_and_says_why_it_joins
 
     until(is_told, "requests that wait for the same turn")
     assert all(
-        t.startswith("requests for this model cannot be joined: the null model takes no")
+        t.startswith("requests for this model cannot be joined: the null model cannot take")
         for t in told
     )
 

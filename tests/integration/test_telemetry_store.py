@@ -193,7 +193,9 @@ def test_a_question_without_statistics_gets_those_that_suit(store: TelemetryStor
 
 def test_senseless_questions_say_why(store: TelemetryStore) -> None:
     store.ingest(batch(latency([1.0]), temperature(1)))
-    with pytest.raises(UnknownMetricError, match=r"'latency'; reported are: inference_latency_ms"):
+    with pytest.raises(
+        UnknownMetricError, match=r"'latency'; the reported metrics are: inference_latency_ms"
+    ):
         ask(store, "latency")
     with pytest.raises(QueryError, match=r"gauge and has no statistic 'p95'; it has count, mean"):
         ask(store, "temperature_c", statistics="p95")
@@ -316,10 +318,12 @@ def test_a_failed_ingest_counts_nothing(engine: sa.Engine, store: TelemetryStore
     assert ask(store, "inference_requests_total", statistics="total") == [(1,)]
 
 
-def test_a_database_without_tables_is_our_error(engine: sa.Engine) -> None:
+def test_a_database_without_tables_is_our_error(empty_database_url: str) -> None:
+    engine = sa.create_engine(empty_database_url)
     bare = TelemetryStore(engine)
     with pytest.raises(TelemetryStoreError):
         bare.ingest(batch(requests(1)))
     for question in (bare.events, bare.devices, bare.metrics):
         with pytest.raises(TelemetryStoreError):
             question()
+    engine.dispose()

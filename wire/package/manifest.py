@@ -211,13 +211,19 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
         needs = self.info.requirements
         missing = sorted(set(needs.isa_features) - set(profile.isa_features))
         if needs.architectures and profile.architecture not in needs.architectures:
-            return f"needs {' or '.join(needs.architectures)}, the device is {profile.architecture}"
+            return (
+                f"needs {' or '.join(needs.architectures)}, but the device is "
+                f"{profile.architecture}"
+            )
         if self.info.runtime not in profile.runtimes:
             return f"needs the runtime {self.info.runtime}"
         if missing:
             return f"needs {', '.join(missing)}"
         if needs.memory_bytes > profile.memory_bytes:
-            return f"needs {needs.memory_bytes} bytes of memory, there are {profile.memory_bytes}"
+            return (
+                f"needs {needs.memory_bytes} bytes of memory, but the device has "
+                f"{profile.memory_bytes}"
+            )
         return None
 
 
@@ -368,7 +374,7 @@ def safe_path(path: str) -> str:
         or len(path) > 255  # noqa: PLR2004 - NAME_MAX of the usual file systems
     )
     if bad:
-        raise WireFormatError(f"unsafe path in package: {path!r}")
+        raise WireFormatError(f"unsafe path in the package: {path!r}")
     return path
 
 

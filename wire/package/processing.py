@@ -1,8 +1,9 @@
-"""What a variant declares about the numbers around its model: quantised tensors, answers.
+"""The declarations of a variant about the numbers around its model: quantized tensors, answers.
 
 Rules:
 - A declaration holds numbers and names only, never code.
-- What a device does not know it refuses: half a declaration would be another computation.
+- A device refuses a declaration that it does not know, because applying half of it would give other
+  answers.
 
 Source:
     ONNX operators QuantizeLinear, DequantizeLinear, Softmax, TopK and NonMaxSuppression.

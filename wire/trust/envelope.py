@@ -2,7 +2,7 @@
 
 Rules:
 - The signature is over the raw payload and its type; the payload is parsed only after it verified.
-- A verifier names the type that it expects; a signature for one type is none for another.
+- A verifier names the type that it expects; a signature for one type is not valid for another.
 - A threshold counts distinct keys.
 
 Source:
@@ -70,7 +70,9 @@ class SigningKey:
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != SEED_BYTES:
-            raise SignatureError(f"a private key is {SEED_BYTES} bytes, this one has {len(seed)}")
+            raise SignatureError(
+                f"a private key has {SEED_BYTES} bytes, but this key has {len(seed)}"
+            )
         self.public_key, self._secret = crypto_sign_seed_keypair(seed)
         self.keyid = keyid_of(self.public_key)
 
@@ -155,8 +157,8 @@ def unseal(
     }
     if len(valid) < max(threshold, 1):
         raise SignatureError(
-            f"{len(valid)} of {max(threshold, 1)} needed signatures by trusted keys are valid",
-            remedy="sign with a key that the trust root gives this role",
+            f"{len(valid)} of {max(threshold, 1)} needed signatures are valid and by a trusted key",
+            remedy="sign with a key that has this role in the trust root",
         )
     return payload
 

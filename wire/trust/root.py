@@ -1,9 +1,9 @@
 """Who may sign what: roles, their keys and thresholds.
 
 Rules:
-- Two roles: `release` signs packages (the packager), `director` signs desired states (the
-  controller). A key of one role is nobody in the other, so a stolen controller cannot invent
-  a model and a stolen release key cannot aim one.
+- There are two roles: `release` signs packages (the packager), `director` signs desired states (the
+  controller). A key of one role has no rights in the other, so a stolen controller cannot make a
+  model and a stolen release key cannot send one to devices.
 """
 
 from __future__ import annotations

@@ -20,16 +20,19 @@ def check_inputs(inputs: Sequence[TensorSpec]) -> None:
         StepError: A size other than the batch may vary, texts, or too much.
     """
     if len(inputs) > MAX_TENSORS:
-        raise StepError(f"the model has {len(inputs)} inputs, at most {MAX_TENSORS} are taken")
+        raise StepError(
+            f"the model has {len(inputs)} inputs, but at most {MAX_TENSORS} are allowed"
+        )
     for spec in inputs:
         if ANY in spec.shape[1:]:
             raise StepError(
-                f"input {spec.name!r} of shape {list(spec.shape)} varies in more than the batch",
-                remedy="export the model with fixed sizes for all but the batch",
+                f"input {spec.name!r} of shape {list(spec.shape)} has more variable sizes than "
+                "the batch",
+                remedy="export the model with fixed sizes; only the batch size may vary",
             )
         size_bytes = sample_bytes(spec)
         if size_bytes is None:
-            raise StepError(f"input {spec.name!r} holds texts, which compiled code does not take")
+            raise StepError(f"input {spec.name!r} holds text, which compiled code cannot take")
         if size_bytes > MAX_TENSOR_BYTES:
             raise StepError(f"input {spec.name!r} is over {MAX_TENSOR_BYTES} bytes")
 

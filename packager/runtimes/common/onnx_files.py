@@ -39,7 +39,9 @@ def save(model: Any, target: Path) -> None:  # noqa: ANN401 - onnx is untyped
     try:
         session_of(content)
     except Exception as exc:
-        raise StepError(f"onnxruntime does not load what its tool wrote: {one_line(exc)}") from exc
+        raise StepError(
+            f"onnxruntime cannot load the model that its own tool wrote: {one_line(exc)}"
+        ) from exc
     target.write_bytes(content)
 
 

@@ -119,7 +119,7 @@ def _command(target: Target, runner: Path) -> list[str]:
     except OSError as exc:
         raise StepError(f"IREE's runtime for {target.architecture} is not set up") from exc
     if head[:4] != b"\x7fELF" or head[18] != _ELF_MACHINES.get(target.architecture):
-        raise StepError(f"{runner.name} is no program for {target.architecture}")
+        raise StepError(f"{runner.name} is not a program for {target.architecture}")
     return [*prefix, str(runner.resolve())]
 
 
@@ -133,7 +133,7 @@ def _sample(inputs: Tensors, spec: TensorSpec, row: int) -> Tensor:
     shape = (1, *spec.shape[1:])
     if sample.dtype != DTYPES[spec.datatype] or sample.shape != shape:
         raise StepError(
-            f"a sample of {spec.name!r} is {sample.dtype} of shape {list(sample.shape)}, the "
+            f"a sample of {spec.name!r} is {sample.dtype} of shape {list(sample.shape)}, but the "
             f"module takes {spec.datatype} of shape {list(shape)}"
         )
     return sample
@@ -148,7 +148,7 @@ def _answer(workspace: Path, index: int, spec: TensorSpec) -> Tensor:
     try:
         array: Tensor = np.load(_output(workspace, index), allow_pickle=False)
     except (OSError, ValueError) as exc:
-        raise StepError(f"the emulated module left no output {spec.name!r}") from exc
+        raise StepError(f"the emulated module did not write the output {spec.name!r}") from exc
     dtype = DTYPES[spec.datatype]
     sizes = [1 if i == 0 and size == ANY else size for i, size in enumerate(spec.shape)]
     fits = array.ndim == len(sizes) and all(

@@ -34,10 +34,10 @@ def missing(target: Target, tools: Mapping[str, str]) -> str | None:
         return f"there is no IREE runtime to install for {target.architecture}"
     package = toolchains.missing_to_try(target)
     if package is not None:
-        return f"nothing can be tried for {target.name} here; apt-get install {package}"
+        return f"this machine cannot run code for {target.name}; apt-get install {package}"
     tool = _FOREIGN.get(target.architecture)
     if tool is not None and tool not in tools:
-        return f"nothing can be tried for {target.name} here; fleet tool install {tool}"
+        return f"this machine cannot run code for {target.name}; fleet tool install {tool}"
     return None
 
 

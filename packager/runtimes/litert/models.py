@@ -78,7 +78,7 @@ def convert(model: Path, target: Path, *, python: Path) -> None:
     found_in, found_out = tflite_files.inputs_of(converted), tflite_files.outputs_of(converted)
     if set(found_in) != set(plain_in) or set(found_out) != set(plain_out):
         raise StepError(
-            f"onnx2tf wrote other inputs or outputs than the model's: {found_in} to {found_out}"
+            f"onnx2tf changed the inputs or outputs of the model: {found_in} to {found_out}"
         )
     tflite_files.normalize(
         converted, [plain_in[n] for n in found_in], [plain_out[n] for n in found_out]
@@ -219,7 +219,8 @@ def _check(
         raise StepError(f"onnx2tf wrote no valid model: {exc.message}") from exc
     if found.custom:
         raise StepError(
-            f"onnx2tf left operators that LiteRT does not have: {', '.join(found.custom)[:200]}"
+            "the model that onnx2tf wrote has operators that LiteRT does not have: "
+            f"{', '.join(found.custom)[:200]}"
         )
     for role, specs, given in (("input", inputs, found.inputs), ("output", outputs, found.outputs)):
         by_name = {spec.name: spec for spec in given}

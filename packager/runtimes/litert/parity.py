@@ -73,8 +73,8 @@ def check_parity(model: Path, converted: Path, samples: Tensors, *, count: int =
     worst = max(relative_error(found[name], reference) for name, reference in right.items())
     if worst > allowed:
         raise StepError(
-            f"the converted model computes something else: its error is {worst:.1e} of the "
-            f"greatest output, rounding explains {allowed:.1e}"
+            f"the converted model gives other answers: its error is {worst:.1e} of the largest "
+            f"output, but rounding explains only {allowed:.1e}"
         )
     return worst
 

@@ -153,7 +153,9 @@ def _recipe(scheme: str, keep: Sequence[str]) -> qtyping.ModelQuantizationRecipe
             AlgorithmName.FLOAT_CASTING,
         )
     else:
-        raise StepError(f"there is no scheme {scheme[:80]!r}", remedy=f"it may be {SCHEMES}")
+        raise StepError(
+            f"there is no scheme {scheme[:80]!r}", remedy=f"the possible schemes are {SCHEMES}"
+        )
     for name in keep:
         recipes.add_quantization_config(
             f"(^|;){re.escape(name)};",

@@ -114,7 +114,7 @@ def to_fp16(model: Path, options: dict[str, Any], target: Path) -> None:
         ONNXModel(converted).topological_sort()  # it appends its casts to the end
     halves = [t for t in converted.graph.initializer if t.data_type == onnx.TensorProto.FLOAT16]
     if not halves:
-        raise StepError("the model has no float32 weights to halve")
+        raise StepError("the model has no float32 weights that could become float16")
     save(converted, target)
 
 
@@ -173,5 +173,6 @@ def _check_saving(before_bytes: int, target: Path) -> None:
     if saving < MIN_SAVING:
         target.unlink()
         raise StepError(
-            f"the weights that can be quantized so are {max(saving, 0.0):.1%} of the model's size"
+            f"the weights that this scheme can quantize are {max(saving, 0.0):.1%} of the "
+            "model's size"
         )

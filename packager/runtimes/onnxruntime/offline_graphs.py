@@ -54,7 +54,8 @@ def optimize_offline(
     if theirs is None or theirs != ours:
         raise StepError(
             f"an optimised graph for {theirs or architecture} cannot be made on {ours}",
-            remedy="leave the optimisation to the device, which does it when it loads the model",
+            remedy="use the model without this optimisation; the device optimises it when it "
+            "loads the model",
         )
     with tool("onnxruntime's optimizer"), tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "optimized.onnx"

@@ -101,8 +101,9 @@ def _write_samples(path: Path, inputs: Tensors, specs: Sequence[TensorSpec]) -> 
             raise StepError(f"there are no samples of {spec.name!r}")
         if array.dtype != DTYPES[spec.datatype] or array.shape[1:] != spec.shape[1:]:
             raise StepError(
-                f"samples of {spec.name!r} are {array.dtype} of shape {list(array.shape[1:])}, the "
-                f"model takes {spec.datatype} of shape {list(spec.shape[1:])}"
+                f"the samples of {spec.name!r} are {array.dtype} of shape "
+                f"{list(array.shape[1:])}, but the model takes {spec.datatype} of shape "
+                f"{list(spec.shape[1:])}"
             )
     with path.open("wb") as stream:
         for index in range(min((len(inputs[spec.name]) for spec in specs), default=1)):

@@ -98,7 +98,7 @@ def _described(
     batched = any(is_batch(spec) for spec in ordered)
     names = [value.name for value in proto.graph.output]
     if len(ordered) != len(program.inputs) or len(names) != len(program.outputs):
-        raise StepError("tvm lost an input or an output of the model")
+        raise StepError("tvm removed an input or an output of the model")
     for spec, position in zip(ordered, program.inputs, strict=True):
         _check_input(spec, program, position)
     declared = {spec.name: spec for spec in outputs}

@@ -198,7 +198,7 @@ def _shape(expression: Any) -> tuple[int, ...]:  # noqa: ANN401 - tvm is untyped
     if sizes is None or any(not hasattr(size, "value") for size in sizes):
         raise StepError(
             "the model has a shape that depends on its inputs",
-            remedy="export it with fixed sizes for all but the batch",
+            remedy="export it with fixed sizes; only the batch size may vary",
         )
     return tuple(int(size.value) for size in sizes)
 
@@ -215,7 +215,9 @@ def _dtype(name: Any) -> str:  # noqa: ANN401 - tvm is untyped
     except TypeError:
         known = False
     if not known:
-        raise StepError(f"the model computes in {text}, which a compiled library cannot hold")
+        raise StepError(
+            f"the model computes in {text}, and a compiled library cannot hold that type"
+        )
     return text
 
 

@@ -20,7 +20,7 @@ def missing(target: Target, _tools: Mapping[str, str]) -> str | None:
     package = missing_to_build(target) or toolchains.missing_to_try(target)
     if package is None:
         return None
-    return f"nothing can be built and tried for {target.name} here; apt-get install {package}"
+    return f"this machine cannot build and run code for {target.name}; apt-get install {package}"
 
 
 def missing_to_build(target: Target) -> str | None:

@@ -1,9 +1,9 @@
-"""What is in the battery and what is drawn from it.
+"""Reads the energy in the battery and the power that the device draws from it.
 
 Rules:
-- Several batteries are known only together.
+- If a device has several batteries, the reading is known only when all of them are known.
 - An empty bay is no battery, and a mouse's battery is not ours.
-- More than a full battery's energy, by over a tenth, is a misreading.
+- An energy that is more than a tenth above a full battery's is a wrong reading.
 
 Source:
     Linux: Documentation/ABI/testing/sysfs-class-power. Microwatts, microwatt hours, microamperes,

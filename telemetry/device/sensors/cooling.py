@@ -1,10 +1,11 @@
-"""What is done against heat: fans turn, or something slows the processor or the graphics unit down.
+"""Reads what acts against heat: fans that turn, or a slower processor or graphics unit.
 
 Who may slow down: the kernel by a cooling device, an x86 processor by itself, a Raspberry Pi's
 firmware.
 
 Rules:
-- One that says yes is believed. No is only said when all that can be asked say no.
+- If one source says yes, the answer is yes. The answer is no only if all sources that can be read
+  say no.
 - A cooling device counts if it takes speed away; a fan does not.
 - A processor counts how often it began to throttle: what rose since the last reading, counts. Of
   the first reading nothing is known.

@@ -1,10 +1,11 @@
 """Reads all sensors of a device at once, cheaply enough to do it every second.
 
 Rules:
-- A reading that is missing, unreadable or absurd is None: unknown is never cool, full or free.
-- Nothing here raises because of what a file holds.
-- What there is to be read is looked up anew every `RESCAN_S`: what is plugged in is seen by then,
-  what is pulled out is unknown at once.
+- A reading that is missing, unreadable or absurd is None: an unknown value never means cool, full
+  or free.
+- The reader raises no error because of a file's content.
+- The reader looks for sensors again every `RESCAN_S`. It then sees a new sensor; a removed sensor
+  is unknown at once.
 """
 
 from __future__ import annotations

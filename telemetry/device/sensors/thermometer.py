@@ -1,13 +1,13 @@
-"""What to believe of one thermometer.
+"""Decides whether a reading of one thermometer can be trusted.
 
 Rules:
-- Pure: readings, times and loads in, a temperature or None out.
-- A reading outside `COLDEST_C` to `HOTTEST_C` is none. Nor is exactly 0: that is what drivers say
-  before their first measurement.
-- A jump is none until it lasts: silicon and its heat sink do not change so fast, a loose wire does.
-  A fall must last longer than a rise, for it is the fall that would be taken for cool.
-- A value that is the very same for `FROZEN_S`, while the load of a minute's mean moved by
-  `FROZEN_LOAD`, hangs. Where the load is not known, none can be told to hang.
+- The class is pure: it takes readings, times and loads, and returns a temperature or None.
+- A reading outside `COLDEST_C` to `HOTTEST_C` is dropped. A reading of exactly 0 is dropped too,
+  because drivers give it before their first measurement.
+- A jump is dropped until it lasts: silicon and its heat sink do not change so fast, but a loose
+  wire does. A fall must last longer than a rise, because a wrong fall would look cool.
+- A thermometer hangs if its value stays the same for `FROZEN_S` while the mean load of a minute
+  changed by `FROZEN_LOAD`. If the load is unknown, the class cannot tell that a thermometer hangs.
 """
 
 from __future__ import annotations

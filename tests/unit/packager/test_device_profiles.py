@@ -121,9 +121,12 @@ def test_a_profile_of_the_first_release_is_read_and_written_unchanged() -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ('accelerators = ["GPU 0"]\n', "no plain name"),
-        ('[runtime_versions]\nopenvino = "2025.0"\n', "names openvino, which runtimes does not"),
-        ('[runtime_versions]\nonnxruntime = "newest"\n', "no version"),
+        ('accelerators = ["GPU 0"]\n', "not a plain name"),
+        (
+            '[runtime_versions]\nopenvino = "2025.0"\n',
+            "names openvino, but the list `runtimes` does not",
+        ),
+        ('[runtime_versions]\nonnxruntime = "newest"\n', "not a version"),
     ],
 )
 def test_an_impossible_accelerator_or_version_is_refused(more: str, reason: str) -> None:

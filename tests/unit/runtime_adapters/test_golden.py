@@ -155,8 +155,8 @@ def test_a_failing_runtime_is_a_failed_test(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"samples": SAMPLES + 1}, "4 samples, 5 are declared"),
-        ({"samples": 0}, "4 samples, 0 are declared"),
+        ({"samples": SAMPLES + 1}, "4 samples, but the variant declares 5"),
+        ({"samples": 0}, "4 samples, but the variant declares 0"),
         ({"tolerances": {}}, "no tolerance for output 'y'"),
     ],
 )

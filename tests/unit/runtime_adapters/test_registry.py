@@ -39,7 +39,9 @@ def test_an_unknown_runtime_is_unavailable(tmp_path: Path) -> None:
     info = VariantInfo(
         runtime="abacus", precision="p", model_file="m", inputs=(), outputs=(), size_bytes=1
     )
-    with pytest.raises(RuntimeUnavailableError, match=r"'abacus'; known are .*onnxruntime"):
+    with pytest.raises(
+        RuntimeUnavailableError, match=r"'abacus'; the known runtimes are .*onnxruntime"
+    ):
         registry.open_session(tmp_path, info, Limits())
 
 

@@ -108,7 +108,9 @@ def test_the_reference_is_kept_though_another_beats_it() -> None:
 def test_what_is_beaten_is_dropped_and_says_by_what() -> None:
     found = decide(FLOAT, variant("good"), variant("bad", latency_ms=1.5, size=1200))
     assert not found["bad"].kept
-    assert found["bad"].reason.startswith("beaten by good: top1 0.9000 to 0.9000, 1.000 to 1.500")
+    assert found["bad"].reason.startswith(
+        "good is better: top1 0.9000 against 0.9000, 1.000 against 1.500"
+    )
 
 
 def test_keep_overrides_being_beaten_but_no_gate() -> None:
@@ -123,7 +125,7 @@ def test_keep_overrides_being_beaten_but_no_gate() -> None:
 
 def test_much_slower_is_beaten_whatever_it_saves() -> None:
     slow = variant("slow", latency_ms=4.1, memory_mib=10, size=10)
-    assert decide(FLOAT, variant("fast"), slow)["slow"].reason.startswith("beaten by fast")
+    assert decide(FLOAT, variant("fast"), slow)["slow"].reason.startswith("fast is better")
     bearable = variant("bearable", latency_ms=3.9, memory_mib=10, size=10)
     assert decide(FLOAT, variant("fast"), bearable)["bearable"].kept
 
@@ -146,7 +148,7 @@ def test_better_in_any_one_thing_is_enough() -> None:
 
 def test_to_be_better_than_the_reference_is_chance_and_keeps_nothing_alive() -> None:
     found = decide(FLOAT, variant("lucky", value=0.91, latency_ms=1.5, size=5000), variant("fast"))
-    assert found["lucky"].reason.startswith("beaten by fast: top1 0.9000 to 0.9100")
+    assert found["lucky"].reason.startswith("fast is better: top1 0.9000 against 0.9100")
 
 
 def test_differences_within_noise_keep_nothing_alive() -> None:
@@ -167,7 +169,7 @@ def test_latency_measured_elsewhere_drops_nothing() -> None:
         variant("slow", latency_ms=9.0),
         device=profile(architecture="aarch64"),
     )
-    assert found["slow"] == Verdict(kept=True, reason="kept; its latency there is not known")
+    assert found["slow"] == Verdict(kept=True, reason="kept; its latency on this device is unknown")
     gates = Gates(max_latency_ms=1.0)
     elsewhere = decide(FLOAT, gates=gates, device=profile(architecture="aarch64"))
     assert elsewhere["float"].kept, "a limit of latency is about the machine that measured"
@@ -201,7 +203,7 @@ def test_of_those_that_run_the_same_instructions_the_closest_is_kept() -> None:
         families=families,
     )
     assert {name for name, verdict in found.items() if verdict.kept} == {"float", "entropy", "int4"}
-    assert found["minmax"].reason.startswith("the same as entropy but for its numbers")
+    assert found["minmax"].reason.startswith("it runs the same instructions as entropy")
 
 
 def test_elsewhere_a_quantized_variant_must_be_smaller_or_better_than_its_float_one() -> None:
@@ -217,7 +219,7 @@ def test_elsewhere_a_quantized_variant_must_be_smaller_or_better_than_its_float_
     assert {name for name, verdict in found.items() if verdict.kept} == {
         "float", "plain", "small", "other"
     }  # fmt: skip
-    assert found["folded"].reason.startswith("neither smaller nor better than plain")
+    assert found["folded"].reason.startswith("it is neither smaller nor better than plain")
 
 
 def test_closeness_counts_where_there_are_no_classes() -> None:
@@ -255,7 +257,10 @@ def test_the_profile_limits_memory_and_storage() -> None:
 def test_nothing_left_is_a_failed_build_with_the_nearest_miss() -> None:
     with pytest.raises(QualityGateError) as caught:
         require_variants({"box": decide(variant("a", value=0.5), variant("b", value=0.8))}, {})
-    assert "none of 2 candidates passed; nearest is b with retention 0.8889" in str(caught.value)
+    assert (
+        "none of the 2 candidates passed the gates; the nearest is b with retention 0.8889"
+        in str(caught.value)
+    )
 
 
 def test_one_empty_profile_fails_the_whole_build() -> None:

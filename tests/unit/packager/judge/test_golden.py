@@ -105,7 +105,7 @@ def test_variants_without_a_common_sample_have_no_golden_one() -> None:
     reference = scores(40)
     one = answered({"s": reference["s"][:10]}, reference, "agreement", list(range(10)))
     other = answered({"s": reference["s"][20:30]}, reference, "agreement", list(range(20, 30)))
-    with pytest.raises(DataError, match="no evaluation sample"):
+    with pytest.raises(DataError, match="different answers for every evaluation sample"):
         pick(reference, [one, other], "agreement")
 
 

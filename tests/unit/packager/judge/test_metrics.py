@@ -197,10 +197,15 @@ def test_the_metric_follows_from_the_data(
         ("agreement", None, (4, 1), "holds class scores"),
         ("top1", LABELS.astype(float), (4, 3), "labels are float64 of shape"),
         ("top1", np.eye(4, 3, dtype=int), (4, 3), "integers of shape"),
-        ("auto", LABELS + 2, (4, 3), "labels go from 2 to 3, the model's classes from 0 to 2"),
+        (
+            "auto",
+            LABELS + 2,
+            (4, 3),
+            "labels go from 2 to 3, but the model's classes go from 0 to 2",
+        ),
         ("top1", LABELS - 1, (4, 3), "labels go from -1 to 0"),
-        ("top5", LABELS, (4, 5), "there are 5 classes only"),
-        ("mae", LABELS, (4, 3), "leave the labels out"),
+        ("top5", LABELS, (4, 5), "the model has only 5 classes"),
+        ("mae", LABELS, (4, 3), "remove the labels"),
         ("mae", np.array([1.0, 2.0, np.nan, 4.0]), (4, 1), "not finite"),
         ("f1", LABELS, (4, 3), "there is no metric 'f1'; use top1"),
     ],
@@ -248,7 +253,7 @@ def spoil(outputs: Tensors, _labels: Tensor | None) -> float:
 @pytest.mark.parametrize(
     ("function", "text"),
     [
-        (lambda _outputs, _labels: math.nan, "gives nan, a finite number is needed"),
+        (lambda _outputs, _labels: math.nan, "gives nan, which is not a finite number"),
         (lambda _outputs, _labels: None, "failed: TypeError"),
         (lambda outputs, _labels: outputs["t"], "failed: KeyError: 't'"),
         (lambda _outputs, _labels: 1 / 0, "failed: ZeroDivisionError"),

@@ -84,7 +84,7 @@ def test_a_fault_of_the_model_comes_out_of_its_process_as_such(tmp_path: Path) -
 
 def test_a_step_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     run = pipeline(tmp_path, timeout_s=0.02)
-    with pytest.raises(StepError, match=r"inspect: it took longer than 0\.02 s"):
+    with pytest.raises(StepError, match=r"inspect: this step took longer than 0\.02 s"):
         run.run([Step(name="inspect", kind="inspect", inputs={"model": "source"}, vital=True)])
 
 

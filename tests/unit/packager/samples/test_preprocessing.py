@@ -102,22 +102,22 @@ def test_each_axis_ends_where_its_letter_stands(source: list[str], layout: list[
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"layout": ""}, "together or not at all"),
+        ({"layout": ""}, "or neither"),
         ({"layout": "NCHC"}, "'NCHC' is not a layout"),
         ({"source_layout": "HWCN"}, "'HWCN' is not a layout"),
         ({"source_layout": "nhwc"}, "is not a layout"),
-        ({"layout": "NCH", "source_layout": "NHC"}, "has 3 axes, the input 4"),
-        ({"source_layout": "NHWD"}, "not made of the same letters"),
-        ({"source_layout": "NHW"}, "has no channels, the input has 3"),
-        ({"std": (1.0, 0.0, 1.0)}, "std must be over 0"),
-        ({"std": (1e-50,)}, "std must be over 0"),
-        ({"std": (-1.0,)}, "std must be over 0"),
-        ({"scale": 0.0}, "scale may not be 0"),
+        ({"layout": "NCH", "source_layout": "NHC"}, "has 3 axes, but the input has 4"),
+        ({"source_layout": "NHWD"}, "not have the same letters"),
+        ({"source_layout": "NHW"}, "has no channels, but the input has 3"),
+        ({"std": (1.0, 0.0, 1.0)}, "std must be greater than 0"),
+        ({"std": (1e-50,)}, "std must be greater than 0"),
+        ({"std": (-1.0,)}, "std must be greater than 0"),
+        ({"scale": 0.0}, "scale must not be 0"),
         ({"scale": float("nan")}, "must be finite"),
         ({"mean": (1e300,)}, "must be finite"),
-        ({"mean": (0.5, 0.5)}, "mean has 2 values and std 0, for 3 channels"),
-        ({"mean": (1, 2, 3), "std": (1, 2)}, "mean has 3 values and std 2"),
-        ({"mean": (1, 2, 3), "layout": "", "source_layout": ""}, "which axis has the 3 channels"),
+        ({"mean": (0.5, 0.5)}, "mean has 2 values and std has 0, but 3 for each is needed"),
+        ({"mean": (1, 2, 3), "std": (1, 2)}, "mean has 3 values and std has 2"),
+        ({"mean": (1, 2, 3), "layout": "", "source_layout": ""}, "mean and std have 3 channels"),
         ({"source_datatype": "BYTES"}, "text cannot be preprocessed"),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_declaration_that_does_not_fit_is_refused(fields: dict[str, object], t
 
 @pytest.mark.parametrize(
     ("fields", "text"),
-    [({"mean": (1.0,)}, "give fractions"), ({"source_datatype": "INT8"}, "would be cast")],
+    [({"mean": (1.0,)}, "give fractions"), ({"source_datatype": "INT8"}, "would need a cast")],
 )
 def test_a_model_of_integers_takes_no_fractions(fields: dict[str, object], text: str) -> None:
     spec = TensorSpec(name="input", datatype="UINT8", shape=(-1, 3, 4, 5))
@@ -170,7 +170,7 @@ def test_the_file_has_a_table_per_input(tmp_path: Path, table: str) -> None:
         ("[input]\nsource_datatype = 'UINT8'\nsdt = [1.0]", "unknown field `sdt`"),
         ("[input]\nsource_datatype = 'uint8'", "Invalid enum value 'uint8'"),
         ("[input]\nsource_datatype = 'UINT8'\nmean = 1.0", r"\$\[\.\.\.\]\.mean"),
-        ("[input]\nsource_datatype = 'UINT8'\nstd = [0.0]", "std must be over 0"),
+        ("[input]\nsource_datatype = 'UINT8'\nstd = [0.0]", "std must be greater than 0"),
         ("scale = 1.0", "Expected `object`"),
         ("[input", "not a preprocessing file"),
         ("[input]\n" + "#" * MAX_FILE_BYTES, "is over"),

@@ -164,13 +164,13 @@ def test_a_few_doubles_are_taken_out_of_what_is_not_the_gate() -> None:
         ),
         (
             {"calibration": fresh(100), "evaluation": fresh(100, first=98)},
-            "2% of the evaluation samples are among the calibration samples",
+            "2% of the evaluation samples are also calibration samples",
         ),
         (
             {"calibration": fresh(50), "tuning": fresh(50), "evaluation": fresh(9, first=50)},
-            "100% of the tuning samples are among the calibration samples",
+            "100% of the tuning samples are also calibration samples",
         ),
-        ({"calibration": fresh(50), "tuning": fresh(50, first=50)}, "none to judge variants by"),
+        ({"calibration": fresh(50), "tuning": fresh(50, first=50)}, "no evaluation data"),
     ],
 )
 def test_what_cannot_be_split_is_refused(given_sets: dict[str, Given], text: str) -> None:

@@ -128,7 +128,7 @@ def test_two_inputs_of_one_name_are_refused(path: Path) -> None:
     def twice(content: schema.ModelT) -> None:
         content.subgraphs[0].inputs = [0, 0]
 
-    assert "one name" in refused(changed(path, twice))
+    assert "the same name" in refused(changed(path, twice))
 
 
 def test_a_type_that_has_no_name_for_requests_is_refused(path: Path) -> None:

@@ -47,7 +47,7 @@ def test_optimization_levels_are_options(tmp_path: Path, level: str) -> None:
 def test_another_level_is_refused(tmp_path: Path) -> None:
     info = KIT.copying(tmp_path, "FP32")
     chosen = KIT.info(info.inputs[0], info.outputs[0], graph_optimization_level="ludicrous")
-    with pytest.raises(LoadError, match="may be disabled, basic, extended, all"):
+    with pytest.raises(LoadError, match="values are disabled, basic, extended, all"):
         load(tmp_path, chosen)
 
 
@@ -70,7 +70,7 @@ def test_a_type_without_a_name_is_refused_at_load(tmp_path: Path) -> None:
     )
     onnx.save(model, str(tmp_path / "model.onnx"))
     spec = TensorSpec(name="x", datatype="UINT16", shape=(1,))
-    with pytest.raises(LoadError, match="'x' is of another type, declared is UINT16"):
+    with pytest.raises(LoadError, match="'x' is of another type, but the package declares UINT16"):
         load(tmp_path, KIT.info(spec, TensorSpec(name="y", datatype="UINT16", shape=(1,))))
 
 

@@ -39,7 +39,7 @@ def test_another_precision_than_promised_is_a_fallback(tmp_path: Path, hint: str
 def test_another_hint_is_refused(tmp_path: Path) -> None:
     plain = KIT.copying(tmp_path, "FP32")
     info = KIT.info(plain.inputs[0], plain.outputs[0], **{PRECISION_OPTION: "undefined"})
-    with pytest.raises(LoadError, match="may be f32, bf16, f16"):
+    with pytest.raises(LoadError, match="values are f32, bf16, f16"):
         load(tmp_path, info)
 
 

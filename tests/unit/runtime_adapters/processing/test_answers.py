@@ -62,7 +62,7 @@ def test_boxes_come_with_their_scores_and_where_they_were() -> None:
         "boxes.index": (0, 3),
         "boxes.score": (0,),
     }
-    with pytest.raises(InferenceError, match="not boxes and their scores"):
+    with pytest.raises(InferenceError, match="not boxes with scores"):
         answers.answer("boxes", {"boxes": boxes[:, 1:], "scores": scores})
 
 
@@ -78,16 +78,16 @@ SUPPRESSION = Suppression(scores="scores")
     ("name", "how", "text"),
     [
         ("none", {}, "no such output"),
-        ("logits", {"softmax": True}, "no scores for softmax"),
+        ("logits", {"softmax": True}, "cannot be the scores of a softmax"),
         ("logits", {"top_k": -1}, "top_k is -1"),
         ("logits", {"top_k": 1, "axis": 2}, "no axis 2 among 2"),
         ("logits", {"labels": ("a\nb",)}, "not a line of text"),
         ("logits", {"labels": ("",)}, "not a line of text"),
         ("logits", {"labels": tuple("abcde")}, "5 labels for 4 classes"),
-        ("map", {"quantization": CODES}, "FP32 is not quantised"),
-        ("map", {"suppression": SUPPRESSION}, "boxes are batch, box, 4"),
+        ("map", {"quantization": CODES}, "FP32 cannot be quantized"),
+        ("map", {"suppression": SUPPRESSION}, r"boxes must be \(batch, box, 4\)"),
         ("boxes", {"suppression": Suppression(scores="no")}, "no output 'no' with scores"),
-        ("boxes", {"suppression": SUPPRESSION, "top_k": 1}, "no softmax and no top_k"),
+        ("boxes", {"suppression": SUPPRESSION, "top_k": 1}, "cannot have softmax or top_k"),
         ("boxes", {"suppression": Suppression(scores="scores", iou_threshold=2)}, "0 to 1"),
         (
             "boxes",
@@ -97,7 +97,7 @@ SUPPRESSION = Suppression(scores="scores")
         (
             "boxes",
             {"suppression": Suppression(scores="scores", max_boxes_per_class=0)},
-            "max_boxes_per_class is 1",
+            "max_boxes_per_class must be 1",
         ),
     ],
 )

@@ -140,14 +140,14 @@ def test_bytes_that_are_not_aligned_are_read() -> None:
 @pytest.mark.parametrize(
     ("spec", "fields", "text"),
     [
-        (IMAGE, {"source_layout": "", "layout": ""}, "only images are resized"),
-        (IMAGE, {"source_layout": "NDWC", "layout": "NCDW"}, "only images are resized"),
+        (IMAGE, {"source_layout": "", "layout": ""}, "only images can be resized"),
+        (IMAGE, {"source_layout": "NDWC", "layout": "NCDW"}, "only images can be resized"),
         (TensorSpec(name="image", datatype="FP32", shape=(1, 3, -1, 4)), {}, "no height and width"),
-        (IMAGE, {"source_datatype": "INT32"}, "no values in between"),
-        (IMAGE, {"quantization": Quantization(scale=(1.0,))}, "FP32 is not quantised"),
-        (CODES, {"layout": "NHWC", "quantization": Quantization(scale=(0.0,))}, "over 0"),
-        (CODES, {"layout": "NHWC", "quantization": Quantization(scale=(1e-60,))}, "over 0"),
-        (CODES, {"layout": "NHWC", "quantization": Quantization(scale=())}, "one axis"),
+        (IMAGE, {"source_datatype": "INT32"}, "no values between"),
+        (IMAGE, {"quantization": Quantization(scale=(1.0,))}, "FP32 cannot be quantized"),
+        (CODES, {"layout": "NHWC", "quantization": Quantization(scale=(0.0,))}, "greater than 0"),
+        (CODES, {"layout": "NHWC", "quantization": Quantization(scale=(1e-60,))}, "greater than 0"),
+        (CODES, {"layout": "NHWC", "quantization": Quantization(scale=())}, "belong to no axis"),
         (
             CODES,
             {"layout": "NHWC", "quantization": Quantization(scale=(1.0,), zero_point=(200,))},
@@ -156,12 +156,12 @@ def test_bytes_that_are_not_aligned_are_read() -> None:
         (
             CODES,
             {"layout": "NHWC", "quantization": Quantization(scale=(1.0, 2.0))},
-            "2 scales for the 6 of axis 1",
+            "2 scales, but axis 1 has 6 elements",
         ),
         (
             CODES,
             {"layout": "NHWC", "quantization": Quantization(scale=(1.0, 2.0), axis=4)},
-            "one axis",
+            "belong to no axis",
         ),
     ],
 )  # fmt: skip

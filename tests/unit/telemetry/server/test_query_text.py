@@ -59,21 +59,21 @@ def test_times(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        ({"statistics": "p50,,p95"}, "not a list of statistics: 'p50,,p95'; write words"),
+        ({"statistics": "p50,,p95"}, "not a list of statistics: 'p50,,p95'; write a list"),
         ({"group_by": ",".join("ab" * 40)}, "not a list of groups"),
         ({"group_by": "x" * 2000}, "not a list of groups"),
-        ({"group_by": "a,b,a"}, "a word occurs twice"),
+        ({"group_by": "a,b,a"}, "the same word is given twice"),
         ({"where": "variant"}, "not a condition: 'variant'; write name=value"),
         ({"where": "=int8"}, "not a condition"),
         ({"since": "yesterday"}, "not a time: 'yesterday'; write 1h"),
         ({"since": ""}, "not a time"),
-        ({"since": "1h", "until": "2h"}, "ends before it begins"),
+        ({"since": "1h", "until": "2h"}, "before its beginning"),
         ({"step": "x"}, "'x' is not a duration; write it as 90s"),
         ({"step": "5"}, "a step of 5 s is not whole minutes"),
         ({"step": "60.5s"}, "is not whole seconds"),
         ({"step": "90s"}, "a step of 90 s is not whole minutes"),
         ({"step": "0m"}, "not whole minutes"),
-        ({"step": "1m", "group_by": "minute"}, "exclude each other"),
+        ({"step": "1m", "group_by": "minute"}, "cannot have both a step and"),
     ],
 )
 def test_a_senseless_word_is_named(words: dict[str, str], fault: str) -> None:

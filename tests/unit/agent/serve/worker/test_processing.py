@@ -180,7 +180,7 @@ def test_an_answer_holds_only_so_many_texts() -> None:
 
 
 def test_a_declaration_that_does_not_fit_is_a_fault_of_the_package() -> None:
-    with pytest.raises(DeclarationError, match="scale may not be 0"):
+    with pytest.raises(DeclarationError, match="scale must not be 0"):
         Processing(INPUTS, (), {"image": Preprocessing(source_datatype="FP32", scale=0.0)}, {})
 
 
