@@ -1,4 +1,4 @@
-"""What a device decided and why, as text for people. Pure.
+"""What a device decided and why, as text for people.
 
 `fleet why` and `fleet-agent why` show the same lines for the same event.
 
