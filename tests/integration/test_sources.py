@@ -180,7 +180,7 @@ def test_a_module_for_one_sample_keeps_its_batch(nets: dict[str, Any], tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("random", "answers otherwise"), ("wrong_example", "fails on its example")]
+    ("name", "text"), [("random", "gives other answers"), ("wrong_example", "fails on its example")]
 )
 def test_modules_that_cannot_be_taken_are_refused(
     nets: dict[str, Any], tmp_path: Path, name: str, text: str
