@@ -350,7 +350,12 @@ RECURRENT = [helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2)]
 @pytest.mark.parametrize(
     ("nodes", "shape", "output", "words"),
     [
-        ([helper.make_node("Relu", ["x"], ["y"])], (BATCH, "m"), (BATCH, "m"), "has more variable sizes"),
+        (
+            [helper.make_node("Relu", ["x"], ["y"])],
+            (BATCH, "m"),
+            (BATCH, "m"),
+            "has more variable sizes",
+        ),
         ([helper.make_node("NonZero", ["x"], ["y"])], (1, 4), (2, "k"), "no kernel for .*nonzero"),
         ([helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)], (BATCH, 4), (), "of a batch"),
         ([helper.make_node("Reshape", ["x", "s"], ["y"])], (BATCH, 4), ("k",), "of a batch"),
