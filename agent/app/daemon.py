@@ -13,7 +13,6 @@ Rules:
 
 from __future__ import annotations
 
-import signal
 import threading
 import traceback
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from agent.app.config import AgentConfig
 from agent.app.watchdog import READY, STOPPING, notify
 from agent.errors import StoppedError
 from wire.errors import FleetError
+from wire.stop_signals import on_stop_signal
 from wire.version import VERSION
 
 HEAR_S: Final = 0.5
@@ -54,14 +54,13 @@ class Daemon:
         Returns:
             The exit code: 0 after a stop, 1 after a fault that nobody foresaw.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._parts.interrupts.stop())
-        try:
-            self._start()
-            while not self._parts.interrupts.stopping:
-                self._turn()
-        finally:
-            self._shut_down()
+        with on_stop_signal(self._parts.interrupts.stop):
+            try:
+                self._start()
+                while not self._parts.interrupts.stopping:
+                    self._turn()
+            finally:
+                self._shut_down()
         return 1 if self._failed else 0
 
     def _start(self) -> None:

@@ -8,7 +8,6 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 import time
 from collections import Counter
@@ -24,6 +23,7 @@ from agent.replay.recording import BoardObserver, Sample, Terms, begin, ticks
 from agent.replay.trace_file import TraceFile, opened_trace
 from agent.replay.traces import MAX_TICKS, Header, Tick, Trace, trace_from_bytes, trace_to_bytes
 from wire.errors import WireFormatError
+from wire.stop_signals import on_stop_signal
 
 Remark = Callable[[str], None]
 Wait = Callable[[float], bool]
@@ -151,13 +151,8 @@ class Recording:
 def _ending() -> Iterator[Wait]:
     """Give a wait that a signal ends, once and for all."""
     over = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: over.set()) for number in numbers]
-    try:
+    with on_stop_signal(over.set):
         yield over.wait
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 def _check(terms: Terms, header: Header, look: Sample) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-import signal
 import threading
 from pathlib import Path
 
@@ -46,6 +45,7 @@ from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
+from wire.stop_signals import on_stop_signal
 from wire.transport import Connection, Received, Transport
 
 JOIN_S = 2.0
@@ -219,17 +219,12 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
     access = access_factory(config)
     try:
         controller = Controller(config, access)
-        before = {
-            number: signal.signal(number, lambda _number, _frame: stop.set())
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
-            controller.start()
-            stop.wait()
-        finally:
-            controller.stop()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with on_stop_signal(stop.set):
+            try:
+                controller.start()
+                stop.wait()
+            finally:
+                controller.stop()
     finally:
         access.close()
     return 0

@@ -227,19 +227,20 @@ def test_a_process_ends_when_told(tmp_path: Path, number: signal.Signals) -> Non
         f'database_url = "sqlite:///{tmp_path}/control.db"\n[api]\nport = 0\n'
         f"[broker]\nport = {free_port()}\n"
     )
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "controller.toml")],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    assert process.stderr is not None
-    seen = []
-    for line in process.stderr:
-        seen.append(json.loads(line)["message"])
-        if "listens" in seen[-1]:
-            break
-    process.send_signal(number)
-    _, rest = process.communicate(timeout=PATIENCE_S)
+    ) as process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if "listens" in json.loads(line)["message"]:
+                    break
+            process.send_signal(number)
+            _, rest = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
     assert process.returncode == 0, rest
     assert "Traceback" not in rest
