@@ -343,8 +343,7 @@ class Scheduler:
                 return True
             shed = self._queue.wait(request, now_s)
             if shed is not None:
-                retry_after_s = self._queue.retry_after_s(now_s)
-                shed.finish(WorkerBusyError(SHED, retry_after_s=retry_after_s))
+                shed.finish(WorkerBusyError(SHED, retry_after_s=self._queue.retry_after_s(now_s)))
             self._joined.notify()
         return False
 
