@@ -1,7 +1,7 @@
 """The building machine: its name, its tools, and which processors it can build for.
 
 Rules:
-- Nothing heavy is imported and no tool is run but to ask for its version.
+- This module imports no heavy library, and runs a tool only to ask for its version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a compiler of fixed shapes must know of a model's inputs, and makes of its outputs."""
+"""Checks the inputs and outputs of a model for compilers that need fixed shapes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def check_inputs(inputs: Sequence[TensorSpec]) -> None:
         inputs: The model's inputs.
 
     Raises:
-        StepError: A size other than the batch may vary, texts, or too much.
+        StepError: A size other than the batch may vary, an input holds text, or there are too many
+            inputs or bytes.
     """
     if len(inputs) > MAX_TENSORS:
         raise StepError(
@@ -42,10 +43,10 @@ def check_batch_axis(name: str, shape: Sequence[int]) -> None:
 
     Args:
         name: The output.
-        shape: Its shape for one sample, of a model with a batch.
+        shape: Its shape for one sample; the model has a batch.
 
     Raises:
-        StepError: It does not begin with the batch.
+        StepError: The shape does not begin with the batch.
     """
     if tuple(shape[:1]) != (1,):
         raise StepError(

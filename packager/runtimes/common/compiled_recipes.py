@@ -7,7 +7,7 @@ from typing import Final
 from packager.plan.recipes import QUANTIZABLE, Recipe, SourceKind
 
 QDQ_RECIPE: Final = "onnxruntime-int8"
-"""Whose plain QDQ graph compilers take: they know no fused integer operators."""
+"""Compilers take the plain QDQ graph of this recipe: they know no fused integer operators."""
 
 
 def compiled_recipes(
@@ -22,10 +22,10 @@ def compiled_recipes(
 
     Args:
         runtime: Its name.
-        files: What it writes.
-        tools: What it needs.
+        files: The files that it writes.
+        tools: The tools that it needs.
         sources: Models that it compiles as they are.
-        last_resort: Whether another runtime is to serve where its speed cannot be measured.
+        last_resort: Whether another runtime is preferred where this one's speed cannot be measured.
 
     Returns:
         One recipe in float, one in integers.

@@ -19,13 +19,13 @@ def float_answers(model: Path, inputs: Tensors, names: list[str]) -> Tensors:
     Args:
         model: The file.
         inputs: Samples by input.
-        names: Of the outputs.
+        names: Names of the outputs.
 
     Returns:
         Answers by output, samples along the first axis.
 
     Raises:
-        StepError: ONNX Runtime does not run it.
+        StepError: ONNX Runtime cannot run the model.
     """
     total = len(next(iter(inputs.values())))
     with tool(ONNXRUNTIME.title):

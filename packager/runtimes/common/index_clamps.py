@@ -1,9 +1,9 @@
 """Bounds on computed indices, written into a graph before it is compiled.
 
-Compiled code does not check an index. The values of inputs are checked by the adapter
-(`packager.runtimes.common.index_ranges`); an index that the model computes from them can be checked
-by nobody, so here it is bounded: a valid model gives the same answers, an invalid one a wrong
-answer instead of foreign memory.
+Compiled code does not check an index. The adapter checks the values of inputs against the ranges of
+`packager.runtimes.common.index_ranges`. It cannot check an index that the model computes from them,
+so this module bounds such an index. A valid model gives the same answers; an invalid one gives a
+wrong answer instead of foreign memory.
 
 Rules:
 - An index that depends on no input's values is left as it is, so that a compiler can fold it.
@@ -77,7 +77,7 @@ def _indexed_sizes(node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]]) -> 
 def _bounded(
     graph: onnx.GraphProto, node: onnx.NodeProto, sizes: np.ndarray[Any, Any], name: str
 ) -> list[onnx.NodeProto]:
-    """Return the nodes that bound a node's index, and make it use theirs."""
+    """Return the nodes that bound a node's index, and make the node use the bounded index."""
     if len(sizes) == 1:
         sizes = sizes.reshape(())
     graph.initializer.append(numpy_helper.from_array(-sizes, f"{name}_least"))

@@ -1,18 +1,19 @@
-"""Which values of a model's inputs are used as indices, and how far they may reach.
+"""Finds the inputs that a model uses as indices, and the range of values that is valid there.
 
-Compiled code does not check an index: one out of range reads foreign memory or ends the process,
-where an interpreter answers with an error. So the ranges are found when a model is compiled, and
-an adapter checks them at each call.
+Compiled code does not check an index: an index out of range reads foreign memory or ends the
+process. An interpreter answers with an error instead. So this module finds the ranges when a model
+is compiled, and an adapter checks them at each call.
 
 Pure: a graph in, ranges out.
 
 Rules:
-- Each use of an index is followed back to the inputs that it comes from, through operators that
-  keep values, or shift, scale or bound them by constants. A range is valid for all uses.
-- A range may be narrower than need be, never wider, with one exception: where the graph chooses
-  between two forms of one input, its range spans both (so are negative indices made positive).
+- The search follows each use of an index back to the inputs that it comes from, through operators
+  that keep values, or shift, scale or bound them by constants. A range is valid for all uses.
+- A range may be narrower than necessary, but not wider. There is one exception: where the graph
+  chooses between two forms of one input, its range spans both. Graphs make negative indices
+  positive in this way.
 - An index that is computed in any other way, or that goes into an axis of unknown size, has no
-  range: fix the batch before asking.
+  range. A caller therefore fixes the batch first.
 
 Source:
     ONNX, docs/Operators.md: Gather, GatherElements, GatherND, ScatterElements, ScatterND,
@@ -41,7 +42,7 @@ _GREATEST: Final = int(np.iinfo(np.int64).max)
 _ALL: Final[Range] = (_LEAST, _GREATEST)
 
 _MAX_DEPTH: Final = 64
-"""An index that is further from an input than this counts as computed."""
+"""An index that is more operators away from an input than this gets no range."""
 
 _KEEPING: Final = (
     "Cast", "Compress", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
@@ -51,7 +52,7 @@ _PASSING: Final = {name: slice(1) for name in _KEEPING} | {
     "Concat": slice(None),
     "Where": slice(1, 3),
 }
-"""Operators whose outputs hold nothing but values of these of their inputs."""
+"""Operators whose outputs hold only values of some inputs, with the positions of those inputs."""
 
 
 def index_ranges(model: onnx.ModelProto) -> Ranges:
@@ -77,7 +78,7 @@ def index_ranges(model: onnx.ModelProto) -> Ranges:
 
 
 class _Graph:
-    """A graph with its bodies laid flat: ONNX names every value once."""
+    """A graph and its bodies as one list of nodes: ONNX names every value once."""
 
     def __init__(self, graph: GraphProto) -> None:
         self.nodes = list(_nodes(graph))
@@ -89,7 +90,7 @@ class _Graph:
         self._inputs = {v.name for v in graph.input} - {t.name for t in graph.initializer}
 
     def origins(self, name: str, needed: Range, depth: int = 0) -> Ranges:
-        """Say what a value's range asks of the inputs that it comes from."""
+        """Return the ranges that inputs must keep so that a value keeps its range."""
         if name in self._inputs:
             return {name: needed}
         node = self._makers.get(name)
@@ -99,7 +100,7 @@ class _Graph:
         return reduce(_spanned if node.op_type in {"If", "Where"} else _joined, parts, {})
 
     def _parts(self, node: NodeProto, name: str, needed: Range) -> list[tuple[str, Range]]:
-        """Say what a range of a node's output asks of the node's own inputs."""
+        """Return the ranges that a node's inputs must keep so that its output keeps its range."""
         if node.op_type == "If":
             position = list(node.output).index(name)
             return [(body.output[position].name, needed) for body in _bodies(node)]
@@ -204,7 +205,8 @@ _INVERSES: Final[dict[str, Callable[..., Iterator[Range]]]] = {
     "Neg": _negated,
     "Sub": _subtracted,
 }
-"""Operators of one variable and constants: from a range of the output to that of the variable."""
+"""Operators of one variable and constants, with a function that turns a range of the output into
+one of the variable."""
 
 
 def _ends(operands: Iterable[NDArray[np.integer] | None]) -> Range:
@@ -215,7 +217,7 @@ def _ends(operands: Iterable[NDArray[np.integer] | None]) -> Range:
 
 
 def _joined(ranges: Ranges, more: Ranges) -> Ranges:
-    """Return what holds for both."""
+    """Return the ranges that keep within both."""
     both = dict(ranges)
     for name, (low, high) in more.items():
         known = ranges.get(name, _ALL)
@@ -224,7 +226,7 @@ def _joined(ranges: Ranges, more: Ranges) -> Ranges:
 
 
 def _spanned(ranges: Ranges, more: Ranges) -> Ranges:
-    """Return what spans both; an input that only one of them needs keeps its range."""
+    """Return ranges that span both; an input that only one of them names keeps its range."""
     both = ranges | more
     for name in ranges.keys() & more.keys():
         both[name] = (min(ranges[name][0], more[name][0]), max(ranges[name][1], more[name][1]))

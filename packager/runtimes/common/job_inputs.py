@@ -23,7 +23,7 @@ class Tuning(NamedTuple):
     calibration: Tensors
     tuning: Tensors
     retention: Callable[[Tensors, list[int]], float]
-    """Of the answers to the tuning samples at these indices: 1.0 for the float model's own."""
+    """Retention of the answers to the tuning samples at these indices; 1.0 for the float model."""
 
 
 def facts_of(job: Job) -> ModelFacts:
@@ -42,7 +42,7 @@ def samples(job: Job, part: str = "calibration") -> Tensors:
 
 
 def tuning_of(job: Job) -> Tuning:
-    """Return what a repair is judged by; the gate's samples are not among it."""
+    """Return the data that a repair works with; it holds no samples of the gate."""
     from packager.runtimes.common.float_answers import float_answers
 
     facts = facts_of(job)

@@ -1,9 +1,9 @@
-"""ONNX graphs as files that are the same in every run, whatever the tool that wrote them.
+"""Writes ONNX graphs to files that are the same in every run, whichever tool made the graph.
 
 Rules:
-- Only the operator sets that nodes use are declared: ONNX Runtime declares all that it knows, and
-  other or older runtimes refuse those that they do not.
-- Nothing tells where, when or by which call a file was made.
+- A file declares only the operator sets that its nodes use. ONNX Runtime declares all that it
+  knows, and other or older runtimes refuse a set that they do not know.
+- A file does not tell where, when or by which call it was made.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What follows in a graph from known shapes, computed before a compiler or converter sees it.
+"""Computes what follows from known shapes in a graph, before a compiler or converter reads it.
 
-They take constants where ONNX allows whatever computes one.
+They want a constant where ONNX also allows nodes that compute one.
 """
 
 from __future__ import annotations

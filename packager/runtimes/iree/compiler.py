@@ -1,10 +1,10 @@
-"""The IREE compiler as a tool: which flags a processor and a model want, and how it is called.
+"""Calls the IREE compiler, with the flags that suit a processor and a model.
 
 Rules:
-- Equal modules and options give equal bytes, wherever they lie: names of source files and debug
+- Equal modules and options give equal bytes in any folder: names of source files and debug
   information are left out.
-- What the compiler says against a module comes out as one `StepError` with its first error.
-- Code asks for no instruction that the target does not name.
+- When the compiler refuses a module, the caller gets one `StepError` with its first error.
+- Code uses only instructions that the target names.
 
 Source:
     IREE 3.13, `iree-compile --help`. Figures in comments: one thread of an AMD EPYC with AVX-512,
@@ -28,13 +28,13 @@ TIMEOUT_S: Final = 1800.0
 
 _MAX_REASON: Final = 200
 _AVX512: Final = "avx512vl"
-"""With it an x86-64 processor has 32 vector registers, as aarch64 has; without it 16, which direct
-convolutions overflow."""
+"""An x86-64 processor with it has 32 vector registers, as aarch64 has. A processor without it has
+16, too few for direct convolutions."""
 
 Dialect = Literal["onnx", "stablehlo"]
 
 _CONVOLUTIONS: Final = {
-    # Channels last: 0.8 with 32 vector registers, against 1.7 as ONNX has them. With 16 it is 2.7.
+    # Channels last: 0.8 with 32 vector registers; 1.7 in ONNX's layout. With 16 registers 2.7.
     "direct": (),
     # As a matrix product: 1.7 to 2.1 with 16 registers. Integers gain most, 11.8 becomes 3.9;
     # depthwise convolutions lose a fifth.
@@ -45,34 +45,35 @@ _CHANNELS_LAST: Final = "iree-preprocessing-convert-conv-to-channels-last"
 _COMMON: Final = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
-    # All that the compiler knows; a few hundredths here.
+    # Every optimisation that the compiler has; it gains a few hundredths here.
     "--iree-opt-level=O3",
     # Layouts that vector loads can follow; see `_CONVOLUTIONS`.
     f"--iree-preprocessing-pass-pipeline=builtin.module(util.func({_CHANNELS_LAST}))",
     # Integer products of a quantized graph stay integers, with the zero points apart.
     "--iree-global-opt-enable-qdq-to-integer-math",
-    # Doubles stay doubles; the default computes them as FP32 in silence.
+    # Doubles stay doubles; the default silently computes them as FP32.
     "--iree-input-demote-f64-to-f32=false",
     # Twice the default: quantized convolutions need it. A worker thread has 128 KiB.
     "--iree-llvmcpu-stack-allocation-limit=65536",
-    # With them the code names temporary files, and differs from run to run.
+    # Debug symbols name temporary files, so that the code differs from run to run.
     "--iree-llvmcpu-debug-symbols=false",
     "--iree-vm-bytecode-module-strip-debug-ops",
     "--iree-vm-bytecode-module-strip-source-map",
 )
 _DATA_TILING: Final = "--iree-opt-data-tiling"
-"""Matrices in tiles: a dense network gains a third, quantized convolutions a tenth; convolutions as
-matrix products in float lose a third."""
+"""Matrices in tiles: a dense network gains a third and quantized convolutions gain a tenth; float
+convolutions as matrix products lose a third."""
 
 _UNFOLDED: Final = "--iree-opt-const-eval=false"
-"""Weights stay as they are stored and are laid out anew when the module is loaded, 1 ms later: a
-quantized ResNet-20 is 0.49 MB and not 1.28 MB. Floats would only be held in memory twice."""
+"""The module keeps the weights as they are stored and lays them out when it is loaded, which takes
+1 ms: a quantized ResNet-20 is 0.49 MB instead of 1.28 MB. Float weights would only be in memory
+twice."""
 
 
 def suggested_options(
     operators: Iterable[str], target: Target, *, depthwise: bool
 ) -> dict[str, Any]:
-    """Say how to compile a model when nobody measured it.
+    """Return the options for a model that nobody measured.
 
     Args:
         operators: The model's operators, as ONNX or StableHLO names them.

@@ -1,11 +1,11 @@
 """Run a module that IREE compiled for another processor, under user-mode emulation.
 
-The runtime for that processor is its own wheel's `iree-run-module`.
+`iree-run-module` from the runtime's wheel for that processor runs it.
 
 Rules:
-- A process answers one sample; when the time is up, those that were answered count.
+- A process answers one sample. When the time is up, the samples answered so far count.
 - Emulation says whether the answers are right. It says nothing of speed.
-- What the module does wrong ends that process alone.
+- A fault of the module ends only that process.
 
 Source:
     IREE, `iree-run-module --help`.
@@ -31,7 +31,7 @@ from runtime_adapters.tensors import ANY, DTYPES
 from wire.package.manifest import TensorSpec
 
 RUNNER: Final = Path("iree") / "_runtime_libs" / "iree-run-module"
-"""Where a wheel of `iree-base-runtime` has it."""
+"""Its path in a wheel of `iree-base-runtime`."""
 
 _ELF_MACHINES: Final = {"aarch64": 183, "x86_64": 62}
 
@@ -43,7 +43,7 @@ def iree_runner(target: Target) -> Path:
         target: The kind of processor.
 
     Returns:
-        The program: of this environment, or of the one that was set up for that processor.
+        The program, from this environment or from the one that was set up for that processor.
 
     Raises:
         StepError: It is not installed.
@@ -74,13 +74,13 @@ def run_emulated(
         module: The `.vmfb` file.
         model: Its description.
         target: What it is compiled for.
-        inputs: Samples by input; the first axis counts them, and may be longer than time allows.
+        inputs: Samples by input, along the first axis; there may be more than time allows.
         runner: `iree-run-module` for that processor.
         workspace: A folder for the files of a sample, which are left there.
         timeout_s: When to stop, in seconds.
 
     Returns:
-        Answers by output name: as many samples as were answered, from the first on.
+        Answers by output name, to as many of the first samples as time allowed.
 
     Raises:
         StepError: A tool is missing, the module failed, or not one sample was answered in time.
@@ -140,7 +140,7 @@ def _sample(inputs: Tensors, spec: TensorSpec, row: int) -> Tensor:
 
 
 def _answer(workspace: Path, index: int, spec: TensorSpec) -> Tensor:
-    """Read an output; booleans are written as bytes, and signs of integers are not told.
+    """Read an output; its file holds booleans as bytes and does not tell the signs of integers.
 
     Raises:
         StepError: The module gave something else.

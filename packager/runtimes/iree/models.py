@@ -1,12 +1,12 @@
 """Compile a model ahead of time with IREE: one `.vmfb` for one processor, and its description.
 
 Rules:
-- Equal model and options give equal bytes, wherever they lie.
-- One sample at a time: a batch axis counts one, and the adapter repeats the call. Every other size
-  of an input must be known.
+- Equal model and options give equal bytes in any folder.
+- A call takes one sample: a batch axis has size 1, and the adapter repeats the call. Every other
+  size of an input must be known.
 - The source is only read; a quantized graph (QDQ) is compiled in integers.
-- An index that an input holds is checked by the adapter, one that is computed is bounded in the
-  code: an index out of range ends the process.
+- An index out of range would end the process. The adapter checks an index that an input holds; the
+  code bounds an index that the model computes.
 
 Source:
     IREE, "Import from ONNX"; `runtime_adapters.iree.abi` for what is written.
@@ -56,8 +56,8 @@ def compile_model(
         model: The model.
         destination: The `.vmfb` file to write; its description goes beside it.
         target: What to compile for.
-        opset: The least operator set that the graph is brought to.
-        options: As `suggested_options` returns them, which are what None stands for.
+        opset: The lowest operator set to compile; an older graph is converted to it.
+        options: As `suggested_options` returns them; None stands for these.
 
     Returns:
         The description.
@@ -107,7 +107,7 @@ def compile_stablehlo(
         outputs: The function's results.
         destination: The `.vmfb` file to write; its description goes beside it.
         target: What to compile for.
-        options: As `suggested_options` returns them, which are what None stands for.
+        options: As `suggested_options` returns them; None stands for these.
 
     Returns:
         The description.
@@ -161,7 +161,7 @@ def _one_sample(path: Path, opset: int) -> tuple[onnx.ModelProto, tuple[TensorSp
         if dims and not dims[0].HasField("dim_value"):
             dims[0].dim_value = 1
     proto.graph.input.extend(kept)
-    for value in proto.graph.output:  # it declares the batch that was
+    for value in proto.graph.output:  # it still declares the old batch
         value.type.tensor_type.ClearField("shape")
     proto = folded(proto)  # IREE's importer follows few computed shapes by itself
     proto.graph.name = FUNCTION
@@ -213,7 +213,7 @@ def _spec(value: onnx.ValueInfoProto) -> TensorSpec:
 
 
 def _output(value: onnx.ValueInfoProto, *, batched: bool) -> TensorSpec:
-    """Return what the code gives for one sample, its batch axis open where the inputs' is.
+    """Return the declaration of an output; its batch varies where the batch of the inputs does.
 
     Raises:
         StepError: The answers of a batch cannot be put together.

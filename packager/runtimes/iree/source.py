@@ -1,4 +1,4 @@
-"""The step that checks StableHLO modules, which come to this runtime as they are."""
+"""The step that checks StableHLO modules, which this runtime takes unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def prepare(job: Job, output: Path) -> ModelFacts:
     machine that builds.
 
     Raises:
-        ModelError: Not such a module, or of a kind that is not supported.
+        ModelError: The file is not such a module, or the module is not supported.
     """
     content, facts = load(Path(job.inputs["model"]))
     module = output / MODULE_FILE

@@ -14,12 +14,12 @@ from runtime_adapters.runtimes import BY_NAME
 NAME: Final = "iree"
 ARCHITECTURES: Final = BY_NAME[NAME].architectures
 _FOREIGN: Final = {"aarch64": "iree-aarch64"}
-"""Processor to the tool that holds IREE's runtime for it, where that can be emulated."""
+"""Processor to the tool that holds IREE's runtime for it, where the processor can be emulated."""
 REFERENCE_FILE: Final = "reference.vmfb"
 
 
 def missing(target: Target, tools: Mapping[str, str]) -> str | None:
-    """Say why nothing can be tried for a target; None when it can.
+    """Say why this machine cannot try code for a target; None when it can.
 
     Args:
         target: The target.

@@ -35,7 +35,7 @@ def emulate(
     workspace: Path,
     timeout_s: float,
 ) -> Tensors:
-    """Let an emulated module answer samples; an `Emulate` of `packager.steps.functions`."""
+    """Let an emulated module answer samples, as an `Emulate` of `packager.steps.functions`."""
     from packager.runtimes.iree.emulation import iree_runner, run_emulated
 
     return run_emulated(

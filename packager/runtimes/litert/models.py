@@ -1,15 +1,16 @@
 """LiteRT's model format: conversion from ONNX.
 
-onnx2tf turns images to channels last and leaves them so at the model's ends. Here both ends keep
-the shape that the ONNX model declares: an input is turned within the model, and an output gets a
-reshape to its own shape, before which onnx2tf must turn it back. That costs a transposition within
-XNNPACK (under 1 % for a CIFAR-10 ResNet-20); turning arrays in Python would cost more per call.
+onnx2tf changes images to channels last, also in the model's inputs and outputs. Here these keep the
+shapes that the ONNX model declares: the model transposes an input inside, and an output gets a
+reshape to its own shape, which makes onnx2tf transpose it back first. That costs a transposition
+within XNNPACK (under 1 % for a CIFAR-10 ResNet-20); transposing arrays in Python would cost more
+per call.
 
 Rules:
 - onnx2tf writes to its input, so it gets a copy; it runs as a process of its own environment.
 - A batch that varies becomes a batch of one; the adapter runs a request's samples one by one.
-- Its exit status proves nothing: names, shapes, types, operators and size are checked here, the
-  numbers by `litert_parity`.
+- The exit status of onnx2tf proves nothing: this module checks names, shapes, types, operators and
+  size, and `parity` checks the numbers.
 - Equal models give equal bytes.
 
 Source:
@@ -40,12 +41,12 @@ from wire.package.manifest import TensorSpec
 
 TIMEOUT_S: Final = 1800
 MIN_WEIGHTS: Final = 0.4
-"""A file smaller than this share of the ONNX model's weights lost some of them; whole numbers may
-have become half as wide."""
+"""A file smaller than this share of the ONNX model's weights has lost some of them. The share is
+under a half because integers may have become half as wide."""
 
 _PREFIX: Final = "edgefleet_"
 _LAYOUT_RANK: Final = 3
-"""Tensors of this rank and more are turned to channels last."""
+"""onnx2tf changes tensors of this rank and more to channels last."""
 
 _OPTIONS: Final = (
     "--tflite_backend", "flatbuffer_direct", "--not_use_onnxsim",
@@ -117,7 +118,7 @@ def _one_sample(proto: Any) -> Any:  # noqa: ANN401 - onnx is untyped
 
 
 def _keep_output_layouts(proto: Any, outputs: Iterable[TensorSpec]) -> None:  # noqa: ANN401
-    """Reshape outputs to the shapes that they have, before which onnx2tf must turn them back."""
+    """Reshape outputs to their own shapes, which makes onnx2tf transpose them back first."""
     for spec in outputs:
         if len(spec.shape) < _LAYOUT_RANK or any(size <= 0 for size in spec.shape):
             continue
@@ -173,7 +174,7 @@ def _run(folder: Path, inputs: list[str], python: Path) -> Path:
         "PATH": os.defpath,
         "HOME": str(folder),
         "TMPDIR": str(folder),
-        "PYTHONHASHSEED": "0",  # it goes through sets
+        "PYTHONHASHSEED": "0",  # onnx2tf iterates over sets
         "OMP_NUM_THREADS": "1",
     }
     try:
@@ -239,7 +240,7 @@ def _check(
 
 
 def _same_shape(found: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """Compare shapes; what the model does not declare may be anything."""
+    """Compare shapes; a size that the model does not declare may be anything."""
     return len(found) == len(declared) and all(
         size in {-1, other} for other, size in zip(found, declared, strict=True)
     )

@@ -2,7 +2,7 @@
 
 Rules:
 - Both run as a device would run them, through their adapters.
-- What is allowed follows from the model, not from what was seen: the worst rounding of its sums.
+- The allowed error follows from the model alone: it is the worst rounding of the model's sums.
 
 Source:
     N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, section 3.1: a sum of
@@ -33,14 +33,14 @@ ROUNDING: Final = 2.0**-24
 """Unit roundoff of float32."""
 
 TIGHTEST: Final = 1e-3
-"""However small a model is, so much may be rounding: recurrent layers round in every step, and
-runtimes approximate functions differently. A wrong conversion is off by far more."""
+"""The least error that is allowed, even for a small model: recurrent layers round in every step,
+and runtimes approximate functions differently. A wrong conversion is off by far more."""
 
 LOOSEST: Final = 1e-2
-"""However deep a model is, no more than this is put down to rounding."""
+"""The greatest error that is allowed, even for a deep model."""
 
 _OPERATION_ROUNDINGS: Final = 16
-"""What an operator without weights adds: approximations of functions are off by a few."""
+"""Roundings that every operator adds: approximations of functions are off by a few."""
 
 
 def check_parity(model: Path, converted: Path, samples: Tensors, *, count: int = 8) -> float:
@@ -98,7 +98,7 @@ def rounding_bound(model: Any) -> float:  # noqa: ANN401 - onnx is untyped
 
 
 def relative_error(found: Tensor, right: Tensor) -> float:
-    """Return the greatest error over the greatest value.
+    """Return the greatest error divided by the greatest value.
 
     Args:
         found: What a model gave.

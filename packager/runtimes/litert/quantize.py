@@ -1,4 +1,4 @@
-"""LiteRT quantization, through AI Edge Quantizer, of any float TFLite model.
+"""Quantizes a float TFLite model for LiteRT with AI Edge Quantizer.
 
 | scheme | weights | activations |
 | --- | --- | --- |
@@ -9,9 +9,9 @@
 | `fp16` | float16, widened when the model is loaded | float32 |
 
 Rules:
-- The variant takes and gives what its source does: names, types, shapes.
+- The variant has the same inputs and outputs as its source: names, types, shapes.
 - Equal model, samples and options give equal bytes.
-- Whatever the quantizer raises comes out as a `StepError`.
+- Whatever the quantizer raises becomes a `StepError`.
 
 Source:
     AI Edge Quantizer, `recipe.py`.
@@ -90,8 +90,8 @@ def _ranges(
 ) -> dict[str, Any]:
     """Return the range of each tensor over all samples.
 
-    The quantizer's own choice is a moving average, which cuts off what the earlier samples had: on
-    a ResNet-20 it left 13 dB, whole ranges 30.
+    By default the quantizer takes a moving average, which cuts off the extremes of earlier samples:
+    on a ResNet-20 it gave 13 dB, and whole ranges gave 30 dB.
     """
     manager = recipe_manager.RecipeManager()
     manager.load_quantization_recipe(recipe)
@@ -180,7 +180,7 @@ def _feeds(source: Path, inputs: Tensors, count: int) -> list[Tensors]:
 
 
 def _check(source: Path, target: Path, scheme: str) -> None:
-    """Check that a variant keeps its source's ends and differs from it.
+    """Check that a variant keeps its source's inputs and outputs and is quantized.
 
     Raises:
         StepError: It does not.

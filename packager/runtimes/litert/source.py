@@ -1,4 +1,4 @@
-"""The step that checks TFLite models, which come to this runtime as they are."""
+"""The step that checks TFLite models, which this runtime takes unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from packager.sources.tflite import facts_of
 
 
 def prepare(job: Job, output: Path) -> ModelFacts:
-    """Check a TFLite model; it is its own clean copy."""
+    """Check a TFLite model and copy it unchanged."""
     model = Path(job.inputs["model"])
     facts = facts_of(model)
     shutil.copyfile(model, output / TFLITE_FILE)

@@ -42,7 +42,7 @@ _RECIPES: Final = (
             options={"scheme": scheme, "samples": 256},
             tools=("ai-edge-quantizer", "ai-edge-litert"),
             data=("calibration",) if precision == "int8" else (),
-            # armv7 has tflite-runtime alone, which computes these two wrong without saying so.
+            # Only tflite-runtime runs on armv7; it silently computes these two wrong.
             architectures=("x86_64", "aarch64") if scheme.startswith("dynamic") else (),
             quantizes=QUANTIZABLE if precision != "fp16" else frozenset(),
             static=True,

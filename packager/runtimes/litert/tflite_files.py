@@ -1,4 +1,4 @@
-"""TFLite files that our tools wrote, put in one form: plain names, one signature, no metadata.
+"""Puts TFLite files that our tools wrote into one form: plain names, one signature, no metadata.
 
 Rules:
 - Only files that our own tools wrote are read here; a user's file goes through `sources.tflite`.
@@ -17,7 +17,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.tools import flatbuffer_utils
 
 SIGNATURE: Final = "serving_default"
-"""What TensorFlow calls the first signature, and quantizers expect."""
+"""TensorFlow's name of the first signature, which quantizers expect."""
 
 
 def read(path: Path) -> Any:  # noqa: ANN401 - generated code is untyped
@@ -43,7 +43,7 @@ def outputs_of(model: Any) -> list[str]:  # noqa: ANN401 - generated code is unt
 
 
 def normalize(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:  # noqa: ANN401
-    """Name inputs and outputs, and make the one signature say the same.
+    """Name inputs and outputs, and give the model one signature with these names.
 
     Args:
         model: The model, which is changed.
@@ -72,7 +72,7 @@ def normalize(model: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None
 
 
 def copy_shapes(source: Any, model: Any) -> None:  # noqa: ANN401 - generated code is untyped
-    """Give inputs and outputs the shapes that they have in another model, with what may vary.
+    """Give inputs and outputs the shapes of another model, with the sizes that may vary.
 
     Args:
         source: The other model, with as many inputs and outputs.

@@ -1,9 +1,9 @@
-"""What ONNX Runtime's tools make of a float model: int8, half precision, int4 weights.
+"""Turns a float model into int8, half precision or int4 weights with ONNX Runtime's tools.
 
 Rules:
 - Equal model, samples and options give equal bytes, on processors that compute alike.
-- Whatever a tool raises comes out as a `StepError`, and so does a tool that changed nothing.
-- What is written has been loaded by ONNX Runtime once.
+- Whatever a tool raises becomes a `StepError`. A tool that changed nothing raises one too.
+- ONNX Runtime loads every model once before it is written.
 
 Source:
     ONNX Runtime, "Quantize ONNX models" and "Float16 and mixed precision models".
@@ -30,7 +30,7 @@ _WEIGHT_BITS: Final = 4
 _DYNAMIC: Final = frozenset({"ConvInteger", "DynamicQuantizeLSTM", "MatMulInteger", "QAttention"})
 
 MIN_SAVING: Final = 0.05
-"""Of the model's size: what changes weights only and saves less has nothing to work on."""
+"""Share of the model's size. A scheme that quantizes weights must save at least this much."""
 
 
 def quantize_static(model: Path, inputs: Tensors, options: dict[str, Any], target: Path) -> None:
@@ -108,7 +108,7 @@ def to_fp16(model: Path, options: dict[str, Any], target: Path) -> None:
         converted = float16.convert_float_to_float16(
             prepared,
             keep_io_types=True,
-            disable_shape_infer=True,  # done, and ONNX's does not know ONNX Runtime's operators
+            disable_shape_infer=True,  # done; ONNX's does not know ONNX Runtime's operators
             op_block_list=[*float16.DEFAULT_OP_BLOCK_LIST, *options.get("blocked", ())],
         )
         ONNXModel(converted).topological_sort()  # it appends its casts to the end
@@ -154,20 +154,20 @@ def quantize_weights_int4(model: Path, options: dict[str, Any], target: Path) ->
 
 
 def _check_changed(model: Any, made: Iterable[str], fault: str) -> None:  # noqa: ANN401 - onnx is untyped
-    """Refuse a tool's work in which nothing is new.
+    """Refuse a model in which a tool changed nothing.
 
     Raises:
-        StepError: None of the operators is there.
+        StepError: The model has none of the operators.
     """
     if not any(node.op_type in made for node in model.graph.node):
         raise StepError(fault)
 
 
 def _check_saving(before_bytes: int, target: Path) -> None:
-    """Refuse a file that is hardly smaller than what it was made of, and take it away.
+    """Delete and refuse a file that is hardly smaller than the model that it was made from.
 
     Raises:
-        StepError: It saves less than `MIN_SAVING`.
+        StepError: The file saves less than `MIN_SAVING`.
     """
     saving = 1.0 - target.stat().st_size / before_bytes
     if saving < MIN_SAVING:

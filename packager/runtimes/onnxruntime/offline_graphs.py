@@ -1,14 +1,15 @@
-"""The graph that ONNX Runtime makes of a model when it loads it, made before.
+"""Makes in advance the graph that ONNX Runtime makes from a model when it loads the model.
 
-It loads two to seven times as fast and computes no faster. Its weights are laid out in blocks that
-suit the processor: 16 channels with AVX-512, 8 on other x86-64. ONNX Runtime reads a file of the
-other kind without complaint and computes nonsense, measured both ways.
+Such a graph loads two to seven times as fast and computes no faster. Its weights are laid out in
+blocks that suit the processor: 16 channels with AVX-512, 8 on other x86-64. ONNX Runtime reads a
+file of the other kind without an error and computes wrong answers; this was measured both ways.
 
 Rules:
-- Made only on a machine of the target's class, and not of one that cannot be told.
-- For the same version of ONNX Runtime alone: the operators of the layout are its private ones.
-- To be loaded with `graph_optimization_level` `disabled`, or the time is spent again.
-- Equal models give equal bytes: ONNX Runtime names what it makes in the order of its hash tables.
+- A graph is made only on a machine of the target's class, and only where that class is known.
+- Only the same version of ONNX Runtime can use it: the operators of the layout are private.
+- A device loads it with `graph_optimization_level` `disabled`, or it spends the time again.
+- Equal models give equal bytes. ONNX Runtime names new values in the order of its hash tables, so
+  this module gives them other names.
 
 Source:
     ONNX Runtime, "Graph optimizations", section on offline mode; MLAS, `MlasNchwcGetBlockSize`.
@@ -31,7 +32,7 @@ from packager.tools.quiet import tool
 from runtime_adapters.processor import cpu_flags
 
 _DECISIVE: Final = ("avx512f", "avx512_vnni", "avx_vnni")
-"""The first sets the block; the others may set what ONNX Runtime makes of int8."""
+"""The first decides the size of a block; the others may decide what ONNX Runtime makes of int8."""
 
 
 def optimize_offline(
@@ -42,8 +43,8 @@ def optimize_offline(
     Args:
         model: A float or quantized model.
         target: The file to write.
-        architecture: The target's, as `uname -m` prints it.
-        isa_features: The target's, as /proc/cpuinfo names them.
+        architecture: The target's architecture, as `uname -m` prints it.
+        isa_features: The target's features, as /proc/cpuinfo names them.
 
     Raises:
         StepError: This machine is of another class, the model has branches or loops, or ONNX
@@ -73,7 +74,7 @@ def layout_class(architecture: str, isa_features: Collection[str]) -> str | None
         isa_features: As /proc/cpuinfo names them.
 
     Returns:
-        The class; None for an architecture of which it is not known what decides.
+        The class; None for an architecture whose classes are not known.
     """
     if architecture != "x86_64":
         return None
@@ -81,10 +82,10 @@ def layout_class(architecture: str, isa_features: Collection[str]) -> str | None
 
 
 def _canonize(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
-    """Order nodes and weights by how the outputs reach them, and number them so.
+    """Order nodes and weights as a walk from the outputs finds them, and number them in that order.
 
     Raises:
-        StepError: A node holds a graph, whose names would have to follow.
+        StepError: A node holds a graph, whose names would have to change too.
     """
     graph = model.graph
     if any(a.type == onnx.AttributeProto.GRAPH for node in graph.node for a in node.attribute):

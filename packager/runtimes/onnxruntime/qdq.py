@@ -1,6 +1,6 @@
 """Static int8 graphs for ONNX Runtime: prepare, calibrate, insert quantizers.
 
-The three parts are apart because a search calibrates once and inserts many times.
+These are three functions because a search calibrates once and inserts many times.
 
 Rules:
 - Equal model, samples and options give equal graphs.
@@ -35,8 +35,8 @@ QUANTIZER: Final = "onnxruntime's quantizer"
 METHODS: Final = ("minmax", "entropy", "percentile")
 
 _ENTROPY_BINS: Final = 128
-"""ONNX Runtime's own, which leave the search for a threshold one candidate, the whole range. With
-256 and more it clips: on a ResNet-20 the error of the answers rose by 15 to 20 dB."""
+"""ONNX Runtime's default. It leaves the search for a threshold only one candidate, the whole range.
+With 256 and more the search clips: on a ResNet-20 the error of the answers rose by 15 to 20 dB."""
 
 _ENTROPY_LEVELS: Final = 128
 _PERCENTILE_BINS: Final = 2048
@@ -48,7 +48,7 @@ _FLOATS: Final = {
 
 
 def prepare(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
-    """Read a model and make it ready: folded, fused, with the types and shapes of its tensors.
+    """Read a model, fold and fuse it, and declare the types and shapes of its tensors.
 
     Args:
         path: The float model.
@@ -157,8 +157,8 @@ def quantizable_operators() -> list[str]:
 def _declare_floats(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     """Declare type and shape of every float tensor, as ONNX Runtime knows them.
 
-    ONNX's own inference ends at operators that are ONNX Runtime's, and what is behind one would
-    never be quantized.
+    ONNX's own inference stops at an operator of ONNX Runtime, and the nodes behind it would never
+    be quantized.
     """
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
@@ -169,7 +169,7 @@ def _declare_floats(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
             probe.graph.output.append(onnx.ValueInfoProto(name=name))
     for output in session_of(model_bytes(probe)).get_outputs():
         if output.type in _FLOATS and output.name not in known:
-            # An empty shape is a scalar's or an unknown one.
+            # An empty shape stands for a scalar or for an unknown shape.
             shape = [size if isinstance(size, int | str) else None for size in output.shape] or None
             model.graph.value_info.append(
                 onnx.helper.make_tensor_value_info(output.name, _FLOATS[output.type], shape)
@@ -185,7 +185,7 @@ def _min_max(path: Path, inputs: Tensors, samples: int) -> Any:  # noqa: ANN401 
 
 
 def _histograms(path: Path, inputs: Tensors, options: dict[str, Any], ranges: Any) -> Any:  # noqa: ANN401 - untyped
-    """Collect histograms over ranges that are known, so that none has to be kept back or grown."""
+    """Collect histograms over known ranges, so that no sample is kept and no histogram grows."""
     from onnxruntime.quantization import CalibrationMethod
     from onnxruntime.quantization.calibrate import HistogramCollector
 

@@ -1,12 +1,13 @@
-"""Which groups of nodes to leave in float: the decisions of a repair, without running anything.
+"""Decides which groups of nodes a repair leaves in float, without running anything.
 
 Pure: figures in, decisions out.
 
 Rules:
-- The worst group goes first. Where two do equal harm the graph's order decides.
-- The number of groups in float doubles until the quality suffices, then halves back to the least
-  number that does: few trials, and no more float than is needed.
-- What was never measured ranks last.
+- The search takes the group with the largest error first; if two have the same error, it takes the
+  one that comes first in the graph.
+- The number of groups in float doubles until the quality suffices. A binary search then finds the
+  least number that suffices. This takes few trials, and no group stays in float without need.
+- A group that was never measured comes last.
 
 Source:
     NNCF, "Quantization with accuracy control", which puts layers back by rank in the same spirit.
@@ -24,7 +25,7 @@ import numpy as np
 from runtime_adapters.protocol import Tensor, Tensors
 
 MAX_SHARE: Final = 0.5
-"""Of the groups that may stay in float: with more the model is hardly smaller than float."""
+"""Share of the groups that may stay in float; with more the model is hardly smaller than float."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rank(groups: Sequence[Group], noises: Mapping[Group, float]) -> tuple[Blame, ...]:
-    """Order groups by the harm that they do, the worst first.
+    """Order groups by their noise, the largest first.
 
     Args:
         groups: All groups, in the graph's order.
@@ -64,7 +65,7 @@ def next_count(tried: Mapping[int, bool], most: int) -> int | None:
     """Return how many of the worst groups to leave in float next.
 
     Args:
-        tried: Number of groups to whether the quality sufficed; none is among them.
+        tried: Number of groups to whether the quality sufficed; 0 is one of the numbers.
         most: How many may stay in float.
 
     Returns:

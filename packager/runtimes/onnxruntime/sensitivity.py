@@ -1,13 +1,13 @@
-"""Accuracy-driven repair of int8 for ONNX Runtime: find the layers to blame, keep them in float.
+"""Repairs int8 for ONNX Runtime: finds the layers that cost accuracy and keeps them in float.
 
-Each group of nodes is quantized alone; the error of the answers on the tuning samples tells what it
-costs. Then the worst stay in float, as many as it takes.
+The repair quantizes each group of nodes alone; the error of the answers on the tuning samples tells
+what the group costs. Then the groups with the largest errors stay in float, as many as are needed.
 
 Rules:
-- Calibrated once: a trial inserts quantizers and runs the tuning samples.
-- The tuning samples steer the result, so that they cannot judge it.
+- The repair calibrates once; a trial inserts quantizers and runs the tuning samples.
+- The tuning samples steer the result, so they cannot judge it.
 - A budget of trials and seconds bounds the search; what it has found by then is the result.
-- What is written is what `quantize_static` writes with the same nodes excluded.
+- The file equals the one that `quantize_static` writes with the same nodes excluded.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from runtime_adapters.protocol import Tensors
 from wire.clock import Clock
 
 Quality = Callable[[Tensors, list[int]], float]
-"""Of the answers, by output, to the tuning samples at these indices; larger is better."""
+"""Quality of the answers, by output, to the tuning samples at these indices; larger is better."""
 
 _ACTIVATIONS: Final = frozenset({"Relu", "Clip"})
 _QUANTIZERS: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """When a repair has done enough, and when it has tried enough."""
+    """What a repair must reach, and when it stops trying."""
 
     retention: float
-    """Of the float model's quality, on the tuning samples."""
+    """Share of the float model's quality to keep, on the tuning samples."""
 
     margin: float = 0.002
-    """Asked for on top: the tuning samples flatter what they have chosen."""
+    """Required in addition: the tuning samples favour what they have chosen."""
 
     max_trials: int = 200
     """Runs of a quantized model, those that rank the groups included."""
 
     max_seconds: float = 300.0
     ranking_samples: int = 64
-    """Tuning samples by which groups are ranked; the error of the answers needs few."""
+    """Number of tuning samples that rank the groups; the error of the answers needs few."""
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,7 +234,7 @@ class _Trial:
 def _rank(
     trial: _Trial, groups: Sequence[Group], indices: Sequence[int], spent: Callable[[], bool]
 ) -> tuple[Blame, ...]:
-    """Quantize each group alone; those that make no quantizers then are left out."""
+    """Quantize and measure each group alone; leave out a group that gets no quantizers."""
     reference = trial.float_answers(indices)
     noises: dict[Group, float] = {}
     found: list[Group] = []
@@ -253,7 +253,7 @@ def _worst(ranking: Sequence[Blame], count: int) -> tuple[str, ...]:
 
 
 def _best(qualities: dict[int, float], enough: float) -> int:
-    """Return the least number of groups that suffices, else the one of the best quality."""
+    """Return the least number of groups that suffices, else the number with the best quality."""
     sufficing = [count for count, value in qualities.items() if value >= enough]
     if sufficing:
         return min(sufficing)

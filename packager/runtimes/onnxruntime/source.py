@@ -1,4 +1,4 @@
-"""The step that checks ONNX models, which come to this runtime as they are."""
+"""The step that checks ONNX models, which this runtime takes unchanged."""
 
 from __future__ import annotations
 

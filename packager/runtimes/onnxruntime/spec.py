@@ -1,7 +1,7 @@
 """What is built for ONNX Runtime, and how.
 
 Rules:
-- A choice that a measurement made says so.
+- Where a measurement decided a choice, a comment says so.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _TOOLS: Final = ("onnx", "onnxruntime")
 
 
 def _onnx_int8() -> Iterator[Recipe]:
-    """Every way of finding ranges on every way of multiplying 8-bit values."""
+    """Yield a recipe for each way to find ranges and each way to multiply 8-bit values."""
     methods = (("", "minmax"), ("-entropy", "entropy"), ("-percentile", "percentile"))
     for suffix, method in methods:
         yield _static_int8(suffix, method, "uint8", vnni=True)
         # Without VNNI, products of 8-bit values saturate in 16-bit sums; 7-bit weights do not.
         # Source: ONNX Runtime, "Quantize ONNX models", section on reduce_range.
         yield _static_int8(f"-reduced{suffix}", method, "uint8", vnni=False)
-        # Arm's dot products want both sides signed; on x86-64 this is slower than float32.
+        # Arm's dot products want both operands signed; on x86-64 this is slower than float32.
         yield _static_int8(f"-s8s8{suffix}", method, "int8", vnni=None)
 
 
@@ -57,9 +57,9 @@ def _static_int8(suffix: str, method: str, activations: str, *, vnni: bool | Non
         architectures=architectures,
         vnni=vnni,
         family=f"{NAME}-{activations}",
-        # With its usual 128 bins entropy gave min-max's ranges, with more 9 dB less.
+        # With its usual 128 bins entropy gave the ranges of min-max; with more it gave 9 dB less.
         on_request=method == "entropy",
-        # Takes many times as long as min-max, and helps only where outliers stretch the ranges.
+        # It takes many times as long as min-max and helps only where outliers stretch the ranges.
         repairs=f"{NAME}-int8{suffix.removesuffix('-percentile')}"
         if method == "percentile"
         else "",
@@ -85,8 +85,8 @@ _RECIPES: Final = (
     ),
     *_onnx_int8(),
     Recipe(
-        # Loads in half the time; answers garbage on a processor of another class than it was made
-        # on, so that only who knows the fleet's processors should ask for it.
+        # It loads in half the time. On a processor of another class its answers are wrong, so a
+        # user who asks for it must know the fleet's processors.
         name=f"{NAME}-fp32-offline",
         runtime=NAME,
         precision="fp32-offline",

@@ -14,7 +14,7 @@ from wire.clock import SystemClock
 from wire.codec import convert
 
 NAMED = 5
-"""So many nodes are named in a note; the others are counted."""
+"""A note names this many nodes and counts the others."""
 
 
 def halve(job: Job, output: Path) -> None:

@@ -1,10 +1,10 @@
-"""OpenVINO's model format: conversion with half-precision weights, and what NNCF makes of it.
+"""Converts models to OpenVINO's format with half-precision weights, and quantizes them with NNCF.
 
 Rules:
 - Equal model, samples and options give equal bytes, on processors that compute alike.
 - The batch stays as the source declares it, so that every variant takes the same requests.
 - Inputs and outputs keep the names that the source has for them, or get the declared ones.
-- Whatever the tools raise comes out as a `StepError`, and so does a tool that changed nothing.
+- Whatever the tools raise becomes a `StepError`. A tool that changed nothing raises one too.
 
 Source:
     NNCF, "Post-training quantization", "Quantization with accuracy control" and "Weights
@@ -44,10 +44,10 @@ class Controlled(msgspec.Struct, frozen=True, kw_only=True):
     """How often the tuning samples were run through a model."""
 
     quality_before: float
-    """Of the float model, on the tuning samples."""
+    """Quality of the float model on the tuning samples."""
 
     quality_after: float
-    """Of the last model that was tried, on the tuning samples, which it was chosen by."""
+    """Quality of the last model that was tried, on the tuning samples, which also chose it."""
 
 
 def convert(model: Path, target: Path, *, names: Mapping[str, str] | None = None) -> None:
@@ -56,8 +56,7 @@ def convert(model: Path, target: Path, *, names: Mapping[str, str] | None = None
     Args:
         model: The prepared float model, `.onnx` or `.tflite`.
         target: The `.xml` file to write; the weights go beside it.
-        names: Declared name of an input or output by the name that the file has for it, where they
-            differ.
+        names: Declared name of an input or output by its name in the file, where the two differ.
 
     Raises:
         StepError: OpenVINO does not take the model.
@@ -114,15 +113,15 @@ def quantize_with_accuracy_control(
 ) -> Controlled:
     """Quantize to int8 and put back into float what costs most, until the quality holds.
 
-    The result is chosen by the tuning samples and fits them better than any others: whether it is
-    good enough is for other samples to say.
+    The tuning samples choose the result, so it fits them better than any other samples. Only other
+    samples can tell whether it is good enough.
 
     Args:
         model: The prepared float model.
         calibration: Samples by input.
         tuning: Samples by input, none of them in a gate.
-        quality: Of the answers, by output, to the tuning samples at these indices; larger is
-            better.
+        quality: Quality of the answers, by output, to the tuning samples at these indices; larger
+            is better.
         options: As for `quantize`, and `max_drop` (share of the float model's quality that may be
             lost), `iterations` (layers that may be put back), `ranking` (tuning samples by which
             layers are ranked).
@@ -303,7 +302,7 @@ def _save(model: openvino.Model, target: Path, *, halve: bool) -> None:
         if model.has_rt_info("conversion_parameters"):
             del model.rt_info["conversion_parameters"]  # names the source file
         for index, operation in enumerate(model.get_ordered_ops()):
-            # OpenVINO's own names count what the process has made so far.
+            # OpenVINO's own names hold a counter of all that the process has made.
             name = _COUNTED.sub(rf"\g<1>_{index}", operation.get_friendly_name())
             operation.set_friendly_name(name)
         openvino.save_model(model, str(target), compress_to_fp16=halve)

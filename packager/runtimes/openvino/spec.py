@@ -1,7 +1,7 @@
 """What is built for OpenVINO, and how.
 
 Rules:
-- A choice that a measurement made says so.
+- Where a measurement decided a choice, a comment says so.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _NNCF: Final = {
     "transformer": False,
     "samples": 256,
 }
-"""On a ResNet-20 NNCF's own choice (means of ranges, fast bias correction) gave 17 dB, this 33;
-with these ranges bias correction only costs."""
+"""On a ResNet-20 NNCF's defaults (means of ranges, fast bias correction) gave 17 dB and these
+options gave 33; with these ranges bias correction only costs."""
 
 _IR_FILES: Final = ("model.xml", "model.bin")
 _PINNED: Final = {"INFERENCE_PRECISION_HINT": "f32"}
-"""Because on some processors the default silently computes in bfloat16."""
+"""On some processors the default silently computes in bfloat16."""
 
 _RECIPES: Final = (
     Recipe(

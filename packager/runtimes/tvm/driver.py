@@ -1,11 +1,11 @@
-"""From a program and its kernels to one shared library that needs the C library alone.
+"""Links a program and its kernels to one shared library that needs only the C library.
 
-`tvm_driver.c` beside this file is the same for all models; the tables are written here.
+`driver.c` beside this file is the same for all models; this module writes the tables.
 
 Rules:
 - Equal programs and kernels give equal bytes: no build identifier, no path, no name of a file.
-- Only the interface's symbols are visible, so that many libraries live in one process.
-- A symbol that nothing defines is found here and not on the device.
+- Only the interface's symbols are visible, so that one process can load many libraries.
+- An undefined symbol fails here, before the library reaches a device.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS: Final = {"i": 0, "u": 1, "f": 2, "b": 6}
 """NumPy's kind of a type to DLPack's code: kDLInt, kDLUInt, kDLFloat, kDLBool."""
 
 _PLAIN: Final = frozenset(string.ascii_letters + " _-.,:[]{}")
-"""What stands for itself in C; digits would become part of an escape before them."""
+"""Characters that stay as they are in C; a digit would become part of an escape before it."""
 
 _CONSTANTS: Final = """\
 .section .rodata
@@ -65,9 +65,9 @@ def link(program: Program, abi: bytes, compiler: str, folder: Path) -> Path:
 
     Args:
         program: What the library does.
-        abi: What it says of itself, as JSON.
+        abi: The library's description of itself, as JSON.
         compiler: The C compiler for the target.
-        folder: An empty folder but for the kernels in `KERNELS_FILE`; gets all else.
+        folder: A folder with only the kernels, in `KERNELS_FILE`; all other files go there.
 
     Returns:
         The library's path.
@@ -91,7 +91,7 @@ def compile_c(compiler: str, arguments: Sequence[str], folder: Path) -> None:
 
     Args:
         compiler: Its path.
-        arguments: What it is to do; files by names relative to the folder.
+        arguments: Its arguments; names of files are relative to the folder.
         folder: Where it works.
 
     Raises:
@@ -170,7 +170,7 @@ def _ports(program: Program, positions: Sequence[int]) -> list[str]:
 
 
 def _table(declaration: str, rows: Iterable[str], last: str) -> str:
-    """Return a table that ends with a row that is not used, for C has no empty ones."""
+    """Return a table with an unused last row, because C has no empty tables."""
     return f"static {declaration}[] = {{\n{''.join(f'{row},{chr(10)}' for row in rows)}{last}}};"
 
 

@@ -1,9 +1,9 @@
 """Run a library that was compiled for another processor, under user-mode emulation.
 
 Rules:
-- One emulated process answers many samples; when the time is up, those that it answered count.
+- One emulated process answers many samples. When the time is up, the samples answered so far count.
 - Emulation says whether the answers are right. It says nothing of speed.
-- What the library does wrong ends that process alone.
+- A fault of the library ends only that process.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def run_emulated(
     Args:
         library: The model.
         target: What it is compiled for.
-        inputs: Samples by input; the first axis counts them, and may be longer than time allows.
+        inputs: Samples by input, along the first axis; there may be more than time allows.
         input_specs: The library's inputs, in its order.
         output_specs: The library's outputs, in its order.
         workspace: A folder for the runner and its files, which are left there.
         timeout_s: When to stop, in seconds.
 
     Returns:
-        Answers by output name: as many samples as were answered, from the first on.
+        Answers by output name, to as many of the first samples as time allowed.
 
     Raises:
         StepError: A tool is missing, the inputs do not fit, the code failed, or not one sample was
@@ -115,7 +115,7 @@ def _answers(path: Path, specs: Sequence[TensorSpec], *, timeout_s: float | None
     """Read the answers of whole samples.
 
     Raises:
-        StepError: There is not one.
+        StepError: No sample was answered.
     """
     sizes = [_size_bytes(spec) for spec in specs]
     count = path.stat().st_size // max(sum(sizes), 1)

@@ -1,10 +1,10 @@
-"""TVM's part of a compilation: an ONNX graph in, fused kernels and a straight-line plan out.
+"""TVM's part of a compilation: turns an ONNX graph into fused kernels and a straight-line plan.
 
 Rules:
 - A batch of one, and every shape known.
 - The whole model is one function `main` that calls kernels one after the other on tensors whose
   places in memory are planned.
-- Whatever TVM raises comes out as a `StepError`.
+- Whatever TVM raises becomes a `StepError`.
 
 Source:
     Apache TVM 0.27, `relax.transform`: the passes of its default CPU pipeline, with fusion.
@@ -45,7 +45,7 @@ _PLANNING: Final = (
     _TRANSFORM.RemovePurityChecking,
     _TRANSFORM.CallTIRRewrite,
     _TRANSFORM.StaticPlanBlockMemory,
-    _TRANSFORM.DeadCodeElimination,  # kernels of the reshapes that became views
+    _TRANSFORM.DeadCodeElimination,  # removes kernels of reshapes that became views
 )
 
 
@@ -54,11 +54,11 @@ def fixed(model: Path, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
 
     Args:
         model: The ONNX file.
-        shapes: Input to its shape; -1 nowhere.
+        shapes: Input to its shape; no size is -1.
 
     Returns:
-        The model with whatever follows from these shapes folded, and without the shapes that it
-        stated for anything else.
+        The model, in which all that follows from these shapes is folded. It declares no shapes but
+        those of its inputs.
     """
     proto = onnx.load(str(model))
     for value in proto.graph.input:
@@ -71,7 +71,7 @@ def fixed(model: Path, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
         value.type.tensor_type.ClearField("shape")
     del proto.graph.value_info[:]
     _dequantize_weights(proto)
-    return folded(proto)  # the importer does so for some forms only
+    return folded(proto)  # the importer folds some forms only
 
 
 def imported(proto: onnx.ModelProto) -> tvm.IRModule:
@@ -96,7 +96,7 @@ def lowered(module: tvm.IRModule, target: Target, *, database: Path | None = Non
     Args:
         module: What `imported` returned.
         target: What to compile for.
-        database: The folder of a MetaSchedule database, whose schedules are used where it has one.
+        database: The folder of a MetaSchedule database; a kernel that it knows gets its schedule.
 
     Returns:
         A module of kernels and of `main`, which calls them.
@@ -157,7 +157,7 @@ def tvm_target(target: Target) -> tvm.target.Target:
         "mattr": list(target.features),
         "mfloat-abi": target.float_abi,
         "mabi": target.abi,
-        "num-cores": 1,  # what a tuner may split work for: kernels run in one thread
+        "num-cores": 1,  # a tuner must not split work: kernels run in one thread
     }
     return tvm.target.Target({key: value for key, value in described.items() if value})
 
@@ -165,8 +165,8 @@ def tvm_target(target: Target) -> tvm.target.Target:
 def _dequantize_weights(proto: onnx.ModelProto) -> None:
     """Store quantized constants in float.
 
-    TVM's code generator would do so with weights anyway; its importer wants other constants, such
-    as the value of a padding, to be plain.
+    TVM's code generator would do so with weights anyway. TVM's importer needs it for other
+    constants, such as the value of a padding.
     """
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     kept: list[onnx.NodeProto] = []
@@ -190,7 +190,7 @@ def _dequantize_weights(proto: onnx.ModelProto) -> None:
 
 
 def _run(module: tvm.IRModule, target: Target, passes: Sequence[Callable[[], Any]]) -> tvm.IRModule:
-    """Run passes, which must be made while the target is the current one.
+    """Make and run passes while the target is the current one.
 
     Raises:
         StepError: One of them failed.

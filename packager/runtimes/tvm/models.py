@@ -1,11 +1,11 @@
 """Compile an ONNX model ahead of time with TVM: one shared library for one target.
 
 Rules:
-- Equal model and options give equal bytes, wherever they lie.
-- The library says what it is (`runtime_adapters.tvm.abi`); what cannot be compiled is one
-  `StepError`.
-- One sample at a time: a declared batch axis counts one, and the adapter repeats the call.
-- A quantized graph (QDQ) is compiled as it is; its weights are stored in float all the same.
+- Equal model and options give equal bytes in any folder.
+- The library describes itself (`runtime_adapters.tvm.abi`). A model that cannot be compiled gives
+  one `StepError`.
+- A call takes one sample: a declared batch axis has size 1, and the adapter repeats the call.
+- A quantized graph (QDQ) is compiled as it is, but its weights are stored in float.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def compile_model(
         outputs: The model's outputs.
         target: What to compile for.
         destination: The library to write.
-        database: The folder of a tuning database, whose schedules are used where it has one.
+        database: The folder of a tuning database; a kernel that it knows gets its schedule.
 
     Returns:
-        What the library says of itself.
+        The library's description of itself.
 
     Raises:
         StepError: TVM does not take the model, or a tool is missing or failed.
@@ -126,7 +126,7 @@ def _check_input(spec: TensorSpec, program: Program, position: int) -> None:
 
 
 def _output(declared: TensorSpec, program: Program, position: int, *, batched: bool) -> TensorSpec:
-    """Return what a library says of an output.
+    """Return a library's description of an output.
 
     Raises:
         StepError: It is not what the model declares, or the answers of a batch cannot be joined.

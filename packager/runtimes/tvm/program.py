@@ -1,7 +1,7 @@
 """TVM's lowered `main` as plain data: tensors, their places, and the order of kernel calls.
 
 Rules:
-- Straight-line code on tensors of known shapes; anything else is refused by name.
+- A program is straight-line code on tensors of known shapes; an error names anything else.
 - A place is within the arena (one block of memory for all that is computed) or within the
   constants (one block of bytes); every tensor begins at a multiple of `ALIGNMENT`.
 """
@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from packager.errors import StepError
 
 ALIGNMENT: Final = 64
-"""Vectorised kernels fault on less."""
+"""Vectorised kernels fault on tensors with less."""
 
 MAX_BLOCK_BYTES: Final = 1 << 30
-"""Of arena and of constants: code reaches two gigabytes at most."""
+"""Limit of the arena, and of the constants: code reaches two gigabytes at most."""
 
 _SCOPES: Final = frozenset({"relax.memory.kill_tensor", "relax.memory.kill_storage"})
 
 _NAMES: Final = ("name", "name_hint", "global_symbol")
-"""Where an operator, a kernel and a foreign function have their names."""
+"""Attributes with the name of an operator, a kernel or a foreign function."""
 
 
 class Tensor(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ def program_of(function: Any) -> Program:  # noqa: ANN401 - tvm is untyped
     """Read a lowered `main`.
 
     Args:
-        function: The function, as `tvm_lowering.lowered` leaves it.
+        function: The function, as `lowering.lowered` leaves it.
 
     Returns:
         The program.

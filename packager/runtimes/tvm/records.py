@@ -1,12 +1,12 @@
-"""The tuning database: what a search found for one kernel on one target, in a file of its own.
+"""The tuning database: one file per kernel and target, with what a search found.
 
-A file is named after both, so that what several builds found is put together by copying files.
+A file is named after both, so that copying files merges what several builds found.
 
 Rules:
-- One file per kernel and target, with the best schedule found, or with none where the plain one
-  was not beaten: both need no second search.
-- Schedules of another TVM are not used: its kernels differ.
-- A file appears complete or not at all; one that makes no sense counts as missing.
+- A file holds the best schedule found, or none where no schedule was faster than the plain one.
+  Neither case needs a second search.
+- Schedules of another version of TVM are not used: its kernels differ.
+- A file appears complete or not at all; an invalid file counts as missing.
 
 Source:
     Apache TVM 0.27, `tvm.s_tir.meta_schedule.database.JSONDatabase`: the two files that
@@ -41,10 +41,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The kernel, as TVM writes it."""
 
     record: Any = None
-    """The schedule, as TVM writes it; None where the plain one was not beaten."""
+    """The schedule, as TVM writes it; None where none was faster than the plain one."""
 
     seconds: float
-    """How long a call takes with it."""
+    """How long a call takes with it, or with the plain one."""
 
     plain_seconds: float
     trials: int

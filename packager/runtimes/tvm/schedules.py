@@ -1,14 +1,14 @@
-"""A plain schedule for the kernels that no tuner has seen: registers and vectors used at all.
+"""A plain schedule, with registers and vectors, for the kernels that no tuner has seen.
 
-TVM has no schedules of its own for convolutions and matrix products on processors; left as they
-are, each sum is computed alone, one multiplication at a time.
+TVM has no schedules of its own for convolutions and matrix products on processors. Without one, a
+kernel computes each sum alone, one multiplication at a time.
 
-Of each kernel that sums, the sums of a small tile of outputs are kept in registers: neighbours
-along the last axis in vectors, times a few along an axis that reads the same vectors.
+In each kernel that sums, this schedule keeps the sums of a small tile of outputs in registers:
+neighbours along the last axis in vectors, times a few along an axis that reads the same vectors.
 
 Rules:
-- The sums have the same order: answers do not change but where a processor fuses multiplication
-  and addition.
+- The sums keep their order: answers change only where a processor fuses multiplication and
+  addition.
 - A kernel that this does not fit, or that a tuner has scheduled, stays as it is.
 """
 
@@ -66,7 +66,7 @@ def _scheduled(function: Any, tile: tuple[int, int]) -> Any:  # noqa: ANN401 - t
 
 
 def _tiled(schedule: Any, block: Any, size: tuple[int, int]) -> bool:  # noqa: ANN401 - tvm is untyped
-    """Tile a block's sums and say whether that was worth it."""
+    """Tile a block's sums; return False where the block does not fit and stays as it is."""
     loops = schedule.get_loops(block)
     axes = list(schedule.get(block).iter_vars)
     if len(loops) != len(axes):
@@ -111,7 +111,7 @@ def _reduces(block: Any) -> bool:  # noqa: ANN401 - tvm is untyped
 
 
 def _neighbours(block: Any, variable: Any) -> Any | None:  # noqa: ANN401 - tvm is untyped
-    """Return what a block reads along an axis from neighbouring places, or None."""
+    """Return a tensor that a block reads at neighbouring places along an axis, or None."""
     for read in block.reads:
         if read.region and _appears(read.region[-1].min, variable):
             return read
@@ -127,6 +127,6 @@ def _appears(expression: Any, variable: Any) -> bool:  # noqa: ANN401 - tvm is u
 
 
 def _divisor(extent: int, most: int) -> int:
-    """Return the greatest divisor up to a bound, or of a prime extent up to twice the bound."""
+    """Return the greatest divisor up to a bound, or, where that is 1, up to twice the bound."""
     within = [size for size in range(1, 2 * most + 1) if extent % size == 0]
     return max([size for size in within if 1 < size <= most] or within)

@@ -18,7 +18,7 @@ from wire.package.manifest import VariantInfo
 
 
 def build(job: Job, output: Path) -> CompiledModel:
-    """Compile to a shared object; say in which order it takes and gives tensors."""
+    """Compile to a shared object; return the order of its inputs and outputs with it."""
     from packager.runtimes.tvm import tuning
     from packager.runtimes.tvm.models import compile_model
 
@@ -60,7 +60,7 @@ def emulate(
     workspace: Path,
     timeout_s: float,
 ) -> Tensors:
-    """Let an emulated shared object answer samples; an `Emulate` of `packager.steps.functions`."""
+    """Let an emulated library answer samples, as an `Emulate` of `packager.steps.functions`."""
     from packager.runtimes.tvm.emulation import run_emulated
 
     library = from_json((variant / RESULT_FILE).read_bytes(), CompiledModel)

@@ -1,13 +1,13 @@
 """Search for fast schedules of a model's kernels with TVM's MetaSchedule, and keep what it finds.
 
-MetaSchedule's own builder and runner start processes that take longer to import than a trial takes;
-here both are this process, which a wrong schedule may end. Schedules are drawn at random: with some
-eight trials per kernel there is nothing to learn a cost model from.
+MetaSchedule's own builder and runner start processes whose imports take longer than a trial. Here
+this process does the work of both, and a wrong schedule may end it. Schedules are drawn at random:
+eight trials per kernel are too few to learn a cost model from.
 
 Rules:
 - A kernel that the database knows for this target is not searched again.
 - A schedule is kept only where it beats the plain one (`packager.runtimes.tvm.schedules`).
-- One thread, on this machine: a target that it cannot run is refused.
+- The search uses one thread on this machine, and refuses a target that the machine cannot run.
 
 Source:
     Apache TVM 0.27, `tvm.s_tir.meta_schedule`: `TuneContext`, `ReplayTrace`.
@@ -35,18 +35,18 @@ from packager.tools import toolchains
 from packager.tools.quiet import tool
 
 DEFAULT_TRIALS: Final = 8
-"""Per kernel."""
+"""Trials per kernel."""
 
 MAX_TRIALS: Final = 10_000
 _LEAST_S: Final = 0.004
-"""Length of one measurement; a shorter one measures the clock."""
+"""Least length of one measurement; a shorter one measures the clock."""
 
 _REPEATS: Final = 3
 _HOPELESS: Final = 3.0
-"""A schedule that takes so many times as long as the best is not measured a second time."""
+"""A schedule that takes over this many times as long as the best is not measured a second time."""
 
 _GAIN: Final = 0.95
-"""A schedule must take at most this share of the plain one's time: less is noise."""
+"""A schedule must take less than this share of the plain one's time: a smaller gain is noise."""
 
 _INTRINSICS: Final = "tvm.s_tir.tensor_intrin"
 
@@ -64,9 +64,9 @@ def tune(
     Args:
         module: What `lowering.imported` returned.
         target: What to compile for, which this machine must be able to run.
-        database: The folder that knows what was found, and gets what is found.
+        database: The folder with what earlier searches found; it gets what this one finds.
         trials_per_task: Schedules to try for each kernel; 0 for none.
-        seed: Of the schedules that are drawn.
+        seed: Seed of the random schedules.
 
     Returns:
         What was done.
@@ -210,7 +210,7 @@ def _argument(info: Any) -> Any:  # noqa: ANN401 - tvm is untyped
 
 
 def _import_few_intrinsics() -> None:
-    """Import what MetaSchedule has for processors; that for GPUs takes many seconds to parse."""
+    """Import MetaSchedule's intrinsics for processors; those for GPUs take many seconds to read."""
     if _INTRINSICS in sys.modules:
         return
     stub = types.ModuleType(_INTRINSICS)
