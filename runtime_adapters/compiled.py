@@ -31,7 +31,7 @@ MAX_TENSORS: Final = 256
 MAX_TENSOR_BYTES: Final = 1 << 30
 
 _ARMV8_HAS: Final = frozenset({"neon", "vfpv3", "vfpv4"})
-"""What every 64-bit ARM processor has, which a 64-bit kernel does not name to a 32-bit process."""
+"""Features of every 64-bit ARM processor that a 64-bit kernel does not name to a 32-bit process."""
 
 Ranges = Mapping[str, tuple[int, int]]
 """Input to the least and greatest value that it may hold."""
@@ -40,13 +40,13 @@ Ranges = Mapping[str, tuple[int, int]]
 def check_code(
     architecture: str, cpu_flags: Iterable[str], inputs: Sequence[TensorSpec], ranges: Ranges
 ) -> None:
-    """Refuse code that this process cannot run, or that says impossible things of itself.
+    """Refuse code that this process cannot run, or whose description is impossible.
 
     Args:
         architecture: What it is compiled for, as `uname -m` prints it.
         cpu_flags: What the processor must have, as /proc/cpuinfo names it.
-        inputs: What it takes.
-        ranges: Of the values of inputs that are indices.
+        inputs: The inputs of the code.
+        ranges: Ranges of the inputs that are indices.
 
     Raises:
         LoadError: The first thing that is wrong.
@@ -67,7 +67,7 @@ def check_sizes(specs: Sequence[TensorSpec]) -> None:
         specs: The tensors.
 
     Raises:
-        LoadError: Too many, or one without a fixed size, or too large.
+        LoadError: There are too many, or one is too large or has no fixed size.
     """
     if len(specs) > MAX_TENSORS:
         raise LoadError(
@@ -86,14 +86,14 @@ def check_ranges(inputs: Tensors, ranges: Ranges) -> None:
 
     Args:
         inputs: A request.
-        ranges: Of the values of inputs that are indices.
+        ranges: Ranges of the inputs that are indices.
 
     Raises:
-        InputError: There is one.
+        InputError: An index is out of range.
     """
     for name, (least, greatest) in ranges.items():
         tensor = inputs[name]
-        # Asked so that a value that is no number fails too.
+        # Written so that NaN fails too.
         if tensor.size and not (least <= tensor.min() and tensor.max() <= greatest):
             raise InputError(f"input {name!r} has an index outside the range {least} to {greatest}")
 
@@ -112,7 +112,7 @@ def model_tensors(specs: Iterable[TensorSpec]) -> dict[str, ModelTensor]:
 
 
 def processor_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
-    """Return what code may use of a processor, also what the kernel does not name to a process.
+    """Return the features of a processor, also those that the kernel does not name to a process.
 
     Args:
         cpuinfo: The kernel's list.

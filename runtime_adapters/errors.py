@@ -6,7 +6,7 @@ from wire.errors import FleetError
 
 
 class AdapterError(FleetError):
-    """A runtime is at fault, or what was given to it."""
+    """A runtime failed, or it was given something wrong."""
 
     code = "adapter"
 

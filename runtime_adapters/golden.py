@@ -32,7 +32,7 @@ MAX_ASSET_BYTES: Final = 256 * 1024**2
 """A golden asset holds a few samples; what is larger does not belong on a device."""
 
 MAX_FILE_NAME: Final = 255
-"""NAME_MAX of the usual file systems, and what a package index takes."""
+"""NAME_MAX of the usual file systems, and the limit of a package index."""
 
 WORST_RATIO: Final = 1e9
 """Reported where an error has no finite ratio to its tolerance, so that JSON can hold it."""
@@ -49,7 +49,7 @@ class GoldenResult(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the samples whose first answer equals the reference's, in every output."""
 
     worst_ratio: float
-    """Greatest error over its tolerance; 1.0 is the most that passes."""
+    """Greatest error divided by its tolerance; 1.0 is the most that passes."""
 
     detail: str
     """What was wrong first; empty when passed."""
@@ -117,7 +117,7 @@ def load_golden(directory: Path) -> tuple[Tensors, Tensors]:
 def check_golden(session: Session, info: VariantInfo, asset_directory: Path) -> GoldenResult:
     """Run the golden samples one by one and compare with the reference.
 
-    Whatever goes wrong on the way is a test that was not passed; nothing is raised for it.
+    A `FleetError` on the way counts as a test that failed, and is not raised.
 
     Args:
         session: The loaded variant.
@@ -147,9 +147,9 @@ def compare(answer: Tensor, reference: Tensor, tolerance: Tolerance) -> tuple[fl
         tolerance: How far an element may be from it.
 
     Returns:
-        The greatest error over its tolerance (at most `WORST_RATIO`, which NaN, a wrong shape and a
-        negative tolerance give too), and whether the greatest element along the last axis is
-        everywhere the same.
+        The greatest error divided by its tolerance, and whether the greatest element along the last
+        axis is everywhere the same. The ratio is at most `WORST_RATIO`; NaN, a wrong shape and a
+        negative tolerance give that too.
     """
     possible = tolerance.absolute >= 0.0 and tolerance.relative >= 0.0
     if answer.shape != reference.shape or not possible:
@@ -191,7 +191,7 @@ def _run_samples(
         worst = max(worst, ratio)
         agreed += all(same for _, same in verdicts.values())
     agreement = agreed / golden.samples
-    if not agreement >= golden.min_agreement and not detail:  # NaN asks for more than all
+    if not agreement >= golden.min_agreement and not detail:  # a limit of NaN always fails
         detail = f"agreement is {agreement:.3f}, at least {golden.min_agreement:.3f} is needed"
     return GoldenResult(
         passed=not detail,
@@ -249,7 +249,7 @@ def _array_from_npy(file_name: str, content: bytes) -> NDArray[Any]:
     try:
         version = np.lib.format.read_magic(stream)
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except Exception as exc:  # NumPy's parser lets out what Python's tokenizer raises
+    except Exception as exc:  # NumPy's parser passes on what Python's tokenizer raises
         raise WireFormatError(f"golden asset: {file_name!r} is not a .npy file") from exc
     plain = version == (1, 0) and not fortran and _is_plain(dtype)
     sized = stream.tell() + math.prod(shape) * dtype.itemsize == len(content)

@@ -14,7 +14,7 @@ CPUINFO: Final = Path("/proc/cpuinfo")
 
 
 def kernel_fields(file: Path) -> dict[str, str]:
-    """Return the fields of a file such as /proc/cpuinfo; of repeated ones the first."""
+    """Return the fields of a file such as /proc/cpuinfo; of a repeated field the first counts."""
     fields: dict[str, str] = {}
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -27,13 +27,13 @@ def kernel_fields(file: Path) -> dict[str, str]:
 
 
 def cpu_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
-    """Return what the processor can, as the kernel names it.
+    """Return the features of the processor, as the kernel names them.
 
     Args:
         cpuinfo: The kernel's description of the processor.
 
     Returns:
-        Names such as `avx2` or `asimd`; of RISC-V's `rv64imafdc_zba` each letter and `zba`.
+        Names such as `avx2` or `asimd`; for RISC-V's `rv64imafdc_zba` each letter and `zba`.
     """
     fields = kernel_fields(cpuinfo)
     if "isa" in fields:

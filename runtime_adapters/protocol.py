@@ -1,8 +1,8 @@
 """What every runtime adapter offers: load a variant, run it, say what it is, close it.
 
 Rules:
-- Named typed tensors in and out; inputs are checked against the variant's declaration before a
-  runtime sees them.
+- A session takes and gives named, typed tensors. It checks inputs against the variant's declaration
+  before a runtime sees them.
 - Every exception of a runtime becomes one of the errors of `runtime_adapters.errors`.
 - `describe` says where the work really runs; a silent fallback is visible there.
 """
@@ -51,7 +51,7 @@ class Session(Protocol):
         """Run the model once.
 
         Args:
-            inputs: One array per declared input, of its type, shape with the declared rank.
+            inputs: One array per declared input, with the declared type and rank.
 
         Returns:
             One array per declared output.
@@ -67,7 +67,7 @@ class Session(Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what the runtime gives back; further calls raise InferenceError."""
+        """Release what the runtime can release; further calls raise InferenceError."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Finds the adapter of a runtime, and imports it on first use.
 
 Rules:
-- Nothing here imports a runtime before it is asked for by name.
+- No runtime is imported before a caller asks for it by name.
 - The adapter of a runtime in the table is `ADAPTER` in `runtime_adapters.<name>.adapter`.
 """
 

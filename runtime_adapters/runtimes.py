@@ -28,8 +28,8 @@ class RuntimeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """As its makers write it."""
 
     packages: tuple[str, ...] = ()
-    """Python packages that each bring it, the one that the extra installs first. Empty where a
-    variant needs the C library alone."""
+    """Python packages, each of which brings the runtime; the extra installs the first. Empty where
+    a variant needs only the C library."""
 
     size_mb: int = 0
     """Installed size of the first package in megabytes, without NumPy."""

@@ -5,8 +5,9 @@ Rules:
   caller's mistake.
 - Bytes in another machine's order are refused; some runtimes would read them as other numbers.
 - An array is copied only when it is not C-contiguous or not aligned.
-- Most calls look like the one before. They pass by comparing with it, which matters: after a model
-  has filled the processor's caches, each line of Python costs several times what it does alone.
+- Most calls look like the call before, so the check first compares with that one. This saves time:
+  after a model has filled the processor's caches, each line of Python costs several times what it
+  costs alone.
 - `BYTES` tensors are object arrays whose elements are bytes or text.
 """
 
@@ -59,7 +60,7 @@ def datatype_of(dtype: np.dtype[Any]) -> Datatype:
         The name.
 
     Raises:
-        InputError: It has none, or is in another byte order.
+        InputError: The type has no name, or is in another byte order.
     """
     name = _DATATYPES.get(dtype)
     if name is None:

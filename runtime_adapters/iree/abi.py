@@ -1,11 +1,11 @@
-"""What lies beside a compiled IREE module: what its file does not say of itself.
+"""The description beside a compiled IREE module: what the module's own file does not say.
 
 A `.vmfb` takes and gives buffers by position. The description, a JSON file of the same name, holds
 their names, types and shapes in that order, and what must be checked before the code runs.
 
 Rules:
 - A change that an older adapter would misread gets a new `VERSION`.
-- The code runs one sample in a call: a first size of -1 in a shape is a batch axis that counts one.
+- The code runs one sample in a call: a first size of -1 in a shape is a batch axis of size 1.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class CompiledModel(msgspec.Struct, frozen=True, kw_only=True):
     """What the processor must have, as /proc/cpuinfo names it: nothing checks it at run time."""
 
     inputs: tuple[TensorSpec, ...]
-    """No size is -1 but that of a batch axis."""
+    """Only the size of a batch axis is -1."""
 
     outputs: tuple[TensorSpec, ...]
-    """A later size of -1 is known when the code has run."""
+    """A size of -1 on a later axis is known only when the code has run."""
 
     ranges: dict[str, tuple[int, int]] = {}
     """Least and greatest value of inputs that are indices: the code does not check them."""

@@ -3,8 +3,8 @@
 Options: none.
 
 Rules:
-- Compiled code checks little: types, shapes, the processor's instructions, and the range of values
-  that are indices are checked here, for an index out of range ends the process.
+- Compiled code checks little, so the adapter checks types, shapes, the processor's instructions and
+  the range of values that are indices: an index out of range ends the process.
 - The module answers a batch sample by sample.
 - `Limits.threads` are the threads of a call; `Limits.memory_bytes` has no effect here: the worker
   process limits itself.
@@ -83,7 +83,7 @@ class IreeSession:
             check_ranges(checked, self._ranges)
         with self._lock:
             module = self._module
-            if module is None:  # closed since
+            if module is None:  # closed in the meantime
                 raise InferenceError(CLOSED)
             try:
                 if batch_rows(checked, self._batched) == 1:
@@ -180,7 +180,7 @@ def _described(path: Path) -> CompiledModel:
 
 
 def _reason(exc: Exception) -> str:
-    """Return what IREE says, without the place in its source and the stack of its machine."""
+    """Return what IREE says, without the place in its source and its virtual machine's stack."""
     line = (str(exc).splitlines() or [""])[0].partition("; while ")[0]
     return _PLACE.sub("", line) or type(exc).__name__
 

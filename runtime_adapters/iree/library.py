@@ -1,11 +1,11 @@
-"""The door to IREE: a compiled module in this process, called by position.
+"""The door to IREE: loads a compiled module into this process and calls it by position.
 
 Rules:
 - With one thread, the model runs in the calling thread. With more, it has a device with as many
   worker threads, which end with the device.
 - A file is mapped, not read: constants that are used as they are stored cost no memory.
-- Inputs are copied to where the code reads them, which costs less than a new buffer per call;
-  outputs are copied from where it left them, for that memory is the runtime's.
+- Inputs are copied to where the code reads them, which costs less than a new buffer per call.
+  Outputs must be copied too, because their memory belongs to the runtime.
 - One call at a time for each module.
 
 Source:
@@ -109,10 +109,10 @@ class Module:
             inputs: One array per input, of its shape and type.
 
         Returns:
-            One array per output, in memory of the runtime's: copy what is to be kept.
+            One array per output, in the runtime's memory: the caller copies what it keeps.
 
         Raises:
-            ValueError: The module gives something else than it was said to.
+            ValueError: The module's outputs are not the declared ones.
         """
         for place, tensor in zip(self._places, inputs, strict=True):
             place[...] = tensor

@@ -1,19 +1,19 @@
 """LiteRT (TensorFlow Lite) on the processor, with the XNNPACK delegate.
 
-Options: `delegate` (`xnnpack`, `none`; `xnnpack` unless given). Without it LiteRT's own kernels
-run: several times slower, for models that XNNPACK refuses.
+Options: `delegate` (`xnnpack`, `none`; `xnnpack` unless given). With `none` LiteRT's own kernels
+run. They are several times slower, and serve models that XNNPACK refuses.
 
-Inputs and outputs are called as the tensors of the model's first subgraph. A converted model takes
-one sample; where the declaration leaves the batch open, the samples of a request run one after the
-other, which costs no more than a resized batch and holds for every model. A model whose own shapes
-are open is resized instead.
+Inputs and outputs have the names of the tensors of the model's first subgraph. A converted model
+takes one sample. Where the declaration leaves the batch open, the samples of a request run one
+after the other, which costs no more than a resized batch and works for every model. A model whose
+own shapes are open is resized instead.
 
 Rules:
 - `Limits.threads` are the threads of a session; `Limits.memory_bytes` has no effect here: the
   worker process limits itself.
 - An interpreter is used by one thread at a time.
-- After a fault the interpreter is made anew: with each failed resize the old one would become
-  slower and larger.
+- After a fault the session makes a new interpreter: with each failed resize the old one would
+  become slower and larger.
 - LiteRT writes a line to stderr when a process makes its first delegate; nothing turns that off.
 """
 
@@ -103,7 +103,7 @@ class LiteRtSession:
             raise InferenceError(CLOSED)
         checked = self._check(inputs)
         with self._lock:
-            if self._closed:  # since
+            if self._closed:  # in the meantime
                 raise InferenceError(CLOSED)
             try:
                 if self._interpreter is None:
@@ -121,7 +121,7 @@ class LiteRtSession:
                 raise InferenceError(f"litert failed: {shortened(str(exc))}") from exc
 
     def describe(self) -> SessionDescription:
-        """Say what the session is and who computes."""
+        """Say what the session is and what computes."""
         promised = self._info.options.get(DELEGATE_OPTION)
         missed = promised == _XNNPACK and _XNNPACK.upper() not in self._devices
         return SessionDescription(
@@ -228,7 +228,7 @@ def _tensors(
     """Return a model's tensors, as the session serves them.
 
     Raises:
-        LoadError: Two of them have one name.
+        LoadError: Two tensors have the same name.
     """
     open_batches = {spec.name for spec in specs if any_batch and is_batch(spec)}
     tensors: dict[str, ModelTensor] = {}
@@ -256,10 +256,10 @@ def _index(details: list[dict[str, Any]], name: str) -> int:
 
 
 def _devices(interpreter: litert.Interpreter) -> tuple[str, ...]:
-    """Return who computes: XNNPACK, LiteRT's own kernels, or both.
+    """Return what computes: XNNPACK, LiteRT's own kernels, or both.
 
-    A delegate's node names what goes into the part that it took and what comes out. The operators
-    in between are still listed, so that they are found from there.
+    A delegate's node names the inputs and outputs of the part that it took. The operators in
+    between are still listed, so they are found by going back from these outputs.
     """
     nodes = interpreter._get_ops_details()  # noqa: SLF001 - nothing public tells
     delegates = [node for node in nodes if node["op_name"] == _DELEGATED]

@@ -3,7 +3,7 @@
 Rules:
 - `ai_edge_litert` is preferred: it is faster on int8 and is the one that is still maintained.
 - `tflite_runtime` 2.14, the last one, was built against NumPy 1 and cannot make an interpreter with
-  NumPy 2. That is said when it is imported, not at the first model.
+  NumPy 2. This module says so when it is imported, not at the first model.
 """
 
 from __future__ import annotations
@@ -26,6 +26,6 @@ else:
 
 VERSION: str = str(package.__version__)
 if package.__name__ != "ai_edge_litert":
-    VERSION += "+tflite-runtime"  # its numbers say nothing beside those of ai-edge-litert
+    VERSION += "+tflite-runtime"  # its numbers do not compare with those of ai-edge-litert
 
 __all__ = ["VERSION", "litert"]

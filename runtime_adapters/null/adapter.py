@@ -1,13 +1,13 @@
 """An adapter without a runtime: a small fixed function of the inputs, for tests and dry runs.
 
-The model file is a JSON document such as `{"seed": 7}`. Each output element is a wave of the
-sample it answers: two weighted sums of the sample's elements, turned by the seed and the element's
-position. Inputs and outputs whose first dimension varies are batches; a sample's answer does not
-depend on the others of its batch.
+The model file is a JSON document such as `{"seed": 7}`. Each output element comes from the sample
+that it answers: two weighted sums of the sample's elements, rotated by an angle that depends on the
+seed and the element's position. Inputs and outputs whose first dimension varies are batches; a
+sample's answer does not depend on the others of its batch.
 
-Options: `delay_ms` (time of one inference), `most_rows` (larger batches fail), `wrong` = `1` (other
-answers than a right one gives), `fail` = `load`, `infer`, `crash` (the process ends) or `hang` (no
-answer ever comes), and `fail_after` (inferences that succeed before `fail` acts).
+Options: `delay_ms` (time of one inference), `most_rows` (larger batches fail), `wrong` = `1` (the
+answers are wrong), `fail` = `load`, `infer`, `crash` (the process ends) or `hang` (no answer ever
+comes), and `fail_after` (inferences that succeed before `fail` acts).
 
 Rules:
 - Equal inputs give equal outputs on every machine of one byte order.
@@ -73,7 +73,7 @@ class NullSession:
         info: The variant's declaration.
         model: The content of its model file.
         options: How it misbehaves.
-        clock: Where a delay is spent.
+        clock: Waits for the time of a delay.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class NullAdapter:
     """The adapter for null models.
 
     Args:
-        clock: Where sessions spend their delays.
+        clock: Waits for the delays of sessions.
     """
 
     name = "null"

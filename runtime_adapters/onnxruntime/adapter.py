@@ -7,8 +7,8 @@ Rules:
 - The CPU provider runs the nodes that another provider does not take, and all nodes if the other
   provider is absent. The description names the providers that took nodes, not the requested one.
 - A provider that fails while it runs is not replaced by another.
-- `Limits.threads` are all threads of a session, the calling one included; none of them spins while
-  it waits, which would cost a device its battery and its neighbours their time.
+- `Limits.threads` are all threads of a session, the calling one included. No thread spins while it
+  waits: that would drain the battery and take time from other processes.
 - `Limits.memory_bytes` has no effect here: the worker process limits itself.
 - `BYTES` elements go in as bytes or text, must be UTF-8, and come out as bytes.
 """
@@ -49,7 +49,7 @@ from wire.package.manifest import Datatype, VariantInfo
 CPU: Final = "CPUExecutionProvider"
 PROVIDER_OPTION: Final = "provider"
 _SILENT: Final = 4
-"""Log severity: fatal only. Errors are raised, so that a log line would say them twice."""
+"""Log severity: fatal only. Errors are raised, so a log line would repeat them."""
 
 _LEVELS: Final = {
     "disabled": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -92,7 +92,7 @@ class OnnxRuntimeSession:
 
     def __init__(self, info: VariantInfo, session: onnxruntime.InferenceSession) -> None:
         self._info = info
-        # What `session.run` calls when it has checked the names, which are checked here already.
+        # `session.run` calls this after it has checked the names, which `InputCheck` does here.
         self._run: Callable[..., list[Any]] | None = session._sess.run  # noqa: SLF001
         self._check = InputCheck(info.inputs)
         self._outputs = [spec.name for spec in info.outputs]
@@ -141,7 +141,7 @@ class OnnxRuntimeSession:
         )
 
     def close(self) -> None:
-        """Drop the session; it goes when the last call in another thread has ended."""
+        """Drop the session; it is freed when the last call in another thread has ended."""
         self._run = None
 
 
@@ -184,7 +184,7 @@ class OnnxRuntimeAdapter:
 
 
 def _providers(info: VariantInfo) -> list[str]:
-    """Return those to ask for, the wanted one first where it is built in."""
+    """Return the providers to ask for, the wanted one first where it is built in."""
     wanted = info.options.get(PROVIDER_OPTION, CPU)
     present = wanted in onnxruntime.get_available_providers()
     return [wanted, CPU] if present and wanted != CPU else [CPU]
@@ -218,7 +218,7 @@ def _tensors(arguments: Iterable[Any]) -> dict[str, ModelTensor]:
     return {
         argument.name: ModelTensor(
             datatype=_DATATYPES.get(argument.type),
-            # An empty shape is a scalar's or an unknown one: ONNX Runtime does not tell them apart.
+            # ONNX Runtime gives an empty shape both for a scalar and for an unknown shape.
             shape=tuple(size if isinstance(size, int) else ANY for size in argument.shape) or None,
         )
         for argument in arguments

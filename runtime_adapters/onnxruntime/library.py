@@ -1,7 +1,7 @@
 """The door to `onnxruntime`: imported without its telemetry.
 
 ONNX Runtime 1.31 writes usage files below the user's cache directory when it is imported, unless
-the environment says otherwise. A device's inference is nobody else's business, and a hardened
+the environment says otherwise. Nobody else should learn what a device infers, and a hardened
 service has no such directory.
 """
 

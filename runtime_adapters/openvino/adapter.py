@@ -2,17 +2,18 @@
 
 It reads its own format (`.xml` with `.bin`), ONNX, and TFLite files.
 
-Options: `INFERENCE_PRECISION_HINT` (`f32`, `bf16`, `f16`; `f32` unless given). It is always set:
-left alone, OpenVINO computes in whatever the processor is fastest at. `device` (`CPU`, `GPU`,
-`NPU`; `CPU` unless given).
+Options: `INFERENCE_PRECISION_HINT` (`f32`, `bf16`, `f16`; `f32` unless given). The adapter always
+sets it, because by default OpenVINO computes in the precision that is fastest on the processor.
+`device` (`CPU`, `GPU`, `NPU`; `CPU` unless given).
 
 Rules:
-- The processor takes a model whose device is absent, and the description says so.
-- One stream, `Limits.threads` threads, none of them bound to a core: the workers of a device do not
-  know of each other and would all be bound to the same one.
+- The processor runs a model whose device is absent, and the description says so.
+- A session has one stream of `Limits.threads` threads. None of them is bound to a core: the workers
+  of a device do not know of each other and would all be bound to the same one.
 - `Limits.memory_bytes` has no effect here: the worker process limits itself.
-- OpenVINO computes INT64, UINT64 and UINT32 in 32 bits with a sign. An input that does not fit is
-  refused, for OpenVINO would cut it off in silence. FP64 is computed as FP32 and said so.
+- OpenVINO computes INT64, UINT64 and UINT32 in 32 bits with a sign. A session refuses an input that
+  does not fit, because OpenVINO would silently cut it off. FP64 is computed as FP32, and the
+  description says so.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ PRECISION_OPTION: Final = "INFERENCE_PRECISION_HINT"
 _PRECISIONS: Final = ("f32", "bf16", "f16")
 
 _FRONT_ENDS: Final = {".xml": "ir", ".onnx": "onnx", ".tflite": "tflite"}
-"""Named by us, because OpenVINO otherwise tries all of them on a broken file and some of them write
-to standard error."""
+"""The adapter names the front end. Otherwise OpenVINO tries all of them on a broken file, and some
+of them write to standard error."""
 
 _DATATYPES: Final[dict[str, Datatype]] = {
     "boolean": "BOOL",
@@ -141,12 +142,12 @@ class OpenVinoAdapter:
 
 @functools.cache
 def _core() -> openvino.Core:
-    """Return the process's one core: it holds the plug-in, which is loaded once."""
+    """Return the only core of the process: it holds the plug-in, which is loaded once."""
     return openvino.Core()
 
 
 def _read(path: Path) -> tuple[openvino.Model, dict[str, ModelTensor]]:
-    """Return the model in a file, and those of the file's inputs that have no part in it.
+    """Return the model in a file, and the inputs of the file that the model does not use.
 
     The ONNX front end drops an input that nothing depends on, such as axes that are always empty;
     the file still declares it, and so does the variant.
@@ -171,7 +172,7 @@ def _read(path: Path) -> tuple[openvino.Model, dict[str, ModelTensor]]:
 def _device(info: VariantInfo) -> str:
     """Return the device that a variant asks for, or the processor where that is absent."""
     wanted = info.options.get(DEVICE_OPTION, CPU)
-    if wanted == CPU:  # others are looked for in libraries that take long to load
+    if wanted == CPU:  # to look for others loads libraries, which takes long
         return CPU
     present = {str(name).partition(".")[0] for name in _core().available_devices}
     return wanted if wanted in present else CPU

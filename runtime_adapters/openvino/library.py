@@ -5,10 +5,11 @@ directory and may report to its makers when a model is converted. OpenVINO and N
 without that package, so this module makes its import fail.
 
 Its newer reader of ONNX files loses what the older one has: the loss operators, inputs without
-elements, and a second name of a tensor. The older one is asked for, unless somebody chose already.
+elements, and a second name of a tensor. This module selects the older one, unless the environment
+selects one already.
 
 Rules:
-- Whoever needs `openvino` or `nncf` imports this module before them.
+- A module that needs `openvino` or `nncf` imports this module before them.
 
 Source:
     OpenVINO's pull request 38295, for what the newer reader loses and for `ONNX_ITERATOR`.

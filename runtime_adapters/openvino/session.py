@@ -1,15 +1,15 @@
 """A model compiled by OpenVINO, and how it is run.
 
-OpenVINO 2026.4 with one thread loses what goes wrong while a synchronous call works out the shapes
-of a model whose dimensions vary: the call succeeds and the outputs still hold the answer to an
-earlier request. An asynchronous call reports it, but costs about 100 microseconds more.
+With one thread, OpenVINO 2026.4 loses an error that occurs while a synchronous call works out the
+shapes of a model whose dimensions vary: the call succeeds, and the outputs still hold the answer to
+an earlier request. An asynchronous call reports it, but costs about 100 microseconds more.
 
 Rules:
-- A call is synchronous only where nothing can go wrong with shapes: when all shapes follow from
-  those of the inputs, and these were run before without a fault.
-- Inputs are copied to where the request reads them, which costs less than a new binding per call;
-  outputs are copied from where it writes them, for it writes there again.
-- One request, used by one thread at a time.
+- A call is synchronous only where nothing can go wrong with shapes: all shapes follow from those of
+  the inputs, and a call with these input shapes succeeded before.
+- Inputs are copied to where the request reads them, which costs less than a new binding per call.
+  Outputs are copied from where the request writes them, because it writes there again.
+- A session has one request, which one thread uses at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEAST: Final = np.iinfo(np.int32).min
 _GREATEST: Final = np.iinfo(np.int32).max
 _WITH_BODIES: Final = frozenset({"If", "Loop", "TensorIterator"})
 _TRIAL_SIZE: Final = 1
-"""Given to dimensions that vary, to see which shapes follow from it."""
+"""Dimensions that vary get this size, to see which shapes follow from it."""
 
 
 class OpenVinoSession:
@@ -42,8 +42,8 @@ class OpenVinoSession:
     Args:
         description: What the session is.
         compiled: The compiled model, which keeps that declaration.
-        positions: Where each declared input is among those of the compiled model, which does not
-            keep every name; an input that has no part in the model has no position.
+        positions: Position of each declared input in the compiled model, which does not keep every
+            name; an input that the model does not use has no position.
         shapes_follow: Whether all shapes in it follow from those of its inputs.
     """
 
@@ -73,7 +73,7 @@ class OpenVinoSession:
         """The form of the inputs for which that memory was made."""
 
         self._proven: object = None
-        """The form of the inputs with which a call has gone well."""
+        """The form of the inputs with which a call has succeeded."""
 
         self._request: openvino.InferRequest | None = compiled.create_infer_request()
 
@@ -147,7 +147,7 @@ def shapes_follow(model: openvino.Model) -> bool:
         model: The model, which stays as it is.
 
     Returns:
-        False where a shape depends on values, and where that cannot be told.
+        False where a shape depends on values, and where this is not known.
     """
     trial = model.clone()
     try:
@@ -170,7 +170,7 @@ def shapes_follow(model: openvino.Model) -> bool:
 
 
 def named_ports(ports: Iterable[Any], specs: Iterable[TensorSpec]) -> dict[str, tuple[int, Any]]:
-    """Return ports with their positions by name: of a port's names the declared ones, else one."""
+    """Return ports with their positions, by the declared names of a port, else by one name."""
     declared = {spec.name for spec in specs}
     named: dict[str, tuple[int, Any]] = {}
     for position, port in enumerate(ports):
@@ -181,9 +181,9 @@ def named_ports(ports: Iterable[Any], specs: Iterable[TensorSpec]) -> dict[str, 
 
 
 def reason_of(exc: Exception) -> str:
-    """Return the last line of what OpenVINO says, but for advice on how to extend it.
+    """Return the last line of what OpenVINO says that is not advice on how to extend it.
 
-    Those before it name its source files.
+    The lines before it name source files of OpenVINO.
     """
     lines = [line.strip(" -") for line in str(exc).splitlines() if line.strip(" -")]
     told = [line for line in lines if not line.startswith(_ADVICE)]

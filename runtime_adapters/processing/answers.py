@@ -1,8 +1,8 @@
-"""From outputs to answers, as their `Postprocessing` declares.
+"""Turns outputs into answers, as their `Postprocessing` declares.
 
 Rules:
-- Real numbers, then probabilities, then the greatest, or the boxes that are kept.
-- An answer of several tensors has them as `<output>`, `<output>.index` and `<output>.score`.
+- The steps are: real numbers, then probabilities, then the greatest or the boxes that are kept.
+- An answer of several tensors names them `<output>`, `<output>.index` and `<output>.score`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _NOTHING = Postprocessing()
 
 
 class Answers:
-    """What a model's outputs go through.
+    """The postprocessing of a model's outputs.
 
     Args:
         specs: The outputs.
         declared: Their postprocessing, by output.
 
     Raises:
-        DeclarationError: They do not fit each other.
+        DeclarationError: The outputs and the postprocessing do not fit.
     """
 
     def __init__(self, specs: Iterable[TensorSpec], declared: Mapping[str, Postprocessing]) -> None:
@@ -52,7 +52,7 @@ class Answers:
 
         Args:
             name: The output.
-            outputs: Of one call.
+            outputs: The outputs of one call.
 
         Returns:
             The same shape; the output itself where nothing is declared.
@@ -68,13 +68,13 @@ class Answers:
 
         Args:
             name: The output.
-            outputs: Of one call.
+            outputs: The outputs of one call.
 
         Returns:
             Tensors by name; the one that has the output's name comes first.
 
         Raises:
-            InferenceError: The model's boxes and scores are not for each other.
+            InferenceError: The shapes of the model's boxes and scores do not match.
         """
         how, values = self._declared.get(name, _NOTHING), self.scores(name, outputs)
         if how.suppression:

@@ -27,7 +27,7 @@ MAX_LABELS: Final = 100_000
 MAX_LABEL_CHARACTERS: Final = 200
 MAX_BOXES: Final = 100_000
 PARTS: Final = ("index", "score")
-"""What an answer has beside its values, as tensors named `<output>.<part>`."""
+"""Tensors that an answer has beside its values, named `<output>.<part>`."""
 
 
 def check_preprocessing(spec: TensorSpec, how: Preprocessing) -> None:
@@ -64,7 +64,7 @@ def check_postprocessing(
 
     Args:
         specs: The outputs by name.
-        declared: By output.
+        declared: The postprocessing by output.
 
     Raises:
         DeclarationError: The first thing that is wrong.
@@ -86,7 +86,7 @@ def check_postprocessing(
 
 
 def computes(how: Preprocessing) -> bool:
-    """Tell whether values change, beside their type and place."""
+    """Tell whether preprocessing changes values, and not only their type and place."""
     return how.scale != 1.0 or bool(how.mean) or bool(how.std)
 
 

@@ -1,10 +1,11 @@
-"""From raw samples to what an input takes, as its `Preprocessing` declares.
+"""Turns raw samples into what an input takes, as its `Preprocessing` declares.
 
 Rules:
-- Resize, then `(raw * scale - mean) / std` in float32, channel by channel, then the order of the
-  axes, then quantisation. The packager and the device run this same code.
-- The letters of a layout stand for the last axes of an array; a counting axis before them stays.
-- What a request costs is checked before anything is allocated.
+- The steps are: resize, then `(raw * scale - mean) / std` in float32, channel by channel, then the
+  order of the axes, then quantisation. The packager and the device run this same code.
+- The letters of a layout stand for the last axes of an array; axes before them count samples and
+  stay.
+- The size of a request is checked before anything is allocated.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from wire.package.manifest import Preprocessing, TensorSpec
 from wire.package.processing import Quantization
 
 MAX_PREPARED_BYTES: Final = 256 * 1024**2
-"""As float32; as much as a request may bring of what is prepared already."""
+"""Counted as float32; a request with prepared samples may bring as much."""
 
 _FLOAT_BYTES: Final = 4
 
 
 class Preprocessor:
-    """What an input's raw samples go through.
+    """The preprocessing of an input's raw samples.
 
     Args:
         spec: The input.
         how: Its preprocessing.
 
     Raises:
-        DeclarationError: They do not fit each other.
+        DeclarationError: The input and the preprocessing do not fit.
     """
 
     def __init__(self, spec: TensorSpec, how: Preprocessing) -> None:
@@ -65,14 +66,14 @@ class Preprocessor:
         """Prepare samples.
 
         Args:
-            raw: Of the raw type and rank; further counting axes may stand before.
+            raw: Samples of the raw type and rank; more axes that count may come first.
 
         Returns:
             What the input takes, C-contiguous.
 
         Raises:
-            InputError: Too much, channels that `mean` and `std` are not for, or a result that is
-                not finite.
+            InputError: The samples are too large, have other channels than `mean` and `std`, or
+                give a result that is not finite.
         """
         self._check_size(raw)
         if not self._layout:
@@ -91,7 +92,7 @@ class Preprocessor:
         return prepared.reshape(*counting, *prepared.shape[1:])
 
     def warm(self) -> None:
-        """Run once on the least sample, so that no request compiles anything."""
+        """Run once on the smallest sample, so that no request compiles anything."""
         shape = [2 if size == ANY else size for size in self.raw.shape]
         if max(math.prod(shape[1:]), 1) * _FLOAT_BYTES <= MAX_PREPARED_BYTES:
             least = np.zeros([min(shape[0], 2), *shape[1:]] if shape else [], self.raw_dtype)
@@ -161,7 +162,7 @@ class Preprocessor:
         return kernels.normalise(values, how.scale, *constants, channels_first=first)
 
     def _ordered(self, values: Tensor, *, first: bool) -> Tensor:
-        """Put the axes of samples where the input has them."""
+        """Put the axes of samples into the order of the input."""
         layout = self._layout
         if CHANNELS not in layout:
             return values[..., 0].transpose(
@@ -201,7 +202,7 @@ def constants(how: Quantization, rank: int) -> tuple[NDArray[np.float32], NDArra
 
     Args:
         how: The quantisation.
-        rank: Of the tensor.
+        rank: The tensor's rank.
 
     Returns:
         One value, or one per index along the axis.

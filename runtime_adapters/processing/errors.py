@@ -1,4 +1,4 @@
-"""What can go wrong in what a variant declares about pre- and post-processing."""
+"""Errors in a variant's declaration of pre- and post-processing."""
 
 from __future__ import annotations
 

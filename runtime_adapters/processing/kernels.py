@@ -1,8 +1,8 @@
-"""Which form of each function runs: compiled where that pays and is possible, else NumPy.
+"""Chooses the form of each function: compiled where that pays and is possible, else NumPy.
 
-`benchmarks/processing.py` says what pays. Bilinear resizing and the suppression of boxes save
-milliseconds; quantising and the greatest of many some microseconds; for normalisation and softmax
-NumPy's own vector code is the faster one.
+`benchmarks/processing.py` says what pays. Compiled, bilinear resizing and the suppression of boxes
+save milliseconds, and quantising and `top_k` save some microseconds. For normalisation and softmax
+NumPy's own vector code is faster.
 
 Rules:
 - Numba costs a process over 100 MiB and half a second. It is loaded for functions that become
@@ -94,10 +94,10 @@ def forms(*, pays: bool) -> Forms:
 
 
 def warm(run: Callable[[], object]) -> None:
-    """Run something once, so that no later call compiles; with NumPy where that fails.
+    """Run something once, so that no later call compiles; where that fails, use NumPy.
 
     Args:
-        run: Calls functions of this module as they will be called.
+        run: Calls functions of this module as later calls will.
     """
     try:
         run()

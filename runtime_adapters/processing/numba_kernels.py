@@ -1,10 +1,11 @@
 """The same as `numpy_forms`, compiled: one pass over memory where NumPy takes several.
 
 Rules:
-- Same arguments, same results: integers and single roundings are equal to the last bit; where
-  numbers are added up (softmax) the order of the sum differs, by some units in the last place.
-- Each loop is compiled for few types: arrays are brought to one memory order and read-only first,
-  so that no request makes the compiler run again.
+- Equal arguments give equal results: integers and single roundings are equal to the last bit. Where
+  numbers are added up (softmax), the order of the sum differs, and so do some units in the last
+  place.
+- Each loop is compiled for few types: arrays are first brought to one memory order and made
+  read-only, so that no request makes the compiler run again.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def _fixed(array: Tensor) -> Tensor:
 
 
 def _narrow(values: Tensor) -> Tensor:
-    """Return numbers as bytes or as float32, the two kinds that are compiled for."""
+    """Return numbers as bytes or as float32: the loops are compiled for these two kinds."""
     return _fixed(values if values.dtype == np.uint8 else values.astype(np.float32, copy=False))
 
 

@@ -1,11 +1,11 @@
-"""The door to `numba`: functions compiled once, kept on disk, and trusted only from there.
+"""The door to `numba`: compiles functions once and keeps them on disk, safe from other users.
 
 Numba reads its files with pickle and runs what is in them. They lie beside the source, or below
 `NUMBA_CACHE_DIR` where that is set.
 
 Rules:
-- Nothing is compiled where it cannot be kept: each start would pay for it again.
-- Files are read from no place where anyone but this user and root can put them.
+- Nothing is compiled where it cannot be kept: each start would compile it again.
+- Files are read only from a place where nobody but this user and root can put them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def compiled(function: Callable[..., Any]) -> Compiled:
         function: Loops over arrays; nothing that needs the interpreter.
 
     Returns:
-        The same, compiled. It lets other threads run.
+        The compiled function, which lets other threads run.
 
     Raises:
-        OSError: What is compiled cannot be kept, or others could put their own code there.
+        OSError: Compiled code cannot be kept, or others could put their own code in its place.
     """
     if numba_config.DISABLE_JIT:
         raise OSError("NUMBA_DISABLE_JIT is set")
@@ -68,7 +68,7 @@ def counts() -> tuple[int, int]:
 
 
 def forget() -> None:
-    """Delete what is kept on disk: a power cut leaves files that cannot be read, for ever."""
+    """Delete the code on disk: after a power cut, files can stay unreadable for ever."""
     for directory in {Path(one.stats.cache_path) for one in _made}:
         for path in directory.glob(_FILES):
             path.unlink(missing_ok=True)

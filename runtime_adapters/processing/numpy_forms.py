@@ -1,9 +1,9 @@
 """Pre- and post-processing of tensors in NumPy: the form that every device can run.
 
 Rules:
-- Each function says what the result is; a compiled form of the same name gives the same.
-- Real numbers are computed in float32, whatever they came in.
-- Nothing here raises for a value: infinity and NaN go where arithmetic takes them.
+- Each function defines its result; a compiled form of the same name gives the same result.
+- Real numbers are computed in float32, whatever type they have.
+- No function raises because of a value: infinity and NaN follow the rules of arithmetic.
 
 Source:
     ONNX operator specification (opset 21): Resize, QuantizeLinear, DequantizeLinear, Softmax,
@@ -73,7 +73,7 @@ def resize_nearest(images: Tensor, height: int, width: int) -> Tensor:
         width: Columns afterwards.
 
     Returns:
-        Shape (N, height, width, C), of the same type; halfway between two, the later one.
+        Shape (N, height, width, C), of the same type; halfway between two pixels the later counts.
 
     Source:
         ONNX Resize, mode `nearest`, `half_pixel`, `round_prefer_ceil`.
@@ -207,7 +207,7 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Indices]:
         least = np.partition(keys, len(keys) - k)[len(keys) - k]
         greater = np.flatnonzero(keys > least)
         chosen = np.concatenate([greater, np.flatnonzero(keys == least)[: k - len(greater)]])
-        # Backwards in, backwards out: a stable order of falling values, unsigned ones too.
+        # Reversed before and after a stable sort: values fall, and it works for unsigned ones too.
         order = np.argsort(keys[chosen[::-1]], kind="stable")[::-1]
         indices[number] = chosen[::-1][order]
     return np.take_along_axis(scores, indices, axis=1), indices
@@ -218,7 +218,7 @@ def corners(boxes: Floats, *, centre: bool) -> Floats:
 
     Args:
         boxes: Shape (boxes, 4): any two opposite corners, or centre, width and height.
-        centre: Which.
+        centre: Whether they are centre, width and height.
 
     Returns:
         Shape (5, boxes): the lower corner, the upper corner, the area.
@@ -236,7 +236,7 @@ def corners(boxes: Floats, *, centre: bool) -> Floats:
 
 
 def candidates(scores: Floats, score_threshold: float) -> Indices:
-    """Return the boxes of one class above a threshold, best first, of equal ones the lower first.
+    """Return the boxes of one class above a threshold, best first, then lower index first.
 
     Args:
         scores: Shape (boxes,).
@@ -251,13 +251,13 @@ def kept(shape: Floats, order: Indices, iou_threshold: float, most: int) -> Indi
     """Return which boxes of one class are kept.
 
     Args:
-        shape: Of all boxes, by `corners`.
-        order: Those to look at, best first.
+        shape: All boxes, as `corners` returns them.
+        order: The boxes to look at, best first.
         iou_threshold: A box that overlaps a kept one by more is dropped.
         most: How many are kept at most.
 
     Returns:
-        Of `order`, in that order. A box with NaN in it, or without an area, overlaps none.
+        The kept boxes, in that order. A box with NaN in it, or without an area, overlaps none.
     """
     found: list[int] = []
     for start in range(0, len(order), BLOCK_BOXES):  # the first blocks are often enough
@@ -311,7 +311,7 @@ def suppress(
     max_per_class: int,
     centre: bool,
 ) -> Indices:
-    """Do what `nms` does, with one form or the other of its inner loop."""
+    """Do what `nms` does, with the given form of its inner loop."""
     found: list[Indices] = [np.empty((0, 3), np.int64)]
     for batch, rows in enumerate(scores.astype(np.float32, copy=False)):
         shape = corners(boxes[batch].astype(np.float32, copy=False), centre=centre)
@@ -336,7 +336,7 @@ def _overlap(shape: Floats, some: Indices, others: Indices, most: float) -> NDAr
 
 
 def _between(first: Tensor, second: Tensor, weight: Floats) -> Floats:
-    """Blend two arrays of the caller's own making, in the place of the second."""
+    """Blend two arrays; the result may overwrite the second."""
     start = first.astype(np.float32, copy=False)
     found: Floats = second.astype(np.float32, copy=False)
     with np.errstate(**_QUIET):

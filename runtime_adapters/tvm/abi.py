@@ -1,16 +1,17 @@
-"""What a compiled model says of itself: the interface between the packager and the adapter.
+"""A compiled model's description of itself: the interface between the packager and the adapter.
 
-A library exports three functions and needs the C library alone:
+A library exports three functions and needs only the C library:
 
 - `const char *edgefleet_abi(void)`: this structure as JSON.
-- `int edgefleet_run(const void *const *inputs, void *const *outputs)`: run one sample. Pointers in
-  the order of the structure to whole C-contiguous tensors, a batch axis counting one. 0 when done.
+- `int edgefleet_run(const void *const *inputs, void *const *outputs)`: run one sample. The pointers
+  point to whole C-contiguous tensors in the order of the structure; a batch axis has size 1. The
+  result is 0 when done.
 - `const char *edgefleet_error(void)`: why the last run failed; may be empty.
 
 Rules:
 - A change that an older adapter would misread gets a new `VERSION`.
-- Inputs are copied in and outputs are copied out: a caller's memory needs no alignment and is never
-  referred to after a call.
+- Inputs are copied in and outputs are copied out: a caller's memory needs no alignment, and the
+  library does not use it after a call.
 - One call at a time for each loaded library.
 """
 
@@ -44,8 +45,8 @@ class CompiledModel(msgspec.Struct, frozen=True, kw_only=True):
     """What the processor must have, as /proc/cpuinfo names it."""
 
     inputs: tuple[TensorSpec, ...]
-    """A first size of -1 is a batch axis: one in a call, any number by repeating calls. No other
-    size is -1."""
+    """A first size of -1 is a batch axis: a call takes one sample, and repeated calls take more. No
+    other size is -1."""
 
     outputs: tuple[TensorSpec, ...]
     ranges: dict[str, tuple[int, int]] = {}

@@ -3,12 +3,12 @@
 Options: none.
 
 Rules:
-- Compiled code checks nothing: types, shapes, and the range of values that are indices are checked
-  here, for an index out of range reads foreign memory or ends the process.
-- A batch is answered sample by sample; each library has one place to work in, so its sessions take
-  turns.
-- `Limits.threads` has no effect, for the code runs in the calling thread; nor has
-  `Limits.memory_bytes`: the worker process limits itself.
+- Compiled code checks nothing, so the adapter checks types, shapes and the range of values that are
+  indices: an index out of range reads foreign memory or ends the process.
+- The adapter answers a batch sample by sample. Each library has one block of memory to work in, so
+  its sessions take turns.
+- `Limits.threads` has no effect: the code runs in the calling thread. `Limits.memory_bytes` has no
+  effect here: the worker process limits itself.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class TvmSession:
             for dtype, shape, batched in self._forms
         ]
         with self._lock:
-            if self._library is None:  # closed since
+            if self._library is None:  # closed in the meantime
                 raise InferenceError(CLOSED)
             for position, tensor in enumerate(checked.values()):
                 self._sources[position] = _address(tensor)
@@ -123,7 +123,7 @@ class TvmSession:
                 library.close()
 
     def _run(self, library: Library, rows: int) -> None:
-        """Run all samples; a tensor that is no batch is the same for each of them.
+        """Run all samples; a tensor without a batch is the same for each of them.
 
         Raises:
             InferenceError: The code failed.
@@ -179,7 +179,7 @@ class TvmAdapter:
 def _steps(
     addresses: Addresses, specs: Iterable[TensorSpec]
 ) -> Iterator[tuple[Addresses, int, int]]:
-    """Yield the places of addresses that a next sample changes, and by how many bytes."""
+    """Yield the addresses that change from one sample to the next, and by how many bytes."""
     for position, spec in enumerate(specs):
         if is_batch(spec):
             yield addresses, position, sample_bytes(spec) or 0

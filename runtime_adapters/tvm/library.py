@@ -1,4 +1,4 @@
-"""A compiled model in this process: loaded, asked what it is, called.
+"""Loads a compiled model into this process, reads its description and calls it.
 
 Rules:
 - The adapter inspects a file before the loader maps it: for a truncated file, or one for another
@@ -45,7 +45,7 @@ _SHARED: Final = 3
 
 _guard: Final = threading.Lock()
 _locks: Final[weakref.WeakValueDictionary[int, threading.Lock]] = weakref.WeakValueDictionary()
-"""The loader's handle to the lock of all who use it."""
+"""The loader's handle of a library to the lock that all its sessions share."""
 
 
 class Library:
@@ -122,7 +122,7 @@ def check_file(path: Path) -> None:
         path: The file.
 
     Raises:
-        LoadError: It is not, or cannot be read.
+        LoadError: The file is not one, or cannot be read.
     """
     try:
         size = path.stat().st_size
@@ -146,7 +146,7 @@ def check_model(model: CompiledModel) -> None:
     """Refuse a model that this adapter or this processor cannot run.
 
     Args:
-        model: What a library says of itself.
+        model: A library's description of itself.
 
     Raises:
         LoadError: Another version, impossible sizes, or instructions that are missing.

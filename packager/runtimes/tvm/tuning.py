@@ -210,7 +210,7 @@ def _argument(info: Any) -> Any:  # noqa: ANN401 - tvm is untyped
 
 
 def _import_few_intrinsics() -> None:
-    """Import MetaSchedule's intrinsics for processors; those for GPUs take many seconds to read."""
+    """Import MetaSchedule's intrinsics for CPUs; those for GPUs take many seconds to parse."""
     if _INTRINSICS in sys.modules:
         return
     stub = types.ModuleType(_INTRINSICS)
