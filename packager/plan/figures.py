@@ -14,7 +14,7 @@ from packager.plan.recipes import SourceKind
 from wire.package.manifest import Accuracy, TensorSpec, Tolerance
 
 HEADROOM: Final = 1.5
-"""A variant may err on a device by so many times its worst error on the evaluation data."""
+"""A variant's error on a device may be this many times its worst error on the evaluation data."""
 
 ABSOLUTE_FLOOR: Final = 1e-4
 RELATIVE_FLOOR: Final = 1e-3
@@ -110,7 +110,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Greatest absolute difference of any element, per output."""
 
     integers: tuple[str, ...] = ()
-    """Outputs that are whole numbers, where another processor's rounding makes a whole step."""
+    """Outputs that are whole numbers: another processor's rounding may change them by 1."""
 
     def tolerances(self) -> dict[str, Tolerance]:
         """Return how far each output may be from the reference on a device."""
@@ -130,4 +130,4 @@ class GoldenResult(msgspec.Struct, frozen=True, kw_only=True):
     """Indices into the samples of the gate."""
 
     min_agreement: float
-    """Share of them on which a variant's first answers must be the reference's."""
+    """Share of them on which a variant's first answers must equal the reference's."""

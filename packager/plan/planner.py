@@ -47,13 +47,13 @@ _QUANTIZED: Final = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul"}
 )
 _ONNX_NAMES: Final = frozenset({"Conv", "Gemm", "MatMul"})
-"""As reasons name operators; other formats have other words for them."""
+"""Names of operators in reasons; other formats have other names for them."""
 
 _VNNI: Final = frozenset({"avx512_vnni", "avx_vnni"})
 
 
 class _Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """A recipe for some profiles, which share a processor where it is compiled for one."""
+    """A recipe for some profiles; the profiles of a compiled recipe share a processor."""
 
     recipe: Recipe
     target: Target | None

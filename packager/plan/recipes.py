@@ -20,10 +20,10 @@ SOURCE_MODEL_FILE: Final = "source.onnx"
 TFLITE_FILE: Final = "model.tflite"
 
 SourceKind = Literal["onnx", "tflite", "stablehlo"]
-"""Of a model after it was taken in: PyTorch and scikit-learn come in as ONNX."""
+"""Kind of a model after its import: PyTorch and scikit-learn models become ONNX."""
 
 Data = Literal["calibration", "tuning"]
-"""Samples that a step may see. What the gates judge on, no step that makes files ever sees."""
+"""Samples that a step may see. No step that makes files ever sees the samples of the gates."""
 
 CONVOLUTIONS: Final = frozenset(
     {"Conv", "ConvTranspose", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"}
@@ -35,7 +35,7 @@ QUANTIZABLE: Final = CONVOLUTIONS | PRODUCTS
 
 
 MIN_SHARE: Final = 0.05
-"""Where only some operators' weights shrink, less than this is not worth a variant."""
+"""Where only some operators' weights shrink, a share below this is not worth a variant."""
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,14 +48,14 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """The first is the one that the runtime opens."""
 
     kind: str
-    """Of the step that makes the files."""
+    """Kind of the step that makes the files."""
 
     sources: tuple[SourceKind, ...] = ("onnx",)
     base: str = ""
     """The recipe whose files this one starts from; empty for the prepared model."""
 
     repairs: str = ""
-    """The recipe in whose place it is tried, only when that one misses the gate of quality."""
+    """The recipe that it replaces; it is tried only when that one misses the gate of quality."""
 
     options: dict[str, Any] = {}
     session: dict[str, str] = {}
@@ -82,14 +82,14 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """The processor must have one of these features."""
 
     targeted: bool = False
-    """Compiled for a processor: one candidate per target, not one for all."""
+    """Whether it is compiled for a processor: one candidate per target, not one for all."""
 
     static: bool = False
-    """Needs every size but the batch's known."""
+    """Whether all sizes but the batch must be known."""
 
     family: str = ""
-    """Shared with the recipes whose variants run the same instructions on other numbers, so that
-    only accuracy tells them apart; empty for none."""
+    """The variants of a family run the same instructions on other numbers, so they differ only in
+    accuracy; empty for none."""
 
     on_request: bool = False
     """Only built when `--keep` names it."""

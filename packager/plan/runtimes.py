@@ -16,22 +16,22 @@ from packager.plan.recipes import Recipe, SourceKind
 from packager.plan.targets import Target
 
 FindMissing = Callable[[Target, Mapping[str, str]], str | None]
-"""From a target and the versions of the installed tools to what is missing to build and try code
-for that target; None for nothing."""
+"""Takes a target and the versions of the installed tools. Returns what is missing to build and try
+code for that target, or None."""
 
 
 class SourceFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """A model format that a runtime runs as it is, so that it answers for the unchanged model."""
+    """A model format that a runtime runs as it is, to get the answers of the unchanged model."""
 
     kind: SourceKind
     tools: tuple[str, ...]
-    """What checks such a model and makes the clean copy of it."""
+    """The tools that check such a model and make the clean copy of it."""
 
     file: str
     """The file of the prepared model that gives the reference answers."""
 
     recipe: str
-    """The variant that a device falls back to; kept wherever it fits."""
+    """The recipe of the variant that a device falls back to; it is kept wherever it fits."""
 
 
 class BuildRuntime(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +43,11 @@ class BuildRuntime(msgspec.Struct, frozen=True, kw_only=True):
 
     recipes: tuple[Recipe, ...]
     steps: dict[str, str] = {}
-    """Kind of a step to what does it, as `module:function` in the runtime's folder."""
+    """Kind of a step to its function, as `module:function` in the runtime's folder."""
 
     source: SourceFormat | None = None
     emulate: str = ""
-    """What runs a variant of another processor, as `module:function` in the runtime's folder."""
+    """The function that runs another processor's variant, as `module:function` in that folder."""
 
     tunes: bool = False
     """Whether the step `tune-<name>` searches for fast schedules."""
@@ -107,7 +107,7 @@ class Runtimes:
         """Return the runtime that runs a kind of model as it is, and that format.
 
         Args:
-            kind: Of the model.
+            kind: The kind of the model.
 
         Returns:
             The row, and what it says of the format.

@@ -131,7 +131,7 @@ def build_steps(recipe: Recipe, target: Target | None, given: PlanInputs) -> tup
     """Return the steps that make a recipe's files, those of its base first.
 
     Args:
-        recipe: The row.
+        recipe: The recipe.
         target: The processor, for a compiled one.
         given: What the plan depends on.
 
@@ -171,7 +171,7 @@ def build_steps(recipe: Recipe, target: Target | None, given: PlanInputs) -> tup
 
 
 def base_of(recipe: Recipe, given: PlanInputs) -> Recipe | None:
-    """Return the recipe to start from; a source that is of the base's format is its own base."""
+    """Return the recipe to start from; None where the model already has the base's format."""
     base = given.runtimes.recipes.get(recipe.base)
     return base if base is not None and given.facts.kind in base.sources else None
 

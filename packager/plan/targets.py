@@ -46,8 +46,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """All that the code may use, as /proc/cpuinfo names it."""
 
     tile: tuple[int, int]
-    """Sums that are kept in registers: neighbours in memory, times rows of them. About half of the
-    vector registers, for the rest hold what is multiplied."""
+    """Sums that are kept in registers: neighbours in memory, times rows of them. They take about
+    half of the vector registers; the rest hold what is multiplied."""
 
     float_abi: str = ""
     """`hard` where the platform has two ways to pass floats."""
@@ -66,7 +66,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     emulator_package: str = "qemu-user-static"
     emulated_cpu: str = ""
-    """The emulator's name of the processor; its default is far slower, or has too much."""
+    """The emulator's name of the processor; its default is far slower, or has more features."""
 
     sysroot: str
     """Where the platform's C library lies, for the emulator."""
@@ -173,7 +173,7 @@ TARGETS: Final = (
         sysroot="/usr/riscv64-linux-gnu",
     ),
 )
-"""Of each architecture the most demanding first."""
+"""Within an architecture the most demanding target comes first."""
 
 _BY_NAME: Final = {target.name: target for target in TARGETS}
 
@@ -186,7 +186,7 @@ def target_of(profile: DeviceProfile) -> Target:
 
     Returns:
         The most demanding target whose marks the profile names; else the least demanding of its
-        architecture, which a device without those marks cannot run.
+        architecture, whose code a device without the marks cannot run.
     """
     candidates = [t for t in TARGETS if t.architecture == profile.architecture]
     named = set(profile.isa_features)

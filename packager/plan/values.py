@@ -27,10 +27,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What its output depends on beside its inputs and our own code."""
 
     vital: bool = False
-    """Without it there is no build; any other failure costs the candidates that need it."""
+    """If it fails, the build fails. If another step fails, the build loses the candidates that need
+    that step."""
 
     quiet: bool = False
-    """Measures: runs on this machine when every other step has ended, with nothing beside it."""
+    """It measures, so it runs alone on this machine, after every other step has ended."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,10 +57,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """The processor that it is compiled for; None where the runtime adapts itself."""
 
     emulated: bool = False
-    """Whether its code only runs here under emulation."""
+    """Whether its code runs here only under emulation."""
 
     measured: bool = True
-    """Whether one of its profiles is of this machine's architecture: figures hold for no other."""
+    """Whether this machine runs the target's code or, without a target, has the architecture of one
+    of the profiles: figures hold for no other."""
 
     @property
     def evaluate(self) -> str:
@@ -116,7 +118,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Targets whose code runs here."""
 
     lacking: dict[str, dict[str, str]] = {}
-    """Runtime to targets to what is missing here to build and check for them."""
+    """What is missing here to build and check, by runtime and target."""
 
 
 class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):

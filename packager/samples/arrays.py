@@ -22,7 +22,7 @@ from wire.package.manifest import TensorSpec
 
 LABEL: Final = "label"
 MIN_SAMPLES: Final = 8
-"""As many golden samples are wanted."""
+"""A build wants as many golden samples."""
 
 MAX_TEXT: Final = 200
 _FAMILIES: Final = {"b": "truth values", "i": "integers", "u": "integers", "f": "floats"}
@@ -36,7 +36,7 @@ class Bounds(NamedTuple):
 
 
 class RawSet(NamedTuple):
-    """Samples as they came, checked, of the raw types and layouts."""
+    """Checked samples, still in their raw types and layouts."""
 
     name: str
     inputs: Tensors
@@ -130,7 +130,7 @@ def cast(source: str, name: str, values: Tensor, dtype: np.dtype[Any]) -> Tensor
 
     Args:
         source: What offers them, for messages.
-        name: Of the input.
+        name: Name of the input.
         values: The values.
         dtype: The type that they must have.
 

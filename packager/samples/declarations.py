@@ -27,10 +27,10 @@ from wire.package.processing import Postprocessing
 T = TypeVar("T", Preprocessing, Postprocessing)
 
 MAX_FILE_BYTES: Final = 256 * 1024
-"""Of the 4 MiB of a manifest, which holds it once per variant."""
+"""A manifest has at most 4 MiB and holds it once per variant."""
 
 MAX_VALUES: Final = 4
-"""Of a list, that are shown."""
+"""Values of a list that are shown."""
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """By output."""
 
     def put_into(self, info: VariantInfo) -> VariantInfo:
-        """Return what is known of a variant, with the declarations."""
+        """Return a variant's description with these declarations."""
         return msgspec.structs.replace(
             info,
             preprocessing=self.preprocessing,
@@ -61,10 +61,10 @@ def read_tables(
         kind: The struct.
         specs: The model's inputs or outputs.
         side: What they are called: `input` or `output`.
-        short: What the table of the only one may be called.
+        short: Another name for the table, where there is only one input or output.
 
     Returns:
-        By the model's names, not checked beside that.
+        The tables by the model's names; only the names are checked.
 
     Raises:
         DataError: Unreadable, an unknown name or key, or a value of another type.
@@ -135,10 +135,10 @@ def read_postprocessing(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, 
 
 @contextlib.contextmanager
 def as_data_errors() -> Iterator[None]:
-    """Let what a device would say of its declaration or request out as a fault of the data.
+    """Turn a device's error about a declaration or a request into an error of the data.
 
     Raises:
-        DataError: Instead of the device's error.
+        DataError: In place of the device's error.
     """
     try:
         yield
@@ -159,7 +159,7 @@ def declared_lines(info: VariantInfo | Declared) -> tuple[str, ...]:
 
 
 def _text(how: msgspec.Struct) -> str:
-    """Return the fields that are not as when they are left out."""
+    """Return the fields that differ from their defaults."""
     fields = ((field, getattr(how, field.name)) for field in msgspec.structs.fields(how))
     return ", ".join(
         field.name if value is True else f"{field.name} {_value(value)}"

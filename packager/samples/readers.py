@@ -70,7 +70,7 @@ def read_samples(
     """Read and check samples.
 
     Args:
-        source: Where from.
+        source: Where the samples come from.
         specs: What raw samples must be: `packager.samples.preprocessing.raw_specs`.
         scratch: An empty folder for files, which the arrays need as long as they are used.
         bounds: How much is read at most.
@@ -138,7 +138,7 @@ def _from_archive(
         raise
     except OSError as exc:
         raise DataError(f"{source.name} cannot be read: {exc.strerror or exc}") from exc
-    except Exception as exc:  # a broken archive lets out whatever its codec raises
+    except Exception as exc:  # a broken archive passes on whatever its codec raises
         raise DataError(
             f"{source.name} is not an .npz archive of plain arrays",
             remedy="write it with numpy.savez",
@@ -152,7 +152,7 @@ def _from_archive(
 def _members(
     source: str, archive: zipfile.ZipFile, specs: tuple[TensorSpec, ...], bounds: Bounds
 ) -> tuple[Choice, list[zipfile.ZipInfo]]:
-    """Choose what is unpacked, before anything is.
+    """Choose what to unpack, before anything is unpacked.
 
     Raises:
         DataError: Too many arrays or bytes, or an input is missing.
@@ -181,7 +181,7 @@ def _mapped(source: str, path: Path) -> Tensor:
         array: Tensor = np.lib.format.open_memmap(path, mode="r")
     except OSError as exc:
         raise DataError(f"{source} cannot be read: {exc.strerror or exc}") from exc
-    except Exception as exc:  # NumPy's parser lets out what Python's tokenizer raises
+    except Exception as exc:  # NumPy's parser passes on what Python's tokenizer raises
         raise DataError(
             f"{source} is not an .npz archive or a directory of plain arrays",
             remedy="write them with numpy.savez or numpy.save, without objects",

@@ -34,7 +34,7 @@ EVALUATION: Final = "evaluation"
 """Names of the sets that a user may give."""
 
 SHARES: Final[dict[Part, float]] = {"gate": 0.5, "calibration": 0.25, "tuning": 0.25}
-"""Of a single set. The gate has most: its size decides how small a loss can be seen."""
+"""Shares of a single set. The gate gets most: its size decides how small a loss can be seen."""
 
 HALVES: Final[dict[Part, float]] = {"calibration": 0.5, "tuning": 0.5}
 MAX_OVERLAP: Final = 0.01
@@ -67,7 +67,7 @@ def digests(inputs: Tensors) -> list[bytes]:
         inputs: Arrays by input, samples along the first axis.
 
     Returns:
-        128 bits each: equal for equal samples alone.
+        128 bits each; only equal samples have equal digests.
     """
     arrays = [np.asarray(inputs[name]) for name in sorted(inputs)]
     found = []

@@ -28,7 +28,7 @@ from runtime_adapters.tensors import dtype_of
 from wire.package.manifest import Preprocessing, TensorSpec
 
 BLOCK_BYTES: Final = 32 * 1024**2
-"""Small beside a runtime, and large enough that its overhead does not count."""
+"""Small beside a runtime, and large enough that the overhead of a block does not count."""
 
 Unit = Literal["samples", "calls"]
 
@@ -72,11 +72,11 @@ def save_samples(
     """Prepare samples for the model and write them.
 
     Args:
-        directory: Where to; it exists.
+        directory: The directory to write to, which exists.
         inputs: Raw arrays by input, as a reader returned them.
         labels: Their labels.
         specs: The model's inputs.
-        preprocessing: By input, what makes raw samples fit.
+        preprocessing: The preprocessing that makes raw samples fit, by input.
         indices: Which samples, in that order; None for all.
 
     Raises:

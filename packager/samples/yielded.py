@@ -98,7 +98,7 @@ class _Column:
         """Add rows and return their bytes.
 
         Raises:
-            DataError: They are not as the first ones.
+            DataError: Their type or shape is not that of the first rows.
         """
         if rows.dtype != self._dtype or rows.shape[1:] != self._shape:
             raise DataError(
@@ -117,7 +117,7 @@ class _Column:
 
 
 def _dicts(source: str, function: Callable[[], Any]) -> Iterator[Mapping[str, Any]]:
-    """Go through what a function yields, whose faults are the user's.
+    """Go through what a function yields; its faults are the user's.
 
     Raises:
         DataError: It raises, or yields something else than dicts by name.

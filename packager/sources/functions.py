@@ -23,14 +23,14 @@ def import_function(
     """Make an ONNX model of what a function returns.
 
     Args:
-        file: That holds the function.
+        file: The file that holds the function.
         text: How the user named it.
         target: The file to write.
         prune: Share of the channels of a PyTorch module to take out; 0 for none.
         training: File and name of a function that trains the module after that.
 
     Returns:
-        What it was.
+        What the function returned.
 
     Raises:
         ModelError: The function failed, or returned something else, or it cannot be converted.

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from packager.errors import ModelError
 
 Kind = Literal["onnx", "tflite", "stablehlo", "function"]
-"""Of what a user names; a function's result has a `MadeKind`."""
+"""Kind of what a user names; a function's result has a `MadeKind`."""
 
 MadeKind = Literal["pytorch", "scikit-learn"]
 
@@ -130,7 +130,7 @@ def source_kind(text: str) -> Kind:
 
 
 def made_kind(made: object) -> MadeKind:
-    """Tell which kind of model a user's function returned; run in the step's process.
+    """Tell which kind of model a user's function returned; this runs in the step's process.
 
     Args:
         made: What it returned: a model, or a tuple whose first item is one.

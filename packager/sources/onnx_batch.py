@@ -1,14 +1,14 @@
-"""The batch axis: models without one get it, so that a sample is one call of the model.
+"""Adds a batch axis to models without one, so that a sample is one call of the model.
 
 Data, adapters and golden samples count samples along the first axis of every input and output.
-Where a model's tensors begin with something else, a leading axis of 1 is added around the graph.
+Where a model's tensors begin with something else, nodes around the graph add a leading axis of 1.
 
 Rules:
 - A model whose inputs and outputs all begin with 1, or all with a size that varies, is left alone.
 - Inputs with a batch of 1 keep their form; only outputs without that axis get one.
-- Anything else (a fixed batch of many, a scalar, a recurrent state with its batch in the middle) is
-  called whole: one sample is all that one call takes.
-- Names stay; the values within are the ones that are renamed.
+- Any other model (a fixed batch of many, a scalar, a recurrent state with its batch in the middle)
+  is called whole: one sample is all that one call takes.
+- Inputs and outputs keep their names; values inside the graph get other names.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def with_batch_axis(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 
 
 
 def _choice(inputs: list[TensorSpec], outputs: list[TensorSpec]) -> tuple[bool, set[str], str]:
-    """Decide whether the inputs are widened, which outputs are, and how to say so."""
+    """Decide whether to widen the inputs and which outputs to widen, and write the note."""
     firsts = {spec.shape[0] if spec.shape else 0 for spec in inputs}
     everything = {spec.name for spec in outputs}
     whole = "it has no common batch axis: one sample is all that one call takes, in an axis of 1"
@@ -84,9 +84,10 @@ def _choice(inputs: list[TensorSpec], outputs: list[TensorSpec]) -> tuple[bool, 
 
 
 def _loosen(model: Any) -> str:  # noqa: ANN401 - onnx is untyped
-    """Let the batch of outputs vary that are declared with one of 1 but follow an input's.
+    """Let the batch of an output vary where it is declared as 1 but follows an input's batch.
 
-    Exporters copy a batch of 1 into the declared shapes of models that take any. Return the names.
+    Exporters copy a batch of 1 into the declared shapes of models that take any batch. The function
+    returns the names of these outputs.
     """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)

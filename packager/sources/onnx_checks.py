@@ -204,7 +204,7 @@ def _check_operators(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
 
 
 def _check_names(graph: Any) -> None:  # noqa: ANN401 - onnx is untyped
-    """Look for names that stand for two things; of those within bodies the checker speaks.
+    """Look for names that stand for two things; ONNX's checker finds those inside bodies.
 
     Raises:
         ModelError: A name stands for two things.

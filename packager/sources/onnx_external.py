@@ -22,7 +22,7 @@ from packager.fault_text import one_line
 from packager.sources.onnx_graph import all_tensors, shown
 
 MAX_MODEL_BYTES: Final = 2**31 - 1
-"""What a protocol buffer can hold; the model is carried as one."""
+"""The most that a protocol buffer can hold; the model is one."""
 
 _INLINE: Final = "export the model with its weights inside"
 
@@ -86,7 +86,7 @@ def _extent(tensor: Any) -> tuple[str, int, int]:  # noqa: ANN401 - onnx is unty
     """Return the file of a tensor's data, where they end in it, and their length, in bytes.
 
     Raises:
-        ModelError: The place is none, or outside the model's folder.
+        ModelError: The place is missing, not a number, or outside the model's folder.
     """
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")

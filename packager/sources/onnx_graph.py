@@ -76,7 +76,7 @@ def all_tensors(graph: Any) -> Iterator[Any]:  # noqa: ANN401 - onnx is untyped
 
 
 def check_texts(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
-    """Check that all names are text: the format's reader hands out others as bytes.
+    """Check that all names are text: the format's reader returns other names as bytes.
 
     Args:
         model: A model as it was read.
@@ -108,7 +108,7 @@ def stored_names(graph: Any) -> set[str]:  # noqa: ANN401 - onnx is untyped
 
 
 def name_nodes(graph: Any) -> None:  # noqa: ANN401 - onnx is untyped
-    """Give a name to every node that has none, or that of another: tools choose nodes by name.
+    """Give a new name to a node without one or with another node's: tools choose nodes by name.
 
     Args:
         graph: The graph; changed in place, and so are the graphs within.

@@ -1,6 +1,6 @@
-"""ONNX models: read, check, and make a clean copy that quantizers and other runtimes take well.
+"""Reads and checks ONNX models, and makes a clean copy for quantizers and other runtimes.
 
-Runs in a step's process: a broken model may crash the parser.
+This module runs in a step's process: a broken model may crash the parser.
 
 Rules:
 - This module only reads the user's file.
@@ -60,10 +60,10 @@ OLDEST_OPSET: Final = 13
 
 MAX_INFLATION: Final = 1.2
 MAX_INFLATION_BYTES: Final = 1024**2
-"""A graph that folding makes larger than both allow (computed weights) is left as it was."""
+"""Folding computed weights may make a graph larger; beyond both limits it is left as it was."""
 
 MAX_FOLDED_BYTES: Final = 64 * 1024
-"""Of one tensor, where a graph computes larger ones out of nothing."""
+"""Limit of one folded tensor, where a graph generates larger ones."""
 
 _GENERATORS: Final = frozenset({"ConstantOfShape", "Expand", "EyeLike", "Range", "Tile"})
 """Operators that make large tensors out of small ones."""
@@ -152,7 +152,7 @@ def clamp_ir(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
 
 
 def model_bytes(model: Any) -> bytes:  # noqa: ANN401 - onnx is untyped
-    """Return a model's bytes; equal models, equal bytes."""
+    """Return a model's bytes; equal models give equal bytes."""
     data: bytes = model.SerializeToString(deterministic=True)
     return data
 
@@ -198,7 +198,7 @@ def facts_of(model: Any, notes: tuple[str, ...]) -> ModelFacts:  # noqa: ANN401 
 
 
 def _weight_shares(model: Any) -> dict[str, float]:  # noqa: ANN401 - onnx is untyped
-    """Return how the weights' bytes fall on the operators that read them."""
+    """Return the share of the weights' bytes that each operator reads."""
     sizes = {t.name: t.ByteSize() for graph in all_graphs(model.graph) for t in graph.initializer}
     read: dict[str, int] = {}
     for node in all_nodes(model.graph):
@@ -242,7 +242,7 @@ def _read(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
 
 
 def _lower_unknown_ir(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
-    """Lower a format version that is newer than the checker's, where nothing of it is used.
+    """Lower a format version that is newer than the checker's, if the model uses nothing new.
 
     Raises:
         ModelError: The model has parts that only the newer format knows.
@@ -264,7 +264,7 @@ def _inlined(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
     """Put the bodies of a model's own functions where they are called.
 
     Raises:
-        ModelError: They cannot be put there.
+        ModelError: The functions cannot be inlined.
     """
     if not model.functions:
         return model
@@ -297,7 +297,7 @@ def strip(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
 
 
 def _free_weights(graph: Any) -> int:  # noqa: ANN401 - onnx is untyped
-    """Take weights out of the graph's inputs, where no runtime may fold them."""
+    """Take weights out of the graph's inputs: a runtime may not fold an input."""
     weights = stored_names(graph)
     kept = [value for value in graph.input if value.name not in weights]
     dropped = len(graph.input) - len(kept)
@@ -351,7 +351,7 @@ def _slimmed(model: Any, notes: list[str]) -> Any:  # noqa: ANN401 - onnx is unt
 
 
 def _makes_weights(model: Any) -> bool:  # noqa: ANN401 - onnx is untyped
-    """Tell whether a graph makes a tensor larger than what may be folded out of nothing."""
+    """Tell whether a graph generates a tensor that is larger than what may be folded."""
     made = {
         name for node in model.graph.node if node.op_type in _GENERATORS for name in node.output
     }

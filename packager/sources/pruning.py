@@ -7,7 +7,7 @@ Rules:
 - A layer keeps all channels if removing some breaks the module or changes its outputs. Each group
   of layers that must be pruned together is tried on a separate copy.
 - The user's module is not changed.
-- Equal modules and ratios give equal modules; training is the user's own, from a fixed seed.
+- Equal modules and ratios give equal modules; the user's function trains from a fixed seed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Pruned:
-    """A pruned module, and what that brought."""
+    """A pruned module, with figures from before and after."""
 
     module: Any
     parameters_before: int
@@ -124,7 +124,7 @@ def _fragile(
     ratio: float,
 ) -> tuple[str, ...]:
     """Return the names of the layers from which nothing can be taken."""
-    module = source.module.requires_grad_(requires_grad=True)  # the graph is read off gradients
+    module = source.module.requires_grad_(requires_grad=True)  # the graph comes from gradients
     graph = pruner.DependencyGraph().build_dependency(module, example_inputs=_inputs(source))
     every = {name for name, layer in module.named_modules() if isinstance(layer, _prunable())}
     fragile: set[str] = set()

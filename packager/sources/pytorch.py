@@ -1,4 +1,4 @@
-"""PyTorch modules: through `torch.export` to ONNX, with a batch that may vary where that works.
+"""Converts PyTorch modules to ONNX with `torch.export`; the batch may vary where that works.
 
 A user's function takes nothing and returns `(module, example_inputs)` or `(module, example_inputs,
 {"input_names": [...], "output_names": [...]})`. The example is a tensor, a tuple of tensors for
@@ -6,9 +6,9 @@ A user's function takes nothing and returns `(module, example_inputs)` or `(modu
 
 Rules:
 - The module is evaluated as for inference: `eval` mode, on the processor, without gradients.
-- The file that is written has been run: it answers as the module does on the example, and, where
-  the batch varies, on batches of other sizes.
-- It holds no stack traces, paths or names of the machine; equal modules give equal bytes.
+- The written file is run: it gives the module's answers on the example and, where the batch varies,
+  on batches of other sizes.
+- The file holds no stack traces, paths or names of the machine; equal modules give equal bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OPSET: Final = 18
 INSTALL: Final = "install it with: pip install 'edgefleet[packager-torch]'"
 WANTED: Final = "return (module, example_inputs), with tensors as examples"
 _BATCHES: Final = (1, 3)
-"""Sizes that a model with a batch that varies is checked with, beside the example's."""
+"""Batch sizes, beside the example's, that check a model whose batch varies."""
 
 _OPTIONS: Final = frozenset({"input_names", "output_names"})
 
@@ -47,7 +47,7 @@ class TorchSource:
     """Empty for the names that `forward` has."""
 
     output_names: tuple[str, ...]
-    """Empty for `output`, or the keys of a dict."""
+    """Empty for the name `output`, or for the keys of a dict."""
 
     @property
     def tensors(self) -> tuple[Any, ...]:
@@ -76,7 +76,7 @@ class TorchSource:
             Its outputs as arrays, by name, in order.
 
         Raises:
-            ModelError: It fails, or returns what is no tensor.
+            ModelError: It fails, or returns something that is not a tensor.
         """
         import torch
 
@@ -105,7 +105,7 @@ def unpack(made: object) -> TorchSource:
     """Take apart what a user's function returned.
 
     Args:
-        made: See above.
+        made: As the module's docstring describes it.
 
     Returns:
         The module, ready for inference, and its example.
@@ -152,7 +152,7 @@ def convert(source: TorchSource, target: Path) -> tuple[str, ...]:
         Notes on what was done.
 
     Raises:
-        ModelError: It cannot be exported, or the exported model answers otherwise.
+        ModelError: It cannot be exported, or the exported model gives other answers.
         StepError: PyTorch's exporter is not installed.
     """
     torch = _torch()

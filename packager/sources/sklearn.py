@@ -1,14 +1,14 @@
-"""scikit-learn estimators and pipelines: through skl2onnx to ONNX.
+"""Converts scikit-learn estimators and pipelines to ONNX with skl2onnx.
 
 A user's function takes nothing and returns a fitted estimator, or `(estimator, number of features)`
 where the estimator does not know it. The model takes one float32 tensor `input` of samples by
 features. Nothing is unpickled here; the function may do so.
 
 Rules:
-- The first output is the one of floats: scores or probabilities by class, as class metrics need
-  them. A classifier's `label` follows; where classes are texts it is the class's place in their
-  order.
-- The file that is written has been run: it answers as the estimator does on random samples.
+- The first output holds floats: scores or probabilities by class, as class metrics need them. A
+  classifier's `label` follows; where the classes are texts, `class` replaces it, which is the
+  position of the class in their order.
+- The written file is run: it gives the estimator's answers on random samples.
 - Equal estimators give equal bytes.
 
 Source:
@@ -31,7 +31,7 @@ from packager.sources.onnx_model import clamp_ir, model_bytes, strip
 from packager.sources.parity import answers, worst_share
 
 OPSETS: Final = {"": 18, "ai.onnx.ml": 3}
-"""What skl2onnx writes at most; ONNX Runtime and others run these in old versions too."""
+"""The newest that skl2onnx may write; old versions of ONNX Runtime and others run these too."""
 
 INPUT: Final = "input"
 LABEL: Final = "label"
@@ -42,21 +42,21 @@ MAX_CLASSES_SHOWN: Final = 20
 _SAMPLES: Final = 256
 _SCALES: Final = (0.1, 1.0, 10.0, 100.0)
 _MIN_SHARE: Final = 0.99
-"""Of the samples must be answered alike: a threshold of a tree may lie between float32 numbers."""
+"""Share of the samples with equal answers: a tree's threshold may lie between float32 numbers."""
 
 
 def convert(made: object, target: Path) -> tuple[str, ...]:
     """Export an estimator.
 
     Args:
-        made: What a user's function returned; see above.
+        made: What a user's function returned.
         target: The ONNX file to write.
 
     Returns:
         Notes on what was done.
 
     Raises:
-        ModelError: It is not fitted, cannot be exported, or the exported model answers otherwise.
+        ModelError: It is not fitted, cannot be exported, or the exported model gives other answers.
         StepError: skl2onnx is not installed.
     """
     estimator, features = _unpack(made)
@@ -140,9 +140,9 @@ def _exported(estimator: Any, features: int) -> Any:  # noqa: ANN401 - sklearn i
 
 
 def _options(estimator: Any) -> Iterator[dict[str, bool]]:  # noqa: ANN401 - sklearn is untyped
-    """Yield options to try: tensors in place of maps, and plain scores where there are no others.
+    """Yield options to try: tensors instead of maps, and raw scores without probabilities.
 
-    Not every estimator has each of them.
+    Not every estimator has each of these options.
     """
     from sklearn.base import is_classifier
 
@@ -230,7 +230,7 @@ def _check(
 
 
 def _alike(wanted: NDArray[Any], found: NDArray[Any]) -> float:
-    """Return the share of samples that are answered alike."""
+    """Return the share of samples with equal answers."""
     rows = wanted.reshape(len(wanted), -1)
     given = found.reshape(len(found), -1)
     if given.shape[1] == 2 and rows.shape[1] == 1:  # noqa: PLR2004 - scores of both classes
@@ -248,7 +248,7 @@ def _expected(estimator: Any, samples: NDArray[np.float32]) -> dict[str, NDArray
 
     Raises:
         ModelError: It fails on numbers.
-        ValueError: It refuses these.
+        ValueError: It refuses these numbers.
     """
     from sklearn.base import is_classifier, is_regressor
 
@@ -260,7 +260,7 @@ def _expected(estimator: Any, samples: NDArray[np.float32]) -> dict[str, NDArray
     elif hasattr(estimator, "predict"):
         methods = {LABEL: ("predict",), "scores": ("decision_function", "transform")}
     found = {}
-    doubles = samples.astype(np.float64)  # as most are fitted on; some take nothing else then
+    doubles = samples.astype(np.float64)  # most are fitted on these; some then take nothing else
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # random samples may overflow

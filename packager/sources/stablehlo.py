@@ -1,15 +1,15 @@
-"""StableHLO modules as they are handed in: what they take, give, and consist of.
+"""Reads StableHLO modules that a user gives: their inputs, outputs and operators.
 
-Taken are a module as MLIR text, as MLIR bytecode (a portable artefact too), and the file that
-`jax.export` serializes, which holds such an artefact. Runs in a step's process: a broken module may
-crash the parser.
+A module comes as MLIR text, as MLIR bytecode (also a portable artefact), or in the file that
+`jax.export` serializes, which holds such an artefact. This code runs in a step's process: a broken
+module may crash the parser.
 
 Rules:
-- The user's file is only read; the clean copy says nothing of where it was made.
+- The user's file is only read; the clean copy does not tell where it was made.
 - A fault of the model is one `ModelError` with one line; sizes and counts have bounds.
-- What runs is the function `main`, whose shapes must all be known: IREE translates few of the
+- A device runs the function `main`, whose shapes must all be known: IREE translates few of the
   operators that shapes computed at run time need.
-- Inputs are called as the exporting program called them, else `input0`, `input1`...
+- Inputs have the names that the exporting program gave them, else `input0`, `input1`...
 
 Source:
     OpenXLA, StableHLO, docs/bytecode.md and docs/vhlo.md; MLIR bytecode format; JAX,
@@ -128,7 +128,7 @@ def module_bytes(path: Path) -> bytes:
 
 
 def _facts(module: ir.Module) -> ModelFacts:
-    """Bound its indices and collect what the planner must know.
+    """Bound a module's indices and collect what the planner must know.
 
     Raises:
         ModelError: There is no function `main`, or something in it is not supported.
@@ -218,7 +218,7 @@ def _signature(main: Any) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...
 
 
 def _results(function_type: str) -> list[str]:
-    """Return the types that a function gives, what is no plain tensor last."""
+    """Return the types of a function's results; what is no plain tensor comes last."""
     _, _, results = function_type.rpartition("->")
     found = [match.group(0) for match in _TENSOR.finditer(results)]
     rest = re.sub(r"[\s(),>]|type|func", "", _TENSOR.sub("", results))
@@ -226,7 +226,7 @@ def _results(function_type: str) -> list[str]:
 
 
 def _named(names: list[str], count: int, role: str) -> list[str]:
-    """Return plain, different names; those that positions give where the module has others."""
+    """Return plain, different names; where the module has no such names, names by position."""
     plain = [re.sub(r"\W+", "_", name).strip("_") for name in names]
     if len(plain) == count and all(plain) and len(set(plain)) == count:
         return plain
@@ -234,7 +234,7 @@ def _named(names: list[str], count: int, role: str) -> list[str]:
 
 
 def _spec(role: str, name: str, text: str) -> TensorSpec:
-    """Return what a type says.
+    """Return the declaration of a tensor of a type.
 
     Raises:
         ModelError: No tensor, of a type without a name, or of a shape that is not known.

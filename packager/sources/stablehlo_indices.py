@@ -1,12 +1,12 @@
-"""Indices in StableHLO modules: bounded as the language has it, before a compiler forgets to.
+"""Bounds the indices of StableHLO modules as the language does, because IREE does not always do it.
 
-StableHLO moves what a gather would read back into the operand, and drops what a scatter would write
-beyond it. IREE 3.13 keeps to that for slices and for gathers by several coordinates; a gather by
-one coordinate becomes a plain look-up and a scatter a plain write, and an index out of range ends
-the process.
+StableHLO clamps the index of a gather into the operand, and drops what a scatter would write beyond
+it. IREE 3.13 does the same for slices and for gathers by several coordinates. It turns a gather by
+one coordinate into a plain look-up and a scatter into a plain write; there an index out of range
+ends the process.
 
 Rules:
-- A gather by one coordinate gets its bounds written before it, which changes no answer.
+- This module clamps the index before a gather by one coordinate, which changes no answer.
 - A scatter by indices that depend on the inputs is refused: it would need a mask of its updates.
 
 Source:
@@ -31,7 +31,7 @@ def bound_indices(operation: Any, kind: str) -> None:  # noqa: ANN401 - the bind
     """Make an operation safe against indices out of range.
 
     Args:
-        operation: Of a StableHLO module or a portable artefact; changed.
+        operation: An operation of a StableHLO module or a portable artefact; changed.
         kind: Its operator, without dialect and version.
 
     Raises:
@@ -100,7 +100,7 @@ def _coordinates(gather: Any) -> tuple[list[int], list[int]]:  # noqa: ANN401 - 
 
 
 def _dense(text: str) -> list[int]:
-    """Return the numbers of a dense attribute, which says equal ones once."""
+    """Return the numbers of a dense attribute, which writes equal numbers only once."""
     values = _numbers(text.partition("dense<")[2].partition(">")[0])
     count = int(_sizes(text.rpartition("tensor<")[2])[0])
     return values * count if len(values) == 1 else values

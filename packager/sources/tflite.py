@@ -1,12 +1,13 @@
-"""TFLite models as they are handed in: what they take, give, and consist of.
+"""Reads TFLite models that a user gives: their inputs, outputs and operators.
 
-Runs in a step's process: a broken model may crash LiteRT.
+This module runs in a step's process: a broken model may crash LiteRT.
 
 Rules:
 - The user's file is only read; names stay as they are, such as `serving_default_x:0`.
-- LiteRT verifies the file before its tables are read here, and takes it, or it is refused.
+- LiteRT verifies the file before this module reads its tables. A file that LiteRT does not take is
+  refused.
 - A fault of the model is one `ModelError` with one line; every count has a bound.
-- What runs is the first subgraph; others are bodies of its control flow.
+- A device runs the first subgraph; others are bodies of its control flow.
 
 Source:
     TensorFlow Lite, schema.fbs, as `ai_edge_litert` ships it.
@@ -31,7 +32,7 @@ from runtime_adapters.litert.library import litert
 from wire.package.manifest import Datatype, TensorSpec
 
 MAX_MODEL_BYTES: Final = 2**31 - 1
-"""What offsets of the file format reach."""
+"""The reach of offsets in the file format."""
 
 MAX_ITEMS: Final = 100_000
 """Tensors and operators of all subgraphs together."""
@@ -175,7 +176,7 @@ def _check_count(count: int) -> None:
     """Refuse a model with more parts than any real one has.
 
     Raises:
-        ModelError: It has.
+        ModelError: It has more.
     """
     if count > MAX_ITEMS:
         raise ModelError(f"the TFLite model has over {MAX_ITEMS} tensors and operators")
@@ -202,10 +203,10 @@ def _spec(role: str, tensor: Any) -> TensorSpec:  # noqa: ANN401 - generated cod
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:  # noqa: ANN401 - generated code is untyped
-    """Return a tensor's shape; where it has a signature, that one tells what may vary.
+    """Return a tensor's shape; where it has a signature, this tells which sizes may vary.
 
     Raises:
-        ModelError: No tensor has so many dimensions.
+        ModelError: The tensor has too many dimensions.
     """
     if max(tensor.ShapeLength(), tensor.ShapeSignatureLength()) > MAX_RANK:
         raise ModelError(f"a tensor of the model has over {MAX_RANK} dimensions")
