@@ -96,7 +96,7 @@ def check_declaration(
 ) -> None:
     """Refuse a model that does not keep what the variant declares.
 
-    Outputs that are not declared are left out; inputs that are not declared cannot be.
+    A model may have more outputs than the variant declares, but not more inputs.
 
     Args:
         info: The variant's declaration.
@@ -168,7 +168,7 @@ def _check_tensor(role: str, spec: TensorSpec, actual: ModelTensor | None) -> No
 
 
 def _keeps(role: str, declared: tuple[int, ...], actual: tuple[int, ...]) -> bool:
-    """Tell whether a shape keeps its declaration; an input must take every size it promises."""
+    """Tell whether a shape keeps its declaration; an input must take every declared size."""
     return len(declared) == len(actual) and all(
         size in {promised, ANY} or (promised == ANY and role == "output")
         for promised, size in zip(declared, actual, strict=True)

@@ -71,7 +71,7 @@ class DataResult(msgspec.Struct, frozen=True, kw_only=True):
 
     labelled: bool
     overlap: float
-    """Share of the gate's samples that are in another part too."""
+    """Share of the gate's samples that were in another given set too."""
 
     notes: tuple[str, ...] = ()
     """How the data were split, and what was left out."""

@@ -171,7 +171,7 @@ def build_steps(recipe: Recipe, target: Target | None, given: PlanInputs) -> tup
 
 
 def base_of(recipe: Recipe, given: PlanInputs) -> Recipe | None:
-    """Return the recipe to start from; None where the model already has the base's format."""
+    """Return the recipe to start from; None without one, or if the model has its format already."""
     base = given.runtimes.recipes.get(recipe.base)
     return base if base is not None and given.facts.kind in base.sources else None
 

@@ -27,8 +27,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What its output depends on beside its inputs and our own code."""
 
     vital: bool = False
-    """If it fails, the build fails. If another step fails, the build loses the candidates that need
-    that step."""
+    """Without it the build fails; any other failed step loses only the candidates that need it."""
 
     quiet: bool = False
     """It measures, so it runs alone on this machine, after every other step has ended."""
@@ -60,8 +59,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its code runs here only under emulation."""
 
     measured: bool = True
-    """Whether this machine runs the target's code or, without a target, has the architecture of one
-    of the profiles: figures hold for no other."""
+    """Whether this machine runs the target's code, or has a profile's architecture if there is no
+    target."""
 
     @property
     def evaluate(self) -> str:

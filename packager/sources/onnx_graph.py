@@ -82,7 +82,7 @@ def check_texts(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
         model: A model as it was read.
 
     Raises:
-        ModelError: A name is no UTF-8.
+        ModelError: A name is not UTF-8.
     """
     texts = [opset.domain for opset in model.opset_import]
     for graph in all_graphs(model.graph):

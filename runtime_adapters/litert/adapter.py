@@ -103,7 +103,7 @@ class LiteRtSession:
             raise InferenceError(CLOSED)
         checked = self._check(inputs)
         with self._lock:
-            if self._closed:  # in the meantime
+            if self._closed:  # closed in the meantime
                 raise InferenceError(CLOSED)
             try:
                 if self._interpreter is None:

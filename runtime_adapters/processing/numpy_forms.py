@@ -92,7 +92,7 @@ def normalise(
 
     Args:
         values: Shape (N, P, C), numbers.
-        scale: For all.
+        scale: One factor for all.
         mean: Shape (C,).
         std: Shape (C,).
         channels_first: Whether the result has shape (N, C, P) instead.
@@ -168,7 +168,7 @@ def softmax(scores: Tensor, axis: int) -> Floats:
 
     Args:
         scores: Numbers.
-        axis: Along which they add up to 1.
+        axis: The axis along which they add up to 1.
 
     Returns:
         The same shape.

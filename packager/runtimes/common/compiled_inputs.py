@@ -17,8 +17,7 @@ def check_inputs(inputs: Sequence[TensorSpec]) -> None:
         inputs: The model's inputs.
 
     Raises:
-        StepError: A size other than the batch may vary, an input holds text, or there are too many
-            inputs or bytes.
+        StepError: A size other than the batch may vary, an input is text, or over a limit.
     """
     if len(inputs) > MAX_TENSORS:
         raise StepError(

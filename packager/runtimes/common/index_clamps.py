@@ -1,4 +1,4 @@
-"""Bounds on computed indices, written into a graph before it is compiled.
+"""Writes bounds of computed indices into a graph before it is compiled.
 
 Compiled code does not check an index. The adapter checks the values of inputs against the ranges of
 `packager.runtimes.common.index_ranges`. It cannot check an index that the model computes from them,

@@ -46,7 +46,7 @@ def save(model: Any, target: Path) -> None:  # noqa: ANN401 - onnx is untyped
 
 
 def tidy(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
-    """Take out what is no part of the computation.
+    """Remove what is not part of the computation.
 
     Args:
         model: The model, which is changed.

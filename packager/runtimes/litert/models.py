@@ -41,8 +41,8 @@ from wire.package.manifest import TensorSpec
 
 TIMEOUT_S: Final = 1800
 MIN_WEIGHTS: Final = 0.4
-"""A file smaller than this share of the ONNX model's weights has lost some of them. The share is
-under a half because integers may have become half as wide."""
+"""A file below this share of the ONNX model's weights has lost some of them. Integers may have
+become half as wide."""
 
 _PREFIX: Final = "edgefleet_"
 _LAYOUT_RANK: Final = 3

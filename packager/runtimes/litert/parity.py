@@ -1,4 +1,4 @@
-"""The check that a converted model computes what the ONNX model does, up to rounding.
+"""Checks that a converted model computes the same as the ONNX model, up to rounding.
 
 Rules:
 - Both run as a device would run them, through their adapters.

@@ -180,7 +180,7 @@ def _feeds(source: Path, inputs: Tensors, count: int) -> list[Tensors]:
 
 
 def _check(source: Path, target: Path, scheme: str) -> None:
-    """Check that a variant keeps its source's inputs and outputs and is quantized.
+    """Check that a variant keeps its source's inputs and outputs and, unless fp16, is quantized.
 
     Raises:
         StepError: It does not.

@@ -30,7 +30,7 @@ _WEIGHT_BITS: Final = 4
 _DYNAMIC: Final = frozenset({"ConvInteger", "DynamicQuantizeLSTM", "MatMulInteger", "QAttention"})
 
 MIN_SAVING: Final = 0.05
-"""Share of the model's size. A scheme that quantizes weights must save at least this much."""
+"""A scheme that only changes stored weights must save at least this share of the model's size."""
 
 
 def quantize_static(model: Path, inputs: Tensors, options: dict[str, Any], target: Path) -> None:

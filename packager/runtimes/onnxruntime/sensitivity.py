@@ -154,7 +154,7 @@ def repair(
 
 
 def groups_of(model: Any) -> tuple[Group, ...]:  # noqa: ANN401 - onnx is untyped
-    """Return the nodes that can be quantized, each with the activation that follows it alone.
+    """Return the nodes that can be quantized, each with an activation that is its only reader.
 
     Args:
         model: A prepared model.

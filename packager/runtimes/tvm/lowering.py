@@ -1,7 +1,7 @@
 """TVM's part of a compilation: turns an ONNX graph into fused kernels and a straight-line plan.
 
 Rules:
-- A batch of one, and every shape known.
+- The batch is one, and every shape is known.
 - The whole model is one function `main` that calls kernels one after the other on tensors whose
   places in memory are planned.
 - Whatever TVM raises becomes a `StepError`.

@@ -18,7 +18,7 @@ from wire.package.manifest import VariantInfo
 
 
 def build(job: Job, output: Path) -> CompiledModel:
-    """Compile to a shared object; return the order of its inputs and outputs with it."""
+    """Compile to a shared object; the result tells the order of its inputs and outputs."""
     from packager.runtimes.tvm import tuning
     from packager.runtimes.tvm.models import compile_model
 
