@@ -1,11 +1,12 @@
-"""kill -9 of the controller, the broker or an agent in the middle of a rollout changes no outcome.
+"""The demo's package suits three kinds of boards, and its fleet survives kill -9 of each part.
 
 Each victim is killed once while a good release is rolled out and once while a bad one is; after a
-restart the fleet ends where it would have ended anyway.
+restart the fleet ends where it would have ended anyway. One build serves all tests of this file.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -16,10 +17,10 @@ from typing import Any
 import pytest
 
 from examples.digits.box import Box, stopping, until
-from examples.digits.demo import BAD, FLEET, GOOD, HEATED, MODEL, Demo, rollout, spoil
+from examples.digits.demo import BAD, FLEET, GOOD, HEATED, MODEL, PROFILES, Demo, rollout, spoil
 from tests.simulators.patience import PATIENCE_S
 from wire.package.index import ENVELOPE_FILE
-from wire.package.manifest import MANIFEST_FILE
+from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
 
 WAIT_S = 2 * PATIENCE_S
 """For what takes whole processes several steps."""
@@ -45,6 +46,24 @@ def short() -> Iterator[Path]:
     """A directory with a short name: the path of a Unix socket has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="ef-", ignore_cleanup_errors=True) as directory:
         yield Path(directory)
+
+
+def test_three_shipped_profiles_get_what_runs_on_them(package: Path) -> None:
+    manifest = manifest_from_bytes((package / MANIFEST_FILE).read_bytes())
+    runtimes = {variant.info.runtime for variant in manifest.variants}
+    assert "onnxruntime" in runtimes
+    assert len(runtimes) >= 2
+    for profile in PROFILES:
+        kept = [v.name for v in manifest.variants if profile in v.info.profiles]
+        assert "onnxruntime-fp32" in kept
+        assert len(kept) >= 2
+    for variant in manifest.variants:
+        performance = variant.info.performance
+        if performance is None:
+            assert set(variant.info.profiles) == {"rpi4"}, "the others can be measured here"
+            continue
+        assert performance.runs >= 200
+        assert performance.machine.startswith(os.uname().machine)
 
 
 @pytest.mark.parametrize("victim", ["controller", "broker", "agent"])
