@@ -1,8 +1,9 @@
-"""Answers the commands of those who are on the device.
+"""Answers commands that users of the device send to the agent.
 
 Rules:
 - An answer is bounded. One that would be too long is refused, never cut without notice.
-- Questions change nothing and write nothing.
+- All commands but `pin` change nothing. They write nothing to disk, except that `why` may store
+  figures when very many wait in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from wire.clock import Clock
 from wire.codec import to_builtins
 
 MAX_ANSWER_BYTES: Final = MAX_LINE_BYTES - 1024
-"""Of the events in one answer; the line has a little more."""
+"""Greatest size of the events in one answer; the line has a little more."""
 
 
 class Commands:
@@ -73,7 +74,7 @@ class Commands:
             arguments: Its arguments.
 
         Returns:
-            What JSON can hold.
+            A value that JSON can hold.
 
         Raises:
             ControlError: There is no such command, or its arguments are wrong.
