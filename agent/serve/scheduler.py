@@ -3,7 +3,7 @@
 `RequestQueue` keeps the order; its times are plain numbers. `Scheduler` lets threads wait in it and
 starts no thread. The first request leads: when its turn begins, its thread sends it and the waiting
 requests to the worker, hands out the answers and passes the lead to the next request. So a request
-that finds the worker idle wakes no other thread.
+that finds the worker idle is answered without waking another thread.
 
 A request's rank is its arrival time plus `DEFER_S` for each level of its priority; the smallest
 rank goes first. So urgent requests go first while the queue is short, and no request waits for
