@@ -1,9 +1,8 @@
-"""Answers commands that users of the device send to the agent.
+"""Answers commands from users on the device.
 
 Rules:
 - An answer is bounded. One that would be too long is refused, never cut without notice.
-- All commands but `pin` change nothing. They write nothing to disk, except that `why` may store
-  figures when very many wait in memory.
+- Only `pin` changes anything. Queries write nothing to disk, unless very many figures wait.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Installer:
         self._effects[state](target, progress)
 
     def restore(self) -> None:
-        """Serve the package that served before a restart again, or else the package before it.
+        """Serve again the package that served before a restart, or else the package before it.
 
         Raises:
             FleetError: Neither can serve; this is the error of the first.

@@ -47,7 +47,7 @@ class Slots:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def directory(self, digest: str) -> Path:
-        """Return the directory of a package, or where it is being fetched while not whole."""
+        """Return the directory of a package; while it is not whole, the one below `incoming`."""
         whole = self._packages / _checked(digest)
         return whole if whole.is_dir() else self._incoming / digest
 

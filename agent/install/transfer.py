@@ -56,7 +56,7 @@ class Blob:
         return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
 
     def is_right(self, index: int, data: bytes) -> bool:
-        """Tell whether bytes can be the chunk: by their length and, if it is known, the digest."""
+        """Tell whether bytes can be that chunk, by length and digest."""
         if len(data) != self.length(index):
             return False
         return self.chunks is None or sha256_hex(data) == self.chunks[index]

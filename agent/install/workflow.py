@@ -151,8 +151,8 @@ class Machine:
         """Go from state to state until idle.
 
         Raises:
-            StoppedError: The agent is being stopped; the next run goes on from the saved state.
-            IllegalTransitionError: There is a bug in the table or the effects.
+            StoppedError: The agent is being stopped; the next run goes on from there.
+            IllegalTransitionError: There is a bug.
         """
         state = self._store.state.state
         while state is not State.IDLE:

@@ -25,7 +25,7 @@ PASSWORD_BYTES = 32
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """The name and the password with which the device logs in to the broker."""
+    """The device's login at the broker."""
 
     device: str
     password: str

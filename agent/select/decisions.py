@@ -56,7 +56,7 @@ class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a policy beside the readings and the candidates."""
 
     variant: str | None = None
-    """The variant that serves; None if there is none."""
+    """The variant that serves, or None."""
 
     since_switch_s: float = math.inf
     state: PolicyState = PolicyState()

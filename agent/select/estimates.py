@@ -27,10 +27,10 @@ WAIT_PRIOR, WAIT_SIGMA = 0.5, 0.5
 """Wait factor with random arrivals and constant service (M/D/1); regular arrivals hardly wait."""
 
 BESIDE_SIGMA_MS: Final = 2.0
-"""First uncertainty of what an answer takes beside running and waiting: zero to a few ms."""
+"""First deviation of the time of an answer beside running and waiting: zero to a few ms."""
 
 MOST_USE: Final = 0.95
-"""Above this use the waits grow for as long as it lasts, and show nothing else."""
+"""Above this use, waits only show how long it has lasted, so nothing is learnt from them."""
 
 READING_MS: Final = 0.5
 """Standard deviation of a mean latency without waits."""

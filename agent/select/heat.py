@@ -9,8 +9,8 @@ Rules:
   as cool.
 - A forecast has a standard deviation, which includes the disagreement of the filters.
 - While the sensor gives no readings, the model remembers the loads and learns from them later.
-- While a fan runs, another line holds. A forecast lets the fan start at the headroom where it last
-  started.
+- While a fan runs, a second line holds. A forecast assumes that the fan starts at the headroom at
+  which it last started.
 
 Source:
     Lumped-capacitance heat balance: Incropera and DeWitt, Fundamentals of Heat and Mass Transfer,
@@ -42,8 +42,8 @@ BASE_DRIFT_PER_S: Final = 1e-5
 """Variance per second: the ambient temperature may change by about a degree in a minute."""
 
 BLIND_PER_S: Final = 0.002
-"""Standard deviation that each second without a reading adds: four degrees in a minute, as when a
-device comes out of the shade into the sun."""
+"""Standard deviation that a second without a reading adds: four degrees in a minute, as when a
+device comes out of the shade."""
 
 SLOPE_DRIFT_PER_S: Final = 1e-7
 STEP_S: Final = 30.0

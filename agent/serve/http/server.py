@@ -186,7 +186,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         request: Connection,
         client_address: object,  # noqa: ARG002 - the base class's signature
     ) -> bool:
-        """Accept a connection, or answer that there are too many."""
+        """Accept a connection, or refuse it if there are too many."""
         if not isinstance(request, socket.socket) or self.connections.admit(request):
             return True
         if self._tls is None:
