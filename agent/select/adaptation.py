@@ -105,7 +105,7 @@ class Adaptation:
         return (active.digest, active.variant.name) if active is not None else (None, None)
 
     def served(self) -> Served:
-        """Return the counts since the agent started; only the active variant's answers count."""
+        """Return the counts since the agent started: all requests, the active variant's answers."""
         return self._meter.served(self.active()[1])
 
     def declared_ms(self) -> float | None:

@@ -184,7 +184,7 @@ def _leave(
 
 
 def _objection(o: Outlooks, serving: Outlooks | None, known: Estimates) -> str:
-    """Return the objection to a variant, or an empty text. More work must also pay off lately."""
+    """Return the objection to a variant, or an empty text. More work must pay under `lately`."""
     if o.now.faults:
         return "; ".join(fault.text for fault in o.now.faults)
     if serving is None or not _is_more_work(o, serving):

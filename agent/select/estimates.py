@@ -27,7 +27,7 @@ WAIT_PRIOR, WAIT_SIGMA = 0.5, 0.5
 """Wait factor with random arrivals and constant service (M/D/1); regular arrivals hardly wait."""
 
 BESIDE_SIGMA_MS: Final = 2.0
-"""First deviation of the time of an answer beside running and waiting: zero to a few ms."""
+"""Initial deviation of what an answer takes besides running and waiting: zero to a few ms."""
 
 MOST_USE: Final = 0.95
 """Above this use, waits only show how long it has lasted, so nothing is learnt from them."""

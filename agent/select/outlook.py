@@ -1,8 +1,8 @@
 """Predicts for each variant: answers in time, heat, memory, and how long the battery lasts.
 
 There are two outlooks. Under `now` conditions stay as they are. Under `lately` they are as bad as
-at the worst time of the last minutes, and last. A variant with more work is worth a switch only if
-it keeps the objective under both.
+at the worst time of the last minutes, and stay so. A variant with more work is worth a switch only
+if it keeps the objective under both.
 
 Rules:
 - Pure. A latency that was not measured is never fast enough.

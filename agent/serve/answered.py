@@ -63,7 +63,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """How many requests the same run of the model answered."""
 
     apart: str = ""
-    """Why earlier requests could not be joined; empty if that was already reported."""
+    """Why earlier requests could not be joined, if that is not yet reported; else empty."""
 
 
 Listener: TypeAlias = Callable[[Answered], None]
