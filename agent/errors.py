@@ -1,7 +1,7 @@
 """What can go wrong on a device, outside the worker processes.
 
 Rules:
-- A code travels in install reports; `retryable` alone decides whether a step is tried again.
+- Install reports contain the code; `retryable` alone decides whether a step is tried again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from wire.errors import FleetError
 
 
 class AgentError(FleetError):
-    """Something on this device is at fault."""
+    """The base of all errors on this device."""
 
     code = "agent"
 
@@ -26,7 +26,7 @@ class ConfigError(AgentError):
 
 
 class IllegalTransitionError(AgentError):
-    """A state met an event that its table does not know: a bug, which stops the agent."""
+    """A state got an event that its table does not have: a bug, which stops the agent."""
 
     code = "agent.transition"
 
@@ -44,7 +44,7 @@ class StorageFullError(StorageError):
 
 
 class FetchError(AgentError):
-    """A blob did not come, or not whole; what came is kept and the rest is asked for again."""
+    """A blob did not come, or not whole; its checked chunks are kept for the next attempt."""
 
     code = "agent.fetch"
     retryable = True
@@ -57,7 +57,7 @@ class BlobMissingError(AgentError):
 
 
 class RefusedError(AgentError):
-    """A desired state is not for this device, is older than what it has, or does not add up."""
+    """A desired state is for another device, older than the accepted one, or inconsistent."""
 
     code = "agent.refused"
 
@@ -81,7 +81,7 @@ class ConfirmError(AgentError):
 
 
 class AttemptsError(AgentError):
-    """A step was begun too often without coming to its end: a crash loop, or a fault that stays."""
+    """A step was begun too often without success: a crash loop, or a fault that stays."""
 
     code = "agent.attempts"
 
@@ -93,20 +93,20 @@ class SupersededError(AgentError):
 
 
 class StoppedError(AgentError):
-    """The agent is being stopped; what was begun goes on after the next start."""
+    """The agent is being stopped; unfinished work goes on after the next start."""
 
     code = "agent.stopped"
 
 
 class EnrolmentError(AgentError):
-    """The device could not become one of the fleet."""
+    """The device could not be enrolled in the fleet."""
 
     code = "agent.enrolment"
     retryable = True
 
 
 class EnrolmentRefusedError(AgentError):
-    """The controller does not take this device."""
+    """The controller refuses this device."""
 
     code = "agent.enrolment.refused"
 
@@ -118,17 +118,17 @@ class ControlError(AgentError):
 
 
 class ReplayError(AgentError):
-    """A policy cannot be replayed with what was given."""
+    """A policy cannot be replayed with the given files or options."""
 
     code = "agent.replay"
 
 
 @contextlib.contextmanager
 def storage_faults(what: str) -> Iterator[None]:
-    """Turn what the operating system raises within a `with` block into a storage error.
+    """Turn errors of the operating system within a `with` block into storage errors.
 
     Args:
-        what: What is being done, such as `cannot write the agent's state`.
+        what: What has failed, such as `cannot write the agent's state`.
 
     Yields:
         Nothing.

@@ -1,7 +1,7 @@
 """Ends work early: because the agent stops, or because a newer desired state has arrived.
 
 Rules:
-- The work itself asks, at its safe points; no other thread ends it.
+- The work itself checks for an end at its safe points; no other thread ends it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from agent.errors import StoppedError, SupersededError
 from wire.clock import Clock
 
 SLICE_S = 0.2
-"""Longest wait without asking: a stop must be done within some seconds."""
+"""Longest wait without a check: a stop must be done within some seconds."""
 
 
 class Interrupts:
@@ -30,10 +30,10 @@ class Interrupts:
         self._sleepers: list[Callable[[], None]] = []
 
     def wake_on_stop(self, wake: Callable[[], None]) -> None:
-        """Register a sleeper that a stop must wake.
+        """Register a function that wakes a sleeping thread at a stop.
 
         Args:
-            wake: `stop` calls it, after `stopping` has become true.
+            wake: The function; `stop` calls it, after `stopping` has become true.
         """
         self._sleepers.append(wake)
 
@@ -57,10 +57,10 @@ class Interrupts:
         self._superseded.clear()
 
     def check(self, *, abandon: bool) -> None:
-        """Raise if the work is to end now.
+        """Raise an error if the work must end now.
 
         Args:
-            abandon: Whether this is a place where a newer install may begin.
+            abandon: Whether a newer install may begin at this point.
 
         Raises:
             StoppedError: The agent is being stopped.
@@ -72,10 +72,10 @@ class Interrupts:
             raise SupersededError("a newer desired state has arrived")
 
     def wait(self, duration_s: float, *, abandon: bool) -> None:
-        """Wait, and check all the while.
+        """Wait, and check again and again.
 
         Args:
-            duration_s: How long.
+            duration_s: How long to wait.
             abandon: Whether a newer install may begin meanwhile.
 
         Raises:

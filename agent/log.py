@@ -1,7 +1,7 @@
 """The agent's log: one JSON object per line on stderr, for the journal.
 
 Rules:
-- A line says what was done (`action`) and with what; no secret is ever a field.
+- A line says what was done (`action`) and has further fields; no field is ever a secret.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Log:
 
     Args:
         clock: For the time of each line.
-        stream: Where to.
+        stream: Where the lines go; None for stderr.
     """
 
     def __init__(self, clock: Clock, stream: TextIO | None = None) -> None:
@@ -32,7 +32,7 @@ class Log:
 
         Args:
             action: What was done.
-            **fields: With what; anything that JSON does not know is written as text.
+            **fields: Further fields; anything that JSON does not know is written as text.
         """
         line = json.dumps(
             {"at_s": round(self._clock.now_s(), 3), "action": action} | fields, default=str

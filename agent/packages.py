@@ -1,7 +1,7 @@
-"""A package on this device: its signed index, its manifest, and whether its files are right.
+"""A package on this device: its signed index, its manifest, and whether its files are intact.
 
 Rules:
-- Nothing of a package is believed before its index's signature and digest have been checked.
+- No part of a package is trusted before its index's signature and digest have been checked.
 - A file is opened without following links, below the package's own directory, and hashed whole.
 """
 
@@ -34,7 +34,7 @@ READ_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package whose index and manifest have been checked; its other files may not be there."""
+    """A package with a checked index and manifest; its other files may be missing."""
 
     digest: str
     directory: Path
@@ -54,10 +54,10 @@ class Package:
         """Hash every file that some variants need.
 
         Args:
-            variants: Of this package.
+            variants: Variants of this package.
 
         Raises:
-            IntegrityError: A file is missing, is a link, or is not what was signed.
+            IntegrityError: A file is missing, is a link, or differs from what was signed.
             StorageError: A file cannot be read.
         """
         for entry in self.files(variants):
@@ -72,16 +72,16 @@ def read_index(directory: Path, digest: str, trust: TrustRoot) -> PackageIndex:
     """Read and check the signed index of a package.
 
     Args:
-        directory: Of the package.
-        digest: The name of the package that was asked for.
-        trust: Who may sign packages.
+        directory: Directory of the package.
+        digest: The expected digest of the package.
+        trust: The keys that may sign packages.
 
     Returns:
         The index.
 
     Raises:
         IntegrityError: The index is of another package, or is missing.
-        SignatureError: It is not signed as it must be.
+        SignatureError: It has no valid signature.
         WireFormatError: It is malformed.
         StorageError: It cannot be read.
     """
@@ -93,19 +93,19 @@ def read_index(directory: Path, digest: str, trust: TrustRoot) -> PackageIndex:
 
 
 def open_package(directory: Path, digest: str, trust: TrustRoot) -> Package:
-    """Read the index and the manifest of a package, checking both.
+    """Read and check the index and the manifest of a package.
 
     Args:
-        directory: Of the package.
-        digest: The name of the package that was asked for.
-        trust: Who may sign packages.
+        directory: Directory of the package.
+        digest: The expected digest of the package.
+        trust: The keys that may sign packages.
 
     Returns:
-        The package; its other files are not looked at.
+        The package; its other files are not read.
 
     Raises:
-        IntegrityError: The index or the manifest is missing or not what was signed.
-        SignatureError: The index is not signed as it must be.
+        IntegrityError: The index or the manifest is missing or differs from what was signed.
+        SignatureError: The index has no valid signature.
         WireFormatError: One of them is malformed.
         StorageError: One of them cannot be read.
     """
@@ -126,11 +126,11 @@ def open_package(directory: Path, digest: str, trust: TrustRoot) -> Package:
 
 
 def is_intact(directory: Path, entry: FileEntry) -> bool:
-    """Tell whether a file is there and is what was signed.
+    """Tell whether a file is there and equals what was signed.
 
     Args:
-        directory: Of the package.
-        entry: What the index says of the file.
+        directory: Directory of the package.
+        entry: The file's entry in the index.
 
     Returns:
         False also for a link, wherever it points.
@@ -155,11 +155,11 @@ def is_intact(directory: Path, entry: FileEntry) -> bool:
 
 @contextlib.contextmanager
 def open_inside(directory: Path, path: str) -> Iterator[BinaryIO]:
-    """Open a regular file below a directory, following no link on the way.
+    """Open a regular file below a directory without following links.
 
     Args:
-        directory: That the file must be in.
-        path: Relative, as in a package index.
+        directory: The directory that the file must be in.
+        path: Relative path, as in a package index.
 
     Yields:
         The file, open for reading.
@@ -169,7 +169,7 @@ def open_inside(directory: Path, path: str) -> Iterator[BinaryIO]:
         OSError: It cannot be read.
     """
     refuse_links(directory, path)
-    # Without O_NONBLOCK a pipe in the place of a file would hold the agent up for ever.
+    # Without O_NONBLOCK the agent would wait for ever on a pipe in place of the file.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(directory / path, flags)
@@ -188,8 +188,8 @@ def refuse_links(directory: Path, path: str) -> None:
     """Check that a path leads to a place below a directory without a link on the way.
 
     Args:
-        directory: That the path must stay in.
-        path: Relative, as in a package index.
+        directory: The directory that the path must stay in.
+        path: Relative path, as in a package index.
 
     Raises:
         IntegrityError: It leaves the directory, or a part of it is a link.

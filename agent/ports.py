@@ -1,7 +1,6 @@
-"""What adaptation and installs need of the part that runs the workers.
+"""What adaptation and installs need from the part that runs the workers.
 
-`agent.serve.model_server.ModelServer` is the implementation; a simulated one stands in for it in
-tests.
+`agent.serve.model_server.ModelServer` is the implementation; tests use a simulated one.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from wire.package.manifest import Variant
 
 
 class Probed(Protocol):
-    """What a golden test came to."""
+    """The result of a golden test."""
 
     @property
     def passed(self) -> bool:
-        """Whether the outputs are those of the reference, within tolerance."""
+        """Whether the outputs equal those of the reference, within tolerance."""
         ...
 
     @property
@@ -28,26 +27,26 @@ class Probed(Protocol):
 
     @property
     def latency_ms(self) -> float | None:
-        """Of one sample with nothing beside it; None where it was not measured."""
+        """Latency of one sample that runs alone; None if it was not measured."""
         ...
 
 
 class ActiveVariant(Protocol):
-    """What answers requests now."""
+    """The variant that answers requests now."""
 
     @property
     def digest(self) -> str:
-        """Of its package."""
+        """Digest of its package."""
         ...
 
     @property
     def variant(self) -> Variant:
-        """Which variant of it."""
+        """The variant of that package."""
         ...
 
     @property
     def memory_bytes(self) -> int:
-        """That its worker holds; 0 where that is not known."""
+        """Memory that its worker holds; 0 if unknown."""
         ...
 
 
@@ -56,7 +55,7 @@ class ModelServerPort(Protocol):
 
     @property
     def active(self) -> ActiveVariant | None:
-        """What answers requests now; None when nothing does."""
+        """The variant that answers requests now; None if there is none."""
         ...
 
     def switch_to(
@@ -64,13 +63,13 @@ class ModelServerPort(Protocol):
     ) -> None:
         """Start a worker and send new requests to it; the old one finishes and ends.
 
-        With `stop_first` the old one ends before the new one starts. Raises a FleetError when the
-        new one cannot serve; the old one then serves on.
+        With `stop_first` the old one ends before the new one starts. Raises a FleetError if the
+        new one cannot serve; the old variant then goes on serving.
         """
         ...
 
     def probe(self, package: Path, digest: str, variant: Variant) -> Probed:
-        """Run the golden test in a worker of its own, and measure what a sample takes."""
+        """Run the golden test in a new worker, and measure the latency of one sample."""
         ...
 
     def probe_active(self) -> Probed:
@@ -78,15 +77,15 @@ class ModelServerPort(Protocol):
         ...
 
     def withdraw(self) -> None:
-        """Let nothing answer any more and end the worker."""
+        """Stop serving and end the worker."""
         ...
 
     def stream(self, *, on: bool) -> None:
-        """Run one sample at a time from now on, or no longer."""
+        """Start or stop running one sample at a time."""
         ...
 
     def supervise(self) -> None:
-        """Look after the workers; called about once a second."""
+        """Replace a worker that died; called about once a second."""
         ...
 
 
@@ -98,9 +97,9 @@ class RecorderPort(Protocol):
         ...
 
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
-        """Count."""
+        """Add to a counter."""
         ...
 
     def event(self, kind: str, reason: str, data: Mapping[str, object]) -> None:
-        """Note something that happened once."""
+        """Record an event."""
         ...

@@ -1,7 +1,8 @@
 """Socket servers that sleep until a client connects and still stop at once.
 
-`socketserver` notices a stop only when its poll interval is over: a short one wakes an idle device
-for nothing, a long one delays the stop. Shutting the listening socket down wakes the loop instead.
+`socketserver` notices a stop only at the end of its poll interval: a short interval wakes an idle
+device for nothing, a long one delays the stop. So `end` wakes the loop with a shutdown of the
+listening socket.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ IDLE_POLL_S: Final = 60.0
 
 
 def serve(server: socketserver.TCPServer, name: str) -> threading.Thread:
-    """Serve in a thread of its own.
+    """Serve in a new thread.
 
     Args:
-        server: It listens already; also one on a Unix socket.
-        name: Of the thread.
+        server: The server, which listens already; it may be on a Unix socket.
+        name: Name of the thread.
 
     Returns:
-        The thread, which runs.
+        The running thread.
     """
     thread = threading.Thread(
         target=server.serve_forever, args=(IDLE_POLL_S,), name=name, daemon=True
@@ -37,12 +38,12 @@ def end(server: socketserver.TCPServer, thread: threading.Thread) -> None:
     """Stop serving, wait until the loop has ended, and close the listening socket.
 
     Args:
-        server: As it was given to `serve`.
-        thread: As `serve` gave it.
+        server: The server that `serve` got.
+        thread: The thread that `serve` returned.
     """
     stopping = threading.Thread(target=server.shutdown, name="stop", daemon=True)
     stopping.start()
-    # From now on the socket is readable for ever: the loop turns until it sees the stop.
+    # From now on the socket is always readable: the loop runs until it sees the stop.
     with contextlib.suppress(OSError):
         server.socket.shutdown(socket.SHUT_RDWR)
     stopping.join()

@@ -1,1 +1,1 @@
-"""The daemon: its configuration, its parts, its threads, and what it answers locally."""
+"""The daemon: its configuration, its parts, its threads, and its local control socket."""

@@ -1,4 +1,4 @@
-"""Makes the agent's parts from its configuration and joins them; nothing runs yet."""
+"""Makes the agent's parts from its configuration and connects them; nothing runs yet."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ LOGGED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the daemon starts, turns and stops."""
+    """The parts that the daemon starts, runs and stops."""
 
     lock: TextIO
-    """Held as long as the process lives."""
+    """The process holds it as long as it lives."""
 
     boot_id: str
     recovered: bool
@@ -96,7 +96,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Device:
-    """What most parts need of this device."""
+    """What most parts need to know about this device."""
 
     config: AgentConfig
     profile: DeviceProfile
@@ -112,7 +112,7 @@ def assemble(config: AgentConfig) -> Parts:
     """Make the parts; nothing runs yet.
 
     Args:
-        config: What the operator decided.
+        config: The configuration of this device.
 
     Returns:
         The parts.
@@ -221,7 +221,7 @@ def assemble(config: AgentConfig) -> Parts:
 
 
 def _logging(log: Log) -> OnEvent:
-    """Return what writes the main fields of each event as a line of the log."""
+    """Return a function that writes the main fields of each event as a line of the log."""
 
     def write(kind: str, reason: str, data: Mapping[str, object]) -> None:
         log.write(kind, reason=reason, **{k: v for k, v in data.items() if k in LOGGED})
@@ -230,10 +230,10 @@ def _logging(log: Log) -> OnEvent:
 
 
 def _locked(path: Path) -> TextIO:
-    """Take a state directory for this process alone.
+    """Lock a state directory for this process alone.
 
     Raises:
-        ConfigError: Another agent has it.
+        ConfigError: Another agent uses it.
     """
     with storage_faults(f"cannot open {path.name}"):
         lock = path.open("w")
@@ -267,7 +267,7 @@ def _pump(device: _Device, link: Link) -> TelemetryPump:
 
 
 def _serving(device: _Device, slots: Slots) -> tuple[ModelServer, Adaptation]:
-    """Make what runs the workers, and what chooses among them."""
+    """Make the model server, and the adaptation that chooses the variant."""
     model_server = ModelServer(
         device.recorder,
         device.clock,
@@ -359,7 +359,7 @@ def _endpoint(config: AgentConfig, model_server: ModelServer) -> Endpoint:
 
 
 def _endpoint_tls(config: AgentConfig) -> ssl.SSLContext | None:
-    """Return what the endpoint needs for TLS, or None where it is not asked for.
+    """Return the TLS context of the endpoint, or None if TLS is not configured.
 
     Raises:
         EndpointError: A file cannot be read, or is not what it should be.

@@ -1,8 +1,8 @@
-"""Answers the commands of those who are on the device.
+"""Answers commands from users on the device.
 
 Rules:
 - An answer is bounded. One that would be too long is refused, never cut without notice.
-- Questions change nothing and write nothing.
+- Only `pin` changes anything. Queries write nothing to disk, unless very many figures wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wire.clock import Clock
 from wire.codec import to_builtins
 
 MAX_ANSWER_BYTES: Final = MAX_LINE_BYTES - 1024
-"""Of the events in one answer; the line has a little more."""
+"""Greatest size of the events in one answer; the line has a little more."""
 
 
 class Commands:
@@ -73,7 +73,7 @@ class Commands:
             arguments: Its arguments.
 
         Returns:
-            What JSON can hold.
+            A value that JSON can hold.
 
         Raises:
             ControlError: There is no such command, or its arguments are wrong.

@@ -18,7 +18,7 @@ port = 8500
 
 Rules:
 - An unknown key is refused: a misspelt limit must not become no limit.
-- Relative paths are relative to the file, wherever the agent is started.
+- Relative paths are relative to the directory of the file, wherever the agent is started.
 """
 
 from __future__ import annotations
@@ -55,35 +55,35 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where applications ask for inference."""
+    """Where applications send requests for inference."""
 
     host: str = "127.0.0.1"
     port: int = 8500
-    """0 takes a free one, which `fleet-agent status` tells."""
+    """0 takes a free one, which `fleet-agent status` shows."""
 
     unix_path: Path | None = None
     """A Unix socket instead of a port."""
 
     token_file: Path | None = None
-    """Bearer token that requests must carry. For any address but loopback this is needed, or
+    """Bearer token that requests must carry. Any address except loopback needs this or
     `client_ca_file`."""
 
     cert_file: Path | None = None
-    """The endpoint's certificate, PEM: it then speaks TLS alone."""
+    """The endpoint's certificate, PEM. With it the endpoint accepts only TLS."""
 
     key_file: Path | None = None
     client_ca_file: Path | None = None
-    """Authorities of the clients' certificates, which are then asked for."""
+    """Authorities of the clients' certificates. With it every client needs a certificate."""
 
 
 class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How requests for inference are run; the defaults and their reasons are those of serving."""
+    """How requests for inference are run; `agent.serve.settings` explains the defaults."""
 
     max_batch: int = Mode().max_batch
     max_queue_delay_ms: float = Mode().max_queue_delay_ms
     waiting: int = WorkerLimits().waiting
     memory_bytes: int | None = None
-    """By how much a worker's data may grow while it loads and runs; None for no limit."""
+    """How much a worker's data may grow while it loads and runs; None for no limit."""
 
     infer_timeout_s: float = ServingSettings().infer_timeout_s
     drain_s: float = ServingSettings().drain_s
@@ -98,19 +98,19 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     profile: Path
     trust: Path
     token_file: Path | None = None
-    """The enrolment token; not needed any more once the device is enrolled."""
+    """The enrolment token; not needed any more after the device is enrolled."""
 
     broker: BrokerConfig = BrokerConfig()
     endpoint: EndpointConfig = EndpointConfig()
     serving: ServingConfig = ServingConfig()
     policy: PolicySpec | None = None
     """How this device chooses among its variants, in place of the controller's policy; None to use
-    that one."""
+    the controller's policy."""
 
     sysfs_root: Path = Path("/sys")
     procfs_root: Path = Path("/proc")
     sense_interval_s: float = 1.0
-    """Between two readings of the sensors: heat takes seconds to build up."""
+    """Time between two readings of the sensors: heat takes seconds to build up."""
 
     telemetry_interval_s: float = 10.0
     """How often figures leave the device: one message of about a kilobyte."""
@@ -128,7 +128,7 @@ def load_config(path: Path) -> AgentConfig:
     """Read a configuration file.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
 
     Returns:
         The configuration, with absolute paths.
@@ -180,7 +180,7 @@ def load_trust(config: AgentConfig) -> TrustRoot:
         config: The configuration.
 
     Returns:
-        The keys that this device believes.
+        The keys that this device trusts.
 
     Raises:
         ConfigError: It cannot be read or is not a trust root.
@@ -199,7 +199,7 @@ def load_token(config: AgentConfig) -> str | None:
         config: The configuration.
 
     Returns:
-        The token, or None when none is named or its file is gone.
+        The token, or None if none is configured or its file is gone.
 
     Raises:
         ConfigError: The file cannot be read or holds no text.
@@ -219,7 +219,7 @@ def load_endpoint_token(config: AgentConfig) -> str | None:
         config: The configuration.
 
     Returns:
-        The token, or None when none is asked for.
+        The token, or None if none is configured.
 
     Raises:
         ConfigError: The file cannot be read, or holds no token.
@@ -238,7 +238,7 @@ def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSetting
 
     Args:
         config: The configuration.
-        threads: That a worker may use.
+        threads: Threads that a worker may use.
 
     Returns:
         The settings.
@@ -262,7 +262,7 @@ def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSetting
 
 
 def broker_address(config: AgentConfig) -> BrokerAddress:
-    """Return where the broker is, as the transport wants it."""
+    """Return the address of the broker for the transport."""
     files = (config.broker.ca_file, config.broker.cert_file, config.broker.key_file)
     ca_file, cert_file, key_file = (None if file is None else str(file) for file in files)
     return BrokerAddress(
@@ -289,7 +289,7 @@ def _path(kind: type, value: object) -> Path:
     """Make a path of a text; msgspec knows only plain types.
 
     Raises:
-        ValueError: It is none; msgspec says where.
+        ValueError: It is no path; msgspec adds the place in the file.
     """
     if kind is Path and isinstance(value, str) and value and "\0" not in value:
         return Path(value)
@@ -338,10 +338,10 @@ def _check(config: AgentConfig, name: str) -> None:
 
 
 def _check_keys(values: dict[str, object], kind: type[msgspec.Struct], name: str) -> None:
-    """Refuse keys that a table does not have; what travels may know more, a file is misspelt.
+    """Refuse keys that a table does not have: in a file they are misspelt; messages may have more.
 
     Raises:
-        ConfigError: There is one.
+        ConfigError: There is such a key.
     """
     strangers = sorted(set(values) - set(kind.__struct_fields__))
     if strangers:

@@ -1,7 +1,8 @@
 """The local control socket: one JSON request a line, one JSON answer a line.
 
 Rules:
-- The socket belongs to the agent's user alone (mode 0600): who may open it may ask everything.
+- The socket belongs to the agent's user alone (mode 0600): a client that can open it may send every
+  command.
 - Lines are bounded. The server disconnects a client that sends nothing for some seconds.
 """
 
@@ -27,7 +28,7 @@ MAX_REQUEST_BYTES: Final = 64 * 1024
 TIMEOUT_S: Final = 10.0
 SOCKET_FILE: Final = "control.sock"
 MAX_SOCKET_PATH: Final = 107
-"""sun_path of unix(7), less its final zero."""
+"""Length of sun_path in unix(7), without its final zero."""
 
 Answer = Callable[[str, dict[str, Any]], Any]
 """Takes a command and its arguments, returns what JSON can hold or raises a FleetError."""
@@ -37,7 +38,7 @@ class ControlServer:
     """Answers on the control socket, each client in a thread.
 
     Args:
-        path: Of the socket.
+        path: Path of the socket.
         answer: Answers a command.
 
     Raises:
@@ -49,7 +50,7 @@ class ControlServer:
         self._path = path
         try:
             path.unlink(missing_ok=True)
-            # The directory is 0700, so there is no moment in which others could connect.
+            # The directory is 0700, so other users can never connect.
             self._server = _Server(str(path), answer)
             path.chmod(PRIVATE)
         except OSError as exc:
@@ -75,15 +76,15 @@ def ask(path: Path, command: str, arguments: dict[str, Any] | None = None) -> An
     """Ask the agent that runs on this device.
 
     Args:
-        path: Of its control socket.
-        command: What to do.
-        arguments: With what.
+        path: Path of its control socket.
+        command: Name of the command.
+        arguments: Arguments of the command.
 
     Returns:
-        The answer, as JSON holds it.
+        The answer, a value that JSON can hold.
 
     Raises:
-        ControlError: No agent answers, or it says no.
+        ControlError: No agent answers, or it refuses.
     """
     check_path(path)
     request = json.dumps({"command": command, "arguments": arguments or {}}).encode() + b"\n"
@@ -111,7 +112,7 @@ def check_path(path: Path) -> None:
     """Refuse a path that no Unix socket can have.
 
     Args:
-        path: Of a socket.
+        path: Path of a socket.
 
     Raises:
         ControlError: It is too long.
@@ -132,7 +133,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
         super().__init__(path, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as inherited
-        """Ignore it: a client that went away is not an error of the agent."""
+        """Ignore the error: a client that went away is not an error of the agent."""
 
 
 class _Handler(socketserver.StreamRequestHandler):

@@ -3,7 +3,7 @@
 Rules:
 - A desired state that is not signed for this device, or is older than the accepted one, is refused
   with a reason. Only a checked one sets the policy and goes to the installs.
-- A policy in the device's own configuration goes before the controller's.
+- A policy in the device's own configuration takes precedence over the controller's.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class DesiredStates:
     """Checks desired states and passes them on.
 
     Args:
-        config: Names the device, and its own policy if it has one.
-        trust: Who may sign a desired state.
-        store: Keeps what was accepted last.
-        adaptation: Goes by the policy.
-        installer: Puts back into service what served before a restart.
+        config: Has the device's name, and its own policy if there is one.
+        trust: The keys that may sign a desired state.
+        store: Keeps the desired state that was accepted last.
+        adaptation: Follows the policy.
+        installer: Puts the package that served before a restart back into service.
         installs: Installs the release.
         recorder: Takes an event for each refusal and each change of the policy.
         log: Takes a line for each desired state.
@@ -61,7 +61,7 @@ class DesiredStates:
         """Check a desired state, set its policy, and offer its release to the installs.
 
         Args:
-            envelope: As it was received.
+            envelope: The signed form, as received.
         """
         try:
             desired = read_desired(envelope, self._trust, self._config.device)
@@ -79,7 +79,7 @@ class DesiredStates:
         self._installs.offer(desired, envelope)
 
     def restore(self) -> tuple[str | None, str | None]:
-        """Serve what served before a restart, under the policy and the pin that held then.
+        """Serve the package that served before a restart, with the same policy and pin.
 
         Returns:
             The digest of the package and the name of the variant that serve now.
@@ -90,7 +90,7 @@ class DesiredStates:
             if record.desired:
                 self._adopt(read_desired(record.desired, self._trust, self._config.device))
         except FleetError as exc:
-            # Keys may have changed with the device's software; what serves is checked by itself.
+            # An update may have changed the keys; the package that serves is checked by itself.
             reason = f"cannot use the stored desired state: {exc.message}"
             self._recorder.event("refused", reason, {"code": exc.code})
         try:
@@ -110,7 +110,7 @@ class DesiredStates:
 
 
 def _settings(policy: PolicySpec) -> dict[str, object]:
-    """Return all settings of a policy, those of the default objective too."""
+    """Return all settings of a policy, including those of the default objective."""
     plain: dict[str, object] = to_builtins(policy)
     plain.pop("objective", None)
     aim = to_builtins(policy.aim)

@@ -20,7 +20,7 @@ class Messages:
 
     Args:
         link: The connection to the controller.
-        hello: Makes the greeting, from how the device is now.
+        hello: Makes the greeting from the present state of the device.
         desired_states: Takes desired states.
         fetcher: Takes chunks.
         pump: Takes acknowledgements of telemetry.

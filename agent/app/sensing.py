@@ -13,11 +13,11 @@ class Sensing:
     """The loop from sensors to the choice of a variant.
 
     Args:
-        sensors: To read.
+        sensors: The sensors of the device.
         recorder: Takes the readings.
-        adaptation: Chooses from them.
+        adaptation: Chooses a variant by the readings.
         interrupts: Ends the loop.
-        interval_s: Between two readings.
+        interval_s: Time between two readings.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Sensing:
             self._adaptation.tick(self.sense())
 
     def sense(self) -> HealthSnapshot:
-        """Read the sensors once; the adaptation knows the readings from then on."""
+        """Read the sensors once, and give the readings to the recorder and the adaptation."""
         health = self._sensors.read()
         readings = {
             "temperature_c": health.temperature_c,

@@ -1,4 +1,4 @@
-"""Notifies systemd: ready, stopping, alive. Does nothing where there is no systemd.
+"""Notifies systemd: ready, stopping, alive. Does nothing without systemd.
 
 Source:
     sd_notify(3): datagrams to the Unix socket named in NOTIFY_SOCKET; WATCHDOG_USEC in
@@ -18,7 +18,7 @@ ALIVE = "WATCHDOG=1"
 
 
 def notify(message: str) -> bool:
-    """Tell systemd something.
+    """Send a message to systemd.
 
     Args:
         message: One or more `KEY=value` lines.
@@ -34,13 +34,13 @@ def notify(message: str) -> bool:
         try:
             sock.sendto(message.encode(), target)
         except OSError:
-            # A supervisor that went away must not take the service with it.
+            # The agent must go on without its service manager.
             return False
     return True
 
 
 class Watchdog:
-    """Says ALIVE as often as systemd waits for it.
+    """Sends ALIVE as often as systemd expects it.
 
     Args:
         clock: For the interval.
@@ -52,7 +52,7 @@ class Watchdog:
         self._due_s = float("-inf")
 
     def tick(self) -> None:
-        """Say ALIVE if it is due."""
+        """Send ALIVE if it is due."""
         now_s = self._clock.monotonic_s()
         if self._every_s is not None and now_s >= self._due_s:
             self._due_s = now_s + self._every_s
@@ -60,7 +60,7 @@ class Watchdog:
 
 
 def watchdog_interval_s() -> float | None:
-    """Return how often to say ALIVE, in seconds, or None where it does not wait for it.
+    """Return how often to send ALIVE, in seconds, or None if systemd does not expect it.
 
     Half the time that systemd allows, as sd_watchdog_enabled(3) advises.
     """

@@ -1,7 +1,7 @@
 """Scripts that complete `fleet-agent` in a shell, made from its parser.
 
 Rules:
-- A script is text alone: completing starts no program on the device.
+- A script contains all words itself: completion starts no program on the device.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class Option(NamedTuple):
     text: str
     takes_value: bool
     paths: str
-    """`files` or `folders` when the value is the path of one, else empty."""
+    """`files` or `folders` if the value is the path of one, else empty."""
 
 
 class Command(NamedTuple):
-    """A command with what may follow it."""
+    """A command, its options and its argument."""
 
     name: str
     text: str
     options: tuple[Option, ...]
     words: tuple[str, ...]
-    """What its argument may be, when it is one of some words."""
+    """The possible words of its argument, if only some words are possible."""
 
     paths: str
-    """`files` when its argument is the path of one."""
+    """`files` if its argument is the path of a file."""
 
 
 def completion_script(shell: str, parser: Parser) -> str:
@@ -46,7 +46,7 @@ def completion_script(shell: str, parser: Parser) -> str:
 
     Args:
         shell: `bash`, `zsh` or `fish`.
-        parser: Of the whole command line.
+        parser: Parser of the whole command line.
 
     Returns:
         The script, ending with a newline.

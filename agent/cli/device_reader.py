@@ -1,8 +1,8 @@
-"""Reads this device: its sensors, its processor, and what its agent counts.
+"""Reads this device: its sensors, its processor, and the counters of its agent.
 
 Rules:
-- The sensors are read here, not in the agent; the agent is asked for its counters alone.
-- An agent that does not answer is no fault: the reading is without its figures.
+- This module reads the sensors itself; it asks the agent only for its counters.
+- If no agent answers, that is no error: the reading then has no figures of the agent.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Device:
     """Reads this device.
 
     Args:
-        config: Where its files and its agent are.
+        config: Says where its files and its agent are.
         clock: For sensors and for the time between two readings.
     """
 
     def __init__(self, config: AgentConfig, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.fault = ""
-        """Why no agent answered the last time."""
+        """Why no agent answered the last request that failed."""
 
         self._procfs = config.procfs_root
         self._socket = config.state_dir / SOCKET_FILE

@@ -13,7 +13,7 @@ def help_text(parser: Parser) -> str:
     """Return the help page of a command.
 
     Args:
-        parser: Of the command.
+        parser: Parser of the command.
 
     Returns:
         The page.
@@ -64,7 +64,7 @@ def option_text(option: argparse.Action) -> str:
 
 
 def first_paragraph(parser: Parser) -> str:
-    """Return what a command does, as a list of commands shows it."""
+    """Return what a command does, for a list of commands."""
     return (parser.description or "").partition("\n\n")[0]
 
 

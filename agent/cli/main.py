@@ -1,7 +1,8 @@
 """`fleet-agent`: run the agent, or ask the one that runs.
 
 Rules:
-- 0 after success, 1 when the answer is no, 2 after a fault, which is one line on stderr.
+- The exit code is 0 after success, 1 if the answer is no, and 2 after a fault. A fault is one line
+  on stderr.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: Without the program's name; those of the process when None.
+        arguments: Arguments without the program's name; None for those of the process.
 
     Returns:
         The exit code.
@@ -102,15 +103,15 @@ def _why(options: argparse.Namespace) -> int:
 
 
 def _reasons(config: AgentConfig, within_s: float) -> list[dict[str, Any]]:
-    """Return what the agent tells; if no agent runs, what the last one stored.
+    """Return the agent's events; if no agent runs, the events that the last one stored.
 
     Raises:
-        ControlError: Neither is to be had.
+        ControlError: Neither can be read.
     """
     try:
         return list(_ask(config, "why", {"within_s": within_s}))
     except ControlError as exc:
-        # An agent that says no was there; a connection that failed has the system's error below it.
+        # Only a failed connection has an error of the system as its cause; else the agent refused.
         if not isinstance(exc.__cause__, OSError):
             raise
         silence = exc

@@ -1,9 +1,9 @@
-"""What may be typed after `fleet-agent`: commands, arguments, options, and examples of each.
+"""The commands, arguments and options of `fleet-agent`, and examples of each.
 
 Rules:
-- Nothing heavy: a running agent has this module in memory. Help pages and completion scripts are
-  made by modules that are imported when they are asked for.
-- A fault in what was typed is one line on standard error, and exit code 2.
+- A running agent has this module in memory, so it imports nothing heavy. Other modules make help
+  pages and completion scripts, and are imported only when they are needed.
+- A fault in the command line gives one line on standard error, and exit code 2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
     Args:
         examples: Command lines that its help shows.
-        options: Those of `argparse.ArgumentParser`.
+        options: Options of `argparse.ArgumentParser`.
     """
 
     def __init__(self, *, examples: Sequence[str] = (), **options: Any) -> None:  # noqa: ANN401 - argparse's
@@ -49,7 +49,7 @@ class Commands:
     """The commands of a parser.
 
     Args:
-        parser: Gets them.
+        parser: The parser that gets them.
     """
 
     def __init__(self, parser: Parser) -> None:
@@ -59,10 +59,10 @@ class Commands:
         """Add a command.
 
         Args:
-            name: As it is typed.
-            text: What it does; the first paragraph stands in the list of commands.
-            run: Runs it.
-            examples: What follows the command in its examples; none for the command alone.
+            name: Name of the command.
+            text: What it does; the list of commands shows the first paragraph.
+            run: Runs the command.
+            examples: The part after the command in each example; none for the command alone.
 
         Returns:
             Its parser.
@@ -79,7 +79,7 @@ def build_parser(runs: dict[str, Run]) -> Parser:
     """Return the parser of the whole command line.
 
     Args:
-        runs: What runs each command.
+        runs: The function that runs each command, by name.
 
     Returns:
         The parser; a parsed command line has `run`, unless no command was typed.

@@ -1,8 +1,8 @@
-"""`fleet-agent record`: writes what surrounds this device, as it goes, into a trace.
+"""`fleet-agent record`: writes a trace of the surroundings of this device.
 
 Rules:
-- Each tick is written when it is over: what was recorded until a fault or Ctrl-C is a trace.
-- What cannot be recorded is said before recording begins.
+- Each tick is written when it is over: after a fault or Ctrl-C, the written part is a trace.
+- Before recording begins, the user is told what cannot be recorded.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from wire.stop_signals import on_stop_signal
 
 Remark = Callable[[str], None]
 Wait = Callable[[float], bool]
-"""Waits for so many seconds; tells whether the recording is to end."""
+"""Waits for a number of seconds; returns whether the recording must end."""
 
 
 class Job(NamedTuple):
-    """What is to be recorded."""
+    """What to record."""
 
     path: Path
     length_s: float
     period_s: float
     deadline_ms: float
     board: Path | None = None
-    """JSON file with figures of the board; those that it does not have are the profile's."""
+    """JSON file with figures of the board; missing ones come from the profile and the sensors."""
 
 
 def record(job: Job, config: AgentConfig, remark: Remark) -> str:
-    """Record until the time is over or somebody ends it.
+    """Record until the time is over or a signal ends it.
 
     Args:
         job: What to record.
-        config: Of this device.
-        remark: Hears what is worth knowing meanwhile.
+        config: The configuration of this device.
+        remark: Called with each remark for the user.
 
     Returns:
-        What was recorded, in some lines.
+        A summary of some lines.
 
     Raises:
-        ReplayError: The job makes no sense, or the file cannot be written.
+        ReplayError: The job is impossible, or the file cannot be written.
         FleetError: The profile or the board cannot be read.
     """
     count = _count(job)
@@ -74,10 +74,10 @@ def record(job: Job, config: AgentConfig, remark: Remark) -> str:
 
 
 class Recording:
-    """A trace as it grows.
+    """A trace that is being recorded.
 
     Args:
-        terms: Of the trace.
+        terms: The constants of the trace.
         look: The first reading.
         file: Takes the lines.
     """
@@ -93,10 +93,10 @@ class Recording:
         self._errors_c: list[float] = []
 
     def run(self, device: Device, header: Header, count: int, wait: Wait) -> None:
-        """Write ticks until there are enough or the wait says that it is over.
+        """Write ticks until there are enough or the wait says that the recording must end.
 
         Args:
-            device: What is recorded.
+            device: The device to record.
             header: The first line.
             count: How many ticks.
             wait: Waits until the next reading.
@@ -121,7 +121,7 @@ class Recording:
             self._look = look
 
     def summary(self, path: Path) -> str:
-        """Return what was recorded, in some lines."""
+        """Return a summary of some lines."""
         if not self.written:
             return "nothing was recorded"
         period_s = self._terms.period_s
@@ -149,7 +149,7 @@ class Recording:
 
 @contextlib.contextmanager
 def _ending() -> Iterator[Wait]:
-    """Give a wait that a signal ends, once and for all."""
+    """Yield a wait that a signal ends, and all later waits too."""
     over = threading.Event()
     with on_stop_signal(over.set):
         yield over.wait
@@ -159,7 +159,7 @@ def _check(terms: Terms, header: Header, look: Sample) -> None:
     """Let the reader of traces check the header before anything is recorded.
 
     Raises:
-        ReplayError: A figure of the board or the period cannot be.
+        ReplayError: A figure of the board or the period is impossible.
     """
     made, _ = ticks(terms, begin(terms.board), look, look, first=0)
     try:
@@ -169,10 +169,10 @@ def _check(terms: Terms, header: Header, look: Sample) -> None:
 
 
 def _count(job: Job) -> int:
-    """Return how many ticks a job comes to.
+    """Return the number of ticks of a job.
 
     Raises:
-        ReplayError: None, or too many, or a deadline that is none.
+        ReplayError: There are none, or too many, or the deadline is not positive.
     """
     if not job.deadline_ms > 0.0:
         raise ReplayError(f"a deadline of {job.deadline_ms:g} ms is not positive")

@@ -1,9 +1,9 @@
-"""`fleet-agent replay`: reads a trace and variants, runs a policy, writes what came of it.
+"""`fleet-agent replay`: reads a trace and variants, runs a policy, writes the result.
 
 Rules:
-- Nothing is run and nothing is served: of a package only its manifest is read, and its signature
-  is not asked for.
-- Without variants a made-up set serves, and the text says so.
+- No model runs and nothing is served: of a package only the manifest is read, and no signature is
+  checked.
+- Without variants it takes a made-up set, and the text says so.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def report(
     deadline_ms: float | None = None,
     as_json: bool = False,
 ) -> str:
-    """Replay a policy over a trace and say what came of it.
+    """Replay a policy over a trace and describe the result.
 
     Args:
         name: Path of a trace, or the name of a shipped one.
         policy: Name of a policy, or path of a JSON file with its kind and thresholds.
         package: Directory of the package whose variants are taken.
         variants: JSON file of variants, in place of a package.
-        pinned: A variant that serves whatever the policy says.
-        deadline_ms: In place of that of the trace.
+        pinned: A variant that always serves, whatever the policy decides.
+        deadline_ms: Deadline in place of the trace's own.
         as_json: Write JSON, with every tick, instead of a table.
 
     Returns:
@@ -79,7 +79,7 @@ def _spec(policy: str) -> PolicySpec:
         return msgspec.convert({"kind": policy}, PolicySpec)
     remedy = f"name a JSON file or one of {', '.join(sorted(POLICIES))}"
     data = read_file(Path(policy), remedy, MAX_JSON_BYTES)
-    # A policy that travels may know keys of a later version; a misspelt one here is a mistake.
+    # A policy in a message may have keys of a later version; in a file they are misspelt.
     strangers = sorted(set(from_json(data, dict)) - set(PolicySpec.__struct_fields__))
     if strangers:
         raise ReplayError(f"{policy}: there is no threshold {', '.join(map(repr, strangers))}")

@@ -1,9 +1,9 @@
 """Checks a desired state before anything acts on it. Pure: bytes in, a checked value out.
 
 Rules:
-- The signature by the `director` role comes first; nothing is read before it.
-- It must be for this device, and its revision must not be lower than one that was accepted: a
-  recorded old desired state is no way back to an old release.
+- The signature by the `director` role is checked first; nothing is read before it.
+- It must be for this device, and its revision must not be lower than an accepted one: nobody can
+  bring back an old release with a recorded old desired state.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ def read_desired(envelope: bytes, trust: TrustRoot, device: str) -> DesiredState
     """Verify and read a desired state.
 
     Args:
-        envelope: As received or as kept.
-        trust: Who may sign it.
+        envelope: The signed form, received or stored.
+        trust: The keys that may sign it.
         device: This device.
 
     Returns:
         The desired state.
 
     Raises:
-        SignatureError: Not signed by the director.
-        WireFormatError: Malformed.
-        RefusedError: For another device, or with values that cannot be.
+        SignatureError: The director has not signed it.
+        WireFormatError: It is malformed.
+        RefusedError: It is for another device, or has impossible values.
     """
     payload = trust.unseal(envelope, role="director", payload_type=DESIRED_PAYLOAD_TYPE)
     desired = decode_message(payload, DesiredState)
@@ -48,7 +48,7 @@ def check_revision(desired: DesiredState, accepted: int) -> None:
     """Refuse a desired state that is older than what was accepted.
 
     Args:
-        desired: As verified.
+        desired: A verified desired state.
         accepted: The highest revision that was accepted.
 
     Raises:

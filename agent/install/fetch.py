@@ -1,9 +1,9 @@
-"""Pull blobs chunk by chunk over messages; go on where a transfer stopped.
+"""Fetches blobs chunk by chunk over messages, and goes on where a transfer stopped.
 
 Rules:
 - A chunk is checked against its signed digest when it comes; a blob without a list of chunk
-  digests (the envelope, whose digest is signed) is checked as a whole. Only a blob that is right
-  gets its name.
+  digests (the envelope, whose digest is signed) is checked as a whole. Only a correct blob gets its
+  name.
 - The chunks that arrived stay in a partial file, also after a power cut.
 - Messages may get lost: the agent requests a chunk again after `retry_s`. A transfer that gets no
   new chunk for `stall_s` ends with a retryable error.
@@ -35,14 +35,14 @@ RETRY_S = 2.0
 STALL_S = 30.0
 POLL_S = 0.2
 REQUEST_EXPIRY_S = 60
-"""A request that a broker kept for longer than this has been asked again."""
+"""If a broker keeps a request for longer than this, the agent has sent it again."""
 
 Publish = Callable[[str, bytes, int | None], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """What a transfer calls while it runs."""
+    """Functions that a transfer calls while it runs."""
 
     progress: Callable[[int], None]
     """Called with the size of each chunk that is new on this device."""
@@ -51,14 +51,14 @@ class Hooks:
     """Called often; raises to end the transfer."""
 
     local: LocalChunks = lambda _digest: None
-    """A chunk by its digest, if another package on this device has it."""
+    """Returns a chunk by its digest if another package on this device has it."""
 
 
 class Fetcher:
     """Fetches one blob at a time.
 
     Args:
-        device: Who asks.
+        device: The device that requests chunks.
         publish: Publishes a message; False without a connection.
         clock: For deadlines.
         window: Chunks that may be requested at the same time.
@@ -86,27 +86,27 @@ class Fetcher:
         self._inbox: queue.Queue[Chunk] = queue.Queue(maxsize=4 * window)
 
     def deliver(self, chunk: Chunk) -> None:
-        """Hand over a chunk that came; called from the thread that receives."""
+        """Hand over a received chunk; called by the thread that receives messages."""
         if chunk.sha256 == self._wanted:
             try:
                 self._inbox.put_nowait(chunk)
             except queue.Full:
-                return  # asked for again after `retry_s`
+                return  # the agent requests it again after `retry_s`
 
     def fetch(self, blob: Blob, part: Path, target: tuple[Path, str], hooks: Hooks) -> None:
-        """Bring a blob to its place.
+        """Fetch a blob and move it to its place.
 
         Args:
-            blob: What to fetch.
-            part: Where it grows; what is there already and right is kept.
-            target: Directory and relative path of the file that it becomes.
-            hooks: To call meanwhile.
+            blob: The blob.
+            part: Path of the partial file; correct chunks in it are kept.
+            target: Directory and relative path of the finished file.
+            hooks: Functions to call meanwhile.
 
         Raises:
-            FetchError: Nothing new came for a while; try again later.
+            FetchError: No new chunk came for a while; try again later.
             TransportError: There is no connection.
             BlobMissingError: The controller has no such blob.
-            IntegrityError: What comes is not what was signed.
+            IntegrityError: The content differs from what was signed.
             StorageError: The device's storage failed.
         """
         refuse_links(*target)

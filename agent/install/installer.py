@@ -1,12 +1,12 @@
 """Carries out the states of an install. Carrying out a state twice is safe.
 
 Rules:
-- Nothing is activated before it is verified: the signature of the index, then every file's hash,
+- No package is activated before it is verified: the signature of the index, then every file's hash,
   and the hashes again before each start of a worker.
-- The previous package serves until the new one has passed its golden test here, and is kept until
-  the new one has stayed healthy for `confirm_s`.
-- If the variant that this device would prefer fails its golden test the install fails; another
-  variant that fails is dropped with a reason.
+- The previous package serves until the new one has passed its golden test on this device. It is
+  kept until the new one has stayed healthy for `confirm_s`.
+- If the variant that this device prefers fails its golden test, the install fails. If another
+  variant fails, it is dropped with a reason.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CONFIRM_POLL_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallSettings:
-    """What an install needs to know about its device."""
+    """The settings of an install on this device."""
 
     profile: DeviceProfile
     trust: TrustRoot
@@ -59,12 +59,12 @@ class Installer:
     """The effects of the install workflow.
 
     Args:
-        settings: Of this device.
-        store: Says what is to be installed, and remembers dropped variants.
+        settings: The settings of this device.
+        store: Knows what to install, and remembers dropped variants.
         slots: Where packages are.
-        fetcher: Brings blobs.
+        fetcher: Fetches blobs.
         adaptation: Puts packages into service.
-        interrupts: Tells when an install is to end.
+        interrupts: Tells when an install must end.
     """
 
     def __init__(
@@ -104,15 +104,15 @@ class Installer:
         return self._slots.current()
 
     def perform(self, state: State, progress: Progress) -> None:
-        """Do what a state is for.
+        """Do the effect of a state.
 
         Args:
-            state: Not idle.
-            progress: Told of every chunk.
+            state: The state; not idle.
+            progress: Called after every chunk.
 
         Raises:
             RefusedError: There is nothing to install.
-            FleetError: It is not done.
+            FleetError: The effect failed.
         """
         target = self._store.state.target
         if target is None:
@@ -121,10 +121,10 @@ class Installer:
         self._effects[state](target, progress)
 
     def restore(self) -> None:
-        """Put back into service what served before a restart, or else the package before it.
+        """Serve again the package that served before a restart, or else the package before it.
 
         Raises:
-            FleetError: Neither can serve; the reason of the first.
+            FleetError: Neither can serve; this is the error of the first.
         """
         fault: FleetError | None = None
         for digest in dict.fromkeys((self._slots.current(), self._store.state.previous)):
@@ -140,14 +140,14 @@ class Installer:
             raise fault
 
     def open(self, digest: str) -> Package:
-        """Return a package that is on this device; raises FleetError when it is damaged."""
+        """Return a package that is on this device; raises FleetError if it is damaged."""
         return open_package(self._slots.directory(digest), digest, self._settings.trust)
 
     def _preflight(self, target: ReleaseRef, _progress: Progress) -> None:
         """Fetch the index and the manifest, and refuse a package that cannot run here.
 
         Raises:
-            RefusedError: The package is another release than was said.
+            RefusedError: The package is another release than the desired state names.
         """
         self._check_storage(target.envelope_size_bytes)
         directory = self._slots.directory(target.digest)
@@ -267,7 +267,7 @@ class Installer:
         )
 
     def _clean(self, keep: set[str | None]) -> None:
-        # What cannot be removed now is removed after the next install; no package fails for it.
+        # A package that cannot be removed now is removed after the next install; it is no failure.
         with contextlib.suppress(StorageError):
             self._slots.collect(keep)
         kept = {*keep, self._slots.current()}
@@ -290,7 +290,7 @@ class Installer:
         return lacking
 
     def _known_chunks(self, index: PackageIndex) -> Callable[[str], bytes | None]:
-        """Chunks that another package on this device has."""
+        """Return a search for chunks in the other packages on this device."""
         return LocalChunkStore(
             [self._slots.directory(d) for d in self._slots.whole() if d != index.digest],
             self._settings.trust,

@@ -28,8 +28,8 @@ class LocalChunkStore:
     """The chunks of some packages.
 
     Args:
-        directories: Of whole packages; their names are their digests.
-        trust: Who may sign packages.
+        directories: Directories of whole packages; their names are their digests.
+        trust: The keys that may sign packages.
     """
 
     def __init__(self, directories: Iterable[Path], trust: TrustRoot) -> None:
@@ -38,7 +38,7 @@ class LocalChunkStore:
             try:
                 index = read_index(directory, directory.name, trust)
             except FleetError:
-                continue  # a damaged package has nothing to offer
+                continue  # a damaged package gives no chunks
             for entry in index.files:
                 for number, digest in enumerate(entry.chunks):
                     offset = number * index.chunk_bytes
@@ -46,7 +46,7 @@ class LocalChunkStore:
                     self._places[digest] = _Place(directory, entry, offset, length)
 
     def find(self, digest: str) -> bytes | None:
-        """Return what should be the chunk of that digest, or None."""
+        """Return the chunk that should have a digest, or None; its content is not checked."""
         place = self._places.get(digest)
         if place is None:
             return None

@@ -13,21 +13,21 @@ from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
 
 FREE_MARGIN_BYTES: Final = 8 * 1024 * 1024
-"""Left free beside a package: the state, the spool and the log must go on."""
+"""Stays free beside a package, for the state, the spool and the log."""
 
 
 def fitting(package: Package, profile: DeviceProfile) -> tuple[Variant, ...]:
     """Return the variants of a package that can run on a kind of device.
 
     Args:
-        package: With a checked manifest.
+        package: A package with a checked manifest.
         profile: The kind of device.
 
     Returns:
         One or more variants.
 
     Raises:
-        NoVariantError: There are none; says why for each.
+        NoVariantError: There are none; the error says why for each.
     """
     variants = package.manifest.fitting(profile)
     if not variants:
@@ -40,11 +40,11 @@ def fitting(package: Package, profile: DeviceProfile) -> tuple[Variant, ...]:
 
 
 def check_memory(variants: Collection[Variant], health: HealthSnapshot) -> None:
-    """Refuse a package of which not even the smallest variant has room in memory now.
+    """Refuse a package if even its smallest variant needs more memory than is available now.
 
     Args:
-        variants: That fit this kind of device.
-        health: The newest readings; what is not known is not held against the package.
+        variants: The variants that fit this kind of device.
+        health: The newest readings; without a reading of the memory no package is refused.
 
     Raises:
         NoVariantError: There is too little memory.
@@ -61,17 +61,17 @@ def check_memory(variants: Collection[Variant], health: HealthSnapshot) -> None:
 def check_storage(
     slots: Slots, *, needed_bytes: int, allowed_bytes: int, keep: Collection[str | None]
 ) -> None:
-    """Refuse what the storage cannot hold, after removing what nobody needs any more.
+    """Refuse what the storage cannot hold, after removing old packages.
 
     Args:
         slots: The packages of this device.
-        needed_bytes: What is still to come.
-        allowed_bytes: What all packages together may use.
+        needed_bytes: Size of what is still to come.
+        allowed_bytes: Storage that all packages together may use.
         keep: Packages that must stay, beside the current one.
 
     Raises:
-        StorageFullError: There is too little room.
-        StorageError: The storage does not answer.
+        StorageFullError: There is too little storage.
+        StorageError: The storage failed.
     """
     if slots.free_bytes() < needed_bytes + FREE_MARGIN_BYTES:
         slots.collect(keep)

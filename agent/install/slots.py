@@ -2,14 +2,14 @@
 
 ```
 packages/<digest>/     whole packages, verified when they were put here
-incoming/<digest>/     what is being fetched
-parts/<sha256>         files that have begun to come
-current                a link to packages/<digest>: what serves after a restart
+incoming/<digest>/     packages that are being fetched
+parts/<sha256>         files that are partly here
+current                a link to packages/<digest>: the package that serves after a restart
 ```
 
 Rules:
-- `current` changes by one rename and is durable before anybody acts on it.
-- A directory comes under `packages` by one rename, after all its files are verified and durable.
+- `current` changes by one rename and is durable before the agent acts on it.
+- A directory moves to `packages` by one rename, after all its files are verified and durable.
 - The package that `current` names, and the one before it, are never removed.
 """
 
@@ -47,7 +47,7 @@ class Slots:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def directory(self, digest: str) -> Path:
-        """Return where a package is, or is being fetched to when it is not whole yet."""
+        """Return the directory of a package; while it is not whole, the one below `incoming`."""
         whole = self._packages / _checked(digest)
         return whole if whole.is_dir() else self._incoming / digest
 
@@ -71,10 +71,10 @@ class Slots:
         """Move a fetched and verified package to the whole ones. Calling it twice is safe.
 
         Args:
-            digest: Of the package.
+            digest: Digest of the package.
 
         Raises:
-            StorageError: The device refused.
+            StorageError: The storage failed.
         """
         with storage_faults("cannot stage the package"):
             for directory, _, _ in os.walk(self.directory(digest)):
@@ -88,10 +88,10 @@ class Slots:
         """Make a package the one that serves after a restart.
 
         Args:
-            digest: Of a whole package.
+            digest: Digest of a whole package.
 
         Raises:
-            StorageError: The device refused; `current` is as it was.
+            StorageError: The storage failed; `current` is unchanged.
         """
         temporary = self._root / f".{CURRENT}.new"
         with storage_faults("cannot switch to the package"):
@@ -104,17 +104,17 @@ class Slots:
         """Let no package serve after a restart.
 
         Raises:
-            StorageError: The device refused.
+            StorageError: The storage failed.
         """
         with storage_faults("cannot clear the current package"):
             (self._root / CURRENT).unlink(missing_ok=True)
             sync_directory(self._root)
 
     def collect(self, keep: Collection[str | None]) -> None:
-        """Remove all packages, whole or not, but the current one and those named.
+        """Remove all packages, whole or not, except the current one and those in `keep`.
 
         Args:
-            keep: Digests to keep beside the current one.
+            keep: Digests of packages to keep beside the current one.
 
         Raises:
             StorageError: A package cannot be removed.
@@ -122,7 +122,7 @@ class Slots:
         kept = {*keep, self.current()}
         with storage_faults("cannot remove an old package"):
             for package in [p for p in self._packages.iterdir() if p.name not in kept]:
-                # Half a package must not lie among the whole ones, even if this ends half way.
+                # A half-removed package must not lie among the whole ones, even after a power cut.
                 leaving = self._incoming / f"{package.name}.leaving"
                 shutil.rmtree(leaving, ignore_errors=True)
                 package.rename(leaving)
@@ -135,14 +135,14 @@ class Slots:
         """Return the storage that this user may still fill, in bytes.
 
         Raises:
-            StorageError: The device does not say.
+            StorageError: The device does not report it.
         """
         with storage_faults("cannot read the amount of free storage"):
             figures = os.statvfs(self._root)
         return figures.f_bavail * figures.f_frsize
 
     def used_bytes(self, keep: Collection[str | None]) -> int:
-        """Return the size of the whole packages that are named, in bytes."""
+        """Return the size of the whole packages that are in `keep`, in bytes."""
         return sum(
             file.stat().st_size
             for digest in self.whole()
@@ -153,10 +153,10 @@ class Slots:
 
 
 def _checked(digest: str) -> str:
-    """Return the digest; a caller that was not given one must not reach the file system.
+    """Return the digest after a check: no other text may become a path.
 
     Raises:
-        ValueError: It is not a digest: a bug.
+        ValueError: It is not a digest, which is a bug.
     """
     if not is_digest(digest):
         raise ValueError(f"not a digest: {digest!r}")

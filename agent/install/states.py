@@ -14,8 +14,8 @@
 
 Rules:
 - A pair that is not in the table is a bug.
-- Until `switching` a newer desired state may end an install; after it, confirming or reverting
-  comes first, so that what serves has always been confirmed or is being put back.
+- Before `switching` a newer desired state may end an install. From then on the install confirms or
+  reverts first, so that the package that serves is always confirmed or being put back.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Event(StrEnum):
     """The result of a state's effect."""
 
     ACCEPTED = "accepted"
-    """A desired state names a package that does not serve."""
+    """A desired state with a package that does not serve has been accepted."""
 
     DONE = "done"
     FAILED = "failed"
-    """An error that trying again does not cure, or too many tries."""
+    """There was an error that another attempt does not cure, or there were too many attempts."""
 
     ABANDONED = "abandoned"
     """A newer desired state has come."""
@@ -76,7 +76,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (State.CONFIRMING, Event.DONE): State.IDLE,
     (State.CONFIRMING, Event.FAILED): State.REVERTING,
     (State.REVERTING, Event.DONE): State.IDLE,
-    # What cannot be put back is reported as it is; the next desired state may mend it.
+    # If the previous package cannot be put back, the report says so.
     (State.REVERTING, Event.FAILED): State.IDLE,
 }
 

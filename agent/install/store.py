@@ -37,18 +37,18 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int = SCHEMA_VERSION
     revision: int = 0
-    """Of the desired state that was accepted last."""
+    """Revision of the desired state that was accepted last."""
 
     desired: bytes = b""
     """Its signed envelope."""
 
     state: State = State.IDLE
     attempts: int = 0
-    """How often the effect of `state` was begun and not finished."""
+    """How often the effect of `state` was begun without progress."""
 
     target: ReleaseRef | None = None
     rollout: str | None = None
-    """Of `target`. Another rollout is another install, even of the same package."""
+    """Rollout of `target`. Another rollout is another install, even of the same package."""
 
     previous: str | None = None
     """Digest of the package that served before, to which a failed install returns."""
@@ -58,10 +58,10 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     """A newer desired state ended this install; nothing is reported for it."""
 
     dropped: dict[str, dict[str, str]] = {}
-    """By package digest: variants that failed their golden test here, and why."""
+    """By package digest: variants that failed their golden test on this device, and why."""
 
     latencies_ms: dict[str, dict[str, float]] = {}
-    """By package digest: what each variant took here in its golden test."""
+    """By package digest: the latency of each variant in its golden test on this device."""
 
     report: InstallReport | None = None
     """The outcome of the last install, sent again when its desired state comes again."""
@@ -75,7 +75,7 @@ class StateStore(Protocol):
 
     @property
     def state(self) -> AgentState:
-        """What was saved last."""
+        """The state that was saved last."""
         ...
 
     def update(self, **changes: Any) -> AgentState:  # noqa: ANN401 - fields of AgentState
@@ -87,7 +87,7 @@ class FileStateStore:
     """The agent's state in one file.
 
     Args:
-        path: Of the file; made at the first save.
+        path: Path of the file; the first save makes it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,7 +97,7 @@ class FileStateStore:
 
     @property
     def state(self) -> AgentState:
-        """What was saved last."""
+        """The state that was saved last."""
         return self._state
 
     def update(self, **changes: Any) -> AgentState:  # noqa: ANN401 - fields of AgentState
@@ -122,7 +122,7 @@ class FileStateStore:
 
 
 def _load(path: Path) -> tuple[AgentState, bool]:
-    """Read the record; a new one, and True, when what is there cannot be used."""
+    """Read the record; return a new one, and True, if the file cannot be used."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

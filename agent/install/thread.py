@@ -3,8 +3,8 @@
 Rules:
 - A newer desired state replaces one that waits. It ends the running install at its next safe
   point, unless it names the same package: then it waits.
-- When the storage fails the thread tries again. Any fault that nobody foresaw ends the agent, and
-  the next start goes on from what was saved.
+- If the storage fails, the thread tries again. An unexpected fault ends the agent, and the next
+  start goes on from the saved state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Installs:
         machine: Installs one desired state at a time.
         store: Knows which revision was accepted and whether an install was interrupted.
         interrupts: Ends a running install when a newer one waits.
-        log: Is told of storage faults.
+        log: Takes a line for each storage fault.
     """
 
     def __init__(
@@ -47,19 +47,19 @@ class Installs:
         self._changed = threading.Condition()
         self._waiting: _Job | None = None
         self._busy = True
-        """True from the start on: a restart may have interrupted an install."""
+        """True at the start: a restart may have interrupted an install."""
 
         self._target = store.state.target
-        """What is being installed, if anything is."""
+        """The release that is being installed."""
 
         self._begun = 0
-        """Revision of the job that was taken last, which may not be saved yet."""
+        """Revision of the last job that was begun; it may not be saved yet."""
 
         interrupts.wake_on_stop(self._wake)
 
     @property
     def revision(self) -> int:
-        """The highest revision that was accepted or waits to be."""
+        """The highest revision that was accepted or waits to be accepted."""
         with self._changed:
             waiting = self._waiting.desired.revision if self._waiting else 0
             return max(waiting, self._begun, self._store.state.revision)
@@ -80,7 +80,7 @@ class Installs:
             self._changed.notify()
 
     def run(self) -> None:
-        """Finish what a restart interrupted, then run every job, until stopped."""
+        """Finish an install that a restart interrupted, then run every job, until stopped."""
         job: _Job | None = None
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The progress of one blob: which chunks are here, requested or missing, and right.
+"""The progress of one blob: which chunks are here, requested or missing, and which are correct.
 
 Rules:
 - A transfer keeps a chunk only if it was requested and has the signed digest.
@@ -23,7 +23,7 @@ from wire.package.index import CHUNK_BYTES, FileEntry
 
 MAX_BAD_CHUNKS = 8
 LocalChunks = Callable[[str], bytes | None]
-"""A chunk by its digest, if this device has it elsewhere; checked by whoever takes it."""
+"""Returns a chunk by its digest if this device has it elsewhere; the caller checks it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Blob:
     size_bytes: int
     chunk_bytes: int = CHUNK_BYTES
     chunks: tuple[str, ...] | None = None
-    """Digest of each chunk, or None when only the whole can be checked."""
+    """Digest of each chunk, or None if only the whole blob can be checked."""
 
     @classmethod
     def of_file(cls, entry: FileEntry, chunk_bytes: int) -> Blob:
@@ -56,18 +56,18 @@ class Blob:
         return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
 
     def is_right(self, index: int, data: bytes) -> bool:
-        """Tell whether bytes may be that chunk."""
+        """Tell whether bytes can be that chunk, by length and digest."""
         if len(data) != self.length(index):
             return False
         return self.chunks is None or sha256_hex(data) == self.chunks[index]
 
 
 class Transfer:
-    """One blob on its way.
+    """One blob that is being fetched.
 
     Args:
-        blob: What is to come.
-        descriptor: Of the partial file, open for reading and writing.
+        blob: The blob.
+        descriptor: Descriptor of the partial file, open for reading and writing.
     """
 
     def __init__(self, blob: Blob, descriptor: int) -> None:
@@ -83,10 +83,10 @@ class Transfer:
         return not self._missing and not self._asked
 
     def recall(self, local: LocalChunks, check: Callable[[], None]) -> None:
-        """Find what is here already, in the partial file or in another package.
+        """Find chunks that are here already, in the partial file or in another package.
 
         Args:
-            local: Where else to look.
+            local: Finds chunks of other packages.
             check: Called before each chunk; raises to end the transfer.
         """
         for index in range(self.blob.count):
@@ -108,10 +108,10 @@ class Transfer:
         return True
 
     def to_ask(self, now_s: float, window: int, retry_s: float) -> tuple[int, ...]:
-        """Choose what to ask for now: what is overdue, then what has not been asked for."""
+        """Choose chunks to request now: first overdue ones, then new ones."""
         overdue = [index for index, asked_s in self._asked.items() if now_s - asked_s >= retry_s]
         free = window - len(self._asked)
-        # Half a window at a time: one request for several chunks, and the road never runs dry.
+        # Half a window at a time: one request for several chunks, while others are on their way.
         fresh = (
             [self._missing.popleft() for _ in range(min(free, len(self._missing)))]
             if free >= window // 2
@@ -122,7 +122,7 @@ class Transfer:
         return (*overdue, *fresh)
 
     def take(self, chunk: Chunk) -> bool:
-        """Keep a chunk if it is asked for and right; tell whether it was.
+        """Keep a chunk if it was requested and is correct; return whether it is kept.
 
         Raises:
             BlobMissingError: The controller has no such blob.
@@ -156,16 +156,16 @@ def _write_all(descriptor: int, data: bytes, offset: int) -> None:
 
 
 def check_whole(blob: Blob, descriptor: int, part: Path) -> None:
-    """Check that all chunks together are the blob; remove the partial file when they are not.
+    """Check that all chunks together are the blob; remove the partial file if they are not.
 
     Args:
-        blob: What should have come.
-        descriptor: Of the partial file.
-        part: Its path.
+        blob: The expected blob.
+        descriptor: Descriptor of the partial file.
+        part: Path of the partial file.
 
     Raises:
-        FetchError: Something else came, and nobody knows which chunk of it was wrong.
-        IntegrityError: Right chunks make up a wrong file: what was signed contradicts itself.
+        FetchError: The content is wrong, and without chunk digests it is unknown which chunk.
+        IntegrityError: Correct chunks give a wrong file: the signed digests contradict each other.
     """
     digest = hashlib.sha256()
     for index in range(blob.count):

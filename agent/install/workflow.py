@@ -1,11 +1,12 @@
 """Runs the install workflow by its table of states: saves before each effect, counts the attempts.
 
 Rules:
-- Each state is on disk before its effect begins. After a power cut at any line the effect of that
-  state is simply done again.
-- No effect is begun more than `MAX_ATTEMPTS` times without getting anywhere, restarts included.
-- Retryable errors wait 1 s to 60 s, and as long as the device is not connected they do not count.
-- When the state cannot be saved an install fails, but putting back the previous package goes on.
+- Each state is on disk before its effect begins. After a power cut at any line the machine does the
+  effect of that state again.
+- No effect is begun more than `MAX_ATTEMPTS` times without progress, restarts included.
+- After a retryable error the machine waits 1 s to 60 s. While the device is not connected, an error
+  does not count as an attempt.
+- If the state cannot be saved, an install fails, but the return to the previous package goes on.
 - A newer desired state with the same release for the same rollout changes only the policy. The
   machine accepts its revision and installs nothing, also after a failure.
 """
@@ -35,14 +36,14 @@ PROGRESS_EVERY_S: Final = 1.0
 MAX_DETAIL: Final = 500
 
 Progress = Callable[[int, int], None]
-"""Takes the bytes that are here and the bytes that there will be."""
+"""Takes the number of bytes that have come and the number of all bytes."""
 
 
 class Effects(Protocol):
-    """What each state does. Doing it twice must be safe."""
+    """The effect of each state. Doing it twice must be safe."""
 
     def perform(self, state: State, progress: Progress) -> None:
-        """Do what a state is for; returning means done, a FleetError means not."""
+        """Do the effect of a state; it is done on return, and not done on a FleetError."""
         ...
 
     def serving(self) -> tuple[str | None, str | None]:
@@ -55,10 +56,10 @@ class Effects(Protocol):
 
 
 class ReportLink(Protocol):
-    """The way to the controller."""
+    """The connection to the controller."""
 
     def tell(self, report: InstallReport) -> None:
-        """Send a report. It may get lost: the controller then sends its desired state again."""
+        """Send a report. If it gets lost, the controller sends its desired state again."""
         ...
 
     def is_connected(self) -> bool:
@@ -75,12 +76,12 @@ class Machine:
     """One install at a time, from a desired state to its outcome.
 
     Args:
-        device: Whose reports these are.
+        device: The device that the reports are from.
         store: Where the state is saved.
-        effects: Does what each state is for.
+        effects: Does the effect of each state.
         link: Takes the reports.
         events: Takes one event for each install.
-        interrupts: Tells when an install is to end.
+        interrupts: Tells when an install must end.
         clock: For back-off and reports.
         rng: For the jitter of the back-off.
     """
@@ -111,14 +112,14 @@ class Machine:
         self._unsaved: dict[str, Any] = {}
 
     def accept(self, desired: DesiredState, envelope: bytes) -> None:
-        """Take a verified desired state, while idle; report again one whose outcome is known.
+        """Take a verified desired state while idle; if its outcome is known, report it again.
 
         Args:
-            desired: What to run; not older than what was accepted.
+            desired: What to run; not older than the accepted one.
             envelope: Its signed form, which is kept.
 
         Raises:
-            StorageError: It could not be saved, so nothing was begun.
+            StorageError: It could not be saved, so no install was begun.
             IllegalTransitionError: An install is going on.
         """
         record, target = self._store.state, desired.release
@@ -147,11 +148,11 @@ class Machine:
         self._store.update(state=accepted, **changes)
 
     def run(self) -> None:
-        """Go on until idle.
+        """Go from state to state until idle.
 
         Raises:
             StoppedError: The agent is being stopped; the next run goes on from there.
-            IllegalTransitionError: A bug.
+            IllegalTransitionError: There is a bug.
         """
         state = self._store.state.state
         while state is not State.IDLE:
@@ -186,7 +187,7 @@ class Machine:
             except SupersededError:
                 return _Result(Event.ABANDONED)
             except FleetError as exc:
-                # A stop ends the workers too: what they then say is no verdict on the package.
+                # A stop ends the workers too: their error then says nothing about the package.
                 self._interrupts.check(abandon=False)
                 if not exc.retryable or self._attempts >= MAX_ATTEMPTS:
                     return _failed(state, exc)
@@ -244,7 +245,7 @@ class Machine:
         return unsaved
 
     def _finish(self, changes: dict[str, Any]) -> None:
-        """Save and tell the outcome; an abandoned install has none."""
+        """Save and report the outcome; an abandoned install has none."""
         record = self._store.state
         failure = changes.get("failure", record.failure)
         if changes.get("abandoned", record.abandoned):
@@ -255,7 +256,7 @@ class Machine:
         try:
             self._store.update(state=State.IDLE, attempts=0, report=report, **changes)
         finally:
-            # Reported even when it cannot be saved: the controller must not wait for nothing.
+            # Reported even if it cannot be saved: the controller must not wait in vain.
             self._link.tell(report)
             self._note(record, report.detail or report.outcome, report)
 
@@ -299,7 +300,7 @@ def _outcome(record: AgentState, desired: DesiredState) -> InstallReport | None:
     report = record.report
     if report is None or report.revision != record.revision:
         return None
-    # Without a rollout nothing tells two installs of the same package apart.
+    # Without a rollout two installs of the same package cannot be told apart.
     same_install = desired.rollout is not None and (desired.release, desired.rollout) == (
         record.target,
         record.rollout,
@@ -308,7 +309,7 @@ def _outcome(record: AgentState, desired: DesiredState) -> InstallReport | None:
 
 
 def _is_lost(record: AgentState, serving: str | None) -> bool:
-    """Tell whether what was installed once is no longer what serves: storage went bad."""
+    """Tell whether an installed package no longer serves, because the storage was damaged."""
     installed = record.report is not None and record.report.outcome == "succeeded"
     return installed and record.target is not None and record.target.digest != serving
 

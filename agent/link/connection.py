@@ -1,8 +1,8 @@
-"""The connection to the controller: sends messages, and queues those that come, up to a bound.
+"""The connection to the controller: sends messages, and queues received ones, up to a bound.
 
 Rules:
-- The transport's thread only puts on the queue. It drops a message that finds the queue full for a
-  second; the part that waits for the message asks again.
+- The transport's thread only puts messages on the queue. If the queue stays full for a second, it
+  drops the message; the part that waits for the message asks again.
 - No message waits for a connection: on every connect the device sends its state, and the controller
   answers with what has changed.
 """
@@ -21,7 +21,7 @@ from wire.topics import all_down, up
 from wire.transport import Connection, Received, Transport
 
 INBOX_ITEMS: Final = 256
-"""With chunks of 128 KiB at most 32 MiB, and in practice a fetcher's window."""
+"""At most 32 MiB with chunks of 128 KiB; in practice, as many as a fetcher's window."""
 
 PUT_TIMEOUT_S: Final = 1.0
 
@@ -30,8 +30,8 @@ class Link:
     """A device's connection to its controller.
 
     Args:
-        device: Whose.
-        boot_id: Of this start of the agent.
+        device: The device.
+        boot_id: Identifies this start of the agent.
     """
 
     def __init__(self, device: str, boot_id: str) -> None:
@@ -48,7 +48,7 @@ class Link:
 
         Args:
             connect: Makes the connection.
-            password: Of the device's own account, or None where a certificate stands for it.
+            password: Password of the device's own account, or None if a certificate replaces it.
 
         Raises:
             TransportError: A certificate file cannot be read.
@@ -87,7 +87,7 @@ class Link:
         self.publish(up(self._device, "report"), to_json(report))
 
     def publish(self, topic: str, payload: bytes, expiry_s: int | None = None) -> bool:
-        """Publish a message; False when there is no connection."""
+        """Publish a message; return False if there is no connection."""
         transport = self._transport
         return transport is not None and transport.publish(topic, payload, expiry_s=expiry_s)
 

@@ -1,8 +1,8 @@
 """Opens the connection to the controller, after the device has been enrolled.
 
 Rules:
-- A device that cannot be enrolled tries again after 2 s, later after up to 60 s. It tells a reason
-  once: what repeats for days must not push other events out of the spool.
+- A device that cannot be enrolled tries again after 2 s, later after up to 60 s. It records each
+  new reason once: a reason that repeats for days must not push other events out of the spool.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ RETRY_MAX_S: Final = 60.0
 
 
 class Connector:
-    """Enrols the device if need be, then opens its link.
+    """Enrols the device if it is not enrolled, then opens its link.
 
     Args:
-        link: To open.
+        link: The link to open.
         connect: Makes a connection to the broker.
         identity: Has the password of the device's own account.
-        enrolment: None where a client certificate, and no password, says who the device is.
+        enrolment: Enrols the device; None if a client certificate identifies it, and no password.
         token: Reads the enrolment token.
         interrupts: Ends the waiting.
         recorder: Takes an event for each new reason of a refusal.
@@ -56,7 +56,7 @@ class Connector:
         self._recorder = recorder
 
     def run(self) -> None:
-        """Return when the link has been opened.
+        """Enrol if needed and open the link.
 
         Raises:
             StoppedError: The agent is being stopped.

@@ -1,11 +1,11 @@
 """Enrols a device: it shows its token and its key, and waits for the controller to accept them.
 
 Rules:
-- The token opens a broker account that may only ask. The controller makes the device's own account
-  when it accepts.
+- The token is for a broker account that may only ask for enrolment. When the controller accepts, it
+  makes the device's own account.
 - Asking twice is safe: the device sends the same key and password each time.
-- A token that is used up may mean that an earlier acceptance got lost: before it gives up, the
-  device tries the account that it asked for.
+- If the broker refuses a token, the token may be used up by an acceptance that got lost: the device
+  tries the account that it asked for before it gives up.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ POLL_S: Final = 0.2
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """Who connects to the broker."""
+    """What a client sends to log in to the broker."""
 
     client_id: str
     username: str | None = None
@@ -51,7 +51,7 @@ Connect = Callable[[Login], Transport]
 
 
 class Applicant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a device says of itself when it asks to be enrolled."""
+    """The data about itself that a device sends when it asks to be enrolled."""
 
     device: str
     profile: DeviceProfile
@@ -63,7 +63,7 @@ class Enrolment:
     """Makes sure that this device is enrolled.
 
     Args:
-        applicant: What the device says of itself.
+        applicant: The data that the device sends about itself.
         identity: Its key and credentials.
         connect: Makes a connection to the broker.
         interrupts: Ends the waiting.
@@ -86,14 +86,14 @@ class Enrolment:
         self._clock = clock
 
     def ensure(self, token: str | None) -> None:
-        """Return when the device is enrolled.
+        """Enrol the device, unless it is enrolled already.
 
         Args:
-            token: The enrolment token; not needed when the device is enrolled already.
+            token: The enrolment token; not needed if the device is enrolled already.
 
         Raises:
-            EnrolmentError: Nobody answered; try again later.
-            EnrolmentRefusedError: The controller refuses, or the token opens no account.
+            EnrolmentError: The controller did not answer; try again later.
+            EnrolmentRefusedError: The controller refuses, or the broker refuses the token.
             StoppedError: The agent is being stopped.
             StorageError: The acceptance could not be saved.
         """
@@ -112,10 +112,10 @@ class Enrolment:
         self._identity.confirm()
 
     def _ask(self, token: str) -> bool:
-        """Ask until there is an answer; False when the token opens no account.
+        """Ask until there is an answer; return False if the broker refuses the token.
 
         Raises:
-            EnrolmentError: Nobody answered.
+            EnrolmentError: The controller did not answer.
             EnrolmentRefusedError: The controller refuses.
         """
         device = self._applicant.device
@@ -188,7 +188,7 @@ class _Inbox:
         try:
             self._queue.put_nowait(item)
         except queue.Full:
-            return  # asked for again
+            return  # the device asks again
 
 
 def _request(applicant: Applicant, identity: Identity, token: str) -> EnrolRequest:

@@ -1,9 +1,9 @@
-"""Who this device is: its own key, which never leaves it, and its broker password.
+"""The identity of this device: its own key, which never leaves it, and its broker password.
 
 Rules:
 - Secrets lie in files that only the agent can read, and in no log.
-- The password is on disk before the controller hears it: a power cut during enrolment cannot
-  leave a device that its own fleet knows and that does not know its password.
+- The password is on disk before the device sends it to the controller: so a power cut during
+  enrolment cannot leave a device that the fleet knows but that has lost its password.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PASSWORD_BYTES = 32
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device says to the broker."""
+    """The device's login at the broker."""
 
     device: str
     password: str
@@ -37,11 +37,11 @@ class Identity:
     """The key and the credentials of this device.
 
     Args:
-        directory: Where they are kept; they are made when they are not there.
+        directory: Where they are kept; missing files are made.
         device: The identifier from the configuration.
 
     Raises:
-        ConfigError: What is there is damaged or belongs to another device.
+        ConfigError: A file is damaged or belongs to another device.
         StorageError: They cannot be read or written.
     """
 
@@ -51,7 +51,7 @@ class Identity:
         self.credentials = _load_credentials(self._credentials_path, device)
 
     def confirm(self) -> None:
-        """Remember that the controller knows this device.
+        """Save that the controller has accepted this device.
 
         Raises:
             StorageError: It cannot be written.

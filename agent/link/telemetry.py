@@ -1,12 +1,12 @@
 """Moves figures and events from memory to the spool, and from there to the controller.
 
 Rules:
-- What is on disk is sent until it is acknowledged; a batch that is on its way is not sent again
-  before `RESEND_S`.
-- A question writes nothing, unless there were very many: what it took from the recorder waits in
-  memory for the next `collect`.
-- An event that the disk does not take is kept for the next time, figures are not: a reason comes
-  only once.
+- The pump sends a stored batch again and again until it is acknowledged, at most once in
+  `RESEND_S`.
+- A query writes nothing to disk, unless more than `HELD_POINTS` figures wait in memory: what it
+  takes from the recorder waits there for the next `collect`.
+- If the disk refuses to store, the pump keeps the events for the next time, but not the figures: an
+  event is recorded only once.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ EVENTS_EVERY_S: Final = 1.0
 """Events do not wait for the figures: they must survive a power cut just after a switch."""
 
 BATCHES: Final = 8
-"""On their way at one time: about a mebibyte."""
+"""How many may be on their way at one time: about a mebibyte."""
 
 HELD_POINTS: Final = 4096
-"""More figures than this do not wait in memory: 16 drains of a recorder that is full."""
+"""How many figures a query leaves in memory at most: 16 drains of a full recorder."""
 
 
 class TelemetryPump:
     """Moves telemetry off the device; usable from several threads.
 
     Args:
-        device: Whose.
-        recorder: Where it gathers.
-        spool: Where it waits.
-        link: Where it goes.
-        clock: For what is due.
-        interval_s: Between two collections of figures.
+        device: The device.
+        recorder: Gathers telemetry in memory.
+        spool: Stores telemetry on disk.
+        link: Sends telemetry to the controller.
+        clock: For the intervals.
+        interval_s: Time between two collections of figures.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TelemetryPump:
         """Collect and send what is due; called at least once a second.
 
         Raises:
-            SpoolError: The disk does not take it, or does not give it.
+            SpoolError: The spool cannot be written or read.
         """
         now_s = self._clock.monotonic_s()
         if now_s >= self._due_s:
@@ -89,7 +89,7 @@ class TelemetryPump:
         """Write what is in memory and close the spool.
 
         Raises:
-            SpoolError: The disk does not take it; the spool is closed all the same.
+            SpoolError: The spool cannot be written; it is closed all the same.
         """
         try:
             self.collect()
@@ -97,13 +97,13 @@ class TelemetryPump:
             self._spool.close()
 
     def collect(self) -> None:
-        """Write to disk what gathered in memory; raises SpoolError when it does not take it."""
+        """Write the telemetry in memory to disk; raises SpoolError if that fails."""
         with self._lock:
             self._gather()
             self._write()
 
     def send(self) -> None:
-        """Send what waits, oldest first."""
+        """Send the stored batches, oldest first."""
         if not self._link.is_connected():
             return
         now_s = self._clock.monotonic_s()
@@ -117,25 +117,25 @@ class TelemetryPump:
             self._sent_s[key] = now_s
 
     def acknowledged(self, ack: TelemetryAck) -> None:
-        """Forget what the controller has, and send what follows."""
+        """Remove what the controller has acknowledged, and send what follows."""
         self._spool.acknowledge(ack)
         for sequence in ack.sequences:
             self._sent_s.pop((ack.boot_id, sequence), None)
         self.send()
 
     def events(self, kinds: tuple[str, ...], since_s: float, limit: int) -> list[Event]:
-        """Return what happened on this device, delivered or not.
+        """Return the events of this device, delivered or not.
 
         Args:
-            kinds: Only these; empty for all.
-            since_s: Only from this wall time on.
-            limit: Only the newest so many.
+            kinds: Only events of these kinds; empty for all.
+            since_s: Only events from this wall time on.
+            limit: Greatest number of events; the newest are returned.
 
         Returns:
             Events, oldest first.
 
         Raises:
-            SpoolError: The disk does not give them.
+            SpoolError: The spool cannot be read or written.
         """
         with self._lock:
             self._gather()

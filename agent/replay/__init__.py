@@ -1,1 +1,1 @@
-"""What a policy would have done: traces, a simulated board, and the replay."""
+"""Replays policies: traces, a simulated board, and the replay."""

@@ -2,7 +2,7 @@
 
 Rules:
 - Pure: state and inputs in, next state out.
-- What a policy can change comes from the model; all else (`Inputs`) comes from a trace.
+- Values that a policy can change come from the model; all others (`Inputs`) come from a trace.
 - A board whose battery is empty is off: it draws nothing until it is charged.
 
 Source:
@@ -24,13 +24,13 @@ from agent.replay.plant import ThermalPlant
 from wire.profile import ThermalLimits
 
 STEPS_PER_TIME_CONSTANT = 10
-"""Within a tenth of the time constant the temperature moves little, so the frequency may be taken
-as constant."""
+"""Within a tenth of the time constant the temperature changes little, so the model takes the
+frequency as constant."""
 
 WH_J = 3600.0
 COLDEST_C, HOTTEST_C = -100.0, 150.0
 MAX = 100_000
-"""Of watts, seconds, requests per second: no board comes near it, and sums of it stay finite."""
+"""Limit of watts, seconds and requests per second: far above any board, and sums stay finite."""
 
 
 class Fan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,19 +39,19 @@ class Fan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     on_c: float
     off_c: float
     resistance_ratio: float
-    """What it leaves of the thermal resistance."""
+    """Share of the thermal resistance that remains while the fan runs."""
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What does not change during a trace; the defaults are a small board without fan, on mains."""
+    """The constants of a board; the defaults are a small board without fan, on mains."""
 
     thermal: ThermalPlant = ThermalPlant()
     limits: ThermalLimits = ThermalLimits()
     throttle_c: float = 80.0
-    """Above this the frequency falls, in proportion, ..."""
+    """Above this the frequency falls linearly."""
 
     slowest_c: float = 85.0
-    """... to `slowest_ratio` at this."""
+    """From here on the frequency stays at `slowest_ratio`."""
 
     slowest_ratio: float = 0.4
     fan: Fan | None = None
@@ -63,13 +63,13 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Share of the processor that one computing request takes: its threads over the cores."""
 
     slowdowns: dict[str, float] = {}
-    """Latency on this board over the declared one, by variant; 1 for one that is not named."""
+    """Latency on this board divided by the declared one, by variant; 1 for others."""
 
     start_c: float = 40.0
     start_charge_ratio: float = 1.0
 
     def frequency_ratio(self, temperature_c: float) -> float:
-        """Return the frequency over the greatest at a temperature."""
+        """Return the frequency at a temperature, divided by the greatest frequency."""
         span_c = self.slowest_c - self.throttle_c
         excess = min(max((temperature_c - self.throttle_c) / span_c, 0.0), 1.0)
         return 1.0 - excess * (1.0 - self.slowest_ratio)
@@ -83,7 +83,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         )
 
     def faults(self) -> tuple[str, ...]:
-        """Say what cannot be; empty for a possible board."""
+        """Return what is impossible about the board; empty if it is possible."""
         fan, plant = self.fan, self.thermal
         rules = (
             (1.0 <= plant.time_constant_s <= MAX, f"thermal.time_constant_s is not 1 to {MAX}"),
@@ -122,24 +122,24 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Inputs(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What comes from outside during a tick, whatever the policy decides."""
+    """The inputs from outside during a tick, which the policy cannot change."""
 
     ambient_c: float
     demand_per_s: float
     """Requests that arrive each second."""
 
     slowdown: float = 1.0
-    """Latency over that measured alone, at full frequency: what a co-runner costs."""
+    """Latency at full frequency divided by the latency alone: the cost of another program."""
 
     other_share: float = 0.0
-    """Share of the processor that others keep busy."""
+    """Share of the processor that other programs keep busy."""
 
     charger_w: float = 0.0
     memory_bytes: int | None = None
     """Memory that would be available with no variant loaded; None for all of the board's."""
 
     def faults(self) -> tuple[str, ...]:
-        """Say what cannot be; empty for possible inputs."""
+        """Return what is impossible about the inputs; empty if they are possible."""
         rules = (
             (COLDEST_C <= self.ambient_c <= HOTTEST_C, "ambient_c is not within -100 to 150"),
             (0.0 <= self.demand_per_s <= MAX, f"demand_per_s is not within 0 to {MAX}"),
@@ -152,7 +152,7 @@ class Inputs(
 
 
 class BoardState(msgspec.Struct, frozen=True, kw_only=True):
-    """How a board is at an instant."""
+    """The state of a board at one time."""
 
     temperature_c: float
     charge_ratio: float | None = None
@@ -164,7 +164,7 @@ class BoardState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_off(board: Board, state: BoardState, inputs: Inputs) -> bool:
-    """Tell whether a board is off: its battery is empty and the charger alone cannot carry it."""
+    """Tell whether a board is off: its battery is empty and the charger alone is too weak."""
     empty = state.charge_ratio is not None and state.charge_ratio <= 0.0
     return empty and inputs.charger_w < board.thermal.busy_w
 
@@ -176,8 +176,8 @@ def advance(
 
     Args:
         board: The board.
-        state: At the beginning.
-        inputs: What comes from outside.
+        state: The state at the beginning.
+        inputs: The inputs from outside.
         work_share: Share of the tick that the variant's work would take at full frequency; above 1
             for more than the processor can do.
         period_s: Length of the tick in seconds.
@@ -193,7 +193,7 @@ def advance(
         fan_on = not off and _fan_on(board.fan, celsius, is_on=fan_on)
         frequency = board.frequency_ratio(celsius)
         busy = min(1.0, (work_share + inputs.other_share) / frequency)
-        # The plant's power grows in proportion to the utilization, so this one stands for both.
+        # The plant's power is linear in the utilization, so this one stands for load and frequency.
         utilization = busy * frequency**3
         watts = 0.0 if off else plant.power_w(utilization)
         ratio = board.fan.resistance_ratio if fan_on and board.fan else 1.0

@@ -1,4 +1,4 @@
-"""A first-order model of how a board heats: for simulated boards and for replays of policies.
+"""A first-order model of the heat of a board, for simulated boards and for replays of policies.
 
 Rules:
 - Pure: state and inputs in, next state out.
@@ -17,7 +17,7 @@ import msgspec
 
 
 class ThermalPlant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A board: how warm a watt makes it, and how slowly."""
+    """The thermal constants of a board, and its power."""
 
     resistance_c_per_w: float = 5.0
     """Steady rise over ambient per watt; about that of a small board without a fan."""
@@ -35,7 +35,7 @@ class ThermalPlant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.idle_w + share * (self.busy_w - self.idle_w)
 
     def steady_c(self, *, ambient_c: float, utilization: float) -> float:
-        """Return the temperature, in degrees Celsius, that is reached in the end."""
+        """Return the steady temperature, in degrees Celsius."""
         return ambient_c + self.resistance_c_per_w * self.power_w(utilization)
 
     def step(
@@ -44,8 +44,8 @@ class ThermalPlant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the temperature after a step.
 
         Args:
-            temperature_c: At the beginning.
-            ambient_c: Around the board.
+            temperature_c: The temperature at the beginning.
+            ambient_c: The temperature around the board.
             utilization: Share of the time that the processor works, 0 to 1.
             step_s: Length of the step in seconds.
 

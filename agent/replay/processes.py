@@ -1,7 +1,7 @@
-"""What the processor did, and which part of it was the workers': from procfs.
+"""Reads from procfs how busy the processor was, and how much of it the workers took.
 
 Rules:
-- What cannot be read is None or left out; nothing here raises because of what a file holds.
+- What cannot be read is None or left out; no content of a file raises an error here.
 
 Source:
     proc(5): /proc/stat, /proc/[pid]/stat fields 4, 14 and 15, /proc/[pid]/statm. The time of guests
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 MAX_FILE_BYTES: Final = 256 * 1024
-"""The processors stand in the first lines of /proc/stat."""
+"""Enough for /proc/stat: the lines of the processors come first."""
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -24,26 +24,26 @@ BUSY_COLUMNS: Final = (0, 1, 2, 5, 6, 7)
 
 
 class ProcessorTime(NamedTuple):
-    """The processors since the device started."""
+    """The time of the processors since the device started."""
 
     busy_s: float
-    """Mean over them."""
+    """Busy time, mean over all processors."""
 
     cores: int
 
 
 class ProcessUsage(NamedTuple):
-    """What some processes cost."""
+    """The processor time and the memory of some processes."""
 
     processor_s: dict[int, float]
-    """Time on a processor, by process."""
+    """Processor time by process."""
 
     held_bytes: int
-    """Memory that would be free without them: what they share with others is not counted."""
+    """Memory that would be free without them: memory shared with others is not counted."""
 
 
 def read_processor(procfs: Path) -> ProcessorTime | None:
-    """Return what the processors did; None where the kernel does not say."""
+    """Return the time of the processors; None if the kernel does not report it."""
     rows = [line.split() for line in _lines(procfs / "stat") if line.startswith("cpu")]
     try:
         ticks = [int(rows[0][1 + column]) for column in BUSY_COLUMNS]
@@ -54,18 +54,18 @@ def read_processor(procfs: Path) -> ProcessorTime | None:
 
 
 def read_descendants(procfs: Path, pid: int) -> ProcessUsage:
-    """Return what the processes below one cost, without that one.
+    """Return the usage of all descendants of a process, without the process itself.
 
     Args:
         procfs: Where procfs is mounted.
-        pid: Of the one.
+        pid: The process.
 
     Returns:
-        Their cost; nothing where there are none.
+        Their usage; zero if there are none.
     """
     stats = _stats(procfs)
     below = {pid}
-    # A child may have a smaller number than its parent, so one pass may not find all.
+    # A child may have a smaller number than its parent, so one pass may miss some.
     while found := {child for child, (parent, _) in stats.items() if parent in below} - below:
         below |= found
     below.discard(pid)
@@ -74,14 +74,14 @@ def read_descendants(procfs: Path, pid: int) -> ProcessUsage:
 
 
 def _stats(procfs: Path) -> dict[int, tuple[int, float]]:
-    """Return parent and processor time of every process."""
+    """Return the parent and the processor time of every process."""
     found = {}
     try:
         numbers = [int(name) for name in os.listdir(procfs) if name.isdigit()]  # noqa: PTH208
     except OSError:
         return {}
     for number in numbers:
-        # The name, which may hold spaces and brackets, ends with the last bracket.
+        # The name may contain spaces and brackets; it ends at the last bracket.
         words = "".join(_lines(procfs / str(number) / "stat")).rpartition(")")[2].split()
         try:
             found[number] = int(words[1]), (int(words[11]) + int(words[12])) / TICKS_PER_S

@@ -1,4 +1,4 @@
-"""What a recording says of itself: the figures of the board, where it is from, what it lacks."""
+"""The header of a recording: the figures of the board, its source, and what it lacks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from wire.health import HealthSnapshot
 from wire.profile import NAME_PATTERN, DeviceProfile, ThermalLimits
 
 THROTTLE_SPAN_C: Final = 5.0
-"""Below the severe temperature boards begin to throttle; the Raspberry Pi's firmware does so."""
+"""Boards begin to throttle this far below severe, as the Raspberry Pi's firmware does."""
 
 
 def board_of(profile: DeviceProfile, health: HealthSnapshot, file: Path | None) -> Board:
-    """Return the figures of a board: those of a file, else those that profile and sensors give.
+    """Return the figures of a board: from a file, else from the profile and the sensors.
 
     Args:
-        profile: This kind of device.
-        health: The first readings: from them the model starts.
+        profile: The profile of this device.
+        health: The first readings; the model starts from them.
         file: JSON with some keys of a trace's board, or None.
 
     Returns:
@@ -73,7 +73,7 @@ def _capacity_wh(health: HealthSnapshot) -> float | None:
 
 
 class Maker(NamedTuple):
-    """Who records."""
+    """The source of a recording."""
 
     device: str
     profile: str
@@ -86,11 +86,11 @@ def header_of(
     """Return the first line of a recording.
 
     Args:
-        name: Of the trace.
-        maker: Who records.
-        terms: Of the trace.
-        sample: The first.
-        deadline_ms: Within which the application needs an answer.
+        name: Name of the trace.
+        maker: The source of the recording.
+        terms: The constants of the trace.
+        sample: The first sample.
+        deadline_ms: Time within which the application needs an answer.
 
     Returns:
         The header, whose source says what is estimated and how.
@@ -123,16 +123,16 @@ def header_of(
 
 
 def lacks(sample: Sample, health: HealthSnapshot, board: Board, *, fault: str) -> Iterator[str]:
-    """Say what a recording will not have.
+    """Say what a recording will lack.
 
     Args:
-        sample: The first.
+        sample: The first sample.
         health: The first readings.
         board: The figures of the board.
         fault: Why no agent answered, if none did.
 
     Yields:
-        One line for each.
+        One line for each missing thing.
     """
     if sample.figures is None:
         yield f"{fault}: without it the trace has no demand and no slowdown"

@@ -1,11 +1,11 @@
-"""From what can be read on a device to what a trace holds: the inputs behind the readings.
+"""Turns readings of a device into ticks of a trace: estimates the inputs behind the readings.
 
 Rules:
 - Pure: two samples of the device in, ticks of a trace out.
-- Inputs are those with which the replay's own model comes to what was read. So they are as good as
-  the figures of the board: a wrong resistance or power shows as a wrong ambient temperature.
-- What was not read stays as it was last known; what was never known is nothing: no demand, no
-  slowdown, no others.
+- With these inputs the replay's own model gives the same readings. So they are only as good as the
+  figures of the board: a wrong resistance or power shows as a wrong ambient temperature.
+- A value without a reading keeps its last known value. A value that was never known is neutral: no
+  demand, no slowdown, no load of other programs.
 
 Source:
     Ambient temperature: the board's model runs beside the recording, and a proportional-integral
@@ -28,82 +28,82 @@ from agent.replay.board import MAX, WH_J, Board, BoardState, Inputs, advance
 from agent.replay.traces import Sensed, Tick
 
 AMBIENT_MIN_C, AMBIENT_MAX_C = -40.0, 85.0
-"""What industrial boards are made for."""
+"""The range that industrial boards are made for."""
 
 ASSUMED_AMBIENT_C: Final = 25.0
-"""Where no temperature was ever read."""
+"""Used if no temperature was ever read."""
 
 SLOWDOWN_MIN, SLOWDOWN_MAX = 1e-3, 1e3
 MS_PER_S, MW_PER_W = 1000.0, 1000.0
 FULL_RATIO: Final = 0.99
 CHARGE_FOLLOW_S: Final = 600.0
-"""Within which the modelled charge comes to the recorded one: charge is read in whole percent."""
+"""Time in which the modelled charge follows the recorded one, which is read in whole percent."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent tells; counters that only grow until it starts anew."""
+    """The agent's figures; its counters only grow until the agent starts again."""
 
     pid: int
     release: str | None = None
     variant: str | None = None
-    """What serves now."""
+    """The variant that serves now."""
 
     declared_ms: float | None = None
     """The latency that it declares."""
 
     requests: float = 0.0
     answered: float = 0.0
-    """By this variant."""
+    """Requests that this variant answered."""
 
     compute_s: float = 0.0
-    """That these took in the worker."""
+    """Time in the runtime for these answers."""
 
 
 class Sample(NamedTuple):
-    """Everything that was read at one instant."""
+    """Everything that was read at one time."""
 
     at_s: float
-    """Monotonic."""
+    """Time of the monotonic clock."""
 
     sensed: Sensed
     busy_s: float | None = None
-    """Time for which the processors were busy since the device started, mean over them."""
+    """Busy time since the device started, mean over the processors."""
 
     own_s: Mapping[int, float] = MappingProxyType({})
-    """The part of it that the workers and the recording took, by process."""
+    """The part of `busy_s` that the workers and the recording took, by process."""
 
     held_bytes: int = 0
     """Memory that would be free without the workers."""
 
     figures: Figures | None = None
-    """None where no agent answered."""
+    """None if no agent answered."""
 
 
 class Terms(NamedTuple):
-    """What does not change while a trace is recorded."""
+    """The constants of a recording."""
 
     board: Board
     period_s: float
 
 
 class BoardObserver(NamedTuple):
-    """The board's model beside the recording, and what was last known."""
+    """The board's model that runs beside the recording, and the last known values."""
 
     state: BoardState
     ambient_c: float | None = None
-    """As learnt so far; None before the first tick."""
+    """The estimate so far; None before the first tick."""
 
     surplus_w: float = 0.0
-    """What the charger gives beyond the draw, as learnt so far."""
+    """Power of the charger beyond the draw, the estimate so far."""
 
     slowdown: float = 1.0
     memory_bytes: int | None = None
     error_c: float | None = None
-    """By how much the last tick was recorded warmer than modelled; None without a reading."""
+    """Recorded minus modelled temperature of the last tick; None without a reading."""
 
 
 def begin(board: Board) -> BoardObserver:
-    """Return an observer for a board that starts as the first sample shows it."""
+    """Return an observer for a board in its first state."""
     return BoardObserver(board.start())
 
 
@@ -119,15 +119,15 @@ def ticks(
     """Return the ticks between two samples.
 
     Args:
-        terms: Of the trace.
-        observer: As the tick before left it.
+        terms: The constants of the recording.
+        observer: The observer after the tick before.
         before: The sample at the beginning.
         after: The sample at the end.
         first: Number of the first tick.
-        count: How many there are: more than one where samples were missed.
+        count: How many ticks there are: more than one if samples were missed.
 
     Returns:
-        The ticks, all but the first without readings, and the observer at their end.
+        The ticks, of which only the first has readings, and the observer at their end.
     """
     made = []
     use = _use(before, after)
@@ -175,7 +175,7 @@ def _inputs(
         ambient_c=round(ambient_c, 2),
         demand_per_s=round(min(_demand(before, after), MAX), 3),
         slowdown=round(observer.slowdown, 4),
-        # In the board's model others too need the longer, the slower the processor is.
+        # In the board's model a slower processor makes other programs slower too.
         other_share=round(use.others * frequency, 4),
         charger_w=round(charger_w, 3),
         memory_bytes=observer.memory_bytes,
@@ -190,10 +190,10 @@ def _frequency(board: Board, observer: BoardObserver) -> float:
 def _ambient(
     terms: Terms, observer: BoardObserver, recorded_c: float | None, use: _Use
 ) -> tuple[float, BoardObserver]:
-    """Return the ambient temperature of a tick, and the observer that has learnt from it."""
+    """Return the ambient temperature of a tick, and the observer after it."""
     plant, settled_c = terms.board.thermal, observer.ambient_c
     if settled_c is None:
-        # For want of better the board was as warm as its load keeps it.
+        # Nothing better is known: assume that the board had the steady temperature of its load.
         rise_c = plant.resistance_c_per_w * plant.power_w(use.own + use.others)
         settled_c = ASSUMED_AMBIENT_C if recorded_c is None else _possible_c(recorded_c - rise_c)
     if recorded_c is None:
@@ -213,7 +213,7 @@ def _demand(before: Sample, after: Sample) -> float:
     if before.figures is None or after.figures is None:
         return 0.0
     grown = after.figures.requests - before.figures.requests
-    # A counter that fell is that of an agent that began anew.
+    # A counter that fell belongs to an agent that started again.
     return (after.figures.requests if grown < 0 else grown) / _elapsed_s(before, after)
 
 
@@ -230,14 +230,14 @@ def _slowdown(before: Figures | None, after: Figures | None, frequency: float) -
     declared_ms = after.declared_ms or 0.0
     if not same or answered < 1 or compute_s <= 0.0 or declared_ms <= 0.0:
         return None
-    # The frequency is the model's own at this temperature, as the replay will divide by it. The
-    # kernel's figure says little of the frequency during a request: between two it idles slowly.
+    # The frequency is the model's at this temperature, because the replay divides by it. The
+    # kernel's figure says little about a request: between two requests the processor idles slowly.
     slowdown = compute_s * MS_PER_S / answered / declared_ms * frequency
     return min(max(slowdown, SLOWDOWN_MIN), SLOWDOWN_MAX)
 
 
 def _use(before: Sample, after: Sample) -> _Use:
-    """Return what the workers and the recording took of the processor, and what all else took."""
+    """Return the processor's shares of the workers with the recording, and of all others."""
     elapsed_s = _elapsed_s(before, after)
     spent_s = (max(s - before.own_s.get(process, 0.0), 0.0) for process, s in after.own_s.items())
     own = min(math.fsum(spent_s) / elapsed_s, 1.0)
@@ -252,7 +252,7 @@ def _elapsed_s(before: Sample, after: Sample) -> float:
 
 
 def _charger(terms: Terms, observer: BoardObserver, sensed: Sensed) -> tuple[float, BoardObserver]:
-    """Return the charger's power with which the modelled battery does as the recorded one."""
+    """Return the charger's power with which the modelled battery follows the recorded one."""
     board, state = terms.board, observer.state
     charge, recorded = state.charge_ratio, sensed.battery_ratio
     discharging = sensed.battery_discharging
@@ -267,7 +267,7 @@ def _charger(terms: Terms, observer: BoardObserver, sensed: Sensed) -> tuple[flo
     charger_w = state.draw_w + observer.surplus_w + 2.0 * behind_j / follow_s
     learnt_w = observer.surplus_w + behind_j * terms.period_s / follow_s**2
     if recorded is not None and recorded >= FULL_RATIO:
-        # A full battery takes nothing: what the charger could give besides is not to be seen.
+        # A full battery takes no power, so the readings do not show what the charger could give.
         charger_w = max(charger_w, board.thermal.busy_w)
     return _possible_w(charger_w), observer._replace(surplus_w=_possible_w(learnt_w))
 

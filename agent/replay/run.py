@@ -1,9 +1,9 @@
-"""What a policy would have done over a trace, and what that would have cost.
+"""Replays a policy over a trace: what it would have done, and what that would have cost.
 
 Rules:
 - Pure: trace, variants and policy in, result out; time comes from the trace alone.
-- The policy sees readings as the agent makes them, and nothing of the trace behind them.
-- A variant that does not declare a latency and a memory is refused: an unknown cost is not nothing.
+- The policy sees the readings that the agent would see, and no other part of the trace.
+- A variant that does not declare a latency and a memory is refused: an unknown cost is not zero.
 - A switch loses no request, as in the agent, but loading takes time of the processor.
 """
 
@@ -27,10 +27,10 @@ from wire.health import HealthSnapshot
 from wire.messages import PolicySpec
 
 FLAP_S: Final = 60.0
-"""A switch back to what was left less than this ago was for nothing."""
+"""A switch back to the variant before within this time counts as a flap."""
 
 SHORTEST_MS, LONGEST_MS = 1e-6, 1e9
-"""A latency outside this is none."""
+"""A latency outside this range is impossible."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,26 +39,26 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     readings: HealthSnapshot
     decision: Decision | None
-    """None while the board is off, and while a variant is loaded."""
+    """None while the board is off, and while a variant is being loaded."""
 
     variant: str | None
-    """What served."""
+    """The variant that served."""
 
     off: bool
 
     served: Served
     observed: Observed | None
-    """What the agent saw of it."""
+    """The agent's observations of the tick."""
 
     temperature_c: float
-    """In truth, as all that follows, at the tick's beginning."""
+    """At the tick's beginning; this and the next are the model's own values, not readings."""
 
     charge_ratio: float | None
     power_w: float
     """Mean during the tick."""
 
     short_of_memory: bool
-    """What served needed more memory than there was."""
+    """Whether the variant that served needed more memory than there was."""
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,18 +78,18 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     requests: float
     refused: float
     missed: float
-    """Refused, or answered after the deadline."""
+    """Requests refused, or answered after the deadline."""
 
     miss_ratio: float
     mean_retention: float | None
-    """Over answered requests; None without any, or where one that served was not measured."""
+    """Mean over answered requests; None without any, or if a variant that served has none."""
 
     worth: float | None
-    """Sum of that of all ticks; None where a variant that served was not measured."""
+    """Sum of the worth of all ticks; None if a variant that served has no retention."""
 
     energy_j: float
     switches: int
-    """Changes from one variant to another; the first choice is none."""
+    """Changes from one variant to another; the first choice is not counted."""
 
     flaps: int
     hottest_c: float
@@ -103,13 +103,13 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy did over a trace."""
+    """The result of a policy over a trace."""
 
     trace: str
     policy: str
     totals: Totals
     switches: tuple[Switch, ...]
-    """Every change, the first choice too."""
+    """Every change, including the first choice."""
 
     steps: tuple[Step, ...]
 
@@ -126,16 +126,16 @@ def replay(
 
     Args:
         trace: The environment over time.
-        candidates: The variants that there are to choose from.
+        candidates: The variants to choose from.
         spec: The policy and its thresholds.
-        pinned: A variant that an operator pinned, so that the policy has no say.
-        deadline_ms: In place of that of the trace.
+        pinned: A variant that always serves, whatever the policy decides.
+        deadline_ms: Deadline in place of the trace's own; None for that one.
 
     Returns:
         The totals, each switch and each tick.
 
     Raises:
-        ReplayError: No such variant, or one without a latency or memory.
+        ReplayError: There is no such variant, or one has no latency or memory.
     """
     policy = POLICIES[spec.kind]
     by_name = checked(candidates, pinned)
@@ -156,7 +156,7 @@ def replay(
         readings, decision = sense(board, world, tick), None
         off = is_off(board, world.state, tick.inputs)
         if off:
-            # It begins anew when it is charged.
+            # The agent starts again when the board is charged.
             context, switched_s = PolicyContext(pinned=pinned), -math.inf
             seen.clear()
         elif world.coming is None:
@@ -206,14 +206,15 @@ def checked(candidates: Sequence[Candidate], pinned: str | None = None) -> dict[
     """Return the variants by name.
 
     Args:
-        candidates: What there is to choose from.
-        pinned: The one that has to serve, if so.
+        candidates: The variants to choose from.
+        pinned: The variant that always serves, if there is one.
 
     Returns:
-        Them.
+        The variants.
 
     Raises:
-        ReplayError: None, two of one name, a latency or memory that cannot be, or none to pin.
+        ReplayError: There are none, two have one name, a latency or memory is impossible, or the
+            pinned one is missing or benched.
     """
     by_name = {c.name: c for c in candidates}
     if not by_name:

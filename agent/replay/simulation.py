@@ -1,10 +1,10 @@
-"""A simulated device at work: what its agent reads, and what a variant does to it in a tick.
+"""A simulated device that serves: its readings, and the effects of a variant on it in a tick.
 
 Rules:
-- Pure: how things are and inputs in, how they are then out.
+- Pure: state and inputs in, next state out.
 - Latencies and memory are those that the variants declare, on the machine that measured them.
-- A sensor that was lost in the trace is lost here.
-- While a variant is loaded the one before it serves, slower by what loading takes.
+- A reading that is missing in the trace is missing here.
+- While a variant is being loaded, the one before it serves, slowed down by the loading.
 - A variant that needs more memory than there is does not answer: the kernel ends its worker.
 
 Source:
@@ -30,14 +30,14 @@ QUEUE_REQUESTS: Final = 64
 """Requests that may wait; one more is refused."""
 
 LOADING_SHARE: Final = 0.25
-"""Of the processor: one core of four, as libraries read and prepare a model."""
+"""Share of the processor that loading takes: one core of four, which reads and prepares a model."""
 
 MW_PER_W: Final = 1000.0
 MS_PER_S: Final = 1000.0
 
 
 class World(NamedTuple):
-    """How a simulated device is at an instant."""
+    """The state of a simulated device at one time."""
 
     state: BoardState
     waiting: float = 0.0
@@ -48,34 +48,34 @@ class World(NamedTuple):
 
     serving: Candidate | None = None
     coming: Candidate | None = None
-    """What is being loaded."""
+    """The variant that is being loaded."""
 
     loading_s: float = 0.0
-    """Until it is."""
+    """Time until it is loaded."""
 
     loads: bool = True
-    """Whether the next variant has yet to be loaded."""
+    """Whether the next variant takes time to load."""
 
     observed: Observed | None = None
-    """What the agent saw of serving in it."""
+    """The agent's observations of serving in the last tick."""
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tick came to."""
+    """The results of a tick."""
 
     latency_ms: float | None
-    """Of a typical request, its wait included; None where nothing served."""
+    """Latency of a typical request, its wait included; None if nothing served."""
 
     requests: float
     refused: float
-    """Not answered: the queue was full, or nothing served."""
+    """Requests without an answer: the queue was full, or nothing served."""
 
     missed: float
-    """Refused, or answered after the deadline."""
+    """Requests refused, or answered after the deadline."""
 
     worth: float | None = 0.0
-    """Requests answered in time by a board below its severe heat, each times the retention; None
-    where that of the variant is unknown."""
+    """Requests answered in time while the board was below severe heat, times the retention; None
+    if the retention of the variant is unknown."""
 
 
 def sense(board: Board, world: World, tick: Tick) -> HealthSnapshot:
@@ -83,11 +83,11 @@ def sense(board: Board, world: World, tick: Tick) -> HealthSnapshot:
 
     Args:
         board: The board.
-        world: How it is.
+        world: The state of the device.
         tick: The line of the trace.
 
     Returns:
-        The readings; None for each that the trace says was lost.
+        The readings; None for each that is missing in the trace.
     """
     state, limits = world.state, board.limits
     free_bytes = (
@@ -129,15 +129,15 @@ def sense(board: Board, world: World, tick: Tick) -> HealthSnapshot:
 
 
 def switch(world: World, decision: Decision, candidates: Mapping[str, Candidate]) -> World:
-    """Begin what a policy decided; what serves goes on until the other is loaded.
+    """Begin to carry out a decision; the serving variant goes on until the new one is loaded.
 
     Args:
-        world: How the device is.
-        decision: What should serve.
+        world: The state of the device.
+        decision: The decision.
         candidates: The variants by name.
 
     Returns:
-        How it is then.
+        The state afterwards.
     """
     chosen = candidates.get(decision.variant or "")
     if chosen is world.serving:
@@ -152,7 +152,7 @@ def start(board: Board, *, at_work: bool) -> World:
 
     Args:
         board: The board.
-        at_work: Whether what is chosen first is loaded already.
+        at_work: Whether the variant that is chosen first is loaded already.
     """
     return World(board.start(), loads=not at_work)
 
@@ -161,12 +161,12 @@ def start_loading(world: World, chosen: Candidate, *, gap: bool) -> World:
     """Begin to load a variant.
 
     Args:
-        world: How the device is.
+        world: The state of the device.
         chosen: The variant.
-        gap: What serves ends before, because both do not fit into memory.
+        gap: Whether the serving variant ends before, because both do not fit into memory.
 
     Returns:
-        How it is then.
+        The state afterwards.
     """
     load_ms = UNKNOWN_LOAD_MS if chosen.load_ms is None else chosen.load_ms
     return world._replace(
@@ -180,17 +180,17 @@ def start_loading(world: World, chosen: Candidate, *, gap: bool) -> World:
 def serve(
     board: Board, world: World, tick: Tick, *, period_s: float, deadline_ms: float
 ) -> tuple[Served, World]:
-    """Let a tick pass.
+    """Simulate a tick.
 
     Args:
         board: The board.
-        world: How it is at the beginning.
+        world: The state of the device at the beginning.
         tick: The line of the trace.
         period_s: Length of the tick.
-        deadline_ms: Within which an answer is worth something.
+        deadline_ms: Time within which an answer has worth.
 
     Returns:
-        What the tick came to, and how the device is at its end.
+        The results of the tick, and the state of the device at its end.
     """
     inputs = tick.inputs
     arrived = inputs.demand_per_s * period_s
@@ -200,7 +200,7 @@ def serve(
         return nothing, World(after)
     loading = min(world.loading_s / period_s, 1.0) * LOADING_SHARE
     if world.coming is not None and world.loading_s <= period_s:
-        # It serves for the tick in which it comes: a part of a tick has no figures of its own.
+        # It serves for the whole tick in which it is loaded: a part of a tick has no own figures.
         world = world._replace(serving=world.coming, coming=None, loading_s=0.0)
     else:
         world = world._replace(loading_s=max(world.loading_s - period_s, 0.0))

@@ -1,8 +1,8 @@
-"""Traces on disk: those that come with the agent, those of a person, one that is being recorded.
+"""Traces on disk: shipped ones, those of a user, and one that is being recorded.
 
 Rules:
-- No file is written over, and one in which nothing was written is removed.
-- A write that a full disk cut short is undone: the file stays a trace.
+- No file is overwritten, and a new file without content is removed.
+- If a full disk cuts a write short, the write is undone: the file stays a trace.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def shipped_names() -> tuple[str, ...]:
 
 
 def read_file(path: Path, remedy: str, limit_bytes: int) -> bytes:
-    """Read a file that a person named.
+    """Read a file that a user named.
 
     Args:
-        path: Of the file.
-        remedy: What would work, if it cannot be read.
+        path: Path of the file.
+        remedy: What the error advises if the file cannot be read.
         limit_bytes: At most one byte more than this is read.
 
     Returns:
-        Its bytes; longer than the limit only where the file is.
+        Its bytes; longer than the limit only if the file is longer.
 
     Raises:
         ReplayError: It cannot be read.
@@ -72,13 +72,13 @@ def read_file(path: Path, remedy: str, limit_bytes: int) -> bytes:
 
 
 class TraceFile:
-    """Lines at the end of a new file.
+    """A new file that grows line by line.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
 
     Raises:
-        ReplayError: It is there already, or cannot be made.
+        ReplayError: It exists already, or cannot be made.
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,13 +93,13 @@ class TraceFile:
             raise self._error("make", exc) from exc
 
     def write(self, rows: tuple[msgspec.Struct, ...]) -> None:
-        """Append rows with one call of the system, so that a kill finds whole lines.
+        """Append rows with one system call, so that a killed process leaves whole lines.
 
         Args:
             rows: One for each line.
 
         Raises:
-            ReplayError: They do not fit; what was there before is left.
+            ReplayError: The rows cannot be written; the file is as before.
         """
         data = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
         rest = data
@@ -113,7 +113,7 @@ class TraceFile:
         self._whole_bytes += len(data)
 
     def close(self) -> None:
-        """Close the file; remove it when nothing was written."""
+        """Close the file; remove it if nothing was written."""
         os.close(self._file)
         if not self._whole_bytes:
             self._path.unlink(missing_ok=True)
@@ -129,16 +129,16 @@ class TraceFile:
 
 @contextlib.contextmanager
 def opened_trace(path: Path) -> Iterator[TraceFile]:
-    """Make a file that is closed in the end.
+    """Make a file, and close it at the end of the `with` block.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
 
     Yields:
-        It.
+        The file.
 
     Raises:
-        ReplayError: It is there already, or cannot be made.
+        ReplayError: It exists already, or cannot be made.
     """
     file = TraceFile(path)
     try:

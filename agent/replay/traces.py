@@ -1,4 +1,4 @@
-"""Traces: how a device's environment was over time, for the replay of policies. Pure.
+"""Traces: a device's environment over time, for the replay of policies. Pure.
 
 A trace is JSON Lines, UTF-8. The first line is a `Header`, each further one a `Tick`:
 
@@ -9,16 +9,16 @@ A trace is JSON Lines, UTF-8. The first line is a `Header`, each further one a `
 {"at_s":1,"inputs":{"ambient_c":25,"demand_per_s":10},"sensed":{"temperature_c":null}}
 ```
 
-(The header stands on one line; it is broken here to be read.) `inputs` is what comes from outside
-whatever the policy decides (`agent.replay.board.Inputs`); `board` is the plant model's part
-(`agent.replay.board.Board`). `sensed` is what the agent read then, under the variant that served
-then. A replay computes these readings anew from the model; of the recorded ones it takes which were
-lost.
+(In a file the header is one line; it is broken here only for reading.) `inputs` comes from outside
+and the policy cannot change it (`agent.replay.board.Inputs`). `board` describes the board for the
+model (`agent.replay.board.Board`). `sensed` is what the agent read at that time, while another
+variant may have served. A replay computes the readings anew from the model; from the recorded ones
+it takes only which were missing.
 
 Rules:
-- Ticks are `period_s` apart, the first at 0; what is in doubt is refused, with line and fault.
-- Unknown keys are refused; a reading that is null or not there was not had.
-- `origin` says whether a device recorded it or somebody made it up, `source` from what.
+- Ticks are `period_s` apart, the first at 0. Doubtful lines are refused with line and fault.
+- Unknown keys are refused; a reading that is null or absent is missing.
+- `origin` says whether a device recorded the trace or it is synthetic, `source` from what.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_TICKS: Final = 100_000
 
 MAX_PERIOD_S: Final = 3600.0
 MAX_TIME_CONSTANTS: Final = 10.0
-"""A longer tick would hide all that happens on the board."""
+"""A longer tick would hide what happens on the board."""
 
 TOLERANCE_S: Final = 1e-3
 
@@ -56,18 +56,18 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     name: str
     profile: str
-    """Of the device that it was recorded on, or that it imitates."""
+    """Profile of the device that recorded it, or that it imitates."""
 
     period_s: float
     origin: Literal["recorded", "synthetic"]
     source: str
-    """Where it was recorded; for a synthetic one what it imitates and what made it."""
+    """Where it was recorded; for a synthetic trace, what it imitates and what made it."""
 
     deadline_ms: float
-    """Within which the application needs an answer."""
+    """Time within which the application needs an answer."""
 
     at_work: bool = False
-    """Whether the device served at the beginning: what a policy chooses first is then loaded."""
+    """Whether the device served at the beginning: then the first chosen variant is loaded."""
 
     board: Board = Board()
 
@@ -75,7 +75,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Sensed(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What the agent read; None where it read nothing. Names as in `wire.health`."""
+    """What the agent read; None for missing readings. Names as in `wire.health`."""
 
     temperature_c: float | None = None
     cpu_frequency_ratio: float | None = None
@@ -89,12 +89,12 @@ class Sensed(
 class Tick(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One line of a trace, good for one period."""
+    """One line of a trace; it holds for one period."""
 
     at_s: float
     inputs: Inputs
     sensed: Sensed | None = None
-    """None where no readings were recorded: a replay then takes it that every sensor works."""
+    """None if no readings were recorded: a replay then assumes that every sensor works."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ def trace_from_bytes(data: bytes) -> Trace:
         The trace.
 
     Raises:
-        WireFormatError: Not a trace; names the line and the fault.
+        WireFormatError: It is not a trace; the error names the line and the fault.
     """
     if len(data) > MAX_BYTES:
         raise WireFormatError(f"trace: {len(data)} bytes is over the limit of {MAX_BYTES}")

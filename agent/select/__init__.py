@@ -1,1 +1,1 @@
-"""Chooses the variant that serves: the policies, their inputs, and what carries them out."""
+"""Chooses the variant that serves: the policies, their inputs, and the adaptation."""

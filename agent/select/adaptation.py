@@ -5,8 +5,8 @@ Rules:
 - The new worker is ready before the old one loses its requests. A variant that cannot start is
   benched for a while and the next best is tried.
 - One change at a time: an install and the selector wait for each other.
-- If memory cannot hold both workers, the old worker ends first; an event tells how
-  long nothing answered.
+- If memory cannot hold both workers, the old worker ends first; an event records how long no worker
+  answered.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Loaded:
     package: Package
     variants: tuple[Variant, ...]
     latencies_ms: Mapping[str, float]
-    """As measured on this device, by variant."""
+    """Latencies that were measured on this device, by variant."""
 
 
 class Adaptation:
@@ -51,13 +51,13 @@ class Adaptation:
 
     Args:
         model_server: Runs the workers.
-        profile: This kind of device.
-        meter: Has counted the requests that the model server answered.
-        recorder: Hears of switches and of variants that cannot serve.
+        profile: The profile of this device.
+        meter: Counts the requests that the model server answers.
+        recorder: Records switches and variants that cannot serve.
         clock: For dwell and benches.
-        benches: Which variants rest, shared with the model server; its own if None.
+        benches: Which variants rest, shared with the model server; None for new ones.
         cpu_share: Share of the processor that one computing request takes.
-        policy: What holds until another is set; None for the default.
+        policy: The policy until another one is set; None for the default.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Adaptation:
         return (active.digest, active.variant.name) if active is not None else (None, None)
 
     def served(self) -> Served:
-        """Return what was served since the agent started, by the variant that serves now."""
+        """Return the counts since the agent started: all requests, the active variant's answers."""
         return self._meter.served(self.active()[1])
 
     def declared_ms(self) -> float | None:
@@ -130,10 +130,10 @@ class Adaptation:
         """Bring a package into service, with the variant that suits the device now.
 
         Args:
-            package: Whole; its files are verified here.
+            package: The package; its files are verified here.
             dropped: Variants that must not serve, and why.
-            latencies_ms: Of its variants, as measured on this device; the others' are as declared.
-            why: Reason for the event that tells of the switch.
+            latencies_ms: Latencies measured on this device; other variants have declared ones.
+            why: Reason for the event that records the switch.
 
         Raises:
             NoVariantError: None of its variants can serve.
@@ -150,23 +150,23 @@ class Adaptation:
             self._loaded = loaded
 
     def withdraw(self) -> None:
-        """Take the package out of service; nothing follows it."""
+        """Take the package out of service; no other package replaces it."""
         with self._lock:
             self._loaded = None
             self._model_server.withdraw()
 
     def probe(self, package: Package, variant: Variant) -> Probed:
-        """Run the golden test of a variant in a worker of its own.
+        """Run the golden test of a variant in a new worker.
 
         Args:
-            package: Whole.
-            variant: Of that package.
+            package: The package.
+            variant: One of its variants.
 
         Returns:
-            What the test came to.
+            The result of the test.
 
         Raises:
-            FleetError: The files are not what was signed, or the worker does not start.
+            FleetError: The files differ from what was signed, or the worker does not start.
         """
         package.verify((variant,))
         return self._model_server.probe(package.directory, package.digest, variant)
@@ -179,7 +179,7 @@ class Adaptation:
         """Return what is wrong with a package that should be serving, or None.
 
         Args:
-            digest: Of the package.
+            digest: Digest of the package.
 
         Returns:
             The first fault.

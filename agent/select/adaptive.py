@@ -1,16 +1,16 @@
 """The policy that keeps an objective: the most accurate variant that meets all constraints.
 
-The policy predicts how each variant would do from what the device has shown
-(`agent.select.estimates`, `agent.select.outlook`). Constraints come first: in time, in
-memory, below the severe heat, a battery that lasts. Among the variants that meet them
-the most accurate serves, among equals the one with the least work. If none meets them all, the one
-serves whose shortfalls cost least.
+From what the device has shown, the policy predicts how each variant would do
+(`agent.select.estimates`, `agent.select.outlook`). Constraints come first: answers in time, enough
+memory, heat below severe, a battery that lasts long enough. Among the variants that meet them, the
+most accurate serves; among equally accurate ones, the one with the least work. If none meets them
+all, the variant whose shortfalls cost least serves.
 
 Rules:
 - Pure. Equal inputs give equal decisions.
 - The serving variant stays while it meets the objective. A variant with more work replaces it only
-  if all would be well under the worst of the last minutes too: this is what prevents flapping, not
-  a timer.
+  if that one would meet the objective under the worst conditions of the last minutes too. This
+  prevents flapping; no timer is needed for it.
 - Two switches are at least `dwell_s` apart, unless the serving variant must not go on.
 
 Source:
@@ -43,27 +43,27 @@ from wire.health import HealthSnapshot
 from wire.messages import PolicySpec
 
 AS_ACCURATE: Final = 0.001
-"""Retentions that differ by less are taken as equal: evaluation sets are not larger."""
+"""Retentions that differ by less count as equal: evaluation sets are too small to tell."""
 
 WORTH_A_SWITCH: Final = 0.1
 """Share of the work that a variant of equal accuracy must save."""
 
 MISTAKE_S: Final = 0.5
-"""What the first switch to more work costs should it be wrong: the answers of so many seconds."""
+"""Cost of the first switch to more work if it is a mistake: the answers of so many seconds."""
 
 MS_PER_S: Final = 1000.0
 SECONDS_PER_MINUTE: Final = 60.0
 TINY_S: Final = 1e-9
-"""In place of no time at all."""
+"""Used in place of zero seconds."""
 
 CHEAPER: Final = 0.02
-"""By which the cost of shortfalls must fall before a variant is left for another."""
+"""How much the cost of shortfalls must fall before another variant replaces the serving one."""
 
 _PRESSURES: Final[dict[str, Pressure]] = {"heat": "heat", "battery": "battery", "memory": "memory"}
 
 
 class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant under both outlooks."""
+    """The predictions for a variant under both outlooks."""
 
     now: Prediction
     lately: Prediction
@@ -75,7 +75,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def accuracy(self) -> float:
-        """Its retention; unknown is none."""
+        """Its retention; 0 if it is unknown."""
         known = self.candidate.accuracy
         return 0.0 if known is None else known
 
@@ -97,7 +97,7 @@ def choose(
         health: The newest readings.
         candidates: All variants that are on the device.
         spec: The objective.
-        context: What serves, what came of it, and what was learnt before.
+        context: What serves, its observations, and what was learnt before.
 
     Returns:
         The decision.
@@ -169,13 +169,13 @@ def _winner(
 def _leave(
     able: list[Outlooks], well: list[Outlooks], serving: Outlooks | None
 ) -> tuple[Outlooks, str]:
-    """Choose where nothing serves, or what serves may not go on."""
+    """Choose a variant if none serves, or if the serving one may not go on."""
     why = f"{serving.candidate.name}: {serving.now.faults[0].text}" if serving else "nothing serves"
     if well:
         return _best(well), why
     lightest = min(able, key=lambda o: by_latency(o.candidate))
     if (serving or lightest).is_hot:
-        # Too warm with less work is too warm with more, whatever that is worth.
+        # A board that is too warm with less work is too warm with more work too.
         able = [o for o in able if not _is_more_work(o, serving or lightest)]
     least = min(able, key=lambda o: (o.now.cost, o.now.load, *by_accuracy(o.candidate)))
     if serving is not None and serving.now.cost - least.now.cost < CHEAPER:
@@ -184,15 +184,15 @@ def _leave(
 
 
 def _objection(o: Outlooks, serving: Outlooks | None, known: Estimates) -> str:
-    """Return what speaks against a variant; empty for nothing. More work has to pay for longer."""
+    """Return the objection to a variant, or an empty text. More work must pay under `lately`."""
     if o.now.faults:
         return "; ".join(fault.text for fault in o.now.faults)
     if serving is None or not _is_more_work(o, serving):
         return ""
     if o.lately.faults:
         return f"over the last minutes: {o.lately.faults[0].text}"
-    # Whenever it turns late what serves now comes back, and what it answers until then is lost. One
-    # such mistake is counted in any case; it weighs less the longer the device was seen at work.
+    # Each time the variant turns late, the serving one comes back, and the answers until then are
+    # lost. One such mistake always counts; it weighs less the longer the device was observed.
     in_time, turns = o.lately.in_time_lately, o.lately.turns_late_per_s
     gain = in_time * (o.accuracy - serving.lately.in_time_lately * serving.accuracy)
     first = MISTAKE_S / max(known.slowdown_lately.seen_s, TINY_S)

@@ -1,8 +1,8 @@
 """How long the battery lasts at a load: a model of the power, fitted while the device runs.
 
 Rules:
-- Pure. Before the first reading the charge is unknown, not full. If a reading is lost later,
-  the fitted power continues it.
+- Pure. Before the first reading the charge is unknown, not full. If a later reading is missing,
+  the energy left follows from the fitted power.
 
 Source:
     Linear power model of a processor: Fan, Weber and Barroso, Power Provisioning for a
@@ -20,8 +20,8 @@ from wire.health import HealthSnapshot
 
 MW_PER_W: Final = 1000.0
 FALL: Final = 0.0099
-"""Most gauges count in hundredths: a capacity is taken from falls of that much at least, but for
-what a division rounds off."""
+"""Most gauges count in hundredths, so a capacity is taken from falls of at least a hundredth. The
+value is slightly less, because divisions round."""
 
 LEAST_W: Final = 1e-3
 """No board draws less."""
@@ -32,7 +32,7 @@ NOISE_W2: Final = 0.01
 BASE_DRIFT_W2_PER_S: Final = 1e-5
 SLOPE_DRIFT_W2_PER_S: Final = 1e-7
 PRIOR_SIGMA_W: Final = 3.0
-"""What small boards draw, idle and more under load, is a few watts."""
+"""Small boards draw a few watts when idle, and a few watts more under load."""
 
 
 class BatteryFit(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,28 +42,28 @@ class BatteryFit(msgspec.Struct, frozen=True, kw_only=True):
     """Watts over the load; None before the first reading."""
 
     energy_j: float | None = None
-    """Left in the battery, where that is known."""
+    """Energy left in the battery; None if it is unknown."""
 
     ratio: float | None = None
-    """Charge, as this and the next when they were last read."""
+    """Charge at its last reading; `discharging` is also the last reading."""
 
     discharging: bool | None = None
     capacity_j: float | None = None
-    """As its fall under a known draw shows it, for batteries that do not tell."""
+    """Computed from falls of the charge under a known draw, for batteries that do not report it."""
 
     start_ratio: float | None = None
-    """The charge to which the gauge last fell: between two falls it does not tell the charge."""
+    """The charge to which the gauge last fell: between two falls it does not show the charge."""
 
     drawn_j: float = 0.0
-    """Since then."""
+    """Energy drawn since that fall."""
 
     def update(self, health: HealthSnapshot, load: float, period_s: float) -> BatteryFit:
         """Return the fit after a period.
 
         Args:
-            health: Readings at its end.
-            load: Share of it in which the processor was busy, 0 to 1.
-            period_s: Its length in seconds.
+            health: Readings at the end of the period.
+            load: Share of the period in which the processor was busy, 0 to 1.
+            period_s: Length of the period in seconds.
         """
         told = health.battery_discharging
         discharging = self.discharging if told is None else told
@@ -81,7 +81,7 @@ class BatteryFit(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def lasts_s(self, load: float) -> float | None:
-        """Return for how long the battery lasts at a load, in seconds; None where unknown."""
+        """Return how long the battery lasts at a load, in seconds; None if unknown."""
         if self.draw is None or self.energy_j is None:
             return None
         watts = self.draw.at(load)
@@ -103,7 +103,7 @@ class BatteryFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _left_j(fit: BatteryFit, health: HealthSnapshot, drawn_j: float) -> float | None:
-    """Return what is left: as read, else as the charge says, else as before less the draw."""
+    """Return the energy left: as read, else from the charge, else the last value minus the draw."""
     if health.battery_energy_j is not None:
         return health.battery_energy_j
     capacity_j = health.battery_capacity_j or fit.capacity_j

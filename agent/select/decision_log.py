@@ -3,8 +3,8 @@
 Rules:
 - A switch has its own event. This log adds the decisions after which nothing switched.
 - Two reasons that differ only in their figures count as one reason.
-- Two events of a changed reason are at least `LEAST_GAP_S` apart: a reason that changes to and fro
-  must not wear out the flash.
+- Two events of a changed reason are at least `LEAST_GAP_S` apart: a reason that changes back and
+  forth must not wear out the flash.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class DecisionLog:
         """Record a decision after which nothing switched, if it is new.
 
         Args:
-            decision: What was decided.
-            release: For which package.
+            decision: The decision.
+            release: The release that serves.
         """
         if not is_news(self._told, decision, self._clock.monotonic_s() - self._told_s):
             return
@@ -63,12 +63,12 @@ def is_news(told: Decision | None, decision: Decision, since_s: float) -> bool:
     """Tell whether a decision is worth an event.
 
     Args:
-        told: The last one of which there was an event.
-        decision: The newest.
+        told: The last decision that has an event.
+        decision: The newest decision.
         since_s: Time between the two.
 
     Returns:
-        Whether it does something else, or, after a while, does the same for another reason.
+        Whether it changes the variant or streaming, or, after `LEAST_GAP_S`, only the reason.
     """
     if told is None or (told.variant, told.stream) != (decision.variant, decision.stream):
         return True

@@ -2,7 +2,7 @@
 
 Rules:
 - Pure: a policy takes these values and gives a `Decision`; what it must remember goes into the
-  decision and comes back with the next question.
+  decision and comes back with the next context.
 - None means that nothing was measured: unknown never counts as cool, full, free or fast.
 """
 
@@ -22,15 +22,15 @@ from wire.package.manifest import Variant
 Pressure = Literal["heat", "battery", "memory"]
 
 UNKNOWN_LOAD_MS: Final = 1000.0
-"""What loading is taken to cost where nobody measured it; INFaaS (ATC 2021) takes as much."""
+"""Assumed time to load a variant if none was measured; INFaaS (ATC 2021) assumes the same."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant as a policy sees it; None where nothing was measured."""
+    """A variant as a policy sees it; None for what was not measured."""
 
     name: str
     latency_p50_ms: float | None = None
-    """Alone on the device: as measured there, or as declared."""
+    """Latency alone on the device: as measured there, or as declared."""
 
     peak_memory_bytes: int | None = None
     accuracy: float | None = None
@@ -39,34 +39,34 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     worst_error: float | None = None
     load_ms: float | None = None
     benched: str = ""
-    """Why it may not serve; empty when it may."""
+    """Why it may not serve; empty if it may."""
 
 
 class PolicyState(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy keeps from one decision to the next."""
 
     pressures: frozenset[Pressure] = frozenset()
-    """Those that weighed on the device."""
+    """The pressures on the device."""
 
     estimates: Estimates = Estimates()
     """What was learnt of the device."""
 
 
 class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy decides from, beside the readings and the candidates."""
+    """The inputs of a policy beside the readings and the candidates."""
 
     variant: str | None = None
-    """What serves."""
+    """The variant that serves, or None."""
 
     since_switch_s: float = math.inf
     state: PolicyState = PolicyState()
-    """As the last decision left it."""
+    """The state in the last decision."""
 
     period_s: float = 0.0
-    """Since the last decision; 0 before the first."""
+    """Time since the last decision; 0 before the first."""
 
     observed: Observed | None = None
-    """What came of that time; None where nothing served."""
+    """Observations of that time; None if nothing served."""
 
     pinned: str | None = None
 
@@ -75,24 +75,24 @@ class SwitchCost(msgspec.Struct, frozen=True, kw_only=True):
     """What a change of the variant costs."""
 
     load_ms: float
-    """Of the processor's time."""
+    """Time to load the new variant."""
 
     both_bytes: int | None
-    """Memory while both are loaded; None where a need is unknown."""
+    """Memory while both are loaded; None if a need is unknown."""
 
     gap: bool
-    """Both do not fit: the old one ends before the new one starts, and requests wait."""
+    """Whether both do not fit: the old one ends before the new one starts, and requests wait."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What should serve, and why."""
 
     variant: str | None
-    """None when no candidate may serve."""
+    """None if no candidate may serve."""
 
     reason: str
     state: PolicyState = msgspec.field(name="memory")
-    """For the next decision; `memory` in the JSON of a replay."""
+    """The state for the next decision; `memory` in the JSON of a replay."""
 
     inputs: dict[str, Any]
     verdicts: dict[str, str]
@@ -102,7 +102,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to run one sample at a time, to save memory."""
 
     switch: SwitchCost | None = None
-    """None where what serves goes on."""
+    """None if the serving variant stays."""
 
 
 Policy: TypeAlias = Callable[
@@ -114,9 +114,9 @@ def candidate(variant: Variant, *, benched: str = "", latency_ms: float | None =
     """Return what a policy needs to know of a variant.
 
     Args:
-        variant: From a manifest.
-        benched: Why it may not serve, if so.
-        latency_ms: As measured on this device; None to take the declared one.
+        variant: A variant of a manifest.
+        benched: Why it may not serve; empty if it may.
+        latency_ms: Latency measured on this device; None to take the declared one.
 
     Returns:
         The candidate.
@@ -137,7 +137,7 @@ def candidate(variant: Variant, *, benched: str = "", latency_ms: float | None =
 
 
 def preference(candidates: Iterable[Candidate]) -> tuple[str, ...]:
-    """Return the names of the candidates as a device without any pressure prefers them."""
+    """Return the names of the candidates in the order that a device without pressure prefers."""
     return tuple(c.name for c in sorted(candidates, key=by_accuracy))
 
 
@@ -162,7 +162,7 @@ def by_memory(c: Candidate) -> tuple[Any, ...]:
 
 
 def inputs_of(health: HealthSnapshot, context: PolicyContext) -> dict[str, Any]:
-    """Return what every decision was made from, as it is told."""
+    """Return the inputs that every decision reports."""
     return {
         "headroom": health.headroom,
         "temperature_c": health.temperature_c,
@@ -181,12 +181,12 @@ def switch_cost(
     """Return what it costs to change from one variant to another.
 
     Args:
-        serving: What serves.
-        chosen: What should.
-        available_bytes: Memory that is free beside what serves.
+        serving: The variant that serves.
+        chosen: The variant that should serve.
+        available_bytes: Memory that is free while `serving` is loaded.
 
     Returns:
-        The cost; None where nothing changes.
+        The cost; None if nothing changes.
     """
     if chosen is None or serving is chosen:
         return None

@@ -24,29 +24,29 @@ from agent.select.slowdowns import Slowdowns
 from wire.health import HealthSnapshot
 
 WAIT_PRIOR, WAIT_SIGMA = 0.5, 0.5
-"""Of a queue with random arrivals and constant service (M/D/1); regular arrivals hardly wait."""
+"""Wait factor with random arrivals and constant service (M/D/1); regular arrivals hardly wait."""
 
 BESIDE_SIGMA_MS: Final = 2.0
-"""What an answer takes beside the runtime and the wait for it, at first: from nothing to a few."""
+"""Initial deviation of what an answer takes besides running and waiting: zero to a few ms."""
 
 MOST_USE: Final = 0.95
-"""Above this the waits grow as long as it lasts, and tell of that alone."""
+"""Above this use, waits only show how long it has lasted, so nothing is learnt from them."""
 
 READING_MS: Final = 0.5
-"""Deviation of a mean latency in which nothing waited."""
+"""Standard deviation of a mean latency without waits."""
 
 LEAST_WAIT: Final = 0.05
-"""Of arrivals by a clock, where services are not all equally long."""
+"""Wait factor of regular arrivals whose service times differ."""
 
 BESIDE_DRIFT, WAIT_DRIFT = 0.01, 5e-4
-"""Variances per second: within some minutes the doubt of the beginning is back."""
+"""Variances per second: without measurements, the first uncertainty is back in some minutes."""
 
 MOST_SURPRISE: Final = 3.0
-"""Standard deviations; what lies above counts as this much: one request that hung is no wait."""
+"""Standard deviations; a larger surprise counts as this: one request that hung is no wait."""
 
 MS_PER_S: Final = 1000.0
 FASTEST, SLOWEST = 0.05, 100.0
-"""A slowdown outside this is a misreading."""
+"""A slowdown outside this range is an error of the measurement."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,43 +54,43 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     variant: str
     alone_ms: float | None
-    """Its latency alone on the device; None where nobody measured it."""
+    """Its latency alone on the device; None if it was not measured."""
 
     held_bytes: int
     """Memory that it holds."""
 
     requests: float
-    """That arrived."""
+    """Requests that arrived."""
 
     answered: float
     compute_s: float
     """Time in the runtime, over all answers."""
 
     latency_ms: float | None
-    """Mean of the answers, waits included; None without one."""
+    """Mean latency of the answers, waits included; None without an answer."""
 
     log_variance: float | None = None
-    """Of the logarithms of single latencies; None for fewer than two, or where only means are
-    known."""
+    """Variance of the logarithms of single latencies; None for fewer than two, or if only means
+    are known."""
 
     own_load: float
-    """Share of the processor that the workers took, what they took to load included."""
+    """Share of the processor that the workers took; in a replay, loading is included."""
 
     cpu_share: float = 1.0
     """Share of the processor that one computing request takes: its threads over the cores."""
 
     mixed: bool = False
-    """Another variant served for a part of it, or one was loaded: of the demand alone it tells."""
+    """Whether another variant served too, or one was loaded: then only the demand is learnt."""
 
 
 def joined(seen: Sequence[Observed | None]) -> Observed | None:
-    """Return what came of some equal periods, one after the other, as of one.
+    """Return the observations of several equal periods in a row as those of one period.
 
     Args:
         seen: The periods; None for one in which nothing served.
 
     Returns:
-        The whole; None where nothing ever served.
+        The observations of all; None if nothing served in any.
     """
     there = [o for o in seen if o is not None]
     if not there:
@@ -112,33 +112,33 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     """What the policy has learnt about the device; nothing at the start."""
 
     period_s: float = 0.0
-    """Between the last two decisions; the next comes no sooner."""
+    """Time between the last two decisions; the next one comes no sooner."""
 
     slowdown: Slowdowns = Slowdowns()
     slowdown_lately: Spread = Spread()
-    """How the part of it that is common to all variants was lately."""
+    """Recent distribution of the part of the slowdown that all variants share."""
 
     scatter: Scatter = Scatter()
-    """Of single answers about the mean of their period."""
+    """Scatter of single answers about the mean of their period."""
 
     demand_per_s: float = 0.0
     demand_peak: Peak = Peak()
     other_load: float = 0.0
-    """Share of the processor that others keep busy."""
+    """Share of the processor that other programs keep busy."""
 
     other_peak: Peak = Peak()
     waits: Line = Line(
         base=0.0, slope=WAIT_PRIOR, base_variance=BESIDE_SIGMA_MS**2, slope_variance=WAIT_SIGMA**2
     )
-    """Latency less the time in the runtime, in ms, over `use / (1 - use)` service times. What does
-    not grow with these is the way to the worker and back, and no wait."""
+    """Latency minus the time in the runtime, in ms, over `use / (1 - use)` service times. The base
+    of this line is no wait, but the way to the worker and back."""
 
     cpu_share: float = 1.0
     free_bytes: int | None = None
     """Memory that would be free with no variant loaded."""
 
     taken_peak: Peak = Peak()
-    """Of `free_bytes`, negative: its greatest value is the scarcest moment lately."""
+    """Peak of negative `free_bytes`: it keeps the recent moment with the least free memory."""
 
     heat: HeatFit = HeatFit()
     battery: BatteryFit = BatteryFit()
@@ -149,16 +149,16 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         """Return the estimates after a period.
 
         Args:
-            health: Readings at its end.
-            observed: What came of it; None where nothing served.
-            period_s: Its length in seconds; 0 before the first.
+            health: Readings at the end of the period.
+            observed: Observations of the period; None if nothing served.
+            period_s: Length of the period in seconds; 0 before the first decision.
         """
         learnt = self._served(observed, period_s) if observed and period_s else self
         own = observed.own_load if observed else 0.0
         busy = health.load_ratio if health.cpu_busy_ratio is None else health.cpu_busy_ratio
-        # Without a reading others go on as they did.
+        # Without a reading, the load of other programs stays as it was.
         load = min(own + self.other_load if busy is None else busy, 1.0)
-        # What is loading works too, and is not others.
+        # A worker that loads is busy too, and is no other program.
         told = period_s == 0.0 or (observed is not None and not observed.mixed)
         other = max(load - own, 0.0) if told and busy is not None else self.other_load
         free = _free_bytes(health, observed)
@@ -179,14 +179,14 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def of_other_variants(self) -> Estimates:
-        """Return what still holds when other variants come: their latencies are others'."""
+        """Return what still holds for other variants, without what was learnt of latencies."""
         return msgspec.structs.replace(
             self, slowdown=Slowdowns(), slowdown_lately=Spread(), scatter=Scatter()
         )
 
     def _served(self, observed: Observed, period_s: float) -> Estimates:
         rate = observed.requests / period_s
-        # Upwards at once, downwards as fast as two periods of doubt allow.
+        # A rise counts at once, a fall only by half in each period.
         demand = rate if rate >= self.demand_per_s else 0.5 * (self.demand_per_s + rate)
         learnt = msgspec.structs.replace(
             self, demand_per_s=demand, demand_peak=self.demand_peak.update(rate, period_s),
@@ -216,7 +216,7 @@ def _waits(known: Line, observed: Observed, service_ms: float, period_s: float) 
     if observed.latency_ms is None or use > MOST_USE:
         return known
     busy_ms = service_ms * use / (1.0 - use)
-    # Waits vary as much as they are long, and hang together for `service / (1 - use)^2`.
+    # Waits deviate by as much as their mean, and are correlated over `service / (1 - use)^2`.
     wait_ms = max(known.slope, LEAST_WAIT) * busy_ms
     rest_ms = wait_ms * math.sqrt(service_ms / MS_PER_S / period_s) / (1.0 - use)
     noise = READING_MS**2 + rest_ms**2

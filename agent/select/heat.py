@@ -1,15 +1,16 @@
 """How warm the device will be: a first-order model, fitted while it runs.
 
 The headroom (0.0 nominal, 1.0 severe) moves towards `base + slope * load` with a time constant.
-Which time constant is right is found by keeping one filter for each of a few, and believing each
-by how well it predicted.
+The right time constant is not known, so the fit keeps one filter for each of several and weights
+them by how well they predicted.
 
 Rules:
 - Pure. Without a reading the model continues alone and its uncertainty grows: unknown never counts
   as cool.
-- A forecast comes with its standard deviation, the disagreement of the filters included.
-- The model remembers the loads while the sensor was lost, and learns from them when it returns.
-- A fan that is seen to run has a line of its own, and is foreseen to start where it last did.
+- A forecast has a standard deviation, which includes the disagreement of the filters.
+- While the sensor gives no readings, the model remembers the loads and learns from them later.
+- While a fan runs, a second line holds. A forecast assumes that the fan starts at the headroom at
+  which it last started.
 
 Source:
     Lumped-capacitance heat balance: Incropera and DeWitt, Fundamentals of Heat and Mass Transfer,
@@ -31,38 +32,38 @@ TIME_CONSTANTS_S: Final = (15.0, 30.0, 60.0, 120.0, 240.0, 480.0)
 """From a bare chip to a box of cast aluminium."""
 
 SLOPE_PRIOR: Final = 0.8
-"""Full load raises a small board by about 30 degrees, its scale is about 35 degrees wide."""
+"""Full load warms a small board by about 30 degrees; its scale is about 35 degrees wide."""
 
 SLOPE_SIGMA, BASE_SIGMA = 0.4, 0.3
 READING_SIGMA: Final = 0.015
-"""Half a degree: thermal zones step by so much."""
+"""Half a degree, the step of thermal zones."""
 
 BASE_DRIFT_PER_S: Final = 1e-5
 """Variance per second: the ambient temperature may change by about a degree in a minute."""
 
 BLIND_PER_S: Final = 0.002
-"""Doubt that each second without a reading adds: four degrees in a minute, as out of a shade into
-the sun."""
+"""Standard deviation that a second without a reading adds: four degrees in a minute, as when a
+device comes out of the shade."""
 
 SLOPE_DRIFT_PER_S: Final = 1e-7
 STEP_S: Final = 30.0
-"""Shorter steps show more of the sensor's noise than of the board: a slow one is taken for a quick
-one that no load makes warm."""
+"""Shorter steps show more of the sensor's noise than of the board: a slow board would look like a
+quick one that no load warms."""
 
 FIRST_STEP_S: Final = 15.0
-"""As long as nothing is known even a short step teaches more than it misleads."""
+"""While nothing is known, even a short step helps more than it misleads."""
 
 KEPT: Final = 0.98
-"""Share of what is known of a model's errors that is kept after `STEP_S`: of some, none tells one
-time constant from another."""
+"""Share of the mean of a model's errors that is kept after `STEP_S`: only many errors together tell
+one time constant from another."""
 
 
 LEAST_WORTH: Final = 1e-3
-"""A model that is so much less likely than the best is not heard."""
+"""A model whose likelihood, relative to the best one's, is below this gets no weight."""
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The headroom at a time to come."""
+    """The headroom at a later time."""
 
     mean: float
     sigma: float
@@ -73,29 +74,29 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """One time constant, and what the headroom tends to under it."""
+    """One time constant, and the lines of the headroom's steady value under it."""
 
     time_constant_s: float
     steady: Line
     cooled: Line
-    """As `steady`, while a fan runs."""
+    """Like `steady`, while a fan runs."""
 
     unlikeliness: float = 0.0
-    """Mean of -2 log of the likelihood of what it was shown."""
+    """Mean of -2 log of the likelihood of the changes that it learnt from."""
 
     unexplained: float = 0.0
-    """Variance of the steady headroom that its errors show and its line does not admit."""
+    """Variance of the steady headroom that the errors show beyond the variance of the line."""
 
     def share(self, after_s: float) -> float:
-        """Return which share of the way to its steady headroom the board has gone by then."""
+        """Return the share of the way to its steady headroom that the board goes in a time."""
         return -math.expm1(-after_s / self.time_constant_s)
 
     def line(self, *, fan: bool) -> Line:
-        """Return what the headroom tends to with a fan that runs, or without."""
+        """Return the line of the steady headroom with a running fan, or without one."""
         return self.cooled if fan else self.steady
 
     def response(self, before: float, load: float, period_s: float) -> float:
-        """Return what a unit of slope adds to the headroom by the end of a period, and before."""
+        """Return what one unit of slope has added to the headroom by the end of a period."""
         share = self.share(period_s)
         return (1.0 - share) * before + share * load
 
@@ -109,18 +110,18 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         fan: bool,
         moved_sigma: float,
     ) -> Model:
-        """Return the model after it was shown how the headroom changed.
+        """Return the model after it has learnt from a change of the headroom.
 
         Args:
-            before: At the last lesson.
-            after: Now.
-            response: What a unit of slope added in between.
-            period_s: What lies between.
+            before: Headroom at the start of the change.
+            after: Headroom at its end.
+            response: What one unit of slope added in between.
+            period_s: Time in between.
             fan: Whether a fan ran.
-            moved_sigma: By which the ambient temperature may have changed without a reading.
+            moved_sigma: Deviation of the ambient temperature's change without readings.
         """
         share = self.share(period_s)
-        # What shows of an early load has faded: the same as a lesser one all the time.
+        # The effect of an early load has faded: it equals that of a smaller load all the time.
         load = response / share
         moved = after - (1.0 - share) * before
         base_step = BASE_DRIFT_PER_S * period_s + moved_sigma**2
@@ -142,14 +143,14 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         """Return the headroom after a time under a load, from what it is now."""
         share, line = self.share(after_s), self.line(fan=fan)
         steady_sigma = math.sqrt(line.variance_at(load) + self.unexplained)
-        # A wrong steady headroom is wrong in one direction all the way: deviations add.
+        # An error of the steady headroom keeps its sign all the time, so deviations add.
         return Forecast(
             mean=(1.0 - share) * now.mean + share * line.at(load),
             sigma=(1.0 - share) * now.sigma + share * steady_sigma,
         )
 
     def reaches_s(self, headroom: float, now: float, load: float) -> float:
-        """Return when the headroom comes up to a value without a fan; infinite for never."""
+        """Return in what time the headroom reaches a value without a fan; infinite if never."""
         left, whole = self.steady.at(load) - headroom, self.steady.at(load) - now
         if left <= 0.0:
             return math.inf
@@ -157,32 +158,32 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the board's heat."""
+    """The state of the fit of a board's heat."""
 
     now: Forecast | None = None
-    """The headroom; by the model where the sensor says nothing. None before the first reading."""
+    """The headroom, from the model if the sensor gives none; None before the first reading."""
 
     models: tuple[Model, ...] = ()
     weights: tuple[float, ...] = ()
-    """How much each is believed, by what it predicted; they sum to 1."""
+    """Weight of each model, by how well it predicted; they sum to 1."""
 
     fan: bool = False
     """Whether a fan runs."""
 
     fan_from: float | None = None
-    """The headroom at which it began to, when it last did."""
+    """The headroom at which the fan last started."""
 
     start: float | None = None
-    """The reading since which nothing was learnt; None where there is none to learn from, ..."""
+    """The reading from which the models learn next; None if there is none."""
 
     since_s: float = 0.0
-    """... how long ago it was, ..."""
+    """Time since that reading."""
 
     responses: tuple[float, ...] = ()
-    """... and what came of the work since, by each model, for a unit of slope."""
+    """What one unit of slope has added since that reading, by model."""
 
     learnt: bool = False
-    """Whether anything was learnt of the board."""
+    """Whether the models have learnt anything yet."""
 
     def update(
         self, headroom: float | None, load: float, period_s: float, *, fan: bool = False
@@ -190,13 +191,13 @@ class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
         """Return the fit after a period.
 
         Args:
-            headroom: As read at its end; None where there was no reading to be believed.
-            load: Share of it in which the processor was busy, 0 to 1.
-            period_s: Its length in seconds.
-            fan: Whether a fan runs at its end.
+            headroom: Reading at the end of the period; None if there was no plausible reading.
+            load: Share of the period in which the processor was busy, 0 to 1.
+            period_s: Length of the period in seconds.
+            fan: Whether a fan runs at the end of the period.
         """
         doubt = self.now.sigma if self.now else 0.0
-        # What lies between is not known well enough to learn from when a fan began or ended.
+        # A change during which a fan started or stopped is not clear enough to learn from.
         start = self.start if fan is self.fan else None
         since_s = self.since_s + period_s
         responses = tuple(
@@ -243,7 +244,7 @@ class HeatFit(msgspec.Struct, frozen=True, kw_only=True):
             if weight
         ]
         mean = math.fsum(weight * f.mean for weight, f in each)
-        # Where the models disagree at least one is wrong.
+        # If the models disagree, at least one is wrong.
         variance = math.fsum(weight * (f.sigma**2 + (f.mean - mean) ** 2) for weight, f in each)
         return Forecast(mean=mean, sigma=math.sqrt(variance))
 
@@ -269,7 +270,7 @@ def _priors(headroom: float, load: float) -> tuple[Model, ...]:
 
 def _weights(models: Sequence[Model]) -> tuple[float, ...]:
     least = min(model.unlikeliness for model in models)
-    # A lesson weighs 1 - KEPT in the mean of -2 log of the likelihood.
+    # One change has the weight 1 - KEPT in the mean of -2 log of the likelihood.
     worths = [math.exp((least - m.unlikeliness) / (2.0 * (1.0 - KEPT))) for m in models]
     heard = [worth if worth >= LEAST_WORTH else 0.0 for worth in worths]
     total = math.fsum(heard)

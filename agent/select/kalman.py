@@ -11,7 +11,7 @@ import msgspec
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """y = base + slope * x, both of which wander slowly; a slope is never negative."""
+    """y = base + slope * x. Base and slope drift slowly; the slope is never negative."""
 
     base: float
     slope: float
@@ -20,20 +20,20 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     covariance: float = 0.0
 
     def at(self, x: float) -> float:
-        """Return y at a place."""
+        """Return y at x."""
         return self.base + self.slope * x
 
     def variance_at(self, x: float) -> float:
-        """Return the variance of the line's y at a place."""
+        """Return the variance of the line's y at x."""
         spread = self.base_variance + 2.0 * x * self.covariance + x * x * self.slope_variance
         return max(spread, 0.0)
 
     def drifted(self, base_step: float, slope_step: float) -> Line:
-        """Return the line after a time in which its parts may have wandered.
+        """Return the line after a time in which its base and slope may have drifted.
 
         Args:
-            base_step: Variance by which the base may have moved.
-            slope_step: Of the slope.
+            base_step: Variance that the drift adds to the base.
+            slope_step: Variance that the drift adds to the slope.
         """
         return msgspec.structs.replace(
             self,
@@ -45,9 +45,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
         """Return the line after a measurement of `gain` times its y.
 
         Args:
-            x: The place.
+            x: Where it was measured.
             measured: The measurement.
-            gain: By which y counts in it.
+            gain: Factor of y in the measurement.
             noise: Variance of the measurement.
         """
         toward_base = gain * (self.base_variance + x * self.covariance)

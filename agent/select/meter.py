@@ -1,7 +1,7 @@
-"""What came of the requests: counted from the record of each one as the router tells it.
+"""Counts requests, their answers and latencies from the router's record of each request.
 
 Rules:
-- What came since the last look is read and set back in one step: nothing is counted twice or lost.
+- The counts since the last look are read and reset in one step: nothing is counted twice or lost.
 - Memory is bounded: beyond `MAX_VARIANTS` the variant that came first is forgotten.
 """
 
@@ -18,27 +18,27 @@ from agent.serve.answered import Answered, Outcome
 
 MAX_VARIANTS: Final = 64
 SHORTEST_MS: Final = 1e-3
-"""Below this no clock tells latencies apart."""
+"""No clock tells latencies below this apart."""
 
 MS_PER_S: Final = 1000.0
 
 
 class Served(msgspec.Struct, kw_only=True):
-    """What one variant, or some, did."""
+    """The counts of one variant, or of several."""
 
     requests: float = 0.0
-    """Of all variants, refused ones and those that met no variant included."""
+    """Requests to all variants; refused ones, and those that met no variant, are included."""
 
     answered: float = 0.0
     compute_s: float = 0.0
-    """In the worker, for what was answered."""
+    """Time in the runtime, for the answered requests."""
 
     latency_s: float = 0.0
-    """That the answers took as a whole, waits included."""
+    """Sum of the latencies of the answers, waits included."""
 
     logs: float = 0.0
     log_squares: float = 0.0
-    """Sums of the logarithms of what each took, and of their squares."""
+    """Sums of the logarithms of the latencies in ms, and of their squares."""
 
 
 class Meter:
@@ -49,13 +49,13 @@ class Meter:
         self._requests = 0.0
         self._variants: dict[str, Served] = {}
         self._since: tuple[Served, set[str]] = (Served(), set())
-        """What came since the last look, and which variants answered."""
+        """The counts since the last look, and the variants that answered."""
 
     def count(self, answered: Answered) -> None:
         """Count a request.
 
         Args:
-            answered: What came of it; one for a model that is not served does not count.
+            answered: The record of the request; one for an unknown model does not count.
         """
         if answered.outcome is Outcome.UNKNOWN_MODEL:
             return
@@ -74,16 +74,16 @@ class Meter:
                 served.log_squares += log * log
 
     def take(self) -> tuple[Served, frozenset[str]]:
-        """Return what came since the last time and which variants answered, and begin anew."""
+        """Return the counts since the last call and the variants that answered, and reset them."""
         with self._lock:
             (served, variants), self._since = self._since, (Served(), set())
         return served, frozenset(variants)
 
     def served(self, variant: str | None) -> Served:
-        """Return what was served since the agent started.
+        """Return the counts since the agent started.
 
         Args:
-            variant: Whose answers are counted; the requests are those of all.
+            variant: The variant whose answers are counted; the requests are those of all.
         """
         with self._lock:
             known = self._variants.get(variant or "", Served())
@@ -105,18 +105,18 @@ def observed(
     period_s: float,
     cpu_share: float,
 ) -> Observed | None:
-    """Return what came of a period, as a policy takes it.
+    """Return the observations of a period for a policy.
 
     Args:
-        since: As the meter gave it.
-        variant: What serves; None for nothing.
-        alone_ms: Its latency.
+        since: The result of `Meter.take`.
+        variant: The variant that serves; None if there is none.
+        alone_ms: Its latency alone on the device.
         held_bytes: Memory that its worker holds.
         period_s: Length of the period.
         cpu_share: Share of the processor that one computing request takes.
 
     Returns:
-        What came of it; None where nothing serves or no time has passed.
+        The observations; None if nothing serves or no time has passed.
     """
     if variant is None or period_s <= 0.0:
         return None

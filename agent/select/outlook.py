@@ -1,13 +1,13 @@
-"""What would come of each variant: in time or not, how warm, whether it fits, how long it lasts.
+"""Predicts for each variant: answers in time, heat, memory, and how long the battery lasts.
 
-Two outlooks are looked at. Under `now` things go on as they are; under `lately` they are as bad as
-they were at some time in the last minutes, and last: only what keeps the objective so is worth a
-switch towards more work.
+There are two outlooks. Under `now` conditions stay as they are. Under `lately` they are as bad as
+at the worst time of the last minutes, and stay so. A variant with more work is worth a switch only
+if it keeps the objective under both.
 
 Rules:
-- Pure. A latency that nobody measured is never fast enough.
-- What was never read is not judged; what was read once and is lost is taken from the model, or as
-  it was at its worst lately.
+- Pure. A latency that was not measured is never fast enough.
+- A quantity that was never read is not judged. If later readings are missing, the value comes from
+  the model, or is the worst of the last minutes.
 
 Source:
     In time: a wait of `factor * use / (1 - use)` service times (Pollaczek and Khinchine;
@@ -27,29 +27,30 @@ from agent.select.recent import normal_share
 from wire.messages import PolicySpec
 
 LIKELY: Final = 1.0
-"""Standard deviations above the mean that one in six exceeds."""
+"""Standard deviations above the mean; one case in six exceeds them."""
 
 RATHER: Final = 0.5
-"""One in three exceeds this many; enough where one can still go back, and so learns more."""
+"""One case in three exceeds this; enough where a switch back is still possible and the policy
+learns from the try."""
 
 SOON_S: Final = (10.0, 60.0)
-"""To go back takes the lesser of these; the greater tells whether one would have to."""
+"""The shorter is the time to switch back; the longer shows whether that would be needed."""
 
 LASTING_S: Final = 600.0
-"""What would not rather stay below severe for so long is not worth going to."""
+"""A switch to a variant is worth it only if heat probably stays below severe for this long."""
 
 OFTEN: Final = 0.5
 RESERVE: Final = 1.25
-"""By which the battery has to outlast the objective before more work is taken on."""
+"""Factor by which the battery must outlast the objective before a switch to more work."""
 
 UNKNOWN_RETENTION: Final = 0.5
-"""What an accuracy that nobody measured counts as where only shortfalls are left to choose from."""
+"""Assumed for an accuracy that was not measured, if no variant keeps the objective."""
 
 STAYS_FREE: Final = 0.5
-"""Share of the memory to keep free that what serves may use up before it has to go."""
+"""Share of the memory reserve that must stay free under `now`; below it a variant has to go."""
 
 TINY: Final = 1e-300
-"""In place of a zero of which there would be no logarithm."""
+"""Used in place of zero, which has no logarithm."""
 
 MS_PER_S: Final = 1000.0
 MIB: Final = 1024 * 1024
@@ -63,15 +64,15 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     cost: float
-    """Share of the answers that are worth nothing for it; weighs where every variant has faults."""
+    """Share of the answers that it makes worthless; it counts if every variant has faults."""
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What would come of a variant."""
+    """How a variant would do."""
 
     candidate: Candidate
     load: float
-    """Share of the processor that would be busy, others' work included."""
+    """Share of the processor that would be busy, the work of other programs included."""
 
     in_time_lately: float
     """Share of the last minutes in which it would have answered in time."""
@@ -90,13 +91,13 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predict(c: Candidate, known: Estimates, spec: PolicySpec, *, lately: bool) -> Prediction:
-    """Say what would come of a variant.
+    """Predict how a variant would do.
 
     Args:
         c: The variant.
         known: What was learnt of the device.
         spec: The objective.
-        lately: Under the worst of the last minutes, and for long.
+        lately: Whether to assume that the worst of the last minutes lasts.
 
     Returns:
         The prediction.
@@ -127,7 +128,7 @@ def longest_service_s(deadline_s: float, demand_per_s: float, wait_factor: float
     """Return the longest service time with which requests are answered in time.
 
     Args:
-        deadline_s: From a request to its answer; may be infinite.
+        deadline_s: Time from a request to its answer; may be infinite.
         demand_per_s: Requests that come each second.
         wait_factor: Mean wait over `use / (1 - use)` service times.
 
@@ -148,14 +149,14 @@ def _accuracy(c: Candidate, spec: PolicySpec) -> Fault | None:
         return None
     text = f"keeps {'an unknown part' if kept is None else f'{kept:.4g}'} of the quality"
     lacking = least if kept is None else least - kept
-    # Ten times what the loss itself weighs: the operator said that it is too much.
+    # Ten times the weight of the loss itself: the operator has excluded such a loss.
     return Fault(kind="accuracy", text=f"{text}, {least:g} is required", cost=10.0 * lacking)
 
 
 def _deadline(
     c: Candidate, known: Estimates, spec: PolicySpec, demand_per_s: float, *, lately: bool
 ) -> tuple[float, float, Fault | None]:
-    """Return how it was lately, in time and how often it turned late, and what is wrong now."""
+    """Return the share in time lately, how often it turned late a second, and the fault if any."""
     if c.latency_p50_ms is None or c.latency_p50_ms <= 0.0:
         return 0.0, 0.0, Fault(kind="deadline", text="its latency was not measured", cost=1.0)
     limit_ms = spec.aim.deadline_ms
@@ -166,15 +167,15 @@ def _deadline(
         return 1.0, 0.0, None
     bearable = longest_s * MS_PER_S / c.latency_p50_ms
     expected, wanted = known.slowdown.expected(c.name), spec.aim.deadline_probability
-    # The rate is kept on average, a deadline by each answer; of a lognormal distribution the median
-    # is below the mean by half the variance.
+    # A rate must hold on average, a deadline for each answer. The median of a lognormal
+    # distribution is below its mean by half the variance.
     apart = 0.0 if limit_ms is None else known.scatter.variance
     own = math.exp(known.slowdown.own(c.name))
     was_in_time = known.slowdown_lately.share_below(bearable / own, apart)
     turns_late = known.slowdown_lately.rises_per_s(bearable / own)
     margin = math.log(max(bearable, TINY)) - expected.mean + 0.5 * apart
     in_time = normal_share(margin / math.hypot(expected.sigma, math.sqrt(apart)))
-    # One bad period is no trend: while the last minutes were well, more than half is enough.
+    # One bad period is no trend: if the last minutes were good, a share of `OFTEN` is enough.
     enough = OFTEN if was_in_time >= wanted and not lately else wanted
     if in_time >= enough:
         return was_in_time, turns_late, None
@@ -219,7 +220,7 @@ def _battery(known: Estimates, spec: PolicySpec, load: float, reserve: float) ->
         return None
     lasts_s = battery.lasts_s(load)
     if lasts_s is None:
-        # Unknown is not full: of what the charge alone tells, the least work is the best.
+        # Unknown is not full: if only a low charge is known, the least work is best.
         low = battery.ratio is not None and battery.ratio < spec.low_battery_ratio
         return Fault(kind="battery", text="the battery is low", cost=0.5 * load) if low else None
     if lasts_s >= wish_s:

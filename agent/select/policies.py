@@ -12,4 +12,4 @@ from agent.select.decisions import Policy
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {"rules": rules.choose, "adaptive": adaptive.choose}
 )
-"""By `PolicySpec.kind`."""
+"""The policies by `PolicySpec.kind`."""

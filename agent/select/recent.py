@@ -1,7 +1,7 @@
-"""What the last minutes were like: extremes and a distribution that fade.
+"""Summaries of the last minutes: peaks and distributions in which old values fade.
 
-A policy that looks at the present alone takes each lull for a change; what is to last must also
-hold under what was seen lately.
+A policy that sees only the present takes each lull for a lasting change. A choice that should last
+must also hold under the conditions of the last minutes.
 
 Rules:
 - Pure values of fixed size, whatever the time between updates.
@@ -15,19 +15,19 @@ from typing import Final
 import msgspec
 
 FADES_S: Final = 120.0
-"""Time in which what was seen loses its weight; most disturbances of a device that come back do so
-within minutes: jobs of a scheduler, a fan, the traffic of a street."""
+"""Time constant with which old values fade. Most disturbances that recur on a device do so within
+minutes: jobs of a scheduler, a fan, the traffic of a street."""
 
 BINS: Final = 192
 LEAST, GREATEST = math.log(1.0 / 32.0), math.log(128.0)
-"""The first and the last bin hold what lies beyond, too."""
+"""The first and the last bin also hold the values beyond them."""
 
 WIDTH: Final = (GREATEST - LEAST) / BINS
-"""Sixteen to an octave."""
+"""Sixteen bins for each factor of two."""
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
-    """The greatest value lately: it falls back to the present one, not at once."""
+    """The greatest recent value; it falls back slowly to the present one."""
 
     value: float | None = None
 
@@ -42,19 +42,19 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """How a positive factor was distributed lately, by its logarithm."""
+    """The recent distribution of a positive factor, by its logarithm."""
 
     weights: tuple[float, ...] = ()
-    """Seconds, faded, in which it was in each bin; empty before the first measurement."""
+    """Seconds that it was in each bin, faded; empty before the first measurement."""
 
     rises: tuple[float, ...] = ()
-    """How often, faded, it came into each bin or above it from below."""
+    """How often it rose from below into each bin or above it, faded."""
 
     last: int = BINS
-    """The bin in which it was; none is above it before the first measurement."""
+    """The bin of the last measurement; above all bins before the first one."""
 
     seen_s: float = 0.0
-    """For how long it was seen in all."""
+    """Total time of the measurements."""
 
     def update(self, factor: float, period_s: float) -> Spread:
         """Return the distribution after a period in which the factor had a value."""
@@ -69,16 +69,16 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def rises_per_s(self, factor: float) -> float:
-        """Return how often a second it rose to a value or above, lately."""
+        """Return how often per second it recently rose to a value or above."""
         total = math.fsum(self.weights)
         return self.rises[_bin(factor)] / total if total > 0.0 and factor > 0.0 else 0.0
 
     def share_below(self, factor: float, log_variance: float = 0.0) -> float:
-        """Return the share of what was seen that was surely below a value.
+        """Return the share of the recent time in which it was surely below a value.
 
         Args:
-            factor: The value; what is in its own bin is not surely below.
-            log_variance: By which single ones scatter about the means that were seen.
+            factor: The value; a measurement in the same bin is not surely below it.
+            log_variance: Variance of single values' logarithms about the measured means.
 
         Returns:
             0 to 1; 1 before the first measurement, when nothing speaks against it.
@@ -100,26 +100,26 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scatter(msgspec.Struct, frozen=True, kw_only=True):
-    """How single values lay about the mean of their period lately, by their logarithms."""
+    """The recent scatter of single values about the mean of their period, by their logarithms."""
 
     squares: float = 0.0
-    """Sum of squared deviations, faded, ..."""
+    """Sum of squared deviations, faded."""
 
     freedom: float = 0.0
-    """... and how many of them tell something, faded."""
+    """Degrees of freedom of that sum, faded."""
 
     @property
     def variance(self) -> float:
-        """Of the logarithm; 0 before two values were seen in one period."""
+        """Variance of the logarithm; 0 before two values were seen in one period."""
         return self.squares / self.freedom if self.freedom > 0.0 else 0.0
 
     def update(self, variance: float | None, count: float, period_s: float) -> Scatter:
         """Return the scatter after a period.
 
         Args:
-            variance: Of its values' logarithms; None where they tell nothing.
-            count: Of its values.
-            period_s: Its length.
+            variance: Variance of the logarithms of its values; None if it is not known.
+            count: Number of its values.
+            period_s: Length of the period.
         """
         kept = math.exp(-period_s / FADES_S)
         freedom = 0.0 if variance is None else max(count - 1.0, 0.0)

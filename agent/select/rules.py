@@ -1,12 +1,12 @@
-"""Choose a variant from how the device is. Pure: values in, a decision with its reasons out.
+"""Chooses a variant by the state of the device. Pure: values in, a decision with its reasons out.
 
-Three pressures can weigh on a device: heat, a low battery, little memory. Each has two thresholds
-and, between them or without a reading, stays as it was: nothing unknown ever counts as cool, full
-or free. Without pressure the most accurate variant serves; under heat or on a low battery the
-cheapest; with little memory the smallest.
+A device can be under three pressures: heat, a low battery, little memory. Each begins at one
+threshold and ends at another. Between the two, or without a reading, it stays as it was: unknown
+never counts as cool, full or free. Without pressure the most accurate variant serves; under heat or
+on a low battery the cheapest; with little memory the smallest.
 
 Rules:
-- A benched variant is never chosen, whoever asks for it.
+- A benched variant is never chosen, even if it is pinned.
 - Two switches are at least `dwell_s` apart, unless the serving variant must not go on.
 - Every candidate that was not chosen has a reason in the decision.
 - Ties are broken by name, so equal inputs give equal decisions.
@@ -89,7 +89,7 @@ def _winner(
     rank, reason = _aim(pressures)
     aim = min(able, key=rank)
     if pinned is not None:
-        # The operator's word is worth more than dwell.
+        # A pin of the operator takes precedence over dwell.
         return pinned, f"pinned to {pinned.name}"
     if serving is not None and aim is not serving and context.since_switch_s < policy.dwell_s:
         waited = f"{context.since_switch_s:.1f} of {policy.dwell_s:g} s"
@@ -113,7 +113,7 @@ def _pressures(
     before: frozenset[Pressure],
     best: Candidate | None,
 ) -> frozenset[Pressure]:
-    # While a switch goes on, what serves and what follows are both in memory.
+    # During a switch, the old and the new variant are both in memory.
     enough_bytes = policy.low_memory_bytes + ((best.peak_memory_bytes or 0) if best else 0)
     memory, heat = health.memory_available_bytes, health.headroom
     battery, discharging = health.battery_ratio, health.battery_discharging

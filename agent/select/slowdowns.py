@@ -1,22 +1,23 @@
 """How much slower than alone each variant is: a part common to all, and a part of its own.
 
-What makes one variant slow, throttling or a co-runner, makes all slow: what serves tells of those
-that do not. But requests are not golden samples, and a latency may have been declared on another
-machine: what is twice as slow here under one runtime need not be under the other. What two variants
-took, one after the other, tells their own parts apart. Both are logarithms, because slowdowns
-multiply and are never negative.
+Throttling or another program slows all variants, so the serving variant shows how slow the others
+would be. But requests differ from golden samples, and a latency may have been declared on another
+machine: a variant of one runtime may be twice as slow here, and one of another runtime not. When
+two variants serve one after the other, their latencies tell their own parts apart. Both parts are
+logarithms, because slowdowns multiply and are never negative.
 
 Rules:
-- Pure: a measurement in, the next filter out. Of fixed size: what served longest ago is forgotten.
-- What a variant that never served has of its own is unknown, not nothing: its doubt is greater.
+- Pure: a measurement in, the next filter out. The size is bounded: the variant that served longest
+  ago is forgotten.
+- The own part of a variant that never served is unknown, not zero: it is more uncertain.
 
 Source:
     One slowdown, filtered, its least process noise: Wan et al., ALERT (USENIX ATC 2020), section
     3.3. A Kalman filter of several numbers: Bar-Shalom, Li and Kirubarajan, Estimation with
     Applications to Tracking and Navigation (2001), section 5.2. Noises that adapt: Akhlaghi, Zhou
     and Huang, Adaptive Adjustment of Noise Covariance in Kalman Filter for Dynamic State Estimation
-    (2017): from the surprise that of the steps, from what is left of it after the update that of
-    the measurements.
+    (2017): the noise of the steps follows from the surprise, the noise of the measurements from
+    what is left of it after the update.
 """
 
 from __future__ import annotations
@@ -27,51 +28,51 @@ from typing import Final, NamedTuple
 import msgspec
 
 ADAPTS: Final = 0.3
-"""Share of the process noise that stays at an update; the rest is what the update showed."""
+"""Share of the process noise that an update keeps; the rest comes from the update itself."""
 
 LEAST_PROCESS: Final = 4e-4
-"""Steps of two hundredths: without them a level that was quiet for long would no longer move."""
+"""Steps of two hundredths: with less, a level that was long quiet would no longer move."""
 
 NOISE_KEPT: Final = 0.9
-"""Share of the measurements' noise that stays at an update."""
+"""Share of the measurements' noise that an update keeps."""
 
 LEAST_NOISE: Final = 1e-4
 COMMON_VARIANCE: Final = 0.25
-"""By a factor of 1.6 a device may be slower or faster than where latencies were measured."""
+"""A device may be slower or faster by a factor of 1.6 than where latencies were measured."""
 
 OWN_VARIANCE: Final = 0.0025
-"""By a twentieth one variant may differ more than another: requests are not golden samples."""
+"""One variant may differ by a twentieth more than another: requests are not golden samples."""
 
 OWN_DRIFT: Final = 1e-5
-"""Variance of a step of what is a variant's own, while it serves: inputs change, a runtime's caches
+"""Variance of a step of a variant's own part while it serves: inputs change, a runtime's caches
 fill."""
 
 MOST_VARIANTS: Final = 16
 
 
 class Expected(NamedTuple):
-    """The next measurement, as a logarithm."""
+    """The expected next measurement, as a logarithm."""
 
     mean: float
     sigma: float
 
     @property
     def factor(self) -> float:
-        """The slowdown that is the likeliest."""
+        """The most likely slowdown."""
         return math.exp(self.mean)
 
 
 class Slowdowns(msgspec.Struct, frozen=True, kw_only=True):
-    """A Kalman filter whose first number is common to all, and whose others are each variant's."""
+    """A Kalman filter: its first number is the common part, the others are the own parts."""
 
     names: tuple[str, ...] = ()
-    """Those that have served, the last one last."""
+    """The variants that have served, the latest one last."""
 
     means: tuple[float, ...] = (0.0,)
-    """The common part, and that of each of `names`."""
+    """The common part, and the own part of each of `names`."""
 
     covariance: tuple[tuple[float, ...], ...] = ((COMMON_VARIANCE,),)
-    """Of `means`."""
+    """Covariance of `means`."""
 
     process: float = 0.01
     """Variance of a step of the common part."""
@@ -80,7 +81,7 @@ class Slowdowns(msgspec.Struct, frozen=True, kw_only=True):
     """Variance of a measurement."""
 
     def own(self, name: str) -> float:
-        """Return what is expected to be a variant's own; nothing where it never served."""
+        """Return the expected own part of a variant; 0 if it never served."""
         return self.means[self.names.index(name) + 1] if name in self.names else 0.0
 
     def expected(self, name: str) -> Expected:
@@ -95,13 +96,13 @@ class Slowdowns(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             name: The variant that served.
-            measured: Logarithm of its latency over that which it has alone.
+            measured: Logarithm of its latency divided by its latency alone.
         """
         before = self._last(name)
         means, known = before.means, [list(row) for row in before.covariance]
         known[0][0] += self.process
         known[-1][-1] += OWN_DRIFT
-        # What is measured is the sum of the first and the last number.
+        # A measurement is the sum of the first and the last number.
         toward = [row[0] + row[-1] for row in known]
         total = toward[0] + toward[-1] + self.noise
         surprise = measured - means[0] - means[-1]

@@ -3,7 +3,7 @@
 Rules:
 - The router makes one record of each request, and everything that is counted comes from it: the
   telemetry below, the statistics of the endpoint, and what the selector learns from.
-- The record does not know how many samples a request holds: only the worker looks inside.
+- The record does not know how many samples a request holds: only the worker reads its tensors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Outcome(Enum):
     """The worker could not answer it."""
 
     REFUSED = "refused"
-    """Nobody answered it: nothing serves, too many wait, its time passed, or workers crashed."""
+    """It got no answer: no variant serves, too many wait, its time passed, or workers crashed."""
 
     UNKNOWN_MODEL = "unknown model"
 
@@ -41,33 +41,33 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the model that the client asked for."""
 
     variant: str
-    """That answered it, or was active when it was refused; `none` where none was."""
+    """The variant that answered it, or that was active when it was refused; `none` if none was."""
 
     release: str
-    """Of that variant."""
+    """Release of that variant."""
 
     active: ModelIdentity | None
-    """The model that is active when the answer goes out."""
+    """The model that is active when the answer is sent."""
 
     outcome: Outcome
     code: str = ""
-    """Of the error, where the outcome is `REFUSED`."""
+    """Code of the error, if the outcome is `REFUSED`."""
 
     total_s: float
-    """From when the request came to when its answer was there, waits included."""
+    """Time from the arrival of the request until its answer was ready, waits included."""
 
     compute_s: float = 0.0
-    """In the runtime; a request that was joined with others has its share of theirs."""
+    """Time in the runtime; a joined request counts its share of the run."""
 
     joined: int = 1
-    """Requests that were answered by the same run of the model."""
+    """How many requests the same run of the model answered."""
 
     apart: str = ""
-    """Why requests before this one could not be answered by the same run, where that is news."""
+    """Why earlier requests could not be joined, if that is not yet reported; else empty."""
 
 
 Listener: TypeAlias = Callable[[Answered], None]
-"""Hears of each request. For any thread; it is quick and raises nothing."""
+"""Called with the record of each request, by any thread. It must be quick and raise nothing."""
 
 
 def record(recorder: RecorderPort, answered: Answered) -> None:
@@ -75,7 +75,7 @@ def record(recorder: RecorderPort, answered: Answered) -> None:
 
     Args:
         recorder: Where figures and events go.
-        answered: What came of the request; of a model that is not served nothing is told.
+        answered: The record; if it asked for an unknown model, nothing is recorded.
     """
     outcome = answered.outcome
     if outcome is Outcome.UNKNOWN_MODEL:

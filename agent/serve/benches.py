@@ -1,12 +1,13 @@
 """Benches: which variants must rest, because they crashed too often or could not start.
 
 The worker pool counts crashes here, the adaptation reports variants that could not start, and both
-ask here. There is one rule and one time of rest.
+ask here which variants rest. Every rest is of the same length.
 
 Rules:
 - A variant that crashes three times within a minute rests. So does one that cannot start.
 - After its rest a variant is tried again, and its crashes count anew.
-- When a variant starts to serve, it and all other packages are forgiven.
+- When a variant starts to serve, its crashes and its rest are forgotten, and those of all other
+  packages too.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from wire.clock import Clock
 CRASHES_TO_BENCH: Final = 3
 CRASH_WINDOW_S: Final = 60.0
 BENCH_S: Final = 300.0
-"""Long enough that trying a variant again costs little; short enough that a device uses it soon
-after what was wrong, such as too little memory, is over."""
+"""Long enough that another try costs little. Short enough that a device soon uses the variant
+again after the cause, such as too little memory, is gone."""
 
 
 class _Rest(NamedTuple):
@@ -47,9 +48,9 @@ class Benches:
         """Count a crash.
 
         Args:
-            digest: Of the package.
-            variant: Its name.
-            reason: Kept if this crash is one too many.
+            digest: Digest of the package.
+            variant: Name of the variant.
+            reason: Why it crashed; kept if the variant is benched now.
 
         Returns:
             Whether the variant is benched now.
@@ -68,8 +69,8 @@ class Benches:
         """Let a variant rest from now on.
 
         Args:
-            digest: Of the package.
-            variant: Its name.
+            digest: Digest of the package.
+            variant: Name of the variant.
             reason: Why, for people.
         """
         with self._lock:
@@ -83,7 +84,7 @@ class Benches:
             self._benched.clear()
 
     def forgive(self, digest: str, variant: str) -> None:
-        """Forget the crashes of a variant, and those of all other packages."""
+        """Forget the crashes and the rest of a variant, and those of all other packages."""
         with self._lock:
             for records in (self._crashes, self._benched):
                 for key in [key for key in records if key[0] != digest or key[1] == variant]:
@@ -99,8 +100,8 @@ class Benches:
         """Return the variants of a package that rest, and why.
 
         Args:
-            digest: Of the package.
-            by_crashes: Leave out those that could not start.
+            digest: Digest of the package.
+            by_crashes: Whether to leave out those that could not start.
         """
         now_s = self._clock.monotonic_s()
         with self._lock:

@@ -1,7 +1,7 @@
 """What can go wrong between the supervisor, its worker processes and their callers.
 
 Rules:
-- Whoever raises one of these errors has already ended the worker, unless the worker is only busy.
+- Code that raises a `WorkerError` has ended the worker before, unless the worker is only busy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from agent.errors import AgentError
 
 
 class WorkerError(AgentError):
-    """A worker process failed, or the model that it runs."""
+    """A worker process failed, or the model that it runs failed."""
 
     code = "agent.worker"
 
@@ -46,7 +46,7 @@ class WorkerBusyError(WorkerError):
 
     Args:
         message: What happened.
-        retry_after_s: When it may be worth asking again.
+        retry_after_s: In how many seconds the client may try again.
     """
 
     code = "agent.worker.busy"
@@ -68,7 +68,7 @@ class NotServingError(AgentError):
 
     Args:
         message: What happened.
-        retry_after_s: When it may be worth asking again.
+        retry_after_s: In how many seconds the client may try again.
     """
 
     code = "agent.serving"

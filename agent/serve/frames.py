@@ -1,13 +1,13 @@
 """The messages between the supervisor and a worker process over a socket pair.
 
 A frame is its length in four bytes, big endian, and one of the structs below as MessagePack. The
-supervisor asks, the worker answers; requests for inference may come several at once, and each is
-answered as soon as it can be.
+supervisor sends requests and the worker answers. The supervisor may send several inference requests
+at once; the worker answers each of them as soon as it can.
 
 Rules:
 - No frame is longer than `MAX_FRAME_BYTES`. A longer frame is neither sent nor read.
-- Tensors travel as the bytes that the client sent; only the worker looks inside.
-- Bytes are not copied when a frame is decoded: the views hold the frame.
+- Tensors travel as the bytes that the client sent; only the worker reads them.
+- Decoding a frame copies no bytes: the views keep the frame in memory.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from wire.package.manifest import VariantInfo
 
 MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
 NO_MEMORY: Final = "agent.worker.memory"
-"""Code of a failure: there is no room for what was asked."""
+"""Code of a failure: there is not enough memory for the request."""
 
 RETRY_AFTER: Final = {"Retry-After": "1"}
-"""Header of an answer that says: not now."""
+"""Header of an answer that tells the client to try again later."""
 
 MAX_ERROR_CHARACTERS: Final = 500
 _LENGTH: Final = struct.Struct(">I")
 _ONE_SEND_BYTES: Final = 64 * 1024
-"""Up to here length and content are joined: a copy is cheaper than a second system call."""
+"""Up to this size length and content are joined: a copy is cheaper than a second system call."""
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
@@ -54,7 +54,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
 
     variant_directory: str
     asset_directory: str | None
-    """Of the golden samples, where the variant has some."""
+    """Directory of the golden samples; None if the variant has none."""
 
     info: VariantInfo
     threads: int
@@ -106,22 +106,22 @@ class Infer(msgspec.Struct, frozen=True, kw_only=True, tag="infer"):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP answer, less the protocol's own headers."""
+    """An HTTP answer without the headers that the HTTP server adds."""
 
     status: int
     headers: dict[str, str]
     body: memoryview
     compute_ms: float = 0.0
-    """Time in the runtime; a request that was joined with others has its share of theirs."""
+    """Time in the runtime; a joined request counts its share of the run."""
 
     place: int = 0
-    """Of the request in `Infer`."""
+    """Position of the request in `Infer`."""
 
     joined: int = 1
-    """Requests that were answered by the same run of the model."""
+    """How many requests the same run of the model answered."""
 
     apart: str = ""
-    """Why requests before this one could not be answered by the same run, where that is news."""
+    """Why earlier requests could not be joined, if that is not yet reported; else empty."""
 
     @classmethod
     def refusal(cls, status: int, message: str, headers: dict[str, str] | None = None) -> Reply:
@@ -150,7 +150,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     """Run the golden samples."""
 
     measure: bool = False
-    """Whether to run them for a while longer, to find what one takes."""
+    """Whether to run them for longer, to measure the latency of one sample."""
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
@@ -165,10 +165,10 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     """Greatest error over its tolerance; 1.0 is the most that passes."""
 
     detail: str
-    """What was wrong first; empty when passed."""
+    """The first thing that was wrong; empty if the variant passed."""
 
     latency_ms: float | None = None
-    """Of one sample with nothing beside it; None where it was not measured."""
+    """Latency of one sample that runs alone; None if it was not measured."""
 
 
 Request: TypeAlias = Load | Infer | Probe
@@ -181,8 +181,8 @@ class Channel(Generic[F]):
     """One end of the socket pair. Only one thread may use it at a time.
 
     Args:
-        sock: The end; owned by the channel from now on.
-        incoming: What the other end says: `REQUESTS` or `ANSWERS`.
+        sock: This end; the channel owns it from now on.
+        incoming: Decodes what the other end sends: `REQUESTS` or `ANSWERS`.
         clock: For deadlines.
     """
 
@@ -197,8 +197,8 @@ class Channel(Generic[F]):
         """Send a frame.
 
         Args:
-            frame: What to say.
-            timeout_s: How long the other end may take to read it; None for ever.
+            frame: The frame.
+            timeout_s: How long the other end may take to read it; None for no limit.
 
         Raises:
             WireFormatError: It is longer than a frame may be; nothing was sent.
@@ -221,15 +221,15 @@ class Channel(Generic[F]):
         """Wait for a frame.
 
         Args:
-            timeout_s: How long to wait for the whole of it; None for ever.
+            timeout_s: How long to wait for the whole frame; None for no limit.
 
         Returns:
             The frame.
 
         Raises:
             EOFError: The other end is gone.
-            WireFormatError: Not such a frame, or too long a one.
-            MemoryError: There is no room for it; it was skipped.
+            WireFormatError: The frame is too long or of an unexpected kind.
+            MemoryError: There is not enough memory for it; it was skipped.
             OSError: The connection failed, or (TimeoutError) nothing came in time.
         """
         deadline_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
@@ -243,11 +243,11 @@ class Channel(Generic[F]):
             raise WireFormatError(f"not a frame that was expected: {exc}") from exc
 
     def hang_up(self) -> None:
-        """End the conversation; whoever waits on either end wakes. May be called by any thread."""
+        """End the connection; threads that wait at either end wake. Any thread may call this."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # the other end was faster
+            return  # the other end has ended it already
 
     def close(self) -> None:
         """Give the socket back; no thread may be using the channel."""
@@ -275,7 +275,7 @@ class Channel(Generic[F]):
         return received
 
     def _skip(self, count: int, deadline_s: float | None) -> None:
-        """Read past a frame for which there is no room, so that the next one can be read."""
+        """Skip a frame for which there is no memory, so that the next one can be read."""
         scrap = memoryview(bytearray(min(count, _ONE_SEND_BYTES)))
         while count:
             count -= self._receive_into(scrap[:count], deadline_s)

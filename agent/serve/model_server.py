@@ -2,9 +2,9 @@
 
 Rules:
 - A switch loses no request: new requests go to the new worker; the old one ends when it has
-  answered those that it has, or when its time is over.
-- If memory has no room for both, the old worker ends first, requests wait, and an event tells the
-  gap.
+  answered its requests, or when its time is over.
+- If there is no memory for both, the old worker ends first, requests wait, and an event records
+  the gap.
 - The model server replaces a worker that crashes or hangs.
 - Nothing here imports NumPy or a runtime.
 """
@@ -29,7 +29,7 @@ from wire.errors import FleetError
 from wire.package.manifest import Variant
 
 STOP_DRAIN_S: Final = 1.0
-"""The endpoint has waited for its requests when the model server is stopped."""
+"""Short, because the endpoint has waited for its requests before the model server stops."""
 
 
 class ModelServer:
@@ -40,10 +40,10 @@ class ModelServer:
         clock: For durations.
         device: Identifier of this device, put into every response.
         settings: Bounds.
-        benches: Which variants rest; its own if None.
+        benches: Knows which variants are benched; None for a new one.
         verify: Called with the package's digest and the variant before a crashed worker is started
-            again: raises a FleetError when the files are not what was signed. Who calls `prepare`
-            has verified them before.
+            again: raises a FleetError if the files differ from what was signed. The caller of
+            `prepare` has verified them before.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class ModelServer:
 
     @property
     def active(self) -> Prepared | None:
-        """What answers requests now; None when nothing does."""
+        """The variant that answers requests now; None if there is none."""
         return self.router.active
 
     def stream(self, *, on: bool) -> None:
-        """Run one sample at a time from now on, to save memory, or no longer.
+        """Start or stop running one sample at a time, which saves memory.
 
         Args:
-            on: Which of the two.
+            on: Whether to start.
         """
         if self.router.mode.stream is not on:
             self.router.mode = replace(self.router.mode, stream=on)
@@ -85,17 +85,17 @@ class ModelServer:
     def switch_to(
         self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False
     ) -> None:
-        """Start a worker for a variant and send new requests to it; what served before ends.
+        """Start a worker for a variant, send new requests to it, and end the old worker.
 
         Args:
             package: The package's directory; its files have been verified.
-            digest: Of the package.
+            digest: Digest of the package.
             variant: One of its variants.
             stop_first: Whether the active worker has to end first, because there is no memory for
-                both. What served before is brought back where the new worker cannot serve.
+                both. If the new worker cannot serve, the old variant is started again.
 
         Raises:
-            FleetError: What `prepare` and `activate` raise.
+            FleetError: The errors of `prepare` and `activate`.
         """
         prepared = self.prepare(package, digest, variant, stop_first=stop_first)
         try:
@@ -105,18 +105,18 @@ class ModelServer:
             raise
 
     def probe(self, package: Path, digest: str, variant: Variant) -> ProbeResult:
-        """Run the golden samples in a worker of its own, and measure what one takes.
+        """Run the golden samples in a new worker, and measure the latency of one.
 
         Args:
             package: The package's directory; its files have been verified.
-            digest: Of the package.
+            digest: Digest of the package.
             variant: One of its variants.
 
         Returns:
             The verdict.
 
         Raises:
-            WorkerError: The worker does not load, crashed or hung.
+            WorkerError: The worker does not load the variant, crashes or hangs.
             StorageError: The manifest cannot be read.
             WireFormatError: The manifest is malformed.
             NotServingError: The model server has been stopped.
@@ -134,10 +134,10 @@ class ModelServer:
             The verdict.
 
         Raises:
-            NotServingError: Nothing serves.
-            WorkerError: The worker crashed or hung; `supervise` replaces it.
+            NotServingError: No variant serves.
+            WorkerError: The worker crashes or hangs; `supervise` replaces it.
         """
-        if self.active is None:  # who probes does not wait through a handover
+        if self.active is None:  # a probe does not wait during a handover
             raise NotServingError("no model is loaded")
         with self.router.entered() as route:
             return route.target.worker.probe(timeout_s=self._settings.probe_timeout_s)
@@ -149,17 +149,17 @@ class ModelServer:
 
         Args:
             package: The package's directory; its files have been verified.
-            digest: Of the package.
+            digest: Digest of the package.
             variant: One of its variants.
             stop_first: Whether the active worker has to end first, because there is no memory for
-                both. From then until `activate` or `discard`, requests wait or are told to come
-                later. `discard` brings back what served before, and so does a failure.
+                both. From then until `activate` or `discard`, requests wait or get a 503. `discard`
+                starts the old variant again, and so does a failure.
 
         Returns:
-            What `activate` or `discard` takes.
+            The variant in its worker, for `activate` or `discard`.
 
         Raises:
-            WorkerError: It does not load, crashes or takes too long.
+            WorkerError: The worker does not load the variant, crashes or takes too long.
             StorageError: The manifest cannot be read.
             WireFormatError: The manifest is malformed.
             NotServingError: The model server has been stopped.
@@ -188,7 +188,7 @@ class ModelServer:
         """Send new requests to a prepared worker; let the old one finish and end it.
 
         Args:
-            prepared: As `prepare` gave it.
+            prepared: The result of `prepare`.
 
         Raises:
             WorkerCrashedError: The worker has ended meanwhile; the old one goes on.
@@ -210,7 +210,7 @@ class ModelServer:
         """End a worker that was not activated.
 
         Args:
-            prepared: As `prepare` gave it; nothing is done when it is the active one.
+            prepared: The result of `prepare`; if it is the active one, nothing is done.
         """
         with self._lock:
             if self.active is prepared:
@@ -222,16 +222,16 @@ class ModelServer:
             self._restore()
 
     def withdraw(self) -> None:
-        """Let nothing answer any more: finish what was begun and end the worker."""
+        """Stop serving: finish the requests that have begun and end the worker."""
         old, _ = self.router.put(None)
         self._retire(old)
 
     def supervise(self) -> None:
-        """Replace a worker that has died while nobody asked it; called about once a second."""
+        """Replace a worker that died while it had no request; called about once a second."""
         self.router.supervise()
 
     def stop(self) -> None:
-        """Finish what was begun and end all workers; nothing can be prepared any more."""
+        """Finish the requests that have begun and end all workers; `prepare` fails from now on."""
         with self._lock:
             self._stopped = True
             idle = tuple(self._idle)
@@ -245,7 +245,7 @@ class ModelServer:
         self.router.retire(old, self._settings.drain_s)
 
     def _restore(self) -> None:
-        """End a handover with what served before it."""
+        """End a handover by starting again the variant that served before it."""
         handover = self.router.handover
         if handover is None:
             return
@@ -269,7 +269,7 @@ class ModelServer:
             restored.stop()
 
     def _tell_of(self, handover: Handover, follower: Prepared) -> None:
-        """Say how long nothing answered, and how many requests waited for it."""
+        """Record how long no worker answered, and how many requests waited."""
         gap_ms = (self._clock.monotonic_s() - handover.began_s) * 1000
         attributes = {"variant": follower.variant.name, "release": follower.release}
         self._recorder.observe("switch_gap_ms", gap_ms, attributes)

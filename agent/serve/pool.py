@@ -2,9 +2,9 @@
 
 Rules:
 - A worker starts again only if its files still match the signed digests.
-- Three crashes within a minute bench a variant for ten minutes: the fault may be the device's (low
-  memory, heat), so a bench is not for ever.
-- An event tells what happened to a variant.
+- Three crashes within a minute bench a variant for five minutes. A bench ends, because the device
+  may be the cause (low memory, heat).
+- The pool records an event for each crash, bench and fallback.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class WorkerPool:
     """Starts workers and counts their crashes. For any thread.
 
     Args:
-        recorder: Hears of crashes and fallbacks.
+        recorder: Records crashes and fallbacks.
         clock: For durations.
         settings: Bounds.
         device: Identifier of this device, put into every response.
-        benches: Which variants rest; crashes are counted there.
+        benches: Counts the crashes and knows which variants are benched.
         verify: Called with the package's digest and the variant before a worker is started again.
     """
 
@@ -87,7 +87,7 @@ class WorkerPool:
         self.benches = benches
 
     def identify(self, package: Path, variant: Variant) -> ModelIdentity:
-        """Return what a worker is to call its model.
+        """Return the name and version under which a worker serves its model.
 
         Args:
             package: The package's directory.
@@ -113,15 +113,15 @@ class WorkerPool:
 
         Args:
             package: The package's directory, whose files have been verified.
-            digest: Of the package.
+            digest: Digest of the package.
             variant: One of its variants.
-            model: What the worker calls its model.
+            model: The identity that the worker puts into its answers.
 
         Returns:
             The variant in a worker that is ready.
 
         Raises:
-            WorkerError: It does not load, crashes or takes too long.
+            WorkerError: The worker does not load the variant, crashes or takes too long.
         """
         limits = self._settings.limits
         worker = WorkerProcess.start(
@@ -145,30 +145,30 @@ class WorkerPool:
         return prepared
 
     def start_again(self, before: Prepared) -> Prepared:
-        """Start a worker for what served before.
+        """Start a new worker for a variant that served before.
 
         Args:
-            before: What served; its worker has ended.
+            before: The variant; its worker has ended.
 
         Returns:
             The same variant in a worker that is ready.
 
         Raises:
-            FleetError: The files are not what was signed, or the worker does not start.
+            FleetError: The files differ from what was signed, or the worker does not start.
         """
         if self._verify is not None:
             self._verify(before.digest, before.variant)
         return self.start(before.package_dir, before.digest, before.variant, before.model)
 
     def after_crash(self, crashed: Prepared, reason: str) -> Prepared | None:
-        """Start a worker in the place of one that crashed.
+        """Replace a worker that crashed.
 
         Args:
-            crashed: What it served.
-            reason: Of the crash.
+            crashed: The variant in the worker that crashed.
+            reason: Why it crashed.
 
         Returns:
-            The variant in a new worker; None when there must not or cannot be one.
+            The variant in a new worker; None if the variant is benched or does not start.
         """
         self._count_crash(crashed, reason)
         if self.is_benched(crashed):
@@ -188,12 +188,12 @@ class WorkerPool:
         return self.benches.until_s(prepared.digest, prepared.variant.name)
 
     def tell(self, kind: str, reason: str, prepared: Prepared, **data: object) -> None:
-        """Make an event of something that happened to a variant."""
+        """Record an event about a variant."""
         about = {"variant": prepared.variant.name, "release": prepared.release}
         self._recorder.event(kind, reason, about | data)
 
     def _count_crash(self, crashed: Prepared, reason: str) -> None:
-        """Remember a crash, tell of it, and bench the variant when it was one too many."""
+        """Count a crash, record an event, and bench the variant if it crashed too often."""
         name = crashed.variant.name
         benched = self.benches.crashed(crashed.digest, name, reason)
         self.tell("worker", reason, crashed)

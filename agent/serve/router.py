@@ -1,12 +1,12 @@
 """The router: it sends each request to the active variant and answers the client.
 
-Usually the next variant is ready before the old one goes. Where a device has not the memory for
-both, the old worker ends first, and requests wait through this handover.
+Usually the next variant is ready before the old one ends. If a device has no memory for both, the
+old worker ends first, and requests wait during this handover.
 
 Rules:
 - One worker with one variant answers a request, and the answer names the variant.
-- After a crash or a hang the router tries a request once more, by itself: inference has no effects,
-  so doing it twice is safe, and it must not take others with it twice.
+- After a crash or a hang the router tries a request once more, apart from others: inference has no
+  side effects, so a repeat is safe, and the request must not make other requests fail again.
 - Requests on a route can finish before its worker is ended. A closed route gets no new worker.
 - The first thread that finds a dead worker replaces it; the other threads wait for that.
 - A limited number of requests wait during a handover, for a limited time; the others get 503.
@@ -46,7 +46,7 @@ from wire.errors import FleetError
 from wire.package.manifest import Variant
 
 MAX_TRIES: Final = CRASHES_TO_BENCH + 2
-"""A bench or a switch ends the crashes sooner."""
+"""A bench or a switch normally ends the crashes before this limit."""
 
 OK: Final = 200
 INTERNAL_ERROR: Final = 500
@@ -58,7 +58,7 @@ class InferenceCall:
 
     model: str
     version: str | None
-    """None for whichever version serves."""
+    """None for the version that serves, whatever it is."""
 
     header_length: int | None
     body: memoryview
@@ -66,12 +66,12 @@ class InferenceCall:
     """1 is the most urgent; 0 is the default, which is 2."""
 
     timeout_s: float | None = None
-    """How long the client gives it from now; None for as long as it takes."""
+    """How long the request may take from now; None for no limit."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Route:
-    """The way of requests to one variant, through one worker after another."""
+    """Leads requests to one variant; its worker can be replaced."""
 
     target: Prepared
     """The variant in its present worker."""
@@ -90,16 +90,16 @@ class Handover:
 
     began_s: float
     expected_s: float
-    """How long it is thought to last."""
+    """How long it should last."""
 
     previous: Prepared | None
-    """What served before, and serves again if nothing else can."""
+    """The variant that served before; it serves again if no other can."""
 
     follower: Prepared | None = None
-    """What is to end it."""
+    """The variant that should serve next."""
 
     waited: int = 0
-    """Requests that have waited in it."""
+    """How many requests have waited during it."""
 
 
 class Router:
@@ -116,7 +116,7 @@ class Router:
         self, pool: WorkerPool, recorder: RecorderPort, clock: Clock, settings: ServingSettings
     ) -> None:
         self.mode = settings.mode
-        """How requests are run; a change holds from the next run of the model on."""
+        """How requests are run; a change takes effect with the next run of the model."""
 
         self._pool = pool
         self._clock = clock
@@ -129,7 +129,7 @@ class Router:
 
     @property
     def active(self) -> Prepared | None:
-        """What answers requests now; None while they wait or are refused."""
+        """The variant that answers requests now; None while requests wait or are refused."""
         route = self._route
         return route.target if route is not None else None
 
@@ -145,10 +145,10 @@ class Router:
         return self._handover
 
     def listen(self, listener: Listener) -> None:
-        """Have somebody hear of each request from now on.
+        """Call a listener for each request from now on.
 
         Args:
-            listener: Is called in the thread of the request, before the client has the answer.
+            listener: Called in the thread of the request, before the client gets the answer.
         """
         self._listeners.append(listener)
 
@@ -156,11 +156,11 @@ class Router:
         """Answer a client.
 
         Args:
-            call: What it asks.
+            call: Its request.
 
         Returns:
-            The answer; 404 for another model than the one that serves, 503 with Retry-After when
-            none can answer now, 504 when its time passed before it was begun.
+            The answer; 404 if it asks for a model that does not serve, 503 with Retry-After if no
+            variant can answer now, 504 if its deadline passed before it began.
         """
         start_s = self._clock.monotonic_s()
         target, code = self.active, ""
@@ -191,13 +191,13 @@ class Router:
         return reply
 
     def put(self, target: Prepared | None) -> tuple[Route | None, Handover | None]:
-        """Send new requests to a variant, or refuse them; a handover ends.
+        """Send new requests to a variant, or refuse them, and end a handover.
 
         Args:
             target: The variant, or None.
 
         Returns:
-            The route that was active and the handover that went on.
+            The route and the handover until now; None for each that there was not.
         """
         route = None
         if target is not None:
@@ -209,7 +209,7 @@ class Router:
         return old, handover
 
     def begin_handover(self) -> Route | None:
-        """Let new requests wait; return the route that was active."""
+        """Make new requests wait; return the route that was active."""
         with self._changed:
             old, self._route = self._route, None
             if self._handover is None:
@@ -224,8 +224,8 @@ class Router:
         """Close a route, let the requests on it finish, and end its worker.
 
         Args:
-            route: It gets no new requests any more; None for no route.
-            drain_s: How long they may take.
+            route: The route, which gets no new requests; None to do nothing.
+            drain_s: How long its requests may take.
         """
         if route is None:
             return
@@ -235,10 +235,10 @@ class Router:
         route.target.stop()
 
     def replace(self, route: Route, dead: Prepared, reason: str) -> None:
-        """Put a new worker in the place of a dead one, unless that has been done.
+        """Replace a dead worker, unless another thread has done so.
 
         Args:
-            route: Whose worker failed.
+            route: The route whose worker failed.
             dead: The variant in the worker that failed.
             reason: How it failed.
         """
@@ -256,7 +256,7 @@ class Router:
             target.stop()
 
     def supervise(self) -> None:
-        """Replace a worker that has died while nobody asked it; called about once a second."""
+        """Replace a worker that died while it had no request; called about once a second."""
         route = self._route
         if route is None or self._clock.monotonic_s() < route.benched_until_s:
             return
@@ -266,17 +266,17 @@ class Router:
 
     @contextlib.contextmanager
     def entered(self, deadline_s: float = math.inf) -> Iterator[Route]:
-        """Be on the active route: its worker is not ended meanwhile.
+        """Hold the active route, so that its worker is not ended meanwhile.
 
         Args:
-            deadline_s: Until when the request may wait through a handover.
+            deadline_s: Until when the request may wait during a handover.
 
         Yields:
             The route.
 
         Raises:
-            NotServingError: There is none, or the handover lasts too long.
-            DeadlineError: The time of the request passed.
+            NotServingError: No variant serves, or the handover lasts too long.
+            DeadlineError: The deadline of the request passed.
         """
         with self._changed:
             route = self._route or self._awaited(deadline_s)
@@ -290,11 +290,11 @@ class Router:
                     self._changed.notify_all()
 
     def _awaited(self, deadline_s: float) -> Route:
-        """Wait through a handover.
+        """Wait during a handover.
 
         Raises:
-            NotServingError: There is none, or it lasts too long, or too many wait.
-            DeadlineError: The time of the request passed.
+            NotServingError: There is no handover, or it lasts too long, or too many requests wait.
+            DeadlineError: The deadline of the request passed.
         """
         handover = self._handover
         if handover is not None and self._waiting < self._settings.limits.waiting:
@@ -318,12 +318,12 @@ class Router:
     def _answer(self, call: InferenceCall, start_s: float) -> tuple[Reply, Prepared]:
         """Ask the active worker, and the one that replaces it when it crashes or hangs.
 
-        One that was only waiting is innocent of the crash and waits for the next worker.
+        A request that was only waiting did not cause the crash; it goes to the next worker.
 
         Raises:
             UnknownModelError: Another model serves.
-            NotServingError: Nothing serves.
-            DeadlineError: Its time passed before it was begun.
+            NotServingError: No variant serves.
+            DeadlineError: The deadline passed before the request began.
             WorkerBusyError: Too many requests wait.
             WorkerCrashedError: A second worker crashed on this request.
             WorkerTimeoutError: A second worker hung on this request.
@@ -361,11 +361,11 @@ class Router:
                 raise
 
     def _check(self, route: Route, call: InferenceCall) -> None:
-        """Refuse what this route does not serve.
+        """Refuse a request that this route does not serve.
 
         Raises:
             NotServingError: Its variant is benched.
-            UnknownModelError: Another model is asked for.
+            UnknownModelError: The request is for another model.
         """
         if self._clock.monotonic_s() < route.benched_until_s:
             raise NotServingError("the model crashed too often and is paused for some minutes")
@@ -383,7 +383,7 @@ class Router:
 
 
 def level_of(priority: int) -> int:
-    """Return the level of a priority as clients give it: 0 is the default."""
+    """Return the level of a priority that a client set: 0 means the default."""
     return min(priority, LEAST_URGENT) if priority else DEFAULT_PRIORITY
 
 

@@ -1,21 +1,21 @@
 """The scheduler of one worker: which requests run next, and which are refused.
 
-`RequestQueue` keeps the order, and its times are plain numbers. `Scheduler` lets threads wait in
-it, and has none of its own. The first request to come leads: its thread asks the worker for itself
-and for those that wait when its turn begins, hands out the answers and leaves the lead to who is
-next. So a request that finds the worker idle is answered without another thread waking.
+`RequestQueue` keeps the order; its times are plain numbers. `Scheduler` lets threads wait in it and
+starts no thread. The first request leads: when its turn begins, its thread sends it and the waiting
+requests to the worker, hands out the answers and passes the lead to the next request. So a request
+that finds the worker idle is answered without waking another thread.
 
-A request's rank is when it came, plus `DEFER_S` for each level of its priority. So while the
-queue is short the urgent always go first, and none is overtaken by others for ever: whoever comes
-`DEFER_S` later for each level between them goes behind.
+A request's rank is its arrival time plus `DEFER_S` for each level of its priority; the smallest
+rank goes first. So urgent requests go first while the queue is short, and no request waits for
+ever: one that is n levels more urgent but comes over n times `DEFER_S` later goes behind it.
 
 Rules:
 - As Triton has it, 1 is the most urgent priority.
 - A full queue gives the place of its least urgent request to a more urgent one, and refuses others.
-- An estimate refuses no request that need not wait: one slow run could refuse all, and nothing
-  would ever correct the estimate. A request is refused only if half the estimate already makes it
-  late.
-- A turn is short, so that the urgent need not wait long, unless it is one joined run.
+- A request that need not wait is not refused for its estimate: one slow run could refuse all, and
+  no later run would correct the estimate. A request that must wait is refused only if half the
+  estimated wait makes it late.
+- A turn that is not one joined run is short, so that urgent requests need not wait long.
 - The leader always passes the lead on, and every admitted request gets an answer or an error.
 
 Source:
@@ -49,31 +49,31 @@ LEAST_URGENT: Final = 9
 """Greater numbers count as this one: it bounds how long a request can be deferred."""
 
 DEFAULT_PRIORITY: Final = 2
-"""One level is left above it and the rest below it: deferring is what most clients want."""
+"""One level is above it and seven are below: clients mostly want to defer requests."""
 
 DEFER_S: Final = 1.0
-"""Longer than a full queue of quick requests takes, so that there the order is strict."""
+"""Longer than a full queue of quick requests takes, so that priority decides their order."""
 
 JOINED_BYTES: Final = 8 * 1024 * 1024
-"""Requests are taken together up to here: copying more costs as much as a turn of one's own."""
+"""Requests share a turn up to this size: copying more costs as much as a separate turn."""
 
 MAX_RETRY_AFTER_S: Final = 60
 SURELY: Final = 0.5
-"""Share of the estimated wait that a request must lack to be refused: times may have got better."""
+"""Share of the estimated wait that must make a request late before it is refused: the estimate
+may be too long."""
 
 TURN_S: Final = 0.1
-"""Requests that are not joined share a turn only as long as this: sharing saves each only the
-fraction of a millisecond between turns."""
+"""Longest turn of requests that are not joined: sharing saves each a fraction of a millisecond."""
 
 TURNS_BETWEEN_TRIALS: Final = 32
-"""Now and then a turn is filled all the same, for the worker to see whether joining pays."""
+"""Now and then a turn is filled all the same, so that the worker tests whether joining pays."""
 
 LATE: Final = "the deadline of this request passed while it waited"
 SHED: Final = "more urgent requests took the place of this one"
 BROKEN_OFF: Final = "the connection to the worker broke"
 
 _WEIGHT: Final = 0.2
-"""Of the newest turn in the mean duration: it forgets in about ten turns."""
+"""Weight of the newest turn in the mean duration: the mean forgets a turn in about ten turns."""
 
 _RANK: Final = attrgetter("rank")
 
@@ -101,17 +101,17 @@ class QueuedRequest:
     outcome: Reply | FleetError | None = None
     leads: bool = False
     woken: threading.Lock = field(default_factory=_held)
-    """Held until there is an outcome or the lead to be taken."""
+    """Held until the request has an outcome or gets the lead."""
 
     @property
     def rank(self) -> float:
-        """Smaller goes first."""
+        """The request with the smallest rank goes first."""
         return self.arrived_s + DEFER_S * self.priority
 
     def finish(self, outcome: Reply | FleetError) -> None:
         """Answer the request, or say why it is not answered."""
         self.outcome = outcome
-        if self.woken.locked():  # it is not when the lead came just before
+        if self.woken.locked():  # already released if it just got the lead
             self.woken.release()
 
 
@@ -126,7 +126,7 @@ class RequestQueue:
         self._places = places
         self._waiting: list[QueuedRequest] = []
         self._each_s = 0.0
-        """Moving mean of a turn's duration for each of its requests."""
+        """Moving mean of a turn's duration divided by its number of requests."""
 
         self._turns = 0
         self._joined = False
@@ -140,7 +140,7 @@ class RequestQueue:
 
     @property
     def head(self) -> QueuedRequest | None:
-        """Who is next."""
+        """The request that is next."""
         return self._waiting[0] if self._waiting else None
 
     def enter(self, request: QueuedRequest) -> None:
@@ -155,10 +155,10 @@ class RequestQueue:
             now_s: The time.
 
         Returns:
-            A less urgent one that has lost its place to it.
+            A less urgent request that lost its place to this one; None if none did.
 
         Raises:
-            WorkerBusyError: There is no place for it, or its time would pass while it waits.
+            WorkerBusyError: There is no place for it, or its deadline would pass while it waits.
         """
         if request.deadline_s < now_s + SURELY * self.wait_s(request, now_s):
             raise WorkerBusyError(
@@ -178,7 +178,7 @@ class RequestQueue:
         return shed
 
     def leave(self, request: QueuedRequest) -> bool:
-        """Take a request out; False when it does not wait any more."""
+        """Remove a request; False if it does not wait any more."""
         waits = request in self._waiting
         if waits:
             self._waiting.remove(request)
@@ -194,7 +194,7 @@ class RequestQueue:
             max_batch: Requests that may share it.
 
         Returns:
-            The requests whose turn it is, and those whose time has passed.
+            The requests whose turn it is, and those whose deadline has passed.
         """
         max_batch = self._share(max_batch)
         chosen, late = list[QueuedRequest](), list[QueuedRequest]()
@@ -229,7 +229,7 @@ class RequestQueue:
         self._running = 0
 
     def empty(self) -> list[QueuedRequest]:
-        """Take out all requests."""
+        """Remove and return all requests."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
@@ -261,14 +261,14 @@ class RequestQueue:
 
 
 Run: TypeAlias = Callable[[Sequence[Asked], Turn], Iterable[Reply]]
-"""Has a worker answer; each reply says the place of its request. WorkerError: it has ended."""
+"""Lets a worker answer; each reply has its request's position. WorkerError: the worker ended."""
 
 
 class Scheduler:
     """Lets requests take turns with a worker. For any thread.
 
     Args:
-        run: Has the worker answer.
+        run: Lets the worker answer.
         places: Requests that may wait.
         clock: For deadlines.
     """
@@ -281,7 +281,7 @@ class Scheduler:
         self._queue: RequestQueue = RequestQueue(places)
         self._led = False
         self._closed = ""
-        """Why nobody is let in any more; empty while the scheduler is open."""
+        """Why no request is admitted any more; empty while the scheduler is open."""
 
     @property
     def waiting(self) -> int:
@@ -289,18 +289,18 @@ class Scheduler:
         return len(self._queue)
 
     def answer(self, request: QueuedRequest, turn: Turn) -> Reply:
-        """Have a request answered.
+        """Answer a request.
 
         Args:
             request: The request.
-            turn: What holds if it leads.
+            turn: Bounds of the turns that it leads.
 
         Returns:
             The answer, which may say that the request is malformed.
 
         Raises:
-            DeadlineError: Its time passed before its turn.
-            WorkerBusyError: There is no place for it to wait, or it had to make place.
+            DeadlineError: Its deadline passed before its turn.
+            WorkerBusyError: There is no place for it, or a more urgent request took its place.
             WorkerGoneError: The worker ended before its turn.
             WorkerCrashedError: The worker ended during its turn.
             WorkerTimeoutError: The worker did not answer in time.
@@ -316,7 +316,7 @@ class Scheduler:
         raise request.outcome or WorkerCrashedError(BROKEN_OFF)
 
     def close(self, reason: str) -> None:
-        """Let nobody in any more; who waits hears the reason. Calling it twice is safe."""
+        """Admit no more requests; waiting ones fail with the reason. Calling it twice is safe."""
         with self._lock:
             self._closed = self._closed or reason
             for request in self._queue.empty():
@@ -324,10 +324,10 @@ class Scheduler:
             self._joined.notify_all()
 
     def _enter(self, request: QueuedRequest) -> bool:
-        """Let a request in; True when it leads.
+        """Admit a request; True when it leads.
 
         Raises:
-            DeadlineError: Its time has passed.
+            DeadlineError: Its deadline has passed.
             WorkerBusyError: There is no place for it.
             WorkerGoneError: The worker has ended.
         """
@@ -351,10 +351,10 @@ class Scheduler:
         """Wait for an outcome or the lead; True when it leads.
 
         Raises:
-            DeadlineError: The time of the request passed.
+            DeadlineError: The deadline of the request passed.
         """
         left_s = request.deadline_s - self._clock.monotonic_s()
-        # A lock refuses to wait for longer than this.
+        # A lock accepts no longer timeout than TIMEOUT_MAX.
         if request.woken.acquire(timeout=max(0.0, min(left_s, threading.TIMEOUT_MAX))):
             return request.leads
         with self._lock:
@@ -380,7 +380,7 @@ class Scheduler:
         except BaseException as exc:
             error = exc if isinstance(exc, WorkerError) else WorkerCrashedError(BROKEN_OFF)
             for request in chosen:
-                if request.outcome is None:  # an error each: a raised one belongs to one thread
+                if request.outcome is None:  # threads must not share one error
                     request.finish(type(error)(error.message))
             self.close(error.message)
             if error is not exc:

@@ -18,15 +18,15 @@ class Mode:
     """
 
     max_batch: int = 8
-    """Requests, and samples, that may be joined into one run. Most of what joining can save is
-    saved by eight, and the eighth waits for no more than seven others."""
+    """How many requests, and samples, one run may join. Eight give most of what joining can save,
+    and the eighth waits for only seven others."""
 
     max_queue_delay_ms: float = 0.0
-    """How long a request waits for others to join it. By default only those that wait already
-    are joined, which delays nobody."""
+    """How long a request waits for others to join it. By default the scheduler joins
+    only requests that wait already, which delays no request."""
 
     stream: bool = False
-    """Whether to join nothing and to run even the samples of one request one at a time: it takes
+    """Whether to join no requests and to run the samples of each request one at a time. This takes
     the least memory and the most time."""
 
     def __post_init__(self) -> None:
@@ -76,14 +76,14 @@ class ServingSettings:
 
     probe_timeout_s: float = 20.0
     infer_timeout_s: float = 30.0
-    """A worker that does not answer for so long is taken to hang."""
+    """A worker that does not answer within this time counts as hung."""
 
     drain_s: float = 5.0
     """How long a worker may go on answering after a switch."""
 
     gap_wait_s: float = 10.0
-    """How long a request waits while one worker has ended so that the next has room to start. Large
-    models load within it, and clients commonly wait for longer."""
+    """How long a request waits after one worker has ended to make room for the next. Large models
+    load within this time, and clients commonly wait for longer."""
 
     mode: Mode = field(default_factory=Mode)
     """How requests are run at first."""

@@ -1,7 +1,7 @@
 """How a worker process is started: its command, its environment, its two links to the supervisor.
 
 Rules:
-- A worker gets only those parts of the supervisor's environment that it needs, so no secrets.
+- A worker gets only those parts of the supervisor's environment that it needs, and so no secrets.
 - Nothing here imports NumPy or a runtime.
 """
 
@@ -29,13 +29,13 @@ def spawn(threads: int) -> tuple[subprocess.Popen[bytes], socket.socket, BinaryI
     """Start a worker process.
 
     Args:
-        threads: That libraries may start on their own.
+        threads: Threads that libraries may start on their own.
 
     Returns:
         The process, our end of its socket pair, the writing end of its lifeline.
 
     Raises:
-        WorkerLoadError: The system has no room for it.
+        WorkerLoadError: The system cannot start another process.
     """
     ours, theirs = socket.socketpair()
     reading, writing = os.pipe()

@@ -2,7 +2,7 @@
 
 Rules:
 - A worker talks with one thread at a time.
-- The supervisor ends a worker that fails in any way at once, so that it never answers the wrong
+- The supervisor ends a worker at once when it fails in any way, so that it never answers the wrong
   request.
 - Only the end of a process frees all its memory.
 - Nothing here imports NumPy or a runtime.
@@ -78,7 +78,7 @@ class WorkerProcess:
         self._end_lock = threading.Lock()
         self._ended = False
         self.why_ended = "the worker has ended"
-        """What those hear who ask it afterwards."""
+        """The error text for requests that come afterwards."""
 
         self._ready = Ready(description={}, load_ms=0.0, warm_up_ms=0.0, rss_bytes=0)
         self._clock = clock
@@ -96,12 +96,12 @@ class WorkerProcess:
         timeout_s: float,
         clock: Clock | None = None,
     ) -> WorkerProcess:
-        """Start a process and have it load a variant.
+        """Start a process and let it load a variant.
 
         Args:
             package: The package's directory, whose files have been verified.
             variant: One of its variants.
-            model: What the worker calls its model.
+            model: The identity that the worker puts into its answers.
             limits: What it may use.
             timeout_s: How long starting and loading may take.
             clock: For deadlines.
@@ -125,12 +125,12 @@ class WorkerProcess:
     def load(
         self, package: Path, variant: Variant, model: ModelIdentity, *, timeout_s: float
     ) -> None:
-        """Have the process load a variant, once in its life.
+        """Let the process load a variant. This happens once per process.
 
         Args:
             package: The package's directory.
             variant: One of its variants.
-            model: What the worker calls its model.
+            model: The identity that the worker puts into its answers.
             timeout_s: How long it may take.
 
         Raises:
@@ -184,9 +184,9 @@ class WorkerProcess:
         return int(pages) * PAGE_BYTES
 
     def infer(self, requests: Sequence[Asked], turn: Turn) -> Iterator[Reply]:
-        """Have some requests answered, when it is this caller's turn.
+        """Let the worker answer some requests, when it is this caller's turn.
 
-        Where the worker has no room for all together, they are asked one by one.
+        If the worker has no memory for all of them together, it gets them one by one.
 
         Args:
             requests: What clients sent.
@@ -226,7 +226,7 @@ class WorkerProcess:
 
         Args:
             timeout_s: How long it may take.
-            measure: Run them for a while longer, to find what one takes.
+            measure: Whether to run them for longer, to measure the latency of one.
 
         Returns:
             The verdict.
@@ -248,7 +248,7 @@ class WorkerProcess:
             self._channel.close()
 
     def _ask(self, request: Request, kind: type[A], timeout_s: float) -> A:
-        """Say something and wait for the answer, when it is this caller's turn.
+        """Send a request and wait for the answer, when it is this caller's turn.
 
         Raises:
             WorkerLoadError: The worker could not do it.
@@ -262,12 +262,12 @@ class WorkerProcess:
 
     @contextlib.contextmanager
     def _talking(self, timeout_s: float) -> Iterator[None]:
-        """Have the channel to oneself, and end the worker whatever breaks the conversation.
+        """Hold the channel alone, and end the worker after any error but `WorkerLoadError`.
 
         Raises:
             WorkerLoadError: It could not do what it was asked, and goes on.
             WorkerGoneError: The process had ended before.
-            WorkerCrashedError: The process ended, or said what nobody expected.
+            WorkerCrashedError: The process ended, or sent an unexpected answer.
             WorkerTimeoutError: It did not answer in time and was ended.
         """
         with self._turn:
@@ -294,7 +294,7 @@ class WorkerProcess:
                 raise
 
     def _end(self, *, grace_s: float) -> None:
-        """Wake who waits for the process and end it."""
+        """Wake the threads that wait for the process and end it."""
         self._ended = True
         self._channel.hang_up()
         with self._end_lock:
@@ -327,10 +327,10 @@ def _expected(answer: Answer, kind: type[A]) -> A:
 
 
 def _take(left: set[int], place: int) -> None:
-    """Take out the request that a reply is for.
+    """Remove the request that a reply is for.
 
     Raises:
-        WireFormatError: There is none.
+        WireFormatError: No such request waits.
     """
     if place not in left:
         raise WireFormatError(f"it answered request {place}, which does not wait")

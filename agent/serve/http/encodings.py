@@ -1,11 +1,11 @@
 """The HTTP content codings gzip and deflate, for requests and answers.
 
 Rules:
-- A request's body never grows beyond a bound, however small it came: room is taken for each block
-  before the next one is made.
-- An answer is compressed only for a client that names one coding alone. Libraries list all that
-  they know without being asked, and between processes of one device compressing costs more time
-  than it saves.
+- However small a request's body is, it never grows beyond a bound: each block is counted before the
+  next one is decompressed.
+- An answer is compressed only if the client names exactly one coding. Libraries list all codings
+  that they know by default, and between processes of one device compressing costs more time than it
+  saves.
 
 Source:
     RFC 9110, section 8.4 (`deflate` is the zlib format); RFC 1950 and RFC 1952.
@@ -27,7 +27,7 @@ FAST: Final = 1
 """Compression level: a client on the same machine waits for it."""
 
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-"""As zlib takes them: 31 is gzip's frame, 15 zlib's own."""
+"""The values for zlib: 31 is gzip's frame, 15 zlib's own."""
 
 
 def expanded(
@@ -37,15 +37,15 @@ def expanded(
 
     Args:
         body: As received.
-        coding: Of `Content-Encoding`.
-        limit_bytes: Longest body that is taken, decompressed.
+        coding: Value of `Content-Encoding`.
+        limit_bytes: Longest decompressed body that is accepted.
         take: Called with a number of bytes before they are kept; may refuse the request.
 
     Returns:
-        The content; the body itself where it is not compressed.
+        The content; the body itself if it is not compressed.
 
     Raises:
-        RefusedRequestError: An unknown coding (415), malformed (400), or too long (413).
+        RefusedRequestError: Its coding is unknown (415), it is malformed (400) or too long (413).
     """
     coding = coding.strip().lower()
     if coding == "identity" or not body:
@@ -83,10 +83,10 @@ def compressed(reply: Reply, coding: str) -> Reply:
 
     Args:
         reply: The answer.
-        coding: As `coding_asked` gave it.
+        coding: The result of `coding_asked`.
 
     Returns:
-        The answer in that coding, or as it was where that is not shorter.
+        The answer in that coding, or the unchanged answer if compressing makes it no shorter.
     """
     if coding == "identity":
         return reply

@@ -1,7 +1,7 @@
 """The inference endpoint: the Open Inference Protocol on loopback or on a Unix socket.
 
 Rules:
-- It listens until somebody stops it, whatever variant serves.
+- It listens until it is stopped, whichever variant serves.
 - Other machines can reach it only if clients must identify themselves: by a token, or by a
   certificate.
 - Nothing here imports NumPy or a runtime.
@@ -30,9 +30,9 @@ class Endpoint:
     """Serves the Open Inference Protocol.
 
     Args:
-        router: What answers requests for inference.
+        router: Answers requests for inference.
         host: Address to listen on.
-        port: 0 takes a free one.
+        port: Port to listen on; 0 takes a free one.
         unix_path: A Unix socket instead of host and port.
         token: Secret that clients must send; None if clients need none.
         tls: Encrypts, and asks for client certificates if it is set up so; None for plain HTTP.
@@ -92,7 +92,7 @@ class Endpoint:
         self._thread = socket_server.serve(self._server, "endpoint")
 
     def stop(self, *, grace_s: float = 2.0) -> None:
-        """Take no more requests, answer those that have come, close. Calling it twice is safe.
+        """Accept no more requests, answer those that have come, close. Calling it twice is safe.
 
         Args:
             grace_s: How long answering may take.
@@ -127,10 +127,10 @@ class Endpoint:
         return server
 
     def _check(self, server: HttpServer) -> None:
-        """See to it that strangers are kept out, before anybody can connect.
+        """Check that strangers are kept out, before any client can connect.
 
         Raises:
-            EndpointError: They are not.
+            EndpointError: The address is open to strangers.
         """
         if not self._knows_clients and not _is_private(server):
             raise EndpointError(
@@ -140,14 +140,14 @@ class Endpoint:
 
 
 def _is_private(server: HttpServer) -> bool:
-    """Tell whether only this machine can reach an address, as it was bound: names say nothing."""
+    """Tell whether only this machine can reach the address that the server has bound."""
     if server.address_family == socket.AF_UNIX:
         return True
     return ipaddress.ip_address(str(server.server_address[0])).is_loopback
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket that nobody listens on any more, as a killed agent leaves it."""
+    """Remove a socket that no process listens on any more, such as a killed agent leaves behind."""
     if not path.is_socket():
         return  # a file of another kind stays, and binding fails
     with socket.socket(socket.AF_UNIX) as probe:

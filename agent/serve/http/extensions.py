@@ -1,7 +1,7 @@
 """Triton's extensions of the Open Inference Protocol: which ones the endpoint answers.
 
 Rules:
-- A document about the model leaves out the figures that nobody has.
+- A document about the model leaves out figures that the endpoint does not have.
 - The endpoint refuses other extensions with 501 and says what to do instead.
 
 Source:
@@ -24,7 +24,7 @@ from wire.errors import WireFormatError
 from wire.package.manifest import TensorSpec
 
 NAMES: Final = ("binary_tensor_data", "classification", "model_configuration", "statistics")
-"""As a server's metadata lists them; the model repository is offered as an index alone."""
+"""The extensions in the server's metadata. Of the model repository only the index is offered."""
 
 INDEX_PATH: Final = "/v2/repository/index"
 MAX_INDEX_BYTES: Final = 4096
@@ -55,10 +55,10 @@ def not_offered(path: str) -> Reply | None:
     """Refuse an extension that this endpoint does not have.
 
     Args:
-        path: Of the request.
+        path: Path of the request.
 
     Returns:
-        The refusal, or None where the path belongs to no such extension.
+        The refusal, or None if the path belongs to no such extension.
     """
     for pattern, way in _NOT_OFFERED:
         if pattern.fullmatch(path):
@@ -69,10 +69,10 @@ def not_offered(path: str) -> Reply | None:
 def config_document(active: Prepared) -> dict[str, Any]:
     """Return a model's configuration.
 
-    `max_batch_size` of 0 says that `dims` are whole shapes, with the batch where there is one.
+    `max_batch_size` is 0, which means that `dims` are whole shapes, with the batch if there is one.
 
     Args:
-        active: What serves.
+        active: The variant that serves.
     """
     info = active.variant.info
     return {
@@ -94,8 +94,8 @@ def index_document(body: memoryview, active: Prepared | None, *, is_ready: bool)
     """Return the index of the model repository: the one model that serves.
 
     Args:
-        body: Of the request; empty for all models.
-        active: What serves.
+        body: Body of the request; empty for all models.
+        active: The variant that serves.
         is_ready: Whether it would answer now.
 
     Returns:

@@ -1,19 +1,19 @@
 """The paths of the Open Inference Protocol, without HTTP: a request in, an answer out.
 
-How urgent a request is and how long it may take is read without looking into its tensors. Clients
-say so as Triton's do, by the parameters `priority` and `timeout` (microseconds, 0 for none) of the
-request, or by the header `Inference-Timeout-Ms`. Of two times the shorter counts.
+The module reads how urgent a request is and how long it may take, but not its tensors. Clients set
+this as for Triton, with the parameters `priority` and `timeout` (microseconds, 0 for none) of the
+request, or with the header `Inference-Timeout-Ms`. If a client sets both times, the shorter counts.
 
 Rules:
 - This module refuses every request that it can refuse without a worker.
 - It reads the JSON only if one of the two names occurs in it, and only these two values.
 - It does not find a name that is written with escapes; no client does that.
 - The worker refuses what is not JSON.
-- Nothing here knows a socket; nothing imports NumPy or a runtime.
+- Nothing here uses a socket; nothing imports NumPy or a runtime.
 
 Source:
     Open Inference Protocol (KServe v2), REST; `agent.serve.http.extensions` for what Triton adds,
-    but for its schedule policy, which is here.
+    except for its schedule policy, which is here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MODEL: Final = re.compile(
 _ALL_STATISTICS: Final = "/v2/models/stats"
 TIMEOUT_HEADER: Final = "inference-timeout-ms"
 MAX_JSON_BYTES: Final = 16 * 1024 * 1024
-"""The worker takes no longer JSON."""
+"""The worker refuses JSON that is longer than this."""
 
 _NAMED: Final = re.compile(rb'"(?:priority|timeout)"')
 _MS: Final = re.compile(r"[1-9][0-9]{0,8}")
@@ -52,7 +52,7 @@ _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _DIGITS: Final = re.compile(r"[0-9]{1,12}")
 
 Model: TypeAlias = tuple[str, str | None]
-"""Name and version as asked for; None for whichever version serves."""
+"""Name and version that the client asks for; None for the version that serves."""
 
 
 class _Parameters(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ _NONE: Final = _Parameters()
 
 
 class InferencePort(Protocol):
-    """What answers requests for inference: the router, or an echo in tests."""
+    """Answers requests for inference: the router, or an echo in tests."""
 
     @property
     def active(self) -> Prepared | None:
@@ -82,7 +82,7 @@ class InferencePort(Protocol):
         ...
 
     def listen(self, listener: Listener) -> None:
-        """Have somebody hear of each request from now on."""
+        """Call a listener for each request from now on."""
         ...
 
     def handle(self, call: InferenceCall) -> Reply:
@@ -94,8 +94,8 @@ class InferenceApi:
     """Answers by path.
 
     Args:
-        router: What runs the model.
-        token: Secret that clients show as a bearer token; None when none is asked for.
+        router: Answers requests for inference.
+        token: Secret that clients show as a bearer token; None if clients need none.
         version: Of this software.
         clock: For statistics.
     """
@@ -124,7 +124,7 @@ class InferenceApi:
         """Answer a request.
 
         Args:
-            method: Of HTTP.
+            method: HTTP method.
             target: Path and query.
             headers: Those of the request, names in lower case.
             body: As received.
@@ -257,8 +257,8 @@ def request_options(headers: Mapping[str, str], head: memoryview) -> tuple[int, 
         head: The JSON part of the body.
 
     Returns:
-        The priority, 0 for the default, and how long the request may take in seconds, None for as
-        long as it takes.
+        The priority, 0 for the default, and how long the request may take in seconds, None for no
+        limit.
 
     Raises:
         WireFormatError: An option is not a whole number in its range.

@@ -1,13 +1,13 @@
 """An HTTP/1.1 request: a strictly read head and a body, each within a time limit.
 
-`head_of_request` understands lines and reads no socket. `Incoming` receives.
+`head_of_request` parses lines and reads no socket. `Incoming` reads the socket.
 
 Rules:
 - Input that two readers could understand differently is refused: a bare CR or LF, a NUL, a folded
   line, a space before the colon, two lengths, a length beside a transfer coding, two hosts.
 - The client announces the length of its body; chunked bodies are refused (411).
 - A slow client cannot hold a thread: the deadline is for a whole part, not for each byte.
-- The reader keeps at most one line, or one read, ahead of what was asked for.
+- The reader holds at most one line, or one read, beyond what its caller has asked for.
 
 Source:
     RFC 9110 (semantics) and RFC 9112 (HTTP/1.1), where sections 2.2, 3.2, 5 and 6.3 say what a
@@ -65,13 +65,13 @@ class Head:
 
     method: str
     target: str
-    """Path and query; an absolute target has lost its scheme and host."""
+    """Path and query; the scheme and host of an absolute target are removed."""
 
     headers: dict[str, str]
     """Names in lower case; fields of one name are joined with commas."""
 
     length: int
-    """Of the body, in bytes."""
+    """Length of the body, in bytes."""
 
     keeps_alive: bool
     """Whether the client may send another request after this one."""
@@ -84,7 +84,7 @@ class Incoming:
     """The receiving side of a connection.
 
     Args:
-        connection: Where it comes from.
+        connection: The socket.
         clock: For deadlines.
     """
 
@@ -92,7 +92,7 @@ class Incoming:
         self._connection = connection
         self._clock = clock
         self._ahead = b""
-        """What was received last; from `_at` on it was not asked for yet."""
+        """The bytes received last; those from `_at` on have not been asked for yet."""
 
         self._at = 0
 
@@ -103,7 +103,7 @@ class Incoming:
             timeout_s: How long.
 
         Returns:
-            Whether some came.
+            Whether some bytes came.
 
         Raises:
             OSError: The client went away, or (TimeoutError) was silent.
@@ -120,16 +120,16 @@ class Incoming:
             timeout_s: How long that may take.
 
         Yields:
-            Each line as soon as it came, with its ending.
+            Each line as soon as it has come, with its ending.
 
         Raises:
-            RefusedRequestError: They are too long, too many, too late, not lines, or break off.
+            RefusedRequestError: They are too long, too many, too late, not lines, or incomplete.
             OSError: The client went away.
         """
         deadline_s = self._clock.monotonic_s() + timeout_s
         try:
             first = self._line(deadline_s, 414)
-            if first == END:  # some clients end a body with one
+            if first == END:  # some clients send one after a body
                 first = self._line(deadline_s, 414)
             yield first
             for _ in range(MAX_FIELDS + 1):
@@ -147,7 +147,7 @@ class Incoming:
         """Read a body.
 
         Args:
-            length: As announced.
+            length: The length that the client announced.
             timeout_s: How long that may take.
             take: Called with a number of bytes that are kept from now on; may refuse the request.
 
@@ -155,7 +155,7 @@ class Incoming:
             The body.
 
         Raises:
-            RefusedRequestError: It comes too late or breaks off.
+            RefusedRequestError: The body is late or incomplete.
             OSError: The client went away.
         """
         deadline_s = self._clock.monotonic_s() + timeout_s
@@ -174,10 +174,10 @@ class Incoming:
         return memoryview(body)
 
     def ignore(self, for_s: float) -> None:
-        """Read on and forget it, until the client stops or the time is over.
+        """Read and drop what comes, until the client stops or the time is over.
 
         Args:
-            for_s: The time.
+            for_s: For how long.
         """
         deadline_s = self._clock.monotonic_s() + for_s
         with contextlib.suppress(OSError, RefusedRequestError):
@@ -188,8 +188,8 @@ class Incoming:
         """Return the next line with its ending.
 
         Raises:
-            RefusedRequestError: It is too long (with this status), breaks off, or does not end as
-                lines do.
+            RefusedRequestError: It is too long (with the status `too_long`), incomplete, or does
+                not end with CR LF.
             TimeoutError: It did not come in time.
         """
         while (end := self._ahead.find(b"\n", self._at, self._at + MAX_LINE_BYTES)) < 0:
@@ -214,18 +214,18 @@ class Incoming:
 
 
 def head_of_request(lines: Iterator[bytes], max_body_bytes: int) -> Head:
-    """Understand the head of a request.
+    """Parse the head of a request.
 
     Args:
-        lines: The request line and the fields, with their line endings; a line is asked for when
-            those before it are right.
-        max_body_bytes: Longest body that is taken.
+        lines: The request line and the fields, with their line endings; a line is read only after
+            the lines before it have been checked.
+        max_body_bytes: Longest body that is accepted.
 
     Returns:
         The head.
 
     Raises:
-        RefusedRequestError: It is malformed, ambiguous, or announces what is not taken.
+        RefusedRequestError: It is malformed, ambiguous, or announces what is not accepted.
     """
     match = _REQUEST_LINE.fullmatch(next(lines, b""))
     if match is None:
@@ -252,7 +252,7 @@ def _headers(fields: Iterable[bytes]) -> dict[str, str]:
     """Collect the fields.
 
     Raises:
-        RefusedRequestError: One is malformed, or stands twice where that is ambiguous.
+        RefusedRequestError: A field is malformed, or occurs twice though it must occur once.
     """
     headers: dict[str, str] = {}
     for line in fields:
@@ -269,10 +269,10 @@ def _headers(fields: Iterable[bytes]) -> dict[str, str]:
 def _body_length(
     method: str, headers: Mapping[str, str], max_body_bytes: int, *, is_1_0: bool
 ) -> int:
-    """Return the length of the body as announced.
+    """Return the length of the body that the client announces.
 
     Raises:
-        RefusedRequestError: It is not announced as it must be, or is too long.
+        RefusedRequestError: The announcement is missing, malformed or too long.
     """
     text = headers.get("content-length")
     if "transfer-encoding" in headers:

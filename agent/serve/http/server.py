@@ -2,8 +2,8 @@
 
 Rules:
 - Every size and every wait has a bound: connections, header, body, bodies at once, idle time.
-- A malformed request gets a 4xx and `{"error": ...}`, and the server closes the connection: where
-  the next request would begin cannot be trusted any more.
+- A malformed request gets a 4xx and `{"error": ...}`, and the server closes the connection: it no
+  longer knows where the next request begins.
 - On a TLS endpoint, the server sends nothing unencrypted.
 """
 
@@ -25,25 +25,25 @@ from agent.serve.http.request import Head, Incoming, RefusedRequestError, head_o
 from wire.clock import Clock
 
 MAX_BODY_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
-"""What a frame to a worker has room for."""
+"""The longest body that fits into a frame to a worker."""
 
 LINGER_S: Final = 1.0
-"""How long to read on after an early answer, so that a client which still sends can hear it."""
+"""How long to read on after an early answer, so that a client that still sends can receive it."""
 
 JOINED_BYTES: Final = 64 * 1024
-"""Up to here head and body are joined: a copy is cheaper than a second packet."""
+"""Up to this size head and body are joined: a copy is cheaper than a second packet."""
 
 SMALL_BYTES: Final = 64 * 1024
-"""Up to here a body is not counted: so many connections bound such ones, and large ones never keep
-them out."""
+"""Up to this size a body is not counted: the limit of connections bounds such bodies, and large
+bodies never keep them out."""
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 Answer: TypeAlias = Callable[[str, str, Mapping[str, str], memoryview], Reply]
-"""From method, target, headers (names in lower case) and body."""
+"""Answers a request: method, target, headers (names in lower case) and body."""
 
 Connection: TypeAlias = socket.socket | tuple[bytes, socket.socket]
-"""As `socketserver` has it; always a stream socket here."""
+"""The type that `socketserver` declares; here it is always a stream socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class EndpointLimits:
 
     body_bytes: int = 64 * 1024**2
     bodies_bytes: int = 128 * 1024**2
-    """All large bodies that are being read or answered, together."""
+    """Limit for all large bodies together that are being read or answered."""
 
     head_timeout_s: float = 10.0
     """How long a client may take to send a header, and for TLS to agree on keys."""
@@ -84,7 +84,7 @@ class ConnectionLimit:
         self._bodies_bytes = 0
 
     def admit(self, connection: socket.socket) -> bool:
-        """Count a connection; False when there are too many."""
+        """Count a new connection; return False if there are too many."""
         with self._changed:
             if len(self._connections) >= self.limits.connections:
                 return False
@@ -109,10 +109,10 @@ class ConnectionLimit:
 
     @contextlib.contextmanager
     def body_memory(self) -> Iterator[Callable[[int], None]]:
-        """Hold memory for a body while it is needed.
+        """Reserve memory for a body while it is needed.
 
         Yields:
-            What takes some more bytes; it raises RefusedRequestError when there are none left.
+            A function that reserves more bytes; it raises RefusedRequestError if none are left.
         """
         asked = held = 0
 
@@ -135,7 +135,7 @@ class ConnectionLimit:
 
 
 class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """A thread per connection, up to a number. It listens when `server_activate` is called.
+    """Serves each connection in a thread, up to a limit. `server_activate` starts to listen.
 
     Args:
         where: Host and port, or the path of a Unix socket.
@@ -186,7 +186,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         request: Connection,
         client_address: object,  # noqa: ARG002 - the base class's signature
     ) -> bool:
-        """Take a connection, or say that there are too many."""
+        """Accept a connection, or refuse it if there are too many."""
         if not isinstance(request, socket.socket) or self.connections.admit(request):
             return True
         if self._tls is None:
@@ -203,7 +203,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self.connections.release(request)
 
     def handle_error(self, request: Connection, client_address: object) -> None:
-        """Say nothing of clients that went away; whatever else fails was answered with a 500."""
+        """Log nothing: the client went away, or it got a 500 for any other failure."""
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -213,7 +213,7 @@ class _Handler(socketserver.BaseRequestHandler):
     server: HttpServer
 
     def handle(self) -> None:
-        """Answer one request after another, until one of the two wants no more."""
+        """Answer one request after another, until the client or the server ends the connection."""
         connections = self.server.connections
         if self.request.family != socket.AF_UNIX:
             self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -229,7 +229,7 @@ class _Handler(socketserver.BaseRequestHandler):
                     pass
             except RefusedRequestError as exc:
                 reply = Reply.refusal(exc.status, exc.message, exc.headers)
-                if connections.is_closing:  # it is no client's fault that its request breaks off
+                if connections.is_closing:  # then the client did not cause the error
                     reply = Reply.refusal(503, "the endpoint is stopping", RETRY_AFTER)
                 self._send(reply, closing=True)
                 _shut_down(self.request, socket.SHUT_WR)
@@ -239,7 +239,7 @@ class _Handler(socketserver.BaseRequestHandler):
         """Answer the next request; tell whether another one may follow.
 
         Raises:
-            RefusedRequestError: It ends here.
+            RefusedRequestError: The request is refused.
             OSError: The client went away.
         """
         connections = self.server.connections
@@ -291,6 +291,6 @@ def head_of(reply: Reply, *, closing: bool) -> bytes:
 def _shut_down(connection: socket.socket, how: int) -> None:
     """Shut a connection down, below TLS.
 
-    `SSLSocket.shutdown` forgets the keys: a thread that is answering would go on in the clear.
+    `SSLSocket.shutdown` drops the keys: a thread that still answers would go on unencrypted.
     """
     socket.socket.shutdown(connection, how)

@@ -2,8 +2,8 @@
 
 Rules:
 - The counters start with the first request; another model or version starts at zero.
-- A request counts once, however many samples it holds: only the worker looks inside. Figures that
-  would need more are left out.
+- A request counts once, however many samples it holds: only the worker reads them. Figures that
+  need the number of samples are left out.
 
 Source:
     Triton Inference Server, protocol/extension_statistics.md.
@@ -42,7 +42,7 @@ class Statistics:
         """Count a request, if it is for the model that is active.
 
         Args:
-            answered: What came of it.
+            answered: The record of the request.
         """
         model = answered.active
         if model is None or answered.asked_model != model.name:
@@ -56,10 +56,10 @@ class Statistics:
                 self._add(COMPUTE, answered.compute_s)
 
     def document(self, model: ModelIdentity) -> dict[str, Any]:
-        """Return the figures as the statistics extension has them.
+        """Return the figures in the form of the statistics extension.
 
         Args:
-            model: What serves.
+            model: The model that serves.
         """
         with self._lock:
             self._begin(model)

@@ -27,11 +27,11 @@ def server_tls(cert_file: Path, key_file: Path, client_ca_file: Path | None) -> 
     Raises:
         EndpointError: A file cannot be read, or is not what it should be.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # it asks no client for a certificate
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # asks clients for no certificate yet
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     reading = cert_file
     try:
-        # A password that is asked for on a terminal would hang the agent.
+        # Without a password OpenSSL asks for one on the terminal, and the agent would hang.
         context.load_cert_chain(cert_file, key_file, password="")
         if client_ca_file is not None:
             reading = client_ca_file

@@ -1,16 +1,17 @@
-"""Running requests together, or the samples of one request apart. Runs in the worker process.
+"""Runs requests together, or the samples of one request one by one. Runs in the worker process.
 
-The worker tests whether requests may be joined: now and then it runs a group both ways.
-Some models answer a sample differently beside others (one whose quantization adapts to the whole
-batch, say). A client must not get an answer that depends on another's request, so nothing is
-joined again. And many models on a processor are no faster with eight samples at once; then
-joining would only make the first wait for the last.
+The worker tests whether it may join requests: now and then it runs a group both ways. Some models
+answer a sample differently in a batch with others, for example if their quantization adapts to the
+whole batch. A client must not get an answer that depends on another client's request, so the worker
+then joins no more requests. Many models are no faster on a CPU with eight samples at once; joining
+would then only make the first request wait for the last.
 
 Rules:
-- Only requests of equal shapes, but for the batch, are joined; each gets its own rows.
-- Requests that were compared only with equal ones run one by one.
-- If a joined run fails, its requests run one by one. If each of them then succeeds, nobody
-  would hear of it, so the next answer tells why.
+- Only requests whose shapes are equal, except for the batch, are joined; each gets its own rows.
+- Requests run one by one until a group whose requests differ has been tried: equal requests prove
+  nothing.
+- If a joined run fails, its requests run one by one. If all of them then succeed, the next answer
+  gives the reason of the failure, which nothing else would report.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from wire.clock import Clock
 from wire.package.manifest import TensorSpec
 
 PAYS: Final = 0.9
-"""Share of the time of separate runs that a joined one may take: less would not be worth waiting
-for the others of the group."""
+"""Longest joined run, as a share of the time of separate runs: a smaller gain would not be worth
+waiting for the rest of the group."""
 
 GROUPS_BETWEEN_TRIALS: Final = 256
-"""A trial takes about a group's time again: this spends half a percent on them."""
+"""A trial takes about the time of one more group: in all, trials take half a percent."""
 
 Request: TypeAlias = tuple[int, Tensors]
 """A request's place among those that came together, and its inputs."""
@@ -72,13 +73,13 @@ class Joiner:
         self._may_join = self._answers and 0 < len(inputs) == len(self._batched)
         self._nothing = {spec.name: no_answer(spec) for spec in outputs if spec.datatype != "BYTES"}
         self._pays: dict[int, bool] = {}
-        """By the number of samples, as its length in bits; missing where it was not tried."""
+        """Whether joining pays, by the bit length of the number of samples; only what was tried."""
 
         self._until_trial = 0
         self._fault = ""
 
     def take_fault(self) -> str:
-        """Return why requests that are well could not be run together; empty if that was told."""
+        """Return why valid requests could not run together; empty if there is nothing new."""
         fault, self._fault = self._fault, ""
         return fault
 
@@ -93,7 +94,7 @@ class Joiner:
             stream: Whether to run the samples of each request one at a time.
 
         Yields:
-            What each run of the model gave.
+            The results of each run of the model.
         """
         if stream or most_rows == 1 or len(requests) == 1 or not self._may_join:
             yield from (
@@ -104,14 +105,14 @@ class Joiner:
             yield from self._group(group)
 
     def _groups(self, requests: Iterable[Request], most_rows: int) -> list[list[Request]]:
-        """Put requests that could be joined together, in the order of the first of each group."""
+        """Group requests that can be joined, in the order of the first request of each group."""
         groups: list[list[Request]] = []
         open_groups: dict[tuple[object, ...], tuple[list[Request], int]] = {}
         for place, inputs in requests:
             sizes = {len(tensor) for tensor in inputs.values()}
             rows = max(sizes)
             shapes = tuple(inputs[name].shape[1:] for name in self._batched)
-            # Batches of unequal sizes are for the session to refuse.
+            # The session refuses a request whose batches have unequal sizes.
             key = (shapes, place if len(sizes) > 1 else None)
             group, before = open_groups.get(key, ([], most_rows))
             if before + rows > most_rows:
@@ -138,7 +139,7 @@ class Joiner:
             yield from ([self._by_itself(place, inputs)] for place, inputs in group)
 
     def _trial(self, group: list[Request], rows: int) -> Iterator[list[Done]]:
-        """Run a group both ways, and remember whether that is the same and which is faster."""
+        """Run a group both ways, and remember whether the results agree and which way is faster."""
         self._until_trial = GROUPS_BETWEEN_TRIALS
         apart: list[Done] = []
         for place, inputs in group:
@@ -209,7 +210,7 @@ def _failed(done: Iterable[Done]) -> bool:
 
 
 def _differ(group: Sequence[Request]) -> bool:
-    """Tell whether not all requests of a group are the same: those that are prove nothing."""
+    """Tell whether the requests of a group differ: equal requests prove nothing."""
     (_, first), *others = group
     return any(
         not np.array_equal(tensor, inputs[name])
@@ -226,7 +227,7 @@ def _agree(apart: Done, together: Done) -> bool:
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
-    """Tell whether two tensors differ by no more than the order of additions explains."""
+    """Tell whether two tensors differ by no more than another order of additions explains."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
     if one.dtype.kind != "f":

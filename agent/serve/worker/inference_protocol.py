@@ -1,14 +1,14 @@
-"""Open Inference Protocol requests to tensors and back. Runs in the worker process.
+"""Decodes Open Inference Protocol requests and encodes responses. Runs in the worker process.
 
-A body is JSON, or JSON followed by the raw bytes of those tensors that say so in
-`parameters.binary_data_size`, in the order of their declaration (the binary tensor extension).
+A body is JSON, or JSON followed by the raw bytes of some tensors (the binary tensor extension).
+These tensors set `parameters.binary_data_size`; their bytes have the order of their declaration.
 
 Rules:
-- Every number in a request is checked against the declared tensor and the bytes that came, before
-  anything is allocated: what a request costs is bounded by its own length.
-- A number that does not fit into the tensor's type is refused; it is never wrapped or cut.
+- Every number in a request is checked against the declared tensor and the received bytes before
+  memory is allocated: the length of a request bounds its cost.
+- A number that does not fit into the tensor's type is refused; it is never wrapped or truncated.
 - Raw bytes are little endian, as the extension says.
-- Bytes that were sent raw are not copied.
+- Raw bytes of a request are not copied.
 
 Source:
     Open Inference Protocol (KServe v2), REST; Triton's extensions for binary tensor data and
@@ -34,7 +34,7 @@ from runtime_adapters.tensors import datatype_of, dtype_of
 from wire.package.manifest import Datatype, TensorSpec
 
 MAX_JSON_BYTES: Final = 16 * 1024 * 1024
-"""Longest JSON part; as values it takes up to ten times as much memory. Larger tensors go raw."""
+"""Longest JSON part; its values take up to ten times as much memory. Send larger tensors raw."""
 
 MAX_ID_CHARACTERS: Final = 1024
 MAX_DIMENSION: Final = 2**31 - 1
@@ -54,7 +54,7 @@ class InputTensor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """An output that the client wants, and how."""
+    """An output that the client wants, and its form."""
 
     name: str
     parameters: dict[str, Any] = {}
@@ -90,14 +90,14 @@ class InferenceResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class InferenceRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, understood."""
+    """A decoded request."""
 
     id: str
     inputs: dict[str, Any]
     """Arrays by name."""
 
     outputs: tuple[Wanted, ...]
-    """What to answer with."""
+    """The outputs to answer with."""
 
 
 class InferenceProtocol:
@@ -106,10 +106,10 @@ class InferenceProtocol:
     Args:
         inputs: The declared inputs.
         outputs: The declared outputs.
-        model_name: As clients ask for it.
-        model_version: Of the package.
+        model_name: The name that clients ask for.
+        model_version: Version of the package.
         parameters: Put into every response.
-        processing: What the variant declares; nothing by default.
+        processing: The processing that the variant declares; none by default.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class InferenceProtocol:
 
         Args:
             body: JSON and raw tensors, as received.
-            header_length: Length of the JSON in bytes; None when there is nothing else.
+            header_length: Length of the JSON in bytes; None if all of the body is JSON.
 
         Returns:
             The request; its arrays are views of the body where they were sent raw.
@@ -158,8 +158,8 @@ class InferenceProtocol:
         """Write a response.
 
         Args:
-            request: What it answers.
-            outputs: What the session gave.
+            request: The request that it answers.
+            outputs: The outputs of the session.
 
         Returns:
             HTTP headers and the body.
@@ -301,7 +301,7 @@ def _from_values(tensor: InputTensor, spec: TensorSpec) -> Tensor:
     """Make an array of JSON values, nested as the shape says or flat in row-major order.
 
     Raises:
-        InputError: Too few, too many, ragged, or not of the declared type.
+        InputError: The values are too few, too many, ragged, or not of the declared type.
     """
     dtype = dtype_of(spec.datatype)
     count = math.prod(tensor.shape)
@@ -322,7 +322,7 @@ def _from_values(tensor: InputTensor, spec: TensorSpec) -> Tensor:
 def _values_decoder(datatype: Datatype, depth: int) -> msgspec.json.Decoder[Any]:
     """Return the decoder of lists in lists of one type of value.
 
-    No other values get past it: NumPy would make room for the longest text among them, for each.
+    It refuses other values: with texts, NumPy would allocate the length of the longest for each.
     """
     kind: Any = _value_type(dtype_of(datatype))
     for _ in range(depth):
@@ -340,7 +340,7 @@ def _value_type(dtype: np.dtype[Any]) -> object:
 
 
 def _raw_bytes(tensor: Tensor) -> bytes:
-    if tensor.dtype.hasobject:  # text: each with its length before it
+    if tensor.dtype.hasobject:  # the length goes before each text
         texts = (text.encode() for text in tensor.ravel().tolist())
         return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
     if sys.byteorder == "little":
@@ -349,10 +349,10 @@ def _raw_bytes(tensor: Tensor) -> bytes:
 
 
 def _classes(parameters: Mapping[str, object]) -> int:
-    """Return how many classes are asked for; 0 where none are.
+    """Return how many classes the client asks for; 0 if it asks for none.
 
     Raises:
-        InputError: Not a number of classes.
+        InputError: The parameter is not a number of classes.
     """
     if "classification" not in parameters:
         return 0

@@ -1,11 +1,12 @@
-"""A worker process: one loaded variant, answering what the supervisor asks.
+"""A worker process: it loads one variant and answers the supervisor's requests.
 
-Started by `agent.serve.spawning` as `python -P -m agent.serve.worker.process --fd N --lifeline M`.
-N is one end of a socket pair (`agent.serve.frames`), M the reading end of a pipe that nobody
-writes to.
+`agent.serve.spawning` starts `python -P -m agent.serve.worker.process --fd N --lifeline M`. N is
+one end of a socket pair (`agent.serve.frames`). M is the reading end of a pipe; the supervisor
+holds its other end open and writes nothing to it.
 
 Rules:
-- It never outlives its supervisor: the kernel ends it when the lifeline breaks, whatever it does.
+- It never outlives its supervisor: when the pipe breaks, the kernel ends the worker, even in the
+  middle of a run.
 - It decides nothing: the supervisor starts it, asks it and ends it.
 - No request ends it: a wrong request gets a 4xx answer.
 """
@@ -57,7 +58,8 @@ from wire.errors import FleetError, WireFormatError
 from wire.package.manifest import TensorSpec
 
 OOM_SCORE_ADJUSTMENT: Final = "500"
-"""When memory runs out the kernel should take a worker, which is replaced, not the supervisor."""
+"""When memory runs out, the kernel should end a worker, which can be replaced, before the
+supervisor."""
 TOO_LARGE: Final = "the request needs more memory than this model may use"
 
 
@@ -75,7 +77,7 @@ class VariantWorker:
     def __init__(self, load: Load, clock: Clock) -> None:
         self._load = load
         self._clock = clock
-        processing = Processing.ready(load.info)  # a compiler is not what the limit is for
+        processing = Processing.ready(load.info)  # the limit is not meant for a compiler
         if load.memory_bytes is not None:
             _limit_memory(load.memory_bytes)
         start_s = clock.monotonic_s()
@@ -104,7 +106,7 @@ class VariantWorker:
         )
 
     def answers(self, request: Request) -> Iterator[Answer]:
-        """Do what the supervisor asks; the answers come as soon as they are there."""
+        """Do what the supervisor asks; yield each answer as soon as it is ready."""
         if isinstance(request, Infer):
             yield from self._infer(request)
         elif isinstance(request, Load):
@@ -160,7 +162,7 @@ class VariantWorker:
         result = check_golden(self._session, self._load.info, assets)
         latency_ms = None
         if measure and result.passed:
-            with contextlib.suppress(FleetError):  # what was not measured is as declared
+            with contextlib.suppress(FleetError):  # then the declared latency holds
                 inputs, _ = load_golden(assets)
                 latency_ms = measure_latency_ms(self._session, inputs, self._clock)
         return ProbeResult(
@@ -177,7 +179,7 @@ def serve(channel: Channel[Request], clock: Clock) -> None:
     """Load one variant and answer until the supervisor hangs up.
 
     Args:
-        channel: To the supervisor.
+        channel: The connection to the supervisor.
         clock: For measured times.
     """
     with contextlib.suppress(EOFError, OSError):  # the supervisor hung up or is gone
@@ -196,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a worker process.
 
     Args:
-        arguments: Of the command line; the process's own by default.
+        arguments: Arguments of the command line; the process's own by default.
     """
     parser = argparse.ArgumentParser(prog="agent.worker")
     parser.add_argument("--fd", type=int, required=True)
@@ -231,10 +233,10 @@ def _load_first(channel: Channel[Request], clock: Clock) -> VariantWorker | None
 
 
 def _send(channel: Channel[Request], answer: Answer) -> None:
-    """Send an answer, each reply by itself where there is no room for all.
+    """Send an answer; if it is too large, send each of its replies alone.
 
     Raises:
-        MemoryError: There is no room for an answer that is no reply.
+        MemoryError: There is not enough memory for an answer of another kind than `Replies`.
         WireFormatError: Such an answer is longer than a frame may be.
     """
     try:
@@ -248,7 +250,7 @@ def _send(channel: Channel[Request], answer: Answer) -> None:
 
 
 def _refusal(place: int, exc: Exception) -> Reply:
-    """Return what a client hears of an exception."""
+    """Return the answer that a client gets for an exception."""
     if isinstance(exc, InputError):
         reply = Reply.refusal(400, str(exc))
     elif isinstance(exc, MemoryError):
@@ -265,7 +267,7 @@ def _refusal(place: int, exc: Exception) -> Reply:
 def _warm_up(session: Session, specs: Iterable[TensorSpec]) -> None:
     """Run the model once, so that the first client does not pay for lazy initialisation.
 
-    Zeros of the least shape need not be an input that this model takes; that is no fault.
+    The inputs are zeros of the smallest shape. A model may refuse them; that is no error.
     """
     inputs = {
         spec.name: np.zeros([max(size, 1) for size in spec.shape], dtype_of(spec.datatype))
@@ -277,10 +279,10 @@ def _warm_up(session: Session, specs: Iterable[TensorSpec]) -> None:
 
 
 def _hang_on(lifeline: int) -> None:
-    """Have the kernel end this process when the other end of a pipe is closed.
+    """Let the kernel end this process when the other end of a pipe is closed.
 
-    A pipe with O_ASYNC signals SIGIO when its last writer goes; by default that signal terminates,
-    and unlike a thread it needs no turn of the interpreter, which native code may be holding.
+    A pipe with O_ASYNC sends SIGIO when its last writer closes it, and by default that signal ends
+    the process. A thread would need the interpreter lock, which native code may hold.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
@@ -302,7 +304,7 @@ def _limit_memory(growth_bytes: int) -> None:
 
 
 def _status_bytes(field: str) -> int:
-    """Return a figure of /proc/self/status in bytes; 0 when the kernel does not say."""
+    """Return a figure of /proc/self/status in bytes; 0 if the kernel does not report it."""
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == field:

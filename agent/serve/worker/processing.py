@@ -3,10 +3,11 @@
 Runs in the worker process.
 
 Rules:
-- An input with the parameter `raw` is of the type and shape that its preprocessing starts from.
-- An output with the parameter `processed` is answered as its postprocessing declares, one with
-  `classification` by the greatest of each row as text: value, index, and label where there is one.
-- Both together: the greatest of the declared scores.
+- An input with the parameter `raw` has the type and shape that its preprocessing takes.
+- An output with the parameter `processed` is answered as its postprocessing declares. An output
+  with `classification` is answered with the greatest values of each row as text: value, index, and
+  label if there is one.
+- With both parameters, the answer has the greatest of the declared scores.
 
 Source:
     Triton's classification extension of the Open Inference Protocol.
@@ -41,10 +42,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     binary: bool
-    """Whether it goes raw."""
+    """Whether it is sent as raw bytes."""
 
     classes: int = 0
-    """How many of the greatest, as text; 0 for tensors."""
+    """How many of the greatest values to send as text; 0 to send the tensor."""
 
     processed: bool = False
 
@@ -55,11 +56,11 @@ class Processing:
     Args:
         inputs: The variant's inputs.
         outputs: Its outputs.
-        preprocessing: By input.
-        postprocessing: By output.
+        preprocessing: Declarations by input.
+        postprocessing: Declarations by output.
 
     Raises:
-        DeclarationError: A declaration does not fit.
+        DeclarationError: A declaration does not fit its input or output.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Processing:
 
     @classmethod
     def ready(cls, info: VariantInfo) -> Processing:
-        """Return a variant's processing after a first run: no request waits for a compiler.
+        """Return a variant's processing after a first run, so that no request waits for a compiler.
 
         Args:
             info: What the variant declares.
@@ -98,7 +99,7 @@ class Processing:
         return made
 
     def describe(self) -> dict[str, str]:
-        """Say what runs it."""
+        """Name what runs the processing."""
         return kernels.describe()
 
     def raw(self, name: str) -> TensorSpec:
@@ -122,21 +123,21 @@ class Processing:
 
         Args:
             name: The input.
-            raw: Of the type and shape that `raw` says.
+            raw: The input, with the type and shape that `raw` returns.
 
         Returns:
-            What the model takes.
+            The tensor for the model.
 
         Raises:
-            InputError: Too large, or not fit for the declaration.
+            InputError: It is too large or does not fit the declaration.
         """
         return self._inputs[name](raw)
 
     def check(self, wanted: Wanted) -> None:
-        """Refuse what an output cannot be answered as.
+        """Refuse an answer that an output cannot give.
 
         Args:
-            wanted: What a client asks for; the output is known.
+            wanted: What a client asks for; the variant has this output.
 
         Raises:
             InputError: There is no such answer.
@@ -147,17 +148,17 @@ class Processing:
             raise InputError(f"output {wanted.name!r} has no scores to classify by")
 
     def answer(self, wanted: Wanted, outputs: Tensors) -> Tensors:
-        """Return what goes to the client for an output.
+        """Return the tensors that the client gets for an output.
 
         Args:
-            wanted: What it asks for.
-            outputs: Of the model.
+            wanted: What the client asks for.
+            outputs: The outputs of the model.
 
         Returns:
-            Tensors by name; text where classes are wanted.
+            Tensors by name; a tensor of text if classes are wanted.
 
         Raises:
-            InputError: More text than an answer may hold.
+            InputError: The answer would hold too much text.
             InferenceError: The model's outputs do not fit the declaration.
         """
         name = wanted.name
@@ -167,10 +168,10 @@ class Processing:
         return self._answers.answer(name, outputs) if wanted.processed else {name: outputs[name]}
 
     def _classes(self, name: str, scores: Tensor, most: int) -> Tensor:
-        """Return the greatest of each row as text, `value:index` or `value:index:label`.
+        """Return the greatest values of each row as text, `value:index` or `value:index:label`.
 
         Raises:
-            InputError: More than an answer may hold.
+            InputError: The answer would hold too many texts.
         """
         has_rows = scores.ndim > 1 or is_batch(self._outputs[name])
         rows = len(scores) if has_rows else 1
