@@ -84,7 +84,7 @@ class UnknownBlobError(UnknownError):
 
 
 class ConflictError(ControllerError):
-    """What was asked contradicts what is there."""
+    """The request contradicts the present state."""
 
     code = "controller.conflict"
 

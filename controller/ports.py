@@ -16,7 +16,7 @@ from controller.config import ControllerConfig
 
 
 class BrokerAccess(Protocol):
-    """Who may connect to the broker, and as whom."""
+    """Decides which accounts may connect to the broker."""
 
     def allow_enrolment(self, username: str, password: str) -> None:
         """Let holders of an enrolment token ask to be enrolled, and nothing else."""

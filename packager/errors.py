@@ -52,7 +52,7 @@ class QualityGateError(BuildError):
 
 
 class PackageError(PackagerError):
-    """A directory is not the package that it should be, or cannot be written."""
+    """A directory is not a valid package, or cannot be written."""
 
     code = "packager.package"
 

@@ -2,7 +2,7 @@
 
 Rules:
 - A value that was not read is None: an unknown value never means cool, full or free.
-- A ratio is 0.0 to 1.0 of what its name says, unless its text says more.
+- A ratio is within 0.0 to 1.0, unless its text says that it can be greater.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class EnrolReply(Message, frozen=True, kw_only=True):
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """A device says what it is and has; sent on every connect, answered by a desired state."""
+    """A device reports what it is and has, on every connect; it gets a desired state if it lags."""
 
     device: str
     boot_id: str

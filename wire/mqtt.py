@@ -37,7 +37,7 @@ REFUSED_CODES = frozenset({0x86, 0x87, 0x85})
 
 
 class BrokerAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the broker is and who connects."""
+    """The address of the broker, and the certificates for TLS."""
 
     host: str = "127.0.0.1"
     port: int = 1883

@@ -3,7 +3,7 @@
 Rules:
 - Handlers run on the transport's own thread and only put the message on a queue.
 - Delivery is not guaranteed: an acknowledged publish may be lost when a broker's queue is full or
-  the broker dies. A receiver asks again for what it must have.
+  the broker dies. A receiver asks again for data that it needs.
 """
 
 from __future__ import annotations

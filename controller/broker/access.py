@@ -1,4 +1,4 @@
-"""Who may do what at the broker: accounts for enrolment tokens and for devices.
+"""The broker's accounts and their rights: for enrolment tokens and for devices.
 
 Mosquitto's dynamic-security plugin takes commands on a control topic and answers on another; it
 keeps the accounts in a file of its own, so they survive a restart of the broker.
@@ -275,7 +275,7 @@ def device_role(device: str) -> str:
 
 
 def device_acls(device: str) -> list[Command]:
-    """Return what a device may do: publish on its `up` topics, hear its `down` topics."""
+    """Return what a device may do: publish on its `up` topics, receive on its `down` topics."""
     return [*_may_publish(topics.all_up(device)), *_may_hear(topics.all_down(device))]
 
 

@@ -1,10 +1,10 @@
-"""Runs a local Mosquitto for a fleet that brings no broker of its own.
+"""Runs a local Mosquitto for a fleet without another broker.
 
 Rules:
 - The broker stores only its accounts. The controller's database holds the state of the fleet, and
   devices reconcile with it on every connect.
-- It listens only where it was told, and only to users that `controller.broker.access` made;
-  `anonymous` exists for tests on loopback.
+- It listens only at the configured address, and accepts only users that `controller.broker.access`
+  made; `anonymous` exists for tests on loopback.
 - Only the owner may read the files (0600). When root starts Mosquitto, it changes to the user that
   owns the directory.
 """

@@ -136,7 +136,7 @@ def selected(selector: str) -> str:
 
 
 def hoist_global_options(arguments: Sequence[str]) -> list[str]:
-    """Move the options that say where the controller is to the front, so they may stand anywhere.
+    """Move the options that say where the controller is to the front, so they may be anywhere.
 
     Args:
         arguments: The command line.

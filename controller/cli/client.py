@@ -186,7 +186,7 @@ class ApiClient:
             Whether it is there.
 
         Raises:
-            FaultError: The controller refused to say.
+            FaultError: The controller refused the request.
         """
         try:
             self._send("HEAD", f"/v1/blobs/{sha256}")

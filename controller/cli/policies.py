@@ -172,8 +172,8 @@ def _settings(file: Path | None, kind: str | None, aims: dict[str, float]) -> di
     """Return the fields of a policy from a file and from options; options take precedence.
 
     Raises:
-        ArgumentError: Neither is given, the file is not what it should be, or an option would
-            change nothing.
+        ArgumentError: Neither is given, the file cannot be used, or an option would have no
+            effect.
     """
     if file is None and kind is None and not aims:
         raise ArgumentError("the policy has no kind", remedy="give --file or --kind")

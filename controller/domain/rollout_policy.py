@@ -68,7 +68,7 @@ class RolloutView:
     """The time since which every device of the current stage has finished."""
 
     approved_stage: int
-    """The last stage that the operator let begin."""
+    """The last stage that the operator approved."""
 
     initial_devices: int
     """Devices when the rollout was made; the percentages of all stages but the last refer to it."""

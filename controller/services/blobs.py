@@ -78,7 +78,7 @@ class BlobStore:
 
         Raises:
             WireFormatError: Not a digest.
-            StorageError: The disk does not take it.
+            StorageError: The disk cannot be written.
         """
         return BlobWriter(
             self._path(sha256), sha256, self._directory / _ASIDE, self._max_blob_bytes
@@ -95,7 +95,7 @@ class BlobStore:
 
         Raises:
             TooLargeError: Over the limit.
-            StorageError: The disk does not take it.
+            StorageError: The disk cannot be written.
         """
         sha256 = hashlib.sha256(content).hexdigest()
         with self.writer(sha256) as writer:
@@ -167,7 +167,7 @@ class BlobWriter:
         max_bytes: The largest size.
 
     Raises:
-        StorageError: The disk does not take it.
+        StorageError: The disk cannot be written.
     """
 
     def __init__(self, target: Path, sha256: str, aside: Path, max_bytes: int) -> None:
@@ -191,7 +191,7 @@ class BlobWriter:
 
         Raises:
             TooLargeError: The blob is over the limit.
-            StorageError: The disk does not take it.
+            StorageError: The disk cannot be written.
         """
         self.size_bytes += len(part)
         if self.size_bytes > self._max_bytes:
@@ -207,7 +207,7 @@ class BlobWriter:
 
         Raises:
             IntegrityError: The content is not what was announced.
-            StorageError: The disk does not take it.
+            StorageError: The disk cannot be written.
         """
         found = self._hash.hexdigest()
         if found != self._sha256:

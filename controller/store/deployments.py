@@ -325,7 +325,7 @@ def releases_before(session: Session, devices: Sequence[str]) -> dict[str, str |
 
 
 def to_restore(session: Session, rollout: str) -> dict[str, str | None]:
-    """Return the devices of a rollout that failed or have not finished, and what they had before.
+    """Return a rollout's devices that failed or have not finished, and the release to restore.
 
     Args:
         session: The transaction.

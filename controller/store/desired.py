@@ -167,7 +167,7 @@ def lagging(session: Session, *, now_s: float) -> list[str]:
 
 
 def current_policies(session: Session) -> PolicySet:
-    """Return the policies that hold now."""
+    """Return the policies that apply now."""
     # Read the generation first: if another controller changes a policy between the two queries,
     # the choice made here counts as older than it is, and is made once more.
     generation = session.get_one(PolicySetRow, ONE_POLICY_SET, populate_existing=True).generation

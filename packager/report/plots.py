@@ -1,7 +1,7 @@
 """Plots for the report's page: candidates as points, limits as lines, as SVG inside HTML.
 
 Rules:
-- Equal points give equal bytes: no date, fixed identifiers, text as text.
+- Equal points give equal bytes: no date, fixed identifiers, text that stays text.
 - Colours are CSS variables of the page, so that light mode, dark mode and paper have their own.
 - Up and left is better. A point far below the others is drawn at the lower edge; otherwise the
   others would all be in one line.

@@ -6,7 +6,7 @@ Rules:
 - The cache keeps a failure only if the step itself reported it, because a busy machine can cause a
   crash or a timeout.
 - Two builds may share a cache; the one that finishes second removes its own copy.
-- A build locks its workspace while it runs; the next build removes what a killed build left.
+- A build locks its workspace while it runs; the next build removes the workspaces of killed ones.
 """
 
 from __future__ import annotations

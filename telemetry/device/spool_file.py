@@ -36,7 +36,7 @@ _DAMAGE = {
 
 
 class DamagedFileError(Exception):
-    """SQLite reads the file, but it is not what we wrote."""
+    """SQLite can read the file, but its content is not what we wrote."""
 
 
 def prepare(db: sqlite3.Connection) -> str:

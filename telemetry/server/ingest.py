@@ -28,7 +28,7 @@ MAX_MINUTE = 2**31 - 1
 MAX_MAGNITUDE = 1e30
 MAX_COUNT = 2**62
 WINDOW = 256
-"""For so many sequence numbers, up to the newest, the store knows whether they are counted."""
+"""The store knows for this many sequence numbers, up to the newest, whether they are counted."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,127}")
 

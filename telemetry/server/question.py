@@ -47,7 +47,7 @@ class Query:
     since_s: float = 0.0
     until_s: float = math.inf
     step_s: int | None = None
-    """One row per group and step of so many seconds; whole minutes."""
+    """Length of a step, in seconds but whole minutes; one row per group and step."""
 
 
 def check_query(query: Query) -> None:
