@@ -58,7 +58,7 @@ class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str
     samples: int
-    """Number of samples in the evaluation data."""
+    """Number of evaluation samples that judge the variants."""
 
     candidates: tuple[CandidateReport, ...]
     impossible: tuple[Impossible, ...]
@@ -104,7 +104,7 @@ def candidate_reports(
 
 
 def first_losses(plan: Plan, pipeline: Pipeline) -> dict[str, str]:
-    """Return for each profile why its first lost candidate was lost or could not be planned."""
+    """Return for each profile why a candidate was lost: the first such, else one not planned."""
     lost = [(c.info.profiles, pipeline.lost(*c.needed)) for c in plan.candidates]
     found = [(name, loss) for profiles, loss in lost if loss for name in profiles]
     found += [(i.profile, i.reason) for i in plan.impossible]

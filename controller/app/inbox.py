@@ -48,7 +48,7 @@ class Inbox:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Stop taking messages; those in the queue are dropped, and their senders repeat them."""
+        """Stop taking messages; those in the queue are dropped and will be sent again."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)

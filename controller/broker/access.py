@@ -116,7 +116,8 @@ class MosquittoAccess:
             self._ask([{"command": "enableClient", "username": username}])
             return
         role: Command = {"rolename": device_role(device), "acls": device_acls(device)}
-        # A device may use only its own client identifier; another's would end that connection.
+        # The account is bound to its client identifier: with another's, a device could end that
+        # device's connection.
         account = _account(username, password, device_role(device)) | {"clientid": username}
         create = [{"command": "createRole", **role}, {"command": "createClient", **account}]
         if self._ask(create, tolerated=EXISTS):

@@ -131,7 +131,7 @@ class Broker:
     def exec(self) -> NoReturn:
         """Replace this process with the broker, which keeps the process id.
 
-        So there is no parent process that could be killed alone, and signals reach the broker.
+        So no parent process can be killed alone, and signals reach the broker directly.
 
         Raises:
             BrokerError: As for `start`, as far as this process can check it.

@@ -117,7 +117,7 @@ class BlobStore:
         Raises:
             WireFormatError: Not a digest.
             UnknownBlobError: It is not there.
-            StorageError: The disk cannot read it.
+            StorageError: The disk cannot be read.
         """
         try:
             with self._path(sha256).open("rb") as file:

@@ -4,7 +4,7 @@ Rules:
 - Setting or removing a policy only saves the change. Each tick then gives some devices the policy
   that now applies to them, in one transaction, until all have it. This works for any number of
   devices, and a controller that is killed continues after its restart.
-- A device gets a message after the transaction. The message may be lost;
+- Desired states are published after the transaction. A message may be lost;
   `controller.services.director` repeats it.
 """
 

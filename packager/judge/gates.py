@@ -34,7 +34,7 @@ MAX_SLOWDOWN: Final = 4.0
 memory or disk it saves: nobody would use it, and every answer costs battery."""
 
 UNFIT: Final = 1e9
-"""The excess of a variant that cannot run on the device; it is above every other excess."""
+"""The excess of a variant that cannot run on the device, far above that of other limits."""
 
 _FLOAT: Final = "fp"
 """The prefix of the precisions that compute in floats."""
@@ -229,7 +229,8 @@ def _best_of_families(
 def _unmeasured(variant: Variant, others: list[Variant], *, pinned: frozenset[str]) -> Verdict:
     """Decide about a variant whose speed on the device is unknown.
 
-    A quantized variant that is neither smaller nor better than a float one is dropped.
+    A quantized variant that is neither smaller nor better than a float one is dropped: it could
+    only be faster.
     """
     for other in others:
         if (

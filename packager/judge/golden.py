@@ -1,7 +1,7 @@
 """Chooses the samples that a device must reproduce before it serves, and how closely.
 
 Rules:
-- The samples come from the evaluation data, which no quantizer has seen.
+- The samples come from the set `gate`, which no quantizer has seen.
 - If outputs are class scores, the chosen samples are near a decision boundary: a broken variant
   fails there first. They are not so near that the rounding of another processor decides, so the
   margin of each variant must be greater than its guard.
