@@ -104,7 +104,7 @@ def candidate_reports(
 
 
 def first_losses(plan: Plan, pipeline: Pipeline) -> dict[str, str]:
-    """Return for each profile why a candidate was lost: the first such, else one not planned."""
+    """Return for each profile the first reason why a candidate was lost or could not be planned."""
     lost = [(c.info.profiles, pipeline.lost(*c.needed)) for c in plan.candidates]
     found = [(name, loss) for profiles, loss in lost if loss for name in profiles]
     found += [(i.profile, i.reason) for i in plan.impossible]
