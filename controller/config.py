@@ -1,7 +1,7 @@
 """The controller's settings: `controller.toml`.
 
 Rules:
-- An unknown key is refused: a misspelt setting must not be an ignored one.
+- An unknown key is refused, so that a misspelt setting is not silently ignored.
 - Relative paths are relative to the file.
 - Secrets are in files of their own; a setting only names them.
 """
@@ -25,7 +25,7 @@ MAX_FILE_BYTES = 1024 * 1024
 MIN_API_TOKEN_CHARS = 16
 MAX_PORT = 65535
 MIN_TRANSFER_BYTES_PER_S = 256 * 1024
-"""One chunk each second, of the largest size."""
+"""One chunk of the largest size per second."""
 
 
 class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,11 +38,11 @@ class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """0 lets the system choose."""
 
     token_file: str = "api.token"  # noqa: S105 - a file name
-    """Whoever knows its content may do everything."""
+    """A caller that knows its content may do everything."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which broker, and as whom."""
+    """Which broker the controller uses, and with which account."""
 
     host: str = "127.0.0.1"
     port: int = 1883
@@ -54,7 +54,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cert_file: str | None = None
     key_file: str | None = None
     client_id: str = "controller"
-    """A second controller at the same broker needs another one."""
+    """A second controller at the same broker needs another client identifier."""
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,19 +70,19 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     api: ApiConfig = ApiConfig()
     broker: BrokerConfig = BrokerConfig()
     access: Literal["mosquitto", "open"] = "mosquitto"
-    """Who manages the broker's accounts: we, through Mosquitto's dynamic-security plugin, or
-    somebody else."""
+    """What manages the broker's accounts: `mosquitto` is the controller itself, through Mosquitto's
+    dynamic-security plugin; `open` is something else."""
 
     tick_interval_s: float = 1.0
-    """How often rollouts are looked at; a stage cannot be faster."""
+    """How often the controller looks at rollouts; a stage cannot take less time."""
 
     transfer_bytes_per_s: int = 256 * 1024 * 1024
-    """What all devices together may fetch. The default is about what one process brings through a
-    broker on the same machine; set it below what the road to a distant broker takes, because what
-    does not fit on that road waits in the controller's memory."""
+    """What all devices together may fetch. The default is about what one process sends through a
+    broker on the same machine. Set it below the bandwidth of the network to a distant broker,
+    because chunks that the network cannot take yet wait in the controller's memory."""
 
     telemetry_retention_days: float = 30.0
-    """What devices sent is forgotten after so long: 1,000 devices fill about 2 GB in that time."""
+    """How long the controller keeps telemetry; 1,000 devices fill about 2 GB in 30 days."""
 
 
 def load_config(path: Path) -> ControllerConfig:
@@ -161,7 +161,7 @@ def read_director_key(config: ControllerConfig) -> SigningKey:
 
 
 def read_trust(config: ControllerConfig, director: SigningKey) -> TrustRoot:
-    """Return who may sign what, and make sure that devices will believe this controller.
+    """Return the trust root, and check that devices will trust this controller.
 
     Args:
         config: The settings.
@@ -209,10 +209,10 @@ def _read(path: Path, what: str) -> bytes:
 
 
 def _check(config: ControllerConfig, path: Path) -> None:
-    """Refuse values that cannot be.
+    """Refuse impossible values.
 
     Raises:
-        SettingsError: One of them.
+        SettingsError: A value is impossible.
     """
     faults = [
         (not 0 <= config.api.port <= MAX_PORT, "api.port is not a port"),

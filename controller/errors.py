@@ -29,7 +29,7 @@ class DatabaseError(ControllerError):
 
 
 class StorageError(ControllerError):
-    """The disk does not take or give a blob."""
+    """The disk cannot write or read a blob."""
 
     code = "controller.storage"
     retryable = True
@@ -84,13 +84,13 @@ class UnknownBlobError(UnknownError):
 
 
 class ConflictError(ControllerError):
-    """What was asked contradicts what is there."""
+    """The request contradicts the present state."""
 
     code = "controller.conflict"
 
 
 class IllegalTransitionError(ConflictError):
-    """A thing is not in a state from which that event leads anywhere."""
+    """An object is in a state that does not allow the event."""
 
     code = "controller.transition"
 
@@ -108,12 +108,12 @@ class SelectorError(InvalidRequestError):
 
 
 class TooLargeError(ControllerError):
-    """More bytes than are taken."""
+    """There are more bytes than the controller accepts."""
 
     code = "controller.too_large"
 
 
 class EnrolmentError(ControllerError):
-    """A device may not become one of the fleet; the text says nothing that is secret."""
+    """A device may not join the fleet; the error's text contains no secret."""
 
     code = "controller.enrolment"

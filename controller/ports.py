@@ -2,9 +2,9 @@
 
 Rules:
 - Every method may be called again with the same arguments and then changes nothing.
-- Calls may wait for an answer for some seconds and come from any thread but the transport's own;
-  an implementation that talks over MQTT therefore has a connection of its own.
-- An answer that does not come is a retryable `FleetError`.
+- Calls may wait some seconds for an answer. They come from any thread except the transport's own,
+  so an implementation that uses MQTT has a connection of its own.
+- If no answer comes, the method raises a retryable `FleetError`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controller.config import ControllerConfig
 
 
 class BrokerAccess(Protocol):
-    """Who may connect to the broker, and as whom."""
+    """Decides which accounts may connect to the broker."""
 
     def allow_enrolment(self, username: str, password: str) -> None:
         """Let holders of an enrolment token ask to be enrolled, and nothing else."""
@@ -31,8 +31,8 @@ class BrokerAccess(Protocol):
 
         Args:
             device: Its identifier, which is its user name.
-            password: The secret that it chose; None keeps the one that its account has (a device
-                comes back from quarantine).
+            password: The secret that it chose; None keeps the account's password, as when a device
+                comes back from quarantine.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What the HTTP API takes and gives. The command line is its client and reads the same types.
+"""The requests and answers of the HTTP API. The command line, its client, uses the same types.
 
 They are plain dataclasses: the API checks requests with pydantic, which reads them too, and the
 command line decodes answers with msgspec, so that it starts without pydantic.
@@ -6,7 +6,7 @@ command line decodes answers with msgspec, so that it starts without pydantic.
 Rules:
 - The API checks what a request holds; a client only builds it.
 - Times are seconds since the epoch (`_s`); sizes are bytes; digests are SHA-256 in hexadecimal.
-- Unknown fields in a request are refused: a misspelt option must not be an ignored one.
+- Unknown fields in a request are refused, so that a misspelt option is not silently ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_DEVICES = 10_000_000
 MAX_WAIT_S = 366 * 86_400
 MAX_PRIORITY = 1000
 MAX_EXACT = 2**53
-"""Beyond that, JSON readers lose digits."""
+"""JSON readers lose digits of larger integers."""
 
 _SPEC = PolicySpec()
 
@@ -35,7 +35,7 @@ class Bounds:
         ge: It is at least this.
         gt: It is more than this.
         le: It is at most this.
-        strict: No text passes for the number.
+        strict: Text is not accepted as a number.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Bounds:
     def __get_pydantic_core_schema__(
         self, source: object, handler: Callable[[object], dict[str, object]]
     ) -> dict[str, object]:
-        """Return what pydantic knows of the type, with the bounds."""
+        """Return pydantic's schema of the type, with the bounds added."""
         return {**handler(source), **self._bounds}
 
 
@@ -67,7 +67,7 @@ class Request:
 
 
 def given_fields(request: Request) -> dict[str, Any]:
-    """Return the fields of a request that say something: those that are None are left out."""
+    """Return the fields of a request that are not None."""
     return asdict(
         request,
         dict_factory=lambda pairs: {name: value for name, value in pairs if value is not None},
@@ -128,14 +128,14 @@ class Device:
     variant: str | None
     desired_release: str | None
     revision: int
-    """Of the desired state that was last issued."""
+    """The revision of the desired state that was last issued."""
 
     reported_revision: int
     policy: str | None = None
-    """Name of the policy that holds for it; None for the default one."""
+    """Name of the policy that applies to it; None for the default one."""
 
     policy_accepted: bool = False
-    """Whether it has accepted that; it goes by it unless its `agent.toml` sets its own."""
+    """Whether the device accepted that policy, which it uses unless `agent.toml` sets another."""
 
     phase: str
     enrolled_at_s: float
@@ -184,8 +184,8 @@ class PolicyRequest(Request):
     """Label expression; empty means every device."""
 
     priority: Annotated[int, Bounds(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
-    """Of the policies that mean a device the one with the highest priority holds, of equal
-    priorities the first by name."""
+    """If several policies match a device, the one with the highest priority applies; with equal
+    priorities, the first by name."""
 
     policy: PolicySettings
 
@@ -200,10 +200,10 @@ class Policy:
     policy: PolicySettings
     changed_at_s: float
     devices: int
-    """To so many devices it has been issued; one that has no release yet gets it with the first."""
+    """How many devices it was issued to; a device without a release gets it with its first one."""
 
     accepted: int
-    """So many of them have accepted it."""
+    """How many of them have accepted it."""
 
 
 @dataclass(kw_only=True)
@@ -279,7 +279,7 @@ class RolloutRequest(Request):
     """More failed devices than this halt the rollout."""
 
     max_failure_percent: Annotated[float, Bounds(ge=0, le=100)] | None = None
-    """With `min_finished`: a larger share of failed among finished devices halts it too."""
+    """From `min_finished` finished devices on, a larger share of failed ones halts it too."""
 
     min_finished: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 10
     approval: bool = False
@@ -302,7 +302,7 @@ class StageProgress:
     """From 1."""
 
     target: int
-    """How many devices, with all earlier stages, this stage brings to the release."""
+    """How many devices get the release by the end of this stage, earlier stages included."""
 
     state: StageState
 
@@ -347,7 +347,7 @@ class Rollout:
 
     state: RolloutState
     reason: str = ""
-    """Of the last decision."""
+    """The reason of the last decision."""
 
     created_at_s: float
     finished_at_s: float | None

@@ -1,1 +1,1 @@
-"""A model becomes variants, each proven, in one signed package. Never on a device."""
+"""Turns a model into tested variants in one signed package. It never runs on a device."""

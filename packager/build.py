@@ -1,10 +1,10 @@
 """Builds a package from a model, data and profiles: plans, runs steps, judges, writes.
 
-With one cache, two builds of the same inputs give the same bytes. With two
-caches the model files and golden samples are still the same, but the measured figures (latency,
-load time, first inference, peak memory, and so `requirements.memory_bytes`) are new ones; they are
-in the manifest, and may decide which variants are kept. With the figures of an earlier build's
-report (`measurements`) the second build gives the first one's bytes.
+With one cache, two builds of the same inputs give the same bytes. With two caches, the model files
+and golden samples are still the same, but each build measures its own figures (latency, load time,
+first inference, peak memory, and so `requirements.memory_bytes`). They are in the manifest and may
+decide which variants are kept. If the second build uses the figures in the first one's report
+(`measurements`), both give the same bytes.
 
 Rules:
 - The build refuses a wrong key, output, name or file before the first step.
@@ -74,7 +74,7 @@ from packager.sources.kinds import Kind, source_kind
 
 
 class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """A build up to its plan."""
+    """A build that is prepared up to its plan."""
 
     pipeline: Pipeline
     plan: Plan
@@ -87,8 +87,8 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     """Build a package.
 
     Args:
-        request: What is to be built.
-        progress: Told one line per step.
+        request: What to build.
+        progress: Called with one line for each step.
 
     Returns:
         The result.
@@ -151,8 +151,8 @@ def plan_build(request: BuildRequest, progress: Progress) -> Plan:
     """Plan a build without carrying it out; only the model is read.
 
     Args:
-        request: What would be built.
-        progress: Told one line per step.
+        request: What to plan.
+        progress: Called with one line for each step.
 
     Returns:
         The plan.
@@ -165,7 +165,7 @@ def plan_build(request: BuildRequest, progress: Progress) -> Plan:
 
 
 def _carried_out(prepared: _Prepared, request: BuildRequest) -> tuple[Pipeline, Plan]:
-    """Run the plan, then the repairs that it turned out to need.
+    """Run the plan, then the repairs that its results need.
 
     Raises:
         BuildError: The plan is empty, or a vital step failed.
@@ -191,7 +191,7 @@ def _make_and_check(
     prepared: _Prepared,
     request: BuildRequest,
 ) -> None:
-    """Make candidates, measure them, and evaluate those that are fast enough to be worth it."""
+    """Make candidates, measure them, and evaluate those that are fast enough to be useful."""
     pipeline, plan = prepared.pipeline, prepared.plan
     evaluating = {candidate.evaluate for candidate in candidates}
     making = [s for s in steps if s.kind != "measure" and s.name not in evaluating]
@@ -289,7 +289,7 @@ def _declared(request: BuildRequest, facts: ModelFacts) -> Declared:
 
 
 def _may_have_external_data(model: Path) -> bool:
-    """Tell whether a process need look for external data: they are declared with a `location`."""
+    """Tell whether a model may have external data, which the file declares with a `location`."""
     with model.open("rb") as stream:
         if not model.stat().st_size:
             return True

@@ -3,9 +3,9 @@
 Rules:
 - This module only reads the user's folders; it leaves no byte code there.
 - A step's process imports only the function that the user named. The build's own process imports
-  nothing of the user's.
-- The cache key holds the hash of the function's file, but not of what that file imports. After a
-  change there, use another cache or touch the file.
+  no code of the user.
+- The cache key contains the hash of the function's file, but not of the modules that it imports.
+  After a change in those, use another cache or change the function's file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from packager.fault_text import typed_line
 
 
 def is_callable(text: str) -> bool:
-    """Tell whether a text names a function and not a file."""
+    """Tell whether a text names a function rather than a file."""
     return ":" in text and not Path(text).exists()
 
 
@@ -61,7 +61,7 @@ def callable_file(text: str) -> Path:
 
 
 def plain_name(text: str) -> str:
-    """Return a function's name without the folder of its file, as packages and reports have it.
+    """Return a function's name without the folder of its file, as packages and reports show it.
 
     Args:
         text: What the user wrote.
@@ -90,7 +90,7 @@ def load_callable(file: Path, text: str) -> Callable[..., Any]:
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise BuildError(f"{file.name} is not a Python module")
-    sys.path.insert(0, str(file.parent))  # so that it may import its neighbours
+    sys.path.insert(0, str(file.parent))  # so that it may import modules of the same folder
     sys.dont_write_bytecode = True  # the user's folders are only read
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module

@@ -2,7 +2,7 @@
 
 Rules:
 - A profile is found by name among the shipped ones, or read from a path that ends in `.toml`.
-- A figure that this machine does not tell gets a cautious default, and the file says so.
+- A figure that this machine does not report gets a cautious default, and the file says so.
 - An accelerator is named by its kind and the driver that the kernel has bound to it, so that the
   name means the same on every board.
 """
@@ -43,14 +43,14 @@ _ISA_FEATURES: Final = (
     "avx512f", "avx512vl", "avx_vnni", "bf16", "crc32", "f16c", "fma", "fphp", "i8mm", "neon",
     "sse4_2", "ssse3", "sve", "v", "vfpv4", "zba", "zbb",
 )  # fmt: skip
-"""Features that a runtime or a recipe may ask for; the others would only lengthen the file."""
+"""Features that a runtime or a recipe may require; others would only make the file longer."""
 
 _MEMORY_SHARE: Final = 0.5
 _STORAGE_SHARE: Final = 0.25
 _MIB: Final = 1024**2
 _PASSIVE_TRIPS: Final = frozenset({"passive", "hot"})
 _PLAUSIBLE_C: Final = (60.0, 125.0)
-"""A trip point outside of these is a number that the firmware filled in, such as 0."""
+"""A trip point outside of these is a placeholder of the firmware, such as 0."""
 
 
 def profile_names() -> tuple[str, ...]:
@@ -62,13 +62,13 @@ def load_profile(name: str) -> DeviceProfile:
     """Read a profile.
 
     Args:
-        name: Of a shipped profile, or the path of a `.toml` file.
+        name: Name of a shipped profile, or the path of a `.toml` file.
 
     Returns:
         The profile.
 
     Raises:
-        ProfileError: There is none, or it is wrong.
+        ProfileError: There is none, or it is not valid.
     """
     own = name.endswith(".toml") or os.sep in name
     name = _ALIASES.get(name, name)
@@ -173,7 +173,7 @@ def _runtime_versions() -> dict[str, str]:
 
 
 def _accelerators(procfs: Path, sysfs: Path, devfs: Path) -> list[str]:
-    """Return the accelerators that the kernel has a driver and a device node for."""
+    """Return the accelerators for which the kernel has a driver and a device node."""
     drm = sorted(devfs.glob("dri/renderD*"))
     accel = sorted(devfs.glob("accel/accel*"))
     found = [

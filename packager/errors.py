@@ -1,7 +1,7 @@
 """What can go wrong between a model and a package.
 
 Rules:
-- The class says whose fault it is: the model, the data, a tool, a gate, the operator's files.
+- The class says where the fault is: the model, the data, a tool, a gate, the operator's files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ModelError(BuildError):
 
 
 class DataError(BuildError):
-    """The samples, or what is declared of them or of the answers, do not fit this model."""
+    """The samples, or the declarations of inputs and answers, do not fit this model."""
 
     code = "packager.data"
 
@@ -40,7 +40,7 @@ class StepError(BuildError):
 
 
 class DiskFullError(BuildError):
-    """The disk of the build cache is full; whatever a step says then is not the reason."""
+    """The disk of the build cache is full; that is the reason, even if a step reports another."""
 
     code = "packager.disk_full"
 
@@ -52,7 +52,7 @@ class QualityGateError(BuildError):
 
 
 class PackageError(PackagerError):
-    """A directory is not the package that it should be, or cannot be written."""
+    """A directory is not a valid package, or cannot be written."""
 
     code = "packager.package"
 
@@ -72,4 +72,4 @@ class ProfileError(PackagerError):
 ALL_ERRORS: dict[str, type[PackagerError]] = {
     kind.code: kind for kind in (BuildError, ModelError, DataError, StepError, DiskFullError)
 }
-"""Errors that a step hands to the build by code."""
+"""Errors that a step reports to the build by their code."""

@@ -1,8 +1,8 @@
 """Reads files that a user names, up to a limit.
 
 Rules:
-- A file that cannot be read, or is over the limit, raises the error class of the caller, with the
-  name of the file.
+- If a file cannot be read or is over the limit, the function raises the caller's error class, with
+  the name of the file.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ def read_bounded(
 
     Args:
         path: The file.
-        limit_bytes: The most that it may hold.
-        error: The kind of the fault.
-        called: How the fault names the file; empty for its path, which no package may hold.
+        limit_bytes: The greatest size that is allowed.
+        error: The class of the error.
+        called: The file's name in the error; empty for its path, which no package may contain.
 
     Returns:
-        What it holds.
+        Its content.
 
     Raises:
-        PackagerError: Of that kind; it cannot be read, or holds more.
+        PackagerError: An error of that class; the file cannot be read, or is larger.
     """
     name = called or path
     try:
@@ -37,7 +37,7 @@ def read_bounded(
             status = os.fstat(stream.fileno())
             plain = stat.S_ISREG(status.st_mode)
             over = plain and status.st_size > limit_bytes
-            # A bounded read takes the whole bound from a step's memory, whatever is there.
+            # A bounded read allocates the whole bound, however small the file is.
             content = b"" if over else stream.read(-1 if plain else limit_bytes + 1)
     except OSError as exc:
         raise error(f"{name} cannot be read: {exc.strerror}") from exc

@@ -42,27 +42,27 @@ MAX_NAME: Final = 63
 
 
 class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be built."""
+    """What to build."""
 
     model: str
     """A file, or a function that returns a model."""
 
     profiles: tuple[DeviceProfile, ...]
     evaluation: str
-    """Samples that no quantizer sees: every figure and gate is about them. A file, a folder or a
-    function; as the only set it is split."""
+    """Samples that no quantizer sees; all figures and gates refer to them. A file, a folder or a
+    function. If it is the only set, it is split."""
 
     calibration: str = ""
     """Samples from which integer variants take their ranges."""
 
     tuning: str = ""
-    """Samples that steer repairs; empty to split them off the calibration samples."""
+    """Samples that guide repairs; empty to take a part of the calibration samples."""
 
     float_only: bool = False
-    """No integer variants, so that every sample judges."""
+    """Build no integer variants, so that every sample is used for evaluation."""
 
     preprocessing: Path | None = None
-    """A TOML file that says how raw samples become what the model takes."""
+    """A TOML file that says how raw samples become inputs of the model."""
 
     postprocessing: Path | None = None
     """A TOML file that says how the model's outputs become answers."""
@@ -77,19 +77,19 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Empty for the model's file name."""
 
     version: str = ""
-    """Empty for one that follows from the content, so that a version is never two packages."""
+    """Empty for one computed from the content, so that two packages never have the same version."""
 
     metric: str = "auto"
     gates: Gates = Gates()
     keep: tuple[str, ...] = ()
-    """Variants that are kept though others beat them."""
+    """Variants that are kept even if others beat them."""
 
     repair_trials: int = 24
     tune: int = 0
-    """Trials per task of auto-tuning; 0 takes what the database has."""
+    """Trials per task of auto-tuning; 0 uses only the schedules in the database."""
 
     tuning_database: Path | None = None
-    """None for one in the cache."""
+    """None for a database in the cache."""
 
     min_runs: int = 200
     min_duration_s: float = 0.3
@@ -97,7 +97,7 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How long a variant for a foreign processor may answer samples under emulation."""
 
     measurements: Path | None = None
-    """The JSON report of an earlier build, whose figures hold for files that are the same."""
+    """The JSON report of an earlier build; its figures are reused for files that are the same."""
 
     key: Path | None = None
     """Release key to sign with; None for an unsigned package."""
@@ -111,10 +111,10 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def package_name(request: BuildRequest) -> str:
-    """Return the package's name: as asked, else from the model's file.
+    """Return the package's name: as requested, else from the model's file.
 
     Args:
-        request: What is to be built.
+        request: What to build.
 
     Returns:
         A plain name.
@@ -137,10 +137,10 @@ def check_request(request: BuildRequest) -> None:
     """Refuse a request whose mistakes can be found without reading a file.
 
     Args:
-        request: What is to be built.
+        request: What to build.
 
     Raises:
-        BuildError: It cannot be built so.
+        BuildError: The request is not valid.
     """
     names, gates = [profile.name for profile in request.profiles], request.gates
     if not names:
@@ -158,7 +158,7 @@ def check_request(request: BuildRequest) -> None:
     if not request.evaluation:
         raise BuildError("the build has no evaluation data", remedy="add --evaluation")
     for limit in (gates.max_size_bytes, gates.max_latency_ms, gates.max_memory_bytes):
-        if limit is not None and not limit > 0:  # NaN is not, and would let everything pass
+        if limit is not None and not limit > 0:  # also refuses NaN, which lets everything pass
             raise BuildError(f"a limit of {limit} is not above 0")
     if not 0.0 <= gates.min_retention <= 1.0:
         raise BuildError(f"retention {gates.min_retention} is not within 0 to 1")
@@ -174,7 +174,7 @@ def sample_sources(request: BuildRequest) -> tuple[dict[str, Source], dict[str, 
     """Return all sets of samples that were given, and which of them are functions.
 
     Args:
-        request: What is to be built.
+        request: What to build.
 
     Returns:
         Sources by the name of the set; the functions' texts by the same names.
@@ -204,10 +204,10 @@ def sample_sources(request: BuildRequest) -> tuple[dict[str, Source], dict[str, 
 
 
 def other_sources(request: BuildRequest) -> dict[str, Source]:
-    """Return all that was given beside the samples, as sources.
+    """Return everything else that the user gave, without the samples, as sources.
 
     Args:
-        request: What is to be built.
+        request: What to build.
 
     Returns:
         Sources by the names that steps use.
@@ -251,7 +251,7 @@ def _file_source(path: Path) -> Source:
     """Return a file as a source.
 
     Raises:
-        BuildError: It cannot be read, or need not be the same when a step reads it.
+        BuildError: It cannot be read, or it is not a regular file.
     """
     if path.exists() and not path.is_file():
         raise BuildError(f"{path} is not a regular file")

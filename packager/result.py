@@ -1,4 +1,4 @@
-"""What came of a build: every candidate with its figures, what each profile got, and why."""
+"""The result of a build: every candidate with its figures, what each profile got, and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wire.package.manifest import Accuracy, Performance, Variant, VariantInfo
 
 
 class CandidateReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a candidate, in the package or not."""
+    """The data on a candidate, whether it is in the package or not."""
 
     name: str
     runtime: str
@@ -25,16 +25,16 @@ class CandidateReport(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int | None = None
     accuracy: Accuracy | None = None
     performance: Performance | None = None
-    """None where it cannot run on the building machine."""
+    """None if it cannot run on the building machine."""
 
     files_sha256: str = ""
-    """Digest of its files, by which a later build knows that these figures are about them."""
+    """Digest of its files; a later build reuses the figures only for the same digest."""
 
     lost: str = ""
     """Why it could not be built, evaluated or measured; empty when it could."""
 
     profiles: dict[str, Verdict] = {}
-    """Profile to what was decided, for those that it was planned for."""
+    """Profile to verdict, for the profiles that it was planned for."""
 
     @property
     def kept(self) -> bool:
@@ -54,11 +54,11 @@ class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     signed: bool
     machine: str
-    """Where all figures were measured."""
+    """The building machine; figures from an earlier report name their own machine."""
 
     metric: str
     samples: int
-    """Of the evaluation data."""
+    """Number of evaluation samples that judge the variants."""
 
     candidates: tuple[CandidateReport, ...]
     impossible: tuple[Impossible, ...]
@@ -74,7 +74,7 @@ class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
 def candidate_reports(
     plan: Plan, variants: tuple[Variant, ...], verdicts: Verdicts, pipeline: Pipeline
 ) -> tuple[CandidateReport, ...]:
-    """Return what became of every candidate, in the order of the plan."""
+    """Return a report on every candidate, in the order of the plan."""
     measured = measured_variants(plan.candidates, pipeline)
     known = {variant.name: variant.info for variant in (*measured, *variants)}
     reports: list[CandidateReport] = []
@@ -104,7 +104,7 @@ def candidate_reports(
 
 
 def first_losses(plan: Plan, pipeline: Pipeline) -> dict[str, str]:
-    """Return by profile why the first of its candidates was lost, or could not be planned."""
+    """Return for each profile the first reason why a candidate was lost or could not be planned."""
     lost = [(c.info.profiles, pipeline.lost(*c.needed)) for c in plan.candidates]
     found = [(name, loss) for profiles, loss in lost if loss for name in profiles]
     found += [(i.profile, i.reason) for i in plan.impossible]
@@ -112,12 +112,12 @@ def first_losses(plan: Plan, pipeline: Pipeline) -> dict[str, str]:
 
 
 def repair_notes(plan: Plan, variants: tuple[Variant, ...], pipeline: Pipeline) -> tuple[str, ...]:
-    """Say what each repair took, gave and cost.
+    """Say what each repair changed, gained and cost.
 
     Args:
-        plan: With the repairs that were tried.
-        variants: What was built.
-        pipeline: What came of the plan.
+        plan: The plan, with the repairs that were tried.
+        variants: The variants that were built.
+        pipeline: The results of the plan.
 
     Returns:
         One line per repair.
@@ -140,7 +140,7 @@ def tuning_notes(plan: Plan, pipeline: Pipeline) -> tuple[str, ...]:
 
     Args:
         plan: The plan that was carried out.
-        pipeline: What came of it.
+        pipeline: Its results.
 
     Returns:
         One line per search.

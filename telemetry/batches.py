@@ -1,8 +1,8 @@
-"""Cuts points and events into batches that a broker and a spool accept. Pure.
+"""Splits points and events into batches that a broker and a spool accept. Pure.
 
 Rules:
 - A batch is at most `MAX_BATCH_BYTES` as MessagePack and never empty.
-- An event that is too large, or holds values that cannot be sent, loses its data but keeps its
+- An event that is too large or holds values that cannot be encoded loses its data, but keeps its
   reason.
 """
 
@@ -19,13 +19,13 @@ from wire.messages import Event, Point
 
 MAX_BATCH_BYTES = 128 * 1024
 MAX_ITEM_BYTES = 64 * 1024
-"""More than any recorder's point: a full histogram is 24 KiB."""
+"""More than any point of a recorder needs: a full histogram is 24 KiB."""
 
 MAX_EVENT_BYTES = 16 * 1024
 MAX_KIND = 64
 MAX_REASON = 1000
 _ENVELOPE_BYTES = 1024
-"""More than a batch has beside its points and events: identifiers, numbers, lengths."""
+"""More than the rest of a batch needs: identifiers, numbers, lengths."""
 
 _UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
@@ -33,10 +33,10 @@ Item = Point | Event
 
 
 def cut(items: Iterable[Item]) -> tuple[list[list[Item]], int]:
-    """Cut items into as few groups as their order allows.
+    """Split items into as few groups as their order allows.
 
     Args:
-        items: In the order in which they go.
+        items: In the order in which they are sent.
 
     Returns:
         Groups that each fit into a batch, and how many items fit into none.
@@ -58,7 +58,7 @@ def cut(items: Iterable[Item]) -> tuple[list[list[Item]], int]:
 
 
 def shorten(event: Event) -> Event:
-    """Return an event that can travel: one line of reason, data that any reader decodes."""
+    """Return an event that can be sent: one line of reason, data that any reader decodes."""
     short = msgspec.structs.replace(
         event,
         at_s=event.at_s if math.isfinite(event.at_s) else 0.0,

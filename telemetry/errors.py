@@ -6,7 +6,7 @@ from wire.errors import FleetError
 
 
 class TelemetryError(FleetError):
-    """Telemetry cannot be kept or asked."""
+    """Telemetry cannot be stored or queried."""
 
     code = "telemetry"
 
@@ -19,14 +19,14 @@ class SpoolError(TelemetryError):
 
 
 class TelemetryStoreError(TelemetryError):
-    """The controller's database does not take or give telemetry."""
+    """The controller's database cannot store or return telemetry."""
 
     code = "telemetry.store"
     retryable = True
 
 
 class QueryError(TelemetryError):
-    """A question to the telemetry store makes no sense."""
+    """A query of the telemetry store makes no sense."""
 
     code = "telemetry.query"
 

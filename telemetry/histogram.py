@@ -1,13 +1,13 @@
-"""OpenTelemetry exponential histograms: quantiles within 1.1 % that merge without loss.
+"""OpenTelemetry exponential histograms: they merge without loss and give quantiles within 1.1 %.
 
 Bucket `i` counts the values in `(BASE**i, BASE**(i + 1)]`. Merging adds counts, so the histogram of
-a fleet is exactly the histogram that one device would have made of all values.
+a fleet equals the histogram that one device would make of all values.
 
 Rules:
 - Values up to `ZERO_MAX`, and all negative ones, count as 0; values over `VALUE_MAX` count as
   `VALUE_MAX`. Between them no quantile is off by more than `RELATIVE_ERROR`.
-- A bucket's count saturates at `COUNT_MAX` instead of failing: merging stays associative, and no
-  device can make a row that its reader refuses.
+- A bucket's count saturates at `COUNT_MAX` instead of failing. So merging stays associative, and no
+  device can cause a row that cannot be read.
 - Pure, and only the standard library: the device's supervisor imports this module.
 
 Source:
@@ -24,17 +24,17 @@ from wire.errors import WireFormatError
 SCALE = 5
 BASE = math.pow(2.0, 2.0**-SCALE)
 RELATIVE_ERROR = (BASE - 1) / (BASE + 1)
-"""1.083 %: a bucket's representative is as far from its lower as from its upper bound."""
+"""1.083 %: a bucket's representative has this relative distance from both bounds of the bucket."""
 
 ZERO_MAX = 2.0**-32
 VALUE_MAX = 2.0**64
 INDEX_MIN = -32 << SCALE
 INDEX_MAX = (64 << SCALE) - 1
 COUNT_MAX = 2**40
-"""A million values a second for twelve days, in one bucket of one minute."""
+"""As many as a million values a second for twelve days give, in one bucket of one minute."""
 
 RANK_SLACK = 1e-9
-"""0.07 * 100 is 7.000000000000001 in binary; less this, it is the 7th value as it should be."""
+"""0.07 * 100 is 7.000000000000001 in binary; minus this slack, the rank is 7 as it should be."""
 
 HEADER = struct.Struct("<BbBxhHQddd")
 """Version, scale, bytes per count, first index, number of counts, zeros, total, least, greatest."""
@@ -160,7 +160,7 @@ class ExponentialHistogram:
         """Decode what `to_bytes` made.
 
         Args:
-            data: From a device; nothing in it is believed.
+            data: From a device; every part of it is checked.
 
         Returns:
             The histogram.
@@ -208,12 +208,12 @@ def bucket_index(value: float) -> int:
 
 
 def representative(index: int) -> float:
-    """Return the value that stands for a bucket: equally far, relatively, from both its bounds."""
+    """Return the value that stands for a bucket, at the same relative distance from both bounds."""
     return 2.0 * BASE / (1.0 + BASE) * math.pow(2.0, index / _BUCKETS_PER_OCTAVE)
 
 
 def nearest_rank(q: float, count: int) -> int:
-    """Return which of the sorted values, counted from 1, is the quantile."""
+    """Return the rank of the quantile among the sorted values, counted from 1."""
     return max(1, math.ceil(q * count - RANK_SLACK))
 
 

@@ -3,8 +3,8 @@
 `fleet why` and `fleet-agent why` show the same lines for the same event.
 
 Rules:
-- Text from outside is shown, never obeyed: control characters are replaced.
-- What was not known is left out.
+- Control characters in text from outside are replaced, so that no terminal obeys them.
+- An unknown value is left out.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def reason_lines(at_s: float, kind: str, reason: str, data: Mapping[str, Any]) -
         at_s: When it happened, in seconds since the epoch.
         kind: What it was, such as `switch`.
         reason: Why, in the device's own words.
-        data: What the decision was made from.
+        data: The inputs of the decision.
 
     Returns:
-        When, what and why on one line; below it what the decision was made from and why each other
+        When, what and why on one line; below it the inputs of the decision and why each other
         variant lost.
     """
     rest = dict(data)

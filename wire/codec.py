@@ -104,7 +104,7 @@ def from_toml(data: bytes, kind: type[T], *, limit_bytes: int = MAX_JSON_BYTES) 
     except RecursionError as exc:
         raise WireFormatError(f"not a valid {_name(kind)}: nested too deeply") from exc
     except (ValueError, msgspec.ValidationError) as exc:
-        # What is no TOML, no text, or a number of thousands of digits.
+        # The data is not TOML, not text, or has a number of thousands of digits.
         raise WireFormatError(f"not a valid {_name(kind)}: {exc}") from exc
 
 

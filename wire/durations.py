@@ -1,11 +1,11 @@
 """Durations as people write them: `90s`, `15m`, `1h30m`, `2d`, `50ms`. Pure.
 
-Both command lines and the telemetry API read and write durations here, so that what one of them
-takes the others take too.
+Both command lines and the telemetry API read and write durations here, so that they all accept the
+same forms.
 
 Rules:
 - A number without a unit is seconds.
-- How long a duration may be is its reader's business; every one that is read is a finite number.
+- The caller limits how long a duration may be; every duration that is read is a finite number.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def format_duration(duration_s: float) -> str:
     """Write a duration so that it can be read back.
 
     Args:
-        duration_s: Seconds, not negative; more exact than a millisecond is lost.
+        duration_s: Seconds, not negative; they are rounded to milliseconds.
 
     Returns:
         The text, such as `1h30m`, the largest unit first; `0s` for none.

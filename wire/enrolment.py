@@ -1,8 +1,8 @@
-"""The broker account through which an unknown device enrols; an enrolment token opens it.
+"""The broker account through which an unknown device enrols; a token gives access to it.
 
 Rules:
-- The account may only send a request to enrol and receive the answer. The controller makes it with
-  the token, and removes it when the token is used up or has expired.
+- The account may only send a request to enrol and receive the answer. The controller makes the
+  account together with the token, and removes it when the token is used up or has expired.
 """
 
 from __future__ import annotations

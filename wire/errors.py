@@ -3,7 +3,7 @@
 Rules:
 - A family says what is at fault: data from outside, the connection, this device, the build, or the
   operator.
-- `code` is stable and travels; the text is for people and may change.
+- `code` is stable and is sent in messages; the text is for people and may change.
 - `retryable` alone decides whether to try again.
 - `remedy` says what a person can do; a command line prints it after the fault.
 """
@@ -40,7 +40,7 @@ class WireFormatError(FleetError):
 
 
 class TopicError(FleetError):
-    """A topic or an identifier in it is not one of ours."""
+    """A topic, or an identifier in it, does not have our form."""
 
     code = "wire.topic"
 
@@ -58,7 +58,7 @@ class IntegrityError(FleetError):
 
 
 class TransportError(FleetError):
-    """The road is broken: no broker, no connection, no answer in time."""
+    """The connection failed: no broker, no connection, no answer in time."""
 
     code = "wire.transport"
     retryable = True

@@ -1,9 +1,9 @@
-"""Writes files whole or not at all, so that they survive a power cut. All packages use it.
+"""Writes files completely or not at all, so that they survive a power cut. All packages use it.
 
 Rules:
-- A file has the old or the new content, never a part: temporary file, fsync, rename, fsync of the
-  directory.
-- A failed write leaves the old file, and no part of a new file.
+- A file has the old or the new content, never a part: the code writes a temporary file, calls
+  fsync, renames the file and calls fsync on the directory.
+- A failed write leaves the old file and no part of a new file.
 - Every function raises OSError; the caller decides what is at fault.
 
 Source:
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 PRIVATE: Final = 0o600
-"""For the owner alone: keys, passwords, state."""
+"""Only the owner has access: keys, passwords, state."""
 
 PUBLIC: Final = 0o644
-"""For everybody to read: what a user asked for."""
+"""Everybody may read it: a file that a user asked for."""
 
 
 def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
@@ -35,7 +35,7 @@ def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
     Raises:
         OSError: It cannot be written; the old file is still there.
     """
-    # Always the same name: what a power cut leaves behind is overwritten, not collected.
+    # The name is always the same, so the next write replaces a file that a power cut left behind.
     temporary = path.with_name(f".{path.name}.new")
     with os.fdopen(_opened_alone(temporary, mode), "wb") as stream:
         try:
@@ -50,7 +50,7 @@ def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
 
 
 def write_new(path: Path, content: bytes, *, mode: int = PUBLIC) -> None:
-    """Write a file that must not be there yet.
+    """Write a new file; it must not exist yet.
 
     Args:
         path: The file, in a directory that exists.

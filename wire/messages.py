@@ -29,7 +29,7 @@ MAX_CHUNK_INDICES = 64
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What all messages have."""
+    """The fields that all messages have."""
 
     schema_version: int = SCHEMA_VERSION
 
@@ -38,7 +38,7 @@ M = TypeVar("M", bound=Message)
 
 
 class EnrolRequest(Message, frozen=True, kw_only=True):
-    """A device asks to become one of the fleet."""
+    """A device asks to join the fleet."""
 
     device: str
     token: str
@@ -73,7 +73,7 @@ class EnrolReply(Message, frozen=True, kw_only=True):
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """A device says what it is and has; sent on every connect, answered by a desired state."""
+    """A device reports what it is and has, on every connect; it gets a desired state if it lags."""
 
     device: str
     boot_id: str
@@ -112,20 +112,20 @@ class ReleaseRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EVEN: Final = 0.5
-"""Least probability that a deadline may ask for: less would be to ask for lateness."""
+"""The lowest probability that a deadline may have; below it, most answers could be late."""
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
-    """What `adaptive` is to keep; within it the most accurate variant serves."""
+    """The limits that `adaptive` keeps; the most accurate variant that keeps them serves."""
 
     min_retention: float = 0.0
     """Least share of the reference's quality."""
 
     deadline_ms: float | None = None
-    """Within which an answer is worth something; None where only the rate counts."""
+    """The time within which an answer is useful; None where only the rate counts."""
 
     deadline_probability: float = 0.95
-    """With which an answer comes in time."""
+    """The probability that an answer comes within the deadline."""
 
     battery_lasts_s: float = 4 * 3600.0
     """For how long the battery has to last while it discharges."""
@@ -134,7 +134,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
     """How a device chooses among its variants.
 
-    `rules` goes by thresholds, `adaptive` by the objective and what it learns of the device.
+    `rules` uses thresholds; `adaptive` uses the objective and what it learns about the device.
     """
 
     kind: Literal["rules", "adaptive"] = "rules"
@@ -149,16 +149,16 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
 
     ok_battery_ratio: float = 0.30
     low_memory_bytes: int = 64 * 1024 * 1024
-    """Below this much free memory the smallest variant serves; `adaptive` keeps as much free."""
+    """Below this much free memory the smallest variant serves; `adaptive` keeps this much free."""
 
     dwell_s: float = 5.0
-    """Least time between two switches, unless what serves may not go on."""
+    """Least time between two switches, unless the present variant must stop serving."""
 
     objective: Objective | msgspec.UnsetType = msgspec.UNSET
-    """What `adaptive` keeps; unset for the default, as those who know only `rules` write it."""
+    """What `adaptive` keeps; unset for the default, as programs that know only `rules` write it."""
 
     def faults(self) -> tuple[str, ...]:
-        """Say what cannot be; empty for a possible policy."""
+        """Return the faults of the policy; empty when it is valid."""
         aim = self.aim
         rules = (
             (self.cool_headroom <= self.hot_headroom, "cool_headroom is above hot_headroom"),
@@ -216,7 +216,7 @@ InstallOutcome = Literal["running", "succeeded", "failed"]
 
 
 class InstallReport(Message, frozen=True, kw_only=True):
-    """How far a device is with a desired state. The last one for a revision is its outcome."""
+    """A device's progress with a desired state. The last report for a revision is its outcome."""
 
     device: str
     revision: int
@@ -246,7 +246,7 @@ class ChunkRequest(Message, frozen=True, kw_only=True):
 
 
 class Chunk(Message, frozen=True, kw_only=True):
-    """One chunk of a blob, or word that there is no such blob. MessagePack."""
+    """One chunk of a blob, or the answer that there is no such blob. MessagePack."""
 
     sha256: str
     index: int

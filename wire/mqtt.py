@@ -1,9 +1,10 @@
 """`Transport` over MQTT v5 by paho. The only module that imports paho.
 
 Rules:
-- Callbacks convert and hand over, nothing else; they may block on a full queue, which slows the
-  broker down through TCP instead of losing messages here.
-- Nothing is queued while disconnected: the owner's own state decides what to send on reconnect.
+- Callbacks only convert messages and hand them over. They may block on a full queue, which slows
+  the broker down through TCP instead of losing messages here.
+- Nothing is queued while disconnected: after a reconnect the owner decides from its own state what
+  to send.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ REFUSED_CODES = frozenset({0x86, 0x87, 0x85})
 
 
 class BrokerAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the broker is and who connects."""
+    """The address of the broker, and the certificates for TLS."""
 
     host: str = "127.0.0.1"
     port: int = 1883
@@ -48,19 +49,19 @@ class BrokerAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LastWill(msgspec.Struct, frozen=True, kw_only=True):
-    """What the broker says for a client that vanished."""
+    """The message that the broker publishes for a client whose connection broke."""
 
     topic: str
     payload: bytes
 
 
 class MqttTransport:
-    """A connection to a broker that comes back by itself.
+    """A connection to a broker that reconnects by itself.
 
     Args:
         address: Where the broker is.
         client_id: Unique at the broker; a second connection ends the first.
-        username: Who connects, or None.
+        username: The MQTT user, or None.
         password: The secret of that user, or None.
         will: Published by the broker when the connection breaks.
         session_expiry_s: How long the broker keeps the session after a disconnect.
@@ -145,7 +146,7 @@ class MqttTransport:
         client.loop_start()
 
     def subscribe(self, topic_filter: str) -> None:
-        """Receive what matches; see `Transport.subscribe`."""
+        """Receive the messages that match; see `Transport.subscribe`."""
         with self._lock:
             self._filters.append(topic_filter)
             if self._connected:
@@ -155,7 +156,7 @@ class MqttTransport:
         """Hand a message over with QoS 1; see `Transport.publish`.
 
         Raises:
-            TransportError: The message is larger than brokers take.
+            TransportError: The message is larger than brokers accept.
         """
         if len(payload) > MAX_MESSAGE_BYTES:
             raise TransportError(
@@ -171,7 +172,7 @@ class MqttTransport:
         return info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def close(self) -> None:
-        """Say goodbye and stop; see `Transport.close`."""
+        """Disconnect and stop; see `Transport.close`."""
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -181,7 +182,8 @@ def _subscribe(client: paho.Client, topic_filter: str) -> None:
 
 
 def _no_delay(_client: paho.Client, _data: object, sock: object) -> None:
-    # Neither paho nor the usual broker disables Nagle: a round trip takes 92 ms instead of 0.25.
+    # Neither paho nor the usual broker disables Nagle's algorithm; with it, a round trip takes
+    # 92 ms instead of 0.25.
     if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

@@ -1,14 +1,13 @@
-"""What a kind of device is: its processor, its runtimes, its limits.
+"""The profile of a kind of device: its processor, its runtimes, its limits.
 
-A profile is data. A new board is a new file; no code knows a board by name.
+A profile is data. A new board needs a new file; no code knows a board by name.
 
 Rules:
-- An unknown key in a profile file is refused: a misspelt limit must not become no limit. Keys that
-  an earlier release knew are read and dropped.
-- A message may hold a profile with fields that are not known here: its sender may be of another
-  release.
-- What a profile does not say is left out when it is written, so that a profile which says no more
-  than one of the first release did has the same bytes.
+- An unknown key in a profile file is refused, because a misspelt limit would be no limit. Keys of
+  an earlier release are read and dropped.
+- A message may contain a profile with unknown fields, because its sender may run another release.
+- A field that is not set is left out when a profile is written, so that a profile with only the
+  fields of the first release has the same bytes as then.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ class ThermalLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Temperatures of the processor, in degrees Celsius."""
 
     severe_c: float = 85.0
-    """Where the kernel or the firmware throttles hard; headroom 1.0 on Android's ADPF scale."""
+    """The temperature at which the kernel or the firmware throttles hard; headroom 1.0 on Android's
+    ADPF scale."""
 
     nominal_c: float = 45.0
     """A normal working temperature; headroom 0.0."""
@@ -54,7 +54,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     cpu_count: int = 1
     memory_bytes: int
-    """Memory that models may use, in bytes: what the board has, less what the system needs."""
+    """Memory that models may use, in bytes: the board's memory minus what the system needs."""
 
     storage_bytes: int
     """Storage that packages may use, in bytes."""
@@ -63,12 +63,12 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Runtimes that can be installed there, as the registry of adapters names them."""
 
     runtime_versions: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """Runtime to the least version of it that every such device has; those not named may have
-    any."""
+    """The lowest version of each runtime that every such device has; a runtime that is not named
+    may have any version."""
 
     accelerators: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Processors beside the CPU as `<kind>-<driver of the kernel>`, such as `gpu-nvidia`; unset
-    where nobody looked."""
+    """Processors other than the CPU as `<kind>-<driver of the kernel>`, such as `gpu-nvidia`; unset
+    where this is not known."""
 
     threads: int = 1
     """Threads for one inference; small models are slower with more than one."""
@@ -80,10 +80,10 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfileFile(DeviceProfile, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be in a profile file."""
+    """The keys that a profile file may have."""
 
     objective: str = ""
-    """Of the first release, which never read it."""
+    """A key of the first release, which never used its value."""
 
 
 def profile_from_toml(data: bytes) -> DeviceProfile:
@@ -111,7 +111,7 @@ def checked_profile(profile: DeviceProfile) -> DeviceProfile:
         The same profile.
 
     Raises:
-        WireFormatError: A name, size or temperature that cannot be.
+        WireFormatError: An impossible name, size or temperature.
     """
     versions = profile.runtime_versions or {}
     strangers = sorted(set(versions) - set(profile.runtimes))

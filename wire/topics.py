@@ -1,4 +1,4 @@
-"""The only spelling of MQTT topics: build and parse.
+"""Builds and parses MQTT topics; no other module spells them.
 
 ```
 edgefleet/v1/enrol/{device}/request      an unknown device asks to be enrolled
@@ -62,7 +62,7 @@ def enrol_reply(device: str) -> str:
 
 
 def parse_up(topic: str) -> UpTopic:
-    """Take the device and the kind out of a topic.
+    """Return the device and the kind from a topic.
 
     Args:
         topic: As received.
@@ -101,7 +101,7 @@ def parse_enrol_request(topic: str) -> str:
 
 
 def down_kind(topic: str) -> DownKind:
-    """Return what a device received.
+    """Return the kind of a message that a device received.
 
     Args:
         topic: As received.

@@ -3,7 +3,7 @@
 Rules:
 - Handlers run on the transport's own thread and only put the message on a queue.
 - Delivery is not guaranteed: an acknowledged publish may be lost when a broker's queue is full or
-  the broker dies. A receiver asks again for what it must have.
+  the broker dies. A receiver asks again for data that it needs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 
 class Received(NamedTuple):
-    """A message as it came."""
+    """A message as it was received."""
 
     topic: str
     payload: bytes
@@ -37,11 +37,11 @@ class Transport(Protocol):
     """A way to publish and to receive."""
 
     def start(self, on_message: MessageHandler, on_connection: ConnectionHandler) -> None:
-        """Begin to connect, and go on for ever until closed; returns at once."""
+        """Return at once; connect in the background, again and again, until closed."""
         ...
 
     def subscribe(self, topic_filter: str) -> None:
-        """Receive what matches, now and after every reconnect."""
+        """Receive the messages that match, now and after every reconnect."""
         ...
 
     def publish(self, topic: str, payload: bytes, *, expiry_s: int | None = None) -> bool:
@@ -53,5 +53,5 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Say goodbye and stop."""
+        """Disconnect and stop."""
         ...

@@ -1,7 +1,7 @@
-"""The version of this software, as it is told to others.
+"""The version of this software, as other programs see it.
 
-It stands here beside pyproject.toml because to ask the installed metadata costs a device memory;
-a test keeps the two equal.
+It is here as well as in pyproject.toml, because reading the installed metadata costs a device
+memory; a test keeps the two equal.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The HTTP API: the one way in for the command line and for other programs."""
+"""The HTTP API: the only access for the command line and for other programs."""

@@ -1,4 +1,4 @@
-"""The HTTP API: the one way in for the command line and for other programs.
+"""The HTTP API: the only access for the command line and for other programs.
 
 Rules:
 - Every path needs the API token, except the health and the description of the API.
@@ -35,11 +35,11 @@ def create_app(
     Args:
         services: What the API gives access to.
         token: The secret that callers show.
-        version: Of the program.
+        version: The program's version.
         max_blob_bytes: The largest body of an uploaded blob.
 
     Returns:
-        The application, guarded.
+        The application behind its guard.
     """
     app = FastAPI(
         title="edgefleet controller",
@@ -47,7 +47,7 @@ def create_app(
         version=version,
         responses=api_faults.FAULT_RESPONSES,
         redoc_url=None,
-        # Checks nothing: it tells readers of the description what the guard wants.
+        # This checks nothing: it only documents which token the guard requires.
         dependencies=[Security(HTTPBearer(auto_error=False, description="The API token."))],
     )
     for router in fleet_routes(services):

@@ -42,7 +42,8 @@ STATUSES: Mapping[type[FleetError], int] = {
     UnknownMetricError: 404,
     QueryError: 422,
 }
-"""By family; the first that fits. What fits none is 503 when trying again may help, else 400."""
+"""The status of each family; the first match counts. Without one, a retryable fault is 503, any
+other 400."""
 
 FAULT_RESPONSES: dict[int | str, dict[str, object]] = {
     status: {"model": Fault, "description": text}
@@ -74,7 +75,7 @@ def answer(error: FleetError) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Make an application answer every fault in the one form."""
+    """Make an application answer every fault with a `Fault`."""
     app.add_exception_handler(FleetError, _fleet_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)

@@ -18,16 +18,16 @@ from wire.errors import FleetError
 
 MAX_BODY_BYTES = 1024 * 1024
 OPEN_PATHS = frozenset({"/v1/health", "/openapi.json", "/docs"})
-"""What says nothing about the fleet."""
+"""These paths need no token, because they say nothing about the fleet."""
 
 _BLOBS = "/v1/blobs/"
 
 
 class Guard:
-    """An ASGI application before another.
+    """An ASGI application that checks each request before another application gets it.
 
     Args:
-        app: The other.
+        app: The other application.
         token: The API token.
         max_blob_bytes: The largest body of an uploaded blob.
     """
@@ -38,7 +38,7 @@ class Guard:
         self._max_blob_bytes = max_blob_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it."""
+        """Pass a request on, or answer it with a fault."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

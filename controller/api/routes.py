@@ -1,9 +1,9 @@
-"""The routes of the HTTP API: each calls one service and returns what it gives.
+"""The routes of the HTTP API: each calls one service and returns its answer.
 
 Rules:
 - This module decides nothing. A fault leaves as an exception; `controller.api.faults` answers it.
-- Handlers are synchronous and run on threads; uploading alone is not, because its body comes in
-  parts.
+- Handlers are synchronous and run on threads. Only the upload is asynchronous, because its body
+  comes in parts.
 """
 
 from __future__ import annotations

@@ -54,13 +54,13 @@ class HttpServer:
             target=self._server.run,
             kwargs={"sockets": [self._socket]},
             name="api",
-            daemon=True,  # a request that never ends must not keep the process
+            daemon=True,  # a request that never ends must not keep the process alive
         )
         self._thread.start()
         _log.info("the API listens at http://%s:%d", self.host, self.port)
 
     def stop(self) -> None:
-        """Finish what is being answered, for a bounded time, and close."""
+        """Let running requests finish for a bounded time, then close."""
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
             self._thread.join(2 * STOP_S)

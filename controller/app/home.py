@@ -26,7 +26,7 @@ LISTEN_TO_CONNECT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeAddresses:
-    """What others need to know of a data directory: where its servers are."""
+    """The addresses of a data directory's servers, as other programs need them."""
 
     api_url: str
     token_file: Path
@@ -36,7 +36,7 @@ class HomeAddresses:
 
 
 def read_home(directory: Path) -> HomeAddresses:
-    """Read where a data directory's servers are.
+    """Read the addresses of a data directory's servers.
 
     Args:
         directory: As `fleet init` made it.
@@ -45,7 +45,7 @@ def read_home(directory: Path) -> HomeAddresses:
         The addresses.
 
     Raises:
-        SettingsError: It is none, or its `controller.toml` cannot be understood.
+        SettingsError: Its `controller.toml` is missing or cannot be understood.
     """
     config = load_config(directory / CONFIG_FILE)
     host = LISTEN_TO_CONNECT.get(config.api.host, config.api.host)

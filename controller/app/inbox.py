@@ -3,7 +3,7 @@
 Rules:
 - The queue is bounded. When it is full the transport waits, which slows the broker down; nothing
   is dropped here.
-- A message that breaks its handler is logged and dropped: the next one is taken.
+- If a message makes the handler fail, the message is logged and dropped, and the next one follows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Inbox:
         self._thread = threading.Thread(target=self._consume, name="inbox", daemon=True)
 
     def put(self, received: Received) -> None:
-        """Hand a message over; waits while the queue is full."""
+        """Put a message into the queue; wait while the queue is full."""
         while not self._stopping.is_set():
             try:
                 self._queue.put(received, timeout=STEP_S)
@@ -48,7 +48,7 @@ class Inbox:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Take no more messages; what waits is forgotten and will be sent again."""
+        """Stop taking messages; those in the queue are dropped and will be sent again."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)

@@ -1,8 +1,8 @@
 """The controller's log: one JSON object in each line, on standard error.
 
 Rules:
-- No secret is ever handed to a logger: tokens and passwords have no place in any message.
-- Whatever a device sent is escaped, so that it cannot make a line of its own.
+- No code hands a secret to a logger: no message contains a token or a password.
+- Text from a device is escaped, so that it cannot begin a line of its own.
 """
 
 from __future__ import annotations

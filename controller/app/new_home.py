@@ -1,8 +1,8 @@
 """Makes a controller's data directory; see `controller.app.home` for what is in it.
 
 Rules:
-- The directory is its owner's alone (0700) and every secret in it too (0600).
-- It appears in one rename, complete; one that exists is never touched.
+- Only the owner has access to the directory (0700) and to every secret in it (0600).
+- The complete directory appears in one rename; one that exists is never changed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SALT_BYTES = 12
 """What Mosquitto 2.0 itself writes."""
 
 HASH_ITERATIONS = 101
-"""Mosquitto's own number. The password is 256 random bits: more work per connect buys nothing."""
+"""Mosquitto's own number. More work per connect adds nothing to a password of 256 random bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +58,11 @@ def create_home(directory: Path, options: HomeOptions | None = None) -> None:
     """Make a data directory with new keys and secrets.
 
     Args:
-        directory: Where; must not exist, or be empty.
+        directory: Where to make it; it must be empty or not exist.
         options: Addresses and database.
 
     Raises:
-        HomeError: It exists, an option is impossible, or the disk refuses.
+        HomeError: It exists, an option is impossible, or it cannot be written.
     """
     options = options or HomeOptions()
     _check_options(options)
@@ -112,8 +112,8 @@ def hashed_client(username: str, password: str) -> Command:
 def config_text(options: HomeOptions, home: Path) -> str:
     """Return the content of a new `controller.toml`; relative paths are relative to it."""
     url = options.database_url or f"sqlite:///{home / 'controller.db'}"
-    # No device can have this client identifier, and who holds a token cannot guess it: a second
-    # connection under it would end the controller's.
+    # No device can have this client identifier, and the holder of a token cannot guess it. A second
+    # connection with the same identifier would end the controller's.
     client_id = f"{CONTROLLER_USER}-{secrets.token_hex(4)}"
     # A JSON string is a TOML basic string.
     return f"""\

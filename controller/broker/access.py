@@ -1,14 +1,14 @@
-"""Who may do what at the broker: accounts for enrolment tokens and for devices.
+"""The broker's accounts and their rights: for enrolment tokens and for devices.
 
 Mosquitto's dynamic-security plugin takes commands on a control topic and answers on another; it
 keeps the accounts in a file of its own, so they survive a restart of the broker.
 
 Rules:
-- Each device has a role of its own with its topics spelt out: the plugin of Mosquitto 2.0 accepts
-  `%u` in a role and then never matches it.
-- Every call may be repeated: what exists already is brought to what was asked for.
-- Creating comes first and costs two commands, because the plugin writes its whole file for each;
-  only what existed already is changed in a second message.
+- Each device has a role of its own with its topics written out: the plugin of Mosquitto 2.0 accepts
+  `%u` in a role but never matches it.
+- Every call may be repeated: it changes an existing account or role to what was asked for.
+- A call first tries to create, with at most two commands, because the plugin writes its whole file
+  for each command. It changes what exists already in a second message.
 - Passwords are never part of an error or a log line.
 """
 
@@ -116,7 +116,8 @@ class MosquittoAccess:
             self._ask([{"command": "enableClient", "username": username}])
             return
         role: Command = {"rolename": device_role(device), "acls": device_acls(device)}
-        # Bound to its own client identifier, a device cannot end another's connection by using it.
+        # The account is bound to its client identifier: with another's, a device could end that
+        # device's connection.
         account = _account(username, password, device_role(device)) | {"clientid": username}
         create = [{"command": "createRole", **role}, {"command": "createClient", **account}]
         if self._ask(create, tolerated=EXISTS):
@@ -163,7 +164,7 @@ class MosquittoAccess:
         deadline_s = self._clock.monotonic_s() + self._timeout_s
         if not self._connected.wait(self._timeout_s):
             raise self._no_connection()
-        # Answers go to every subscriber: another controller's must not be taken for ours.
+        # Every subscriber gets every answer; the mark tells ours from those of other controllers.
         mark = secrets.token_hex(8)
         request = {"commands": [{**command, "correlationData": mark} for command in commands]}
         if not self._transport.publish(CONTROL_TOPIC, to_json(request)):
@@ -196,7 +197,7 @@ class MosquittoAccess:
         )
 
     def _on_connection(self, connection: Connection) -> None:
-        # A refusal is followed by a mere disconnect, which must not hide it.
+        # After a refusal comes a disconnect without a reason, which must not hide the refusal.
         if connection.up or not self._last_word.refused:
             self._last_word = connection
         if connection.up:
@@ -210,7 +211,7 @@ class MosquittoAccess:
         try:
             answers = from_json(received.payload, _Answers)
         except WireFormatError:
-            return  # not an answer to us: ours have this form
+            return  # not an answer to us: ours can be decoded
         while True:
             try:
                 self._answers.put_nowait(answers)
@@ -227,7 +228,7 @@ class MosquittoAccess:
 
 
 class OpenAccess:
-    """For a broker whose accounts are managed elsewhere: does nothing, and says so once."""
+    """For a broker whose accounts are managed elsewhere: does nothing, and logs that once."""
 
     def __init__(self) -> None:
         logging.getLogger(__name__).warning(
@@ -275,7 +276,7 @@ def device_role(device: str) -> str:
 
 
 def device_acls(device: str) -> list[Command]:
-    """Return what a device may do: publish on its `up` topics, hear its `down` topics."""
+    """Return what a device may do: publish on its `up` topics, receive on its `down` topics."""
     return [*_may_publish(topics.all_up(device)), *_may_hear(topics.all_down(device))]
 
 
@@ -311,7 +312,7 @@ def first_accounts(controller: Command) -> Command:
         controller: The controller's own client: `username`, and its hashed password.
 
     Returns:
-        One client with the controller's role; all that no role allows is denied.
+        One client with the controller's role; the plugin denies everything that no role allows.
     """
     return {
         "clients": [{**controller, "roles": [{"rolename": CONTROLLER_ROLE}]}],

@@ -1,11 +1,11 @@
 """Finds Mosquitto on this machine, and gets it where it is missing.
 
 Mosquitto is looked for on PATH (and where Debian hides daemons from users), then in a cache
-folder. Where it is nowhere, root installs it with apt; anybody else downloads the same signed
+folder. If it is not found, root installs it with apt; any other user downloads the same signed
 packages with apt and unpacks them into the cache folder, which needs no privilege.
 
 Rules:
-- Nothing is fetched but by apt, which checks signatures.
+- Only apt fetches packages, and it checks their signatures.
 - An unpacked installation appears in the cache in one rename: complete or not at all.
 """
 
@@ -27,7 +27,7 @@ PLUGIN = "mosquitto_dynamic_security.so"
 DAEMON_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
 APT_TIMEOUT_S = 300
 MAX_DEPENDENCY_ROUNDS = 5
-"""Libraries of libraries: Mosquitto's own need two rounds on Debian 12."""
+"""Rounds that look for the libraries of libraries; Mosquitto needs two on Debian 12."""
 
 REMEDY = "install it (Debian, Ubuntu: apt-get install mosquitto) or put it on PATH"
 _SONAME_MISSING = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
@@ -37,11 +37,11 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mosquitto:
-    """An installation."""
+    """An installation of Mosquitto."""
 
     program: Path
     library_paths: tuple[Path, ...] = ()
-    """Where the loader must look beside the system's own places."""
+    """Folders in which the loader must look in addition to the system's own."""
 
     @property
     def plugin(self) -> Path:
@@ -99,7 +99,7 @@ def obtain(cache: Path, progress: Progress = lambda _line: None) -> Mosquitto:
 
     Args:
         cache: The folder for what is unpacked.
-        progress: Told, one line each, what takes long.
+        progress: Gets one line for each step that takes long.
 
     Returns:
         The installation.
@@ -183,7 +183,7 @@ def _installed(cache: Path) -> Mosquitto:
 def _unpack_into(root: Path, downloads: Path) -> None:
     downloads.mkdir()
     if not _download(PACKAGE, downloads):
-        # Where the system's lists are missing or old, lists of our own do not need root.
+        # The system's lists may be missing or old; lists of our own need no root.
         _run(["apt-get", *_private_lists(downloads), "update"])
         if not _download(PACKAGE, downloads, _private_lists(downloads)):
             raise BrokerNotFoundError("apt-get cannot download Mosquitto", remedy=REMEDY)
@@ -244,7 +244,7 @@ def _run(
     command: list[str], *, cwd: Path | None = None, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     base = environment if environment is not None else dict(os.environ)
-    # An apt that asks a question would wait for ever; messages are matched in English.
+    # An apt that asks a question would wait for ever; the code expects messages in English.
     base |= {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     try:
         return subprocess.run(

@@ -1,11 +1,12 @@
-"""Runs a local Mosquitto for a fleet that brings no broker of its own.
+"""Runs a local Mosquitto for a fleet without another broker.
 
 Rules:
-- The broker keeps nothing but its accounts: the controller's database is the truth, and devices
-  reconcile on every connect.
-- It listens only where it was told, and only to users that `controller.broker.access` made;
-  `anonymous` exists for tests on loopback.
-- Files are for the owner alone (0600). Started as root, Mosquitto becomes the directory's owner.
+- The broker stores only its accounts. The controller's database holds the state of the fleet, and
+  devices reconcile with it on every connect.
+- It listens only at the configured address, and accepts only users that `controller.broker.access`
+  made; `anonymous` exists for tests on loopback.
+- Only the owner may read the files (0600). When root starts Mosquitto, it changes to the user that
+  owns the directory.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Broker:
         Raises:
             BrokerError: The port is in use, the directory cannot be written, or the plugin is
                 missing.
-            BrokerStartError: The program cannot be started, ended, or does not accept.
+            BrokerStartError: The program cannot be started, ends, or accepts no connections.
         """
         self._prepare()
         log_path = self._settings.directory / LOG_FILE
@@ -128,12 +129,12 @@ class Broker:
             raise
 
     def exec(self) -> NoReturn:
-        """Become the broker: this process ends, and Mosquitto goes on under its id.
+        """Replace this process with the broker, which keeps the process id.
 
-        So there is no parent that could be killed without it, and signals reach it directly.
+        So no parent process can be killed alone, and signals reach the broker directly.
 
         Raises:
-            BrokerError: As for `start`, as far as it can be known before.
+            BrokerError: As for `start`, as far as this process can check it.
             BrokerStartError: The program cannot be started.
         """
         self._prepare()
@@ -242,7 +243,7 @@ def config_text(settings: BrokerSettings, plugin: Path | None) -> str:
 
 
 def check_port(host: str, port: int) -> None:
-    """See whether a server can listen.
+    """Check that a server can listen.
 
     Args:
         host: Address or name.
@@ -268,7 +269,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def _check_accounts(path: Path) -> None:
-    """See that the accounts can be read: Mosquitto itself starts without any and says nothing.
+    """Check that the accounts can be read: Mosquitto itself starts without them and gives no error.
 
     Raises:
         BrokerDirectoryError: Missing, unreadable or damaged.
@@ -296,7 +297,7 @@ def _connectable(host: str) -> str:
 
 
 def _user_of(directory: Path) -> str:
-    """Return who Mosquitto becomes when root starts it: it must read and write the directory."""
+    """Return the user that Mosquitto changes to when root starts it: the directory's owner."""
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:
         return pwd.getpwuid(existing.stat().st_uid).pw_name

@@ -3,8 +3,8 @@
 Rules:
 - A fault is one line on standard error, `fleet: <what>; <remedy>`, and exit code 2; 0 is success;
   1 is "it ran, but the answer is no".
-- A command that only reads answers within 0.4 s: each module of commands, and what is heavy in it,
-  is imported by the command that needs it.
+- A command that only reads answers within 0.4 s: a module of commands and its slow imports are
+  loaded only by the commands that need them.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _root(
 
 
 def _drop_output() -> None:
-    """Forget what cannot be written: Python would try, and complain, once more at its end."""
+    """Drop output that cannot be written: Python would try again at its end and report an error."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,7 +1,7 @@
 """Values as people type them: durations, stages, labels; and options that many commands share.
 
 Rules:
-- What cannot be read is refused with an example of what can.
+- A value that cannot be read is refused, with an example of one that can.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def parse_duration(text: str, *, option: str) -> float:
 
     Args:
         text: Such as `90s`, `5m`, `1h30m`, `500ms`, `7d`; a bare number is seconds.
-        option: Where it stood, for the error.
+        option: The option that it belongs to, for the error.
 
     Returns:
         Seconds.
@@ -116,11 +116,11 @@ def changed_labels(labels: dict[str, str], changes: Sequence[str]) -> dict[str, 
     """Apply changes to labels.
 
     Args:
-        labels: As they are.
+        labels: The present labels.
         changes: Each `key=value` to set, or `key-` to remove.
 
     Returns:
-        As they become.
+        The new labels.
 
     Raises:
         ArgumentError: A change of neither form.
@@ -136,7 +136,7 @@ def selected(selector: str) -> str:
 
 
 def hoist_global_options(arguments: Sequence[str]) -> list[str]:
-    """Move the options that say where the controller is to the front, so they may stand anywhere.
+    """Move the options that say where the controller is to the front, so they may be anywhere.
 
     Args:
         arguments: The command line.

@@ -355,7 +355,7 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Tell a person in one line what is going on; say nothing to a pipe or a log."""
+    """Show a person in one line what is going on; write nothing to a pipe or a log."""
     if not sys.stderr.isatty():
         yield lambda _line: None
         return

@@ -54,7 +54,7 @@ class Target:
 
 
 def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) -> Target:
-    """Say where the controller is: an option beats the environment, an address beats a directory.
+    """Find the controller: options come before the environment, an address before a directory.
 
     Args:
         options: From the command line.
@@ -64,7 +64,7 @@ def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) 
         Address and token.
 
     Raises:
-        NoControllerError: Nothing says so, or a file that does cannot be read.
+        NoControllerError: No setting names a controller, or its file cannot be read.
     """
     token_file, url = options.token_file, options.url
     home = options.home
@@ -93,7 +93,7 @@ def segment(text: str) -> str:
     """Return text as one segment of a path, whatever characters it has.
 
     Raises:
-        ArgumentError: Empty, or a name that a path takes for a folder.
+        ArgumentError: Empty, or a name that means a folder in a path.
     """
     if text in {"", ".", ".."}:
         raise ArgumentError(f"{text!r} is not an identifier")
@@ -171,7 +171,7 @@ class ApiClient:
         if body is None:
             return self._decode(self._send(method, path), kind)
         fields = body if isinstance(body, dict) else given_fields(body)
-        # As text where JSON has no such value; the controller says what is wrong with it.
+        # A value that JSON lacks is sent as text; the controller says what is wrong with it.
         content = json.dumps(fields, default=str).encode()
         headers = {"Content-Type": "application/json"}
         return self._decode(self._send(method, path, content, headers), kind)
@@ -186,7 +186,7 @@ class ApiClient:
             Whether it is there.
 
         Raises:
-            FaultError: The controller refused to say.
+            FaultError: The controller refused the request.
         """
         try:
             self._send("HEAD", f"/v1/blobs/{sha256}")
@@ -237,7 +237,7 @@ class ApiClient:
         try:
             yield
         except BaseException as exc:
-            self._http.close()  # whatever came, the next request begins anew
+            self._http.close()  # the next request opens a new connection
             if isinstance(exc, TimeoutError):
                 raise UnreachableError(
                     f"the controller at {self._url} did not answer in time",

@@ -2,9 +2,9 @@
 
 Rules:
 - A command's help is its docstring; its `Examples:` are shown as the last part of the page.
-- A group without a command shows its help, and that is no fault.
-- A module of commands is imported when one of its commands is asked for: a listing must not wait
-  for the packager.
+- A group that is called without a command shows its help; that is no fault.
+- A module of commands is imported when one of its commands is asked for, so that a listing does
+  not wait for the packager.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PlainValue:
         self._kind = kind
 
     def coerce(self, value: Any, *, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - Typer's
-        """Return what was typed as the command takes it.
+        """Convert what was typed to the type that the command takes.
 
         Raises:
             BadParameter: It cannot be read, or is out of range.
@@ -133,7 +133,7 @@ def add_command(app: typer.Typer, name: str, function: Callable[..., object]) ->
     """Add a command.
 
     Args:
-        app: Gets it.
+        app: The application that gets it.
         name: As it is typed.
         function: What it does; its parameters are the command's, its docstring is the help.
     """
@@ -144,9 +144,9 @@ def add_group(app: typer.Typer, name: str, text: str, commands: Commands) -> Non
     """Add a group of commands.
 
     Args:
-        app: Gets it.
+        app: The application that gets it.
         name: As it is typed.
-        text: Its help; the examples are those of its commands, the first of each.
+        text: Its help; its examples are the first example of each command.
         commands: Its commands.
     """
     group = typer.Typer(cls=Group, help=text, rich_markup_mode=None)

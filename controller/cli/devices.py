@@ -176,10 +176,10 @@ def fetch_events(
 
     Args:
         api: The controller.
-        device: Whose.
+        device: Its identifier.
         since: How far back, as typed.
         kinds: Only these; empty means all.
-        limit: At most so many.
+        limit: The greatest number.
 
     Returns:
         The events, oldest first.

@@ -18,7 +18,7 @@ class ArgumentError(CliError):
 
 
 class NoControllerError(CliError):
-    """Nothing says where the controller is, or what says so cannot be read."""
+    """No setting says where the controller is, or the file that says it cannot be read."""
 
     code = "cli.no_controller"
 
@@ -31,7 +31,7 @@ class UnreachableError(CliError):
 
 
 class AnswerError(CliError):
-    """What answered does not speak this API."""
+    """The server that answered does not speak this API."""
 
     code = "cli.answer"
 
@@ -57,6 +57,6 @@ class FaultError(CliError):
 
 
 class PackageFilesError(CliError):
-    """A package directory is not as its signed index says."""
+    """A package directory does not match its signed index."""
 
     code = "cli.package"

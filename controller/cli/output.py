@@ -23,7 +23,7 @@ def write_plain_json(value: object) -> None:
 
 
 def write_csv(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write comma-separated values with a heading; unknown is empty."""
+    """Write comma-separated values with a heading; an unknown value is empty."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)

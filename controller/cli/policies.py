@@ -74,7 +74,7 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     settings = _settings(
         file, kind, {key: value for key, value in aims.items() if value is not None}
     )
-    # As it is in the file: the controller says which of its keys no policy has.
+    # The fields go out as they are in the file: the controller refuses unknown ones.
     body = {"selector": selector, "priority": priority, "policy": settings}
     with connect(context) as api:
         policy = api.send("PUT", f"/v1/policies/{segment(name)}", Policy, body)
@@ -169,11 +169,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _settings(file: Path | None, kind: str | None, aims: dict[str, float]) -> dict[str, Any]:
-    """Return the fields of a policy: those of a file, and options, which count more.
+    """Return the fields of a policy from a file and from options; options take precedence.
 
     Raises:
-        ArgumentError: Neither is given, the file is not what it should be, or an option would
-            change nothing.
+        ArgumentError: Neither is given, the file cannot be used, or an option would have no
+            effect.
     """
     if file is None and kind is None and not aims:
         raise ArgumentError("the policy has no kind", remedy="give --file or --kind")
@@ -193,7 +193,7 @@ def _settings(file: Path | None, kind: str | None, aims: dict[str, float]) -> di
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
-    """Return fields with those of the objective after its name, as one could write them in TOML."""
+    """Return fields as a flat list; those of the objective have dotted names, as in TOML."""
     found: list[tuple[str, object]] = []
     for key, value in settings.items():
         found += _flat(value, f"{key}.") if isinstance(value, dict) else [(prefix + key, value)]

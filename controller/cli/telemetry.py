@@ -1,4 +1,4 @@
-"""`fleet telemetry ...`: questions to what the devices measured."""
+"""`fleet telemetry ...`: queries over what the devices measured."""
 
 from __future__ import annotations
 

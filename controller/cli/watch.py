@@ -1,7 +1,7 @@
 """Follows a rollout until it ends: live on a terminal, one line per change elsewhere.
 
 Rules:
-- A controller that is away for a while is waited for: watching must survive its restart.
+- Watching survives a restart of the controller: it waits while the controller does not answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.5
 PATIENCE_S = 120.0
-"""How long a controller may be away before watching ends."""
+"""How long the controller may be unreachable before watching ends."""
 
 FINAL_STATES = frozenset({"halted", "succeeded", "aborted"})
 MAX_LIVE_DEVICES = 20
@@ -47,7 +47,7 @@ def watch(fetch: Fetch, *, clock: Clock | None = None) -> int:
 
 
 def changes(old: Rollout | None, new: Rollout) -> list[str]:
-    """Say what is different, one line each.
+    """Return what has changed, as one line for each change.
 
     Args:
         old: As it was; None at first.
@@ -85,7 +85,7 @@ def _states(fetch: Fetch, clock: Clock) -> Iterator[Rollout]:
     """Yield what the controller says until the rollout has ended.
 
     Raises:
-        UnreachableError: The controller was away for too long.
+        UnreachableError: The controller was unreachable for too long.
     """
     away_since_s: float | None = None
     while True:

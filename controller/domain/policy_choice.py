@@ -1,8 +1,8 @@
-"""Which policy a device gets: a pure function of the fleet's policies and of what the device is.
+"""Which policy a device gets: a pure function of the fleet's policies and the device's values.
 
 Rules:
-- Of the policies whose selector a device matches, the one with the highest priority holds; of
-  equal priorities the first by name.
+- If a device matches the selectors of several policies, it gets the one with the highest priority;
+  with equal priorities, the first by name.
 - A device that matches no selector gets the default of `wire.messages.PolicySpec`.
 """
 
@@ -20,7 +20,7 @@ from wire.messages import PolicySpec
 from wire.profile import NAME_PATTERN
 
 MAX_POLICIES = 100
-"""Each policy is tried on each device when one of them changes."""
+"""When a policy changes, every policy is matched against every device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +34,12 @@ class FleetPolicy:
 
     @property
     def rank(self) -> tuple[int, str]:
-        """The order of precedence: the policy with the least rank holds."""
+        """The order of precedence: the policy with the lowest rank applies."""
         return (-self.priority, self.name)
 
 
 def choose_policy(policies: Iterable[FleetPolicy], device: Mapping[str, str]) -> FleetPolicy | None:
-    """Return the policy that holds for a device.
+    """Return the policy that applies to a device.
 
     Args:
         policies: The fleet's, in any order; their names differ.
@@ -73,7 +73,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_spec(values: Mapping[str, Any]) -> PolicySpec:
-    """Return a policy that devices accept: one that is refused would hold up releases, too.
+    """Return a policy that devices accept; a policy that they refuse would block releases too.
 
     Args:
         values: Its fields; what is left out has its default.
@@ -82,7 +82,7 @@ def checked_spec(values: Mapping[str, Any]) -> PolicySpec:
         The policy.
 
     Raises:
-        InvalidRequestError: It cannot be kept.
+        InvalidRequestError: The policy is not valid.
     """
     try:
         spec = convert(dict(values), PolicySpec)

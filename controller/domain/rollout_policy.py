@@ -1,13 +1,13 @@
 """What a rollout does next: a pure function of what is known.
 
 Rules:
-- Unsafe wins: the abort rules are judged first, also while paused.
-- Nothing starts unless the rollout runs; never more than the cap at once, never more than the
-  stage's target in all.
-- A device that was started counts towards its stage whatever became of it: a failed one is not
-  replaced by another.
-- Silence is failure: a device past its deadline counts as failed.
-- Stages are cumulative; the last one takes in devices that joined late.
+- The abort rules come first, also while the rollout is paused.
+- Devices start only while the rollout runs. At most `max_in_flight` are in flight at once, and at
+  most the stage's target is started in total.
+- A device that was started counts towards its stage, whatever its outcome: no other device
+  replaces a failed one.
+- A device that sends no report before its deadline counts as failed.
+- Stages are cumulative; the last one includes devices that joined late.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutView:
-    """All that a decision looks at."""
+    """Everything that a decision needs."""
 
     now_s: float
     state: RolloutState
@@ -65,13 +65,13 @@ class RolloutView:
     """The current one, from 1."""
 
     stage_complete_at_s: float | None
-    """Since when every device of the current stage has finished."""
+    """The time since which every device of the current stage has finished."""
 
     approved_stage: int
-    """The last stage that the operator let begin."""
+    """The last stage that the operator approved."""
 
     initial_devices: int
-    """Devices when the rollout was made: what the share of an early stage refers to."""
+    """Devices when the rollout was made; the percentages of all stages but the last refer to it."""
 
     succeeded: int
     failed: int
@@ -80,16 +80,16 @@ class RolloutView:
     """Devices that were not started."""
 
     candidates: tuple[str, ...]
-    """The first of those, in the order in which they are to start."""
+    """The first of the waiting devices, in the order in which they will start."""
 
     @property
     def started(self) -> int:
-        """Devices that were started, whatever became of them."""
+        """Devices that were started, whatever their outcome."""
         return self.succeeded + self.failed + len(self.in_flight)
 
     @property
     def devices(self) -> int:
-        """Devices that take part: those that were skipped do not."""
+        """Devices that take part, without those that were skipped."""
         return self.started + self.waiting
 
 
@@ -101,10 +101,10 @@ class Decision:
     reason: str
     start: tuple[str, ...] = ()
     expired: tuple[str, ...] = ()
-    """Devices in flight that failed by silence."""
+    """Devices in flight that count as failed because their deadline has passed."""
 
     stage_complete_at_s: float | None = None
-    """Since when the current stage is complete, to be remembered."""
+    """The time since which the current stage is complete; the caller saves it."""
 
 
 def decide(view: RolloutView) -> Decision:
@@ -114,7 +114,7 @@ def decide(view: RolloutView) -> Decision:
         view: What is known of it.
 
     Returns:
-        The decision with its reason; the reason does not change while nothing else does.
+        The decision with its reason; the reason stays the same as long as nothing else changes.
     """
     if view.state not in ACTIVE_ROLLOUTS:
         return Decision(action="hold", reason=f"the rollout is {view.state}")
@@ -173,7 +173,7 @@ def broken_rule(view: RolloutView, *, silent: int) -> str | None:
 
 
 def counted(devices: int) -> str:
-    """Return a number of devices in words that people would use."""
+    """Return a number of devices as text: `1 device`, `2 devices`."""
     return "1 device" if devices == 1 else f"{devices} devices"
 
 
@@ -193,7 +193,7 @@ def stage_targets(view: RolloutView) -> tuple[int, ...]:
 
 
 def stage_states(view: RolloutView) -> tuple[StageState, ...]:
-    """Return where each stage is, for people."""
+    """Return the state of each stage, to be shown to people."""
     return tuple(_stage_state(view, number) for number in range(1, len(view.stages) + 1))
 
 

@@ -10,8 +10,8 @@ id=cam-17                        that device
 
 Rules:
 - `id`, `profile` and `arch` ask for the device's own data; no label may have these names.
-- An empty expression selects every device; an expression that cannot be read is refused, never
-  taken for an empty one.
+- An empty expression selects every device. An expression that cannot be read is refused; it never
+  counts as an empty one.
 - `!=` and `not in` also hold for a device without that label.
 """
 

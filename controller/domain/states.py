@@ -1,8 +1,8 @@
-"""The states of devices, releases, rollouts and deployments, and which event leads where.
+"""The states of devices, releases, rollouts and deployments, and the events that change them.
 
 Rules:
 - A pair that is not in a table is refused, here and by the database's guarded updates.
-- A final state has no row of its own.
+- No event leads out of a final state.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class RolloutState(StrEnum):
 
     RUNNING = "running"
     PAUSED = "paused"
-    """Starts nothing; what was started goes on and is still judged."""
+    """No further device starts. Devices that were started go on, and the abort rules still hold."""
 
     HALTED = "halted"
-    """Ended by its own rules, on evidence."""
+    """Ended by its abort rules, or because its release was revoked."""
 
     SUCCEEDED = "succeeded"
     ABORTED = "aborted"
@@ -78,7 +78,7 @@ class DeploymentEvent(StrEnum):
     ASSIGN = "assign"
     SUCCEED = "succeed"
     FAIL = "fail"
-    """The device said so, its deadline passed, or it took its success back."""
+    """The device reported a failure, its deadline passed, or it took its success back."""
 
     CANCEL = "cancel"
 
@@ -111,16 +111,16 @@ E = TypeVar("E", bound=StrEnum)
 
 
 def sources(transitions: Mapping[tuple[S, E], S], event: E) -> tuple[S, ...]:
-    """Return the states from which an event leads somewhere."""
+    """Return the states that allow an event."""
     return tuple(state for state, known in transitions if known == event)
 
 
 def outcome(transitions: Mapping[tuple[S, E], S], event: E) -> S:
-    """Return the one state to which an event leads, wherever it happens.
+    """Return the state to which an event leads from every state that allows it.
 
     Args:
         transitions: A table.
-        event: An event in which all arrows of that event meet.
+        event: An event that always leads to the same state.
 
     Returns:
         The state.

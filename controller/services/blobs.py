@@ -1,8 +1,8 @@
 """Blobs: files that are named by the SHA-256 of their content.
 
 Rules:
-- A blob is complete and right, or absent: it is written to a temporary file, hashed on the way,
-  flushed to the disk and then renamed.
+- A blob is complete and correct, or absent: `BlobWriter` writes a temporary file, hashes the
+  content, flushes the file to the disk and then renames it.
 - Writing a blob that is already there changes nothing.
 - No blob is larger than the limit, whatever its sender announces.
 """
@@ -30,10 +30,10 @@ UPLOAD = "upload it first"
 
 
 class BlobStore:
-    """Blobs under a directory, fanned out by the first two digits.
+    """Blobs under a directory, in subfolders named after the first two digits.
 
     Args:
-        directory: Made when missing.
+        directory: Created when missing.
         max_blob_bytes: The largest blob.
 
     Raises:
@@ -78,14 +78,14 @@ class BlobStore:
 
         Raises:
             WireFormatError: Not a digest.
-            StorageError: The disk does not take it.
+            StorageError: The disk cannot be written.
         """
         return BlobWriter(
             self._path(sha256), sha256, self._directory / _ASIDE, self._max_blob_bytes
         )
 
     def put(self, content: bytes) -> str:
-        """Store content that is at hand.
+        """Store content that is in memory.
 
         Args:
             content: The bytes.
@@ -95,7 +95,7 @@ class BlobStore:
 
         Raises:
             TooLargeError: Over the limit.
-            StorageError: The disk does not take it.
+            StorageError: The disk cannot be written.
         """
         sha256 = hashlib.sha256(content).hexdigest()
         with self.writer(sha256) as writer:
@@ -109,7 +109,7 @@ class BlobStore:
         Args:
             sha256: The blob.
             offset: Where the part begins, in bytes.
-            length: At most so many bytes.
+            length: The greatest number of bytes.
 
         Returns:
             The bytes; fewer at the end of the blob.
@@ -117,7 +117,7 @@ class BlobStore:
         Raises:
             WireFormatError: Not a digest.
             UnknownBlobError: It is not there.
-            StorageError: The disk does not give it.
+            StorageError: The disk cannot be read.
         """
         try:
             with self._path(sha256).open("rb") as file:
@@ -135,7 +135,7 @@ class BlobStore:
             sha256: The blob.
 
         Returns:
-            The parts, read as they are asked for.
+            The parts; each is read when it is asked for.
 
         Raises:
             WireFormatError: Not a digest.
@@ -167,7 +167,7 @@ class BlobWriter:
         max_bytes: The largest size.
 
     Raises:
-        StorageError: The disk does not take it.
+        StorageError: The disk cannot be written.
     """
 
     def __init__(self, target: Path, sha256: str, aside: Path, max_bytes: int) -> None:
@@ -191,7 +191,7 @@ class BlobWriter:
 
         Raises:
             TooLargeError: The blob is over the limit.
-            StorageError: The disk does not take it.
+            StorageError: The disk cannot be written.
         """
         self.size_bytes += len(part)
         if self.size_bytes > self._max_bytes:
@@ -203,11 +203,11 @@ class BlobWriter:
             raise StorageError(f"cannot store a blob: {_why(exc)}") from exc
 
     def finish(self) -> None:
-        """Make the blob appear.
+        """Check the content and move the blob to its place.
 
         Raises:
             IntegrityError: The content is not what was announced.
-            StorageError: The disk does not take it.
+            StorageError: The disk cannot be written.
         """
         found = self._hash.hexdigest()
         if found != self._sha256:

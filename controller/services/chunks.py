@@ -25,18 +25,18 @@ from wire.messages import MAX_CHUNK_INDICES, Chunk, ChunkRequest
 
 MIN_CHUNK_BYTES = 1024
 CHUNK_EXPIRY_S = 30
-"""After that the device has asked for the chunk again."""
+"""After this time the device has asked for the chunk again."""
 
 BURST_S = 1.0
 """How many seconds of the budget an idle controller saves up."""
 
 
 class Budget:
-    """A bound on bytes over time: a bucket that refills.
+    """A limit on bytes per second: a token bucket.
 
     Args:
         clock: Durations.
-        bytes_per_s: What may go in the long run.
+        bytes_per_s: The rate that is allowed in the long run.
     """
 
     def __init__(self, clock: Clock, bytes_per_s: int) -> None:
@@ -47,7 +47,7 @@ class Budget:
         self._at_s = clock.monotonic_s()
 
     def take(self, size_bytes: int) -> bool:
-        """Take from the bucket; False when there is not enough in it."""
+        """Take bytes from the bucket; return False when it holds too few."""
         now_s = self._clock.monotonic_s()
         gained_bytes = (now_s - self._at_s) * self._bytes_per_s
         self._left_bytes = min(self._capacity_bytes, self._left_bytes + gained_bytes)
@@ -62,10 +62,10 @@ class ChunkServer:
     """Answers requests for chunks.
 
     Args:
-        database: Who may read what.
+        database: Knows which blobs a device may read.
         blobs: The content.
         publisher: The way to the devices.
-        budget: A bound on what is sent.
+        budget: A limit on the bytes that are sent.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class ChunkServer:
             request: Which blob and which chunks.
 
         Returns:
-            False when some were dropped because too much is being asked for.
+            False when some were dropped because the budget is used up.
 
         Raises:
             WireFormatError: Sizes or indices out of bounds.
             DatabaseError: The database does not answer.
-            StorageError: The disk does not give the blob.
+            StorageError: The disk cannot read the blob.
         """
         check_request(request)
         topic = topics.down(request.device, "chunk")
@@ -121,7 +121,7 @@ class ChunkServer:
 
 
 def check_request(request: ChunkRequest) -> None:
-    """Refuse what no device asks for.
+    """Refuse a request that no correct device sends.
 
     Args:
         request: As received.

@@ -19,7 +19,7 @@ _SAME = (
     *("id", "state", "online", "agent_version", "variant", "reported_revision", "phase"),
     *("enrolled_at_s", "last_seen_at_s", "last_error"),
 )
-"""What has the same name in the table and in the API."""
+"""The fields that have the same name in the table and in the API."""
 
 
 class Devices:
@@ -41,7 +41,7 @@ class Devices:
 
         Args:
             selector: A label expression.
-            after: Begin behind this identifier.
+            after: Begin after this identifier.
             limit: The greatest number.
 
         Returns:
@@ -70,20 +70,20 @@ class Devices:
     def update(self, device: str, change: DeviceUpdate) -> Device:
         """Change the labels or the state of a device.
 
-        A device that leaves the fleet is taken out of its rollout and off the broker.
+        A device that leaves the fleet is taken out of its rollout, and the broker refuses it.
 
         Args:
             device: Its identifier.
             change: What to change.
 
         Returns:
-            The device as it is then.
+            The device after the change.
 
         Raises:
             UnknownDeviceError: There is none of that name.
             InvalidRequestError: Labels that no selector can name.
             IllegalTransitionError: It was decommissioned.
-            FleetError: The broker does not answer: the state is saved, order it again.
+            FleetError: The broker does not answer; the state is saved, so repeat the order.
         """
         now_s = self._clock.now_s()
         target = change.state
@@ -106,7 +106,7 @@ class Devices:
 
 
 def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
-    """Return a device as the API shows it, with the policy that holds for it now."""
+    """Return a device as the API shows it, with the policy that applies to it now."""
     row = record.row
     policy = choose_policy(policy_set.policies, record.values)
     has_newest = 0 < record.revision <= row.reported_revision

@@ -1,9 +1,9 @@
 """The director: sends each device its signed desired state until the device has accepted it.
 
-The name is that of the role in the trust root whose key signs desired states.
+The director is named after the role in the trust root whose key signs desired states.
 
 Rules:
-- A desired state is saved before it is signed and published; this module changes nothing.
+- A desired state is saved before it is signed and published; this module saves nothing.
 - Publishing happens outside every transaction. A message may be lost, so it is repeated: at a
   device's hello, and while a device that is online lags behind.
 - The director sends no revoked release, and nothing to a device that is not enrolled.
@@ -26,7 +26,7 @@ from wire.trust.envelope import SigningKey, seal
 
 RESEND_EVERY_S = 15.0
 MAX_RESENT = 500
-"""Devices that one pass reminds; the next pass reminds others."""
+"""The greatest number of devices that one pass reminds; the next pass reminds others."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Director:
     """Publishes desired states.
 
     Args:
-        database: Where they are.
+        database: Where the desired states are.
         publisher: The way to the devices.
         key: The director's private key.
         clock: Wall time and durations.

@@ -2,12 +2,12 @@
 
 Rules:
 - A token is a secret that is shown once; the database keeps only its digest.
-- A device proves that it holds its private key; a known identifier is accepted again only with the
-  same key, and then costs no further use of the token.
+- A device proves that it holds its private key. A known identifier is accepted again only with the
+  same key; this takes no further use of the token.
 - Each step is saved before the next begins: the device, then its broker account, then the answer.
-  Each may be repeated, so a device that heard nothing asks again.
-- The account of a used-up token stays for a while: ending it ends the connection over which the
-  answer is still on its way.
+  Each step may be repeated, so a device that gets no answer asks again.
+- The account of a used-up token stays for a while: removing it would end the connection that still
+  has to carry the answer.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _log = logging.getLogger(__name__)
 
 
 class Enrolment:
-    """Lets devices in.
+    """Lets devices join the fleet.
 
     Args:
         database: The control state.
         access: The broker's accounts.
-        publisher: The way to answer.
+        publisher: Sends the answers.
         clock: Wall time.
     """
 
@@ -124,8 +124,8 @@ class Enrolment:
         """Answer a device that asks to be enrolled.
 
         Args:
-            device: As its topic says.
-            request: What it shows.
+            device: Its identifier, from the topic.
+            request: Its request.
 
         Raises:
             FleetError: The database or the broker does not answer; the device asks again.
@@ -161,11 +161,11 @@ class Enrolment:
 
 
 def check_request(device: str, request: EnrolRequest) -> None:
-    """Refuse a request that cannot be right, before the database is asked.
+    """Refuse an invalid request before the database is queried.
 
     Args:
-        device: As the topic says.
-        request: What the device shows.
+        device: The device's identifier, from the topic.
+        request: The device's request.
 
     Raises:
         EnrolmentError: Another device, a reserved name, sizes out of bounds, or no proof.
@@ -196,7 +196,7 @@ def _is_proven(device: str, request: EnrolRequest) -> bool:
         signature = base64.b64decode(request.signature, validate=True)
     except (binascii.Error, ValueError):
         return False
-    # Base64 has several spellings of some bytes; the kept one is compared as text.
+    # Base64 can spell the same bytes in several ways, but stored keys are compared as text.
     canonical = base64.b64encode(key).decode() == request.public_key
     proof = enrol_proof(device, request.token, request.password)
     return canonical and is_valid(key, proof, signature)

@@ -1,8 +1,8 @@
-"""Takes the messages of devices: from a topic and bytes to a handler.
+"""Decodes the messages of devices and passes each to its handler.
 
 Rules:
 - A device may speak only for itself: the name in a message must be that of its topic.
-- A malformed, unknown or unexpected message is counted and logged, and stops nothing.
+- A malformed, unknown or unexpected message is counted and logged; it does not stop the others.
 - The controller does not answer a device that is not enrolled.
 """
 
@@ -44,7 +44,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Ingest:
-    """Takes what devices say.
+    """Handles the messages of devices.
 
     Args:
         database: The control state.
@@ -52,7 +52,7 @@ class Ingest:
         enrolment: Answers unknown devices.
         chunks: Answers requests for chunks.
         telemetry: Where telemetry goes.
-        publisher: The way to acknowledge.
+        publisher: Sends the acknowledgements.
         clock: Wall time.
     """
 
@@ -86,7 +86,7 @@ class Ingest:
         }
 
     def handle(self, received: Received) -> None:
-        """Take one message; whatever is wrong with it is counted and logged."""
+        """Handle one message; a fault in it is counted and logged."""
         try:
             self._route(received)
         except FleetError as exc:
@@ -163,10 +163,10 @@ class Ingest:
 
 
 def _read(payload: bytes, kind: type[M], device: str, *, packed: bool = False) -> M:
-    """Decode a message and check that a device speaks of itself.
+    """Decode a message and check that it names the device that sent it.
 
     Raises:
-        WireFormatError: Malformed, or in another device's name.
+        WireFormatError: The message is malformed or names another device.
     """
     message = decode_message(payload, kind, packed=packed)
     if getattr(message, "device", None) != device:

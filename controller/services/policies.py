@@ -1,10 +1,11 @@
 """The fleet's policies: what the operator sets, and how it reaches the desired states.
 
 Rules:
-- To set or remove a policy only saves it. From then on every tick gives some devices what now holds
-  for them, each time as one transaction, until none is left: however many devices there are, and
-  wherever the controller is killed.
-- Publishing comes later and may be lost; `controller.services.director` repeats it.
+- Setting or removing a policy only saves the change. Each tick then gives some devices the policy
+  that now applies to them, in one transaction, until all have it. This works for any number of
+  devices, and a controller that is killed continues after its restart.
+- Desired states are published after the transaction. A message may be lost;
+  `controller.services.director` repeats it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from wire.clock import Clock
 from wire.codec import convert, to_builtins
 
 MAX_CHOSEN = 1000
-"""Devices that one tick gives another policy."""
+"""The greatest number of devices that one tick gives another policy."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Policies:
 
     Args:
         database: The control state.
-        director: Tells devices.
+        director: Sends desired states to devices.
         clock: Wall time.
     """
 
@@ -59,7 +60,7 @@ class Policies:
             name: Its name.
 
         Returns:
-            The policy and how far it has come.
+            The policy and how many devices have it.
 
         Raises:
             InvalidRequestError: No policy can have that name.
@@ -70,17 +71,17 @@ class Policies:
             return _to_schema(row, policies.reach(transaction))
 
     def put(self, name: str, request: PolicyRequest) -> Policy:
-        """Make a policy or replace the one of that name; a second time changes nothing.
+        """Make a policy or replace the one of that name; repeating the call changes nothing.
 
         Args:
             name: Its name.
-            request: For whom, before which others, and what.
+            request: The selector, the priority and the settings.
 
         Returns:
-            The policy as it is then.
+            The policy after the change.
 
         Raises:
-            InvalidRequestError: A name that no policy can have, or a policy that cannot be kept.
+            InvalidRequestError: The name or the policy is not valid.
             SelectorError: The selector cannot be read.
             ConflictError: There are too many policies.
         """
@@ -100,7 +101,7 @@ class Policies:
         return self.get(name)
 
     def remove(self, name: str) -> Policy:
-        """Remove a policy; its devices get the one that then holds for them.
+        """Remove a policy; its devices get the policy that then applies to them.
 
         Args:
             name: Its name.
@@ -120,7 +121,7 @@ class Policies:
         return removed
 
     def apply(self) -> None:
-        """Give devices the policy that holds for them now, and tell those that are online.
+        """Give devices the policy that now applies to them, and send it to those that are online.
 
         Raises:
             DatabaseError: The database does not answer.

@@ -5,7 +5,7 @@ Rules:
   envelope.
 - A published release is complete: every file is in the blob store with the signed size.
 - A name and version always mean the same package.
-- Revoking ends the rollouts of a release, and the controller no longer sends its desired states.
+- Revoking a release halts its rollouts, and the controller no longer sends desired states with it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wire.trust.envelope import MAX_ENVELOPE_BYTES
 from wire.trust.root import TrustRoot
 
 MAX_CHUNK_BYTES = MAX_MESSAGE_BYTES - 4096
-"""What fits into one message with its header."""
+"""The largest chunk that fits into one message with its header."""
 
 MAX_RELEASES = 10_000
 
@@ -43,7 +43,7 @@ class Releases:
         database: The control state.
         blobs: The content.
         trust: Who may sign packages.
-        director: Tells devices that go back.
+        director: Sends desired states to devices that go back.
         clock: Wall time.
     """
 
@@ -62,7 +62,7 @@ class Releases:
         self._clock = clock
 
     def publish(self, envelope_sha256: str) -> Release:
-        """Publish a package whose blobs are here; a second time changes nothing.
+        """Publish a package whose blobs are uploaded; repeating the call changes nothing.
 
         Args:
             envelope_sha256: The blob that holds its signed index.
@@ -112,7 +112,7 @@ class Releases:
             return to_schema(releases.get(transaction, ref))
 
     def revoke(self, ref: str) -> Release:
-        """Stop handing out a release and halt its rollouts; a second time changes nothing.
+        """Stop handing out a release and halt its rollouts; repeating the call changes nothing.
 
         Args:
             ref: Digest or `name:version`.

@@ -4,9 +4,10 @@ Rules:
 - An order that the state does not allow is refused, and changes nothing.
 - A device takes part in one unfinished rollout at a time.
 - A rollback is a rollout of its own over the devices that the first one touched, with the same
-  stages and limits; it ends the first one if that still goes on.
-- A tick looks, decides, saves and then publishes. Publishing may be lost and is repeated by
-  `controller.services.director`: a controller that is killed at any line goes on from the database.
+  stages and limits; it ends the first one if that has not ended.
+- A tick reads, decides, saves and then publishes. A message may be lost;
+  `controller.services.director` repeats it. A controller that is killed at any point continues
+  from the database.
 - If the tick of a rollout fails, the next tick tries it again; the others go on.
 """
 
@@ -58,7 +59,7 @@ class Rollouts:
 
     Args:
         database: The control state.
-        director: Tells devices that go back.
+        director: Sends desired states to devices that go back.
         clock: Wall time.
     """
 
@@ -71,7 +72,7 @@ class Rollouts:
         """Make a rollout.
 
         Args:
-            request: What, to whom, and how carefully.
+            request: The release, the selector, the stages and the limits.
 
         Returns:
             Its identifier.
@@ -109,7 +110,7 @@ class Rollouts:
         """Bring the devices that a rollout touched to a named release.
 
         Args:
-            rollout: The rollout to undo; it is aborted if it still goes on.
+            rollout: The rollout to undo; it is aborted if it has not ended.
             request: To which release.
 
         Returns:
@@ -185,7 +186,7 @@ class Rollouts:
             ]
 
     def pause(self, rollout: str) -> None:
-        """Start nothing until resumed.
+        """Pause a rollout: no further device starts until it is resumed.
 
         Args:
             rollout: Its identifier.
@@ -197,7 +198,7 @@ class Rollouts:
         self._order(rollout, RolloutOrder.PAUSE)
 
     def resume(self, rollout: str) -> None:
-        """Go on.
+        """Go on with a paused rollout.
 
         Args:
             rollout: Its identifier.
@@ -209,7 +210,7 @@ class Rollouts:
         self._order(rollout, RolloutOrder.RESUME)
 
     def abort(self, rollout: str) -> None:
-        """End a rollout; what failed or has not finished goes back.
+        """End a rollout; devices that failed or have not finished go back.
 
         Args:
             rollout: Its identifier.
@@ -283,7 +284,7 @@ class RolloutEngine:
 
     Args:
         database: The control state.
-        director: Tells devices.
+        director: Sends desired states to devices.
         clock: Wall time.
     """
 
@@ -315,7 +316,7 @@ class RolloutEngine:
             rollout: Its identifier.
 
         Returns:
-            The devices that are to be told.
+            The devices that have a new desired state.
 
         Raises:
             FleetError: It could not be saved; nothing was changed.

@@ -8,8 +8,8 @@ from telemetry.server.store import TelemetryStore
 from wire.clock import Clock
 
 SILENT_AFTER_S = 180.0
-"""A device sends telemetry several times a minute: after so long without, it is offline, even if
-its last will was lost."""
+"""A device sends telemetry several times a minute. After this time without a message it counts as
+offline, even if its last will was lost."""
 
 PRUNE_EVERY_S = 3600.0
 SECONDS_PER_DAY = 86_400.0
@@ -35,7 +35,7 @@ class Upkeep:
         self._pruned_at_s: float | None = None
 
     def mark_silent(self) -> None:
-        """Record as offline what has not been heard of for long.
+        """Record devices as offline that have sent nothing for a long time.
 
         Raises:
             DatabaseError: The database does not answer.
@@ -48,7 +48,7 @@ class Upkeep:
                 devices.mark_silent(transaction, since_s=since_s)
 
     def prune(self) -> None:
-        """Forget old telemetry, once an hour.
+        """Delete old telemetry, at most once an hour.
 
         Raises:
             TelemetryStoreError: The database does not answer.

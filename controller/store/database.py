@@ -33,7 +33,7 @@ from sqlalchemy.orm import Session
 from controller.errors import ConflictError, DatabaseError, InvalidRequestError, SettingsError
 
 BATCH = 500
-"""Devices that one statement names."""
+"""The greatest number of devices that one statement names."""
 
 BUSY_TIMEOUT_MS = 10_000
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -153,7 +153,7 @@ def changed_rows(session: Transaction, statement: Update) -> int:
 
 
 def in_batches(devices: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut a list of devices so that no statement names too many."""
+    """Split a list of devices into batches that one statement can name."""
     for start in range(0, len(devices), BATCH):
         yield devices[start : start + BATCH]
 

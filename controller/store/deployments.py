@@ -45,7 +45,7 @@ NO_VERDICT = Verdict()
 
 
 def counts(session: Session, rollout: str) -> dict[DeploymentState, int]:
-    """Return how many deployments of a rollout are in which state."""
+    """Return how many deployments of a rollout are in each state."""
     rows = session.execute(
         select(DeploymentRow.state, func.count())
         .where(DeploymentRow.rollout == rollout)
@@ -55,7 +55,7 @@ def counts(session: Session, rollout: str) -> dict[DeploymentState, int]:
 
 
 def previous_counts(session: Session, rollout: str) -> dict[str, int]:
-    """Return how many started devices of a rollout had which release before, by `name:version`."""
+    """Return how many started devices of a rollout had each release before, by `name:version`."""
     rows = session.execute(
         select(ReleaseRow.name, ReleaseRow.version, func.count())
         .join(DeploymentRow, DeploymentRow.previous == ReleaseRow.digest)
@@ -90,7 +90,7 @@ def candidates(session: Session, rollout: str, *, limit: int) -> tuple[str, ...]
 
 
 def of_rollout(session: Session, rollout: str, *, limit: int) -> list[DeploymentRow]:
-    """Return deployments of a rollout by device."""
+    """Return deployments of a rollout, sorted by device."""
     return list(
         session.scalars(
             select(DeploymentRow)
@@ -102,7 +102,7 @@ def of_rollout(session: Session, rollout: str, *, limit: int) -> list[Deployment
 
 
 def started_devices(session: Session, rollout: str) -> list[str]:
-    """Return the enrolled devices that a rollout started, whatever became of them."""
+    """Return the enrolled devices that a rollout started, whatever their outcome."""
     return list(
         session.scalars(
             select(DeploymentRow.device)
@@ -176,7 +176,7 @@ def busy(session: Session, selector: Selector) -> DeploymentRow | None:
 
 
 def add(session: Session, rollout: str, places: Iterable[tuple[str, int]]) -> None:
-    """Let devices take part in a rollout: device and its place in the order of starting."""
+    """Add devices to a rollout, each with its place in the order of starting."""
     session.add_all(
         DeploymentRow(
             rollout=rollout,
@@ -204,12 +204,12 @@ def move(
     now_s: float,
     verdict: Verdict = NO_VERDICT,
 ) -> None:
-    """Change the state of deployments that were seen unfinished.
+    """Change the state of deployments that the caller found unfinished.
 
     Args:
         session: The transaction.
         rollout: The rollout.
-        devices: Whose deployments; all must be in a state from which the event leads on.
+        devices: Their devices; every deployment must be in a state that allows the event.
         event: What happens to them.
         now_s: Wall time.
         verdict: Why.
@@ -301,8 +301,8 @@ def unfinished_of(session: Session, rollout: str) -> list[str]:
 def releases_before(session: Session, devices: Sequence[str]) -> dict[str, str | None]:
     """Return the release that each device has now, so that it can go back to it later.
 
-    What a device says that it runs counts before what it was ordered to run. No device can go back
-    to a release that is unknown or revoked.
+    The release that a device reports takes precedence over the one that it was ordered to run. No
+    device can go back to a release that is unknown or revoked.
 
     Args:
         session: The transaction.
@@ -325,14 +325,14 @@ def releases_before(session: Session, devices: Sequence[str]) -> dict[str, str |
 
 
 def to_restore(session: Session, rollout: str) -> dict[str, str | None]:
-    """Return the devices of a rollout that failed or have not finished, and what they had before.
+    """Return a rollout's devices that failed or have not finished, and the release to restore.
 
     Args:
         session: The transaction.
         rollout: The rollout.
 
     Returns:
-        Device to digest or None; without devices that have got another desired state since.
+        Device to digest or None; devices that have been given another release since are left out.
     """
     rows = session.execute(
         select(DeploymentRow.device, DeploymentRow.previous, ReleaseRow.state)

@@ -3,8 +3,8 @@
 Rules:
 - A revision always means the same document: all that is sent to the device is stored with it, also
   the policy.
-- A policy that changes raises the revision and nothing else: the release, its rollout and the
-  revision in which it was given stay, and so does every deployment.
+- A change of policy raises only the revision: the release, its rollout, the revision in which it
+  was given and every deployment stay the same.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from wire.codec import convert, to_builtins
 from wire.messages import DesiredState, PolicySpec, ReleaseRef
 
 REPORT_LOST_AFTER_S = 10.0
-"""A device that installs and reported nothing for this long gets its desired state again: its last
-report may be lost, as when the controller was down. The device answers with the report."""
+"""If a device installs and sends no report for this long, it gets its desired state again, because
+its last report may be lost, as when the controller was down. The device repeats the report."""
 
 STALE = 0
-"""A generation of the policies that is never the present one."""
+"""A generation of the policies that is never the current one."""
 
 ONE_POLICY_SET = 1
 """Key of the only row of `PolicySetRow`."""
@@ -60,14 +60,14 @@ def issue(
     now_s: float,
     above: int = 0,
 ) -> dict[str, int]:
-    """Give devices a new desired state each.
+    """Give each device a new desired state.
 
     Args:
         session: The transaction.
         releases: Device to digest, or to None for nothing.
         rollout: For which rollout.
         now_s: Wall time.
-        above: The new revisions are greater than this, too.
+        above: The new revisions are also greater than this.
 
     Returns:
         Device to new revision.
@@ -89,7 +89,7 @@ def issue(
 
 
 def choose_policies_again(session: Session, devices: Sequence[str], *, now_s: float) -> list[str]:
-    """Give devices the policy that holds for them now, in a new revision where it differs.
+    """Give devices the policy that now applies to them; if it differs, in a new revision.
 
     Args:
         session: The transaction.
@@ -97,7 +97,7 @@ def choose_policies_again(session: Session, devices: Sequence[str], *, now_s: fl
         now_s: Wall time.
 
     Returns:
-        Those of them that are online and have a new revision.
+        The devices that have a new revision and are online.
     """
     changed: list[str] = []
     for batch in in_batches(sorted(devices)):
@@ -110,7 +110,7 @@ def choose_policies_again(session: Session, devices: Sequence[str], *, now_s: fl
 
 
 def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
-    """Return the desired states of some devices as they are to be handed out.
+    """Return the desired states of some devices as the director sends them.
 
     Args:
         session: The transaction.
@@ -167,16 +167,16 @@ def lagging(session: Session, *, now_s: float) -> list[str]:
 
 
 def current_policies(session: Session) -> PolicySet:
-    """Return the policies that hold now."""
-    # The generation first: if another controller changes something between the two queries, what
-    # is chosen counts as older than it is, and is looked at once more.
+    """Return the policies that apply now."""
+    # Read the generation first: if another controller changes a policy between the two queries,
+    # the choice made here counts as older than it is, and is made once more.
     generation = session.get_one(PolicySetRow, ONE_POLICY_SET, populate_existing=True).generation
     rows = session.scalars(select(PolicyRow))
     return PolicySet(generation=generation, policies=tuple(to_policy(row) for row in rows))
 
 
 def to_policy(row: PolicyRow) -> FleetPolicy:
-    """Return a row as what is decided with."""
+    """Return a row as a policy of the domain."""
     return FleetPolicy(
         name=row.name,
         selector=parse_selector(row.selector),
@@ -186,7 +186,7 @@ def to_policy(row: PolicyRow) -> FleetPolicy:
 
 
 def mark_policy_stale(session: Session, device: str) -> None:
-    """Have the policy of a device chosen again, because its labels or its profile changed."""
+    """Mark a device's policy to be chosen again, because its labels or its profile changed."""
     session.execute(
         update(DesiredStateRow)
         .where(DesiredStateRow.device == device)
@@ -196,7 +196,7 @@ def mark_policy_stale(session: Session, device: str) -> None:
 
 
 def with_stale_policy(session: Session, *, limit: int) -> list[str]:
-    """Return devices whose policy was chosen from policies that are no longer the present ones."""
+    """Return devices whose policy was chosen from an older generation of the policies."""
     generation = (
         select(PolicySetRow.generation).where(PolicySetRow.id == ONE_POLICY_SET).scalar_subquery()
     )
@@ -231,7 +231,7 @@ def _document(desired: DesiredStateRow, release: ReleaseRow | None) -> DesiredSt
 
 
 def _locked(session: Session, devices: Sequence[str]) -> list[DesiredStateRow]:
-    """Return desired states as they are now, locked in an order that all writers keep."""
+    """Return desired states as they are now; every writer locks them in this order."""
     statement = (
         select(DesiredStateRow)
         .where(DesiredStateRow.device.in_(devices))
@@ -243,7 +243,7 @@ def _locked(session: Session, devices: Sequence[str]) -> list[DesiredStateRow]:
 
 
 def _choose_policies(session: Session, rows: Sequence[DesiredStateRow]) -> list[DesiredStateRow]:
-    """Choose the policies of locked desired states; return those that it changes for the device."""
+    """Choose the policies of locked desired states; return those whose policy changed."""
     if not rows:
         return []
     known = current_policies(session)

@@ -37,14 +37,14 @@ class DeviceRecord:
     row: DeviceRow
     revision: int
     policy_generation: int
-    """Of the policies from which that of its desired state was chosen."""
+    """Generation of the policies from which its desired state's policy was chosen."""
 
     desired: ReleaseRow | None
     reported: ReleaseRow | None
 
     @property
     def values(self) -> dict[str, str]:
-        """What selectors ask for."""
+        """The values that selectors are matched with."""
         labels = {label.key: label.value for label in self.row.labels}
         return labels | _own_values(self.row.id, self.row.profile_name, self.row.architecture)
 
@@ -106,7 +106,7 @@ def records(
     Args:
         session: The transaction.
         selector: Which devices.
-        after: Begin behind this identifier.
+        after: Begin after this identifier.
         limit: The greatest number.
 
     Returns:
@@ -155,11 +155,11 @@ def _own_values(device: str, profile: str, architecture: str) -> dict[str, str]:
 
 
 def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return what selectors ask for: the labels of devices and their own data.
+    """Return the values that selectors are matched with: the devices' labels and their own data.
 
     Args:
         session: The transaction.
-        devices: Which devices, no more than one statement may name.
+        devices: Which devices; at most as many as one statement may name.
 
     Returns:
         Device to key to value.
@@ -181,7 +181,7 @@ def values_of(session: Session, devices: Sequence[str]) -> dict[str, dict[str, s
 
 
 def _releases_by_digest(session: Session, digests: Iterable[str]) -> dict[str, ReleaseRow]:
-    """Return those of some releases that are known."""
+    """Return the known releases among some digests."""
     wanted = sorted(set(digests))
     if not wanted:
         return {}
@@ -197,13 +197,13 @@ def enrol(
     *,
     now_s: float,
 ) -> None:
-    """Make a device one of the fleet, as new.
+    """Enrol a device, with nothing of its earlier state.
 
     Args:
         session: The transaction.
-        row: What is kept of a decommissioned device of that name, locked; None for a new name.
-        request: What the device shows; checked.
-        labels: Its labels; checked.
+        row: The locked row of a decommissioned device of that name; None for a new name.
+        request: The device's request, already checked.
+        labels: Its labels, already checked.
         now_s: Wall time.
     """
     if row is None:
@@ -233,7 +233,7 @@ def set_labels(session: Session, row: DeviceRow, labels: Mapping[str, str]) -> N
 
 
 def set_profile(row: DeviceRow, profile: DeviceProfile) -> None:
-    """Record what kind of device it says it is."""
+    """Record the profile that a device reports."""
     row.profile_name = profile.name
     row.architecture = profile.architecture
     row.profile = to_builtins(profile)
@@ -265,7 +265,7 @@ def move(session: Session, device: str, target: DeviceState) -> None:
 
 
 def count_silent(session: Session, *, since_s: float) -> int:
-    """Return how many devices are recorded as online and were not heard of since an instant."""
+    """Return how many devices are recorded as online but have sent nothing since a time."""
     statement = (
         select(func.count())
         .select_from(DeviceRow)
@@ -275,11 +275,11 @@ def count_silent(session: Session, *, since_s: float) -> int:
 
 
 def mark_silent(session: Session, *, since_s: float) -> int:
-    """Record as offline what has not been heard of since an instant: a last will may be lost.
+    """Record devices as offline that have sent nothing since a time: a last will may be lost.
 
     Args:
         session: The transaction.
-        since_s: The instant.
+        since_s: The time.
 
     Returns:
         How many devices.

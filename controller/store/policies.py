@@ -24,10 +24,10 @@ class Reach:
     """How many devices have a policy, and how many accepted it."""
 
     devices: int = 0
-    """To so many enrolled devices it has been issued."""
+    """How many enrolled devices it was issued to."""
 
     accepted: int = 0
-    """So many of them have accepted it."""
+    """How many of them have accepted it."""
 
 
 def all_rows(session: Session) -> list[PolicyRow]:
@@ -56,14 +56,14 @@ def get(session: Session, name: str) -> PolicyRow:
 
 
 def put(session: Session, row: PolicyRow) -> bool:
-    """Make a policy, or put it in the place of the one of that name.
+    """Save a policy, or replace the one of that name.
 
     Args:
         session: The transaction.
         row: The policy, which belongs to no session yet.
 
     Returns:
-        False when it was so before.
+        False when the same policy was there before.
 
     Raises:
         ConflictError: There are too many policies.
@@ -91,7 +91,7 @@ def remove(session: Session, name: str) -> None:
 
     Args:
         session: The transaction.
-        name: Of a policy that is there.
+        name: Name of a policy that exists.
     """
     known_set = _locked(session)
     session.execute(delete(PolicyRow).where(PolicyRow.name == name))
@@ -99,7 +99,7 @@ def remove(session: Session, name: str) -> None:
 
 
 def reach(session: Session) -> dict[str, Reach]:
-    """Return how far each policy has come, by name; those that came nowhere are left out."""
+    """Return the reach of each policy by name; a policy that no device has is left out."""
     accepted = case((DeviceRow.reported_revision >= DesiredStateRow.revision, 1), else_=0)
     rows = session.execute(
         select(DesiredStateRow.policy_name, func.count(), func.sum(accepted))
@@ -111,7 +111,7 @@ def reach(session: Session) -> dict[str, Reach]:
 
 
 def _locked(session: Session) -> PolicySetRow:
-    """Return the set, and lock it: no other controller changes a policy until the end."""
+    """Return the set and lock it: no other controller changes a policy during the transaction."""
     return session.get_one(
         PolicySetRow, ONE_POLICY_SET, with_for_update=True, populate_existing=True
     )

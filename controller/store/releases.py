@@ -72,7 +72,7 @@ def all_releases(session: Session, *, limit: int) -> list[ReleaseRow]:
 
 
 def published(session: Session, digests: Collection[str]) -> set[str]:
-    """Return those of some digests that are of published releases."""
+    """Return the digests that belong to published releases."""
     if not digests:
         return set()
     return set(
@@ -85,7 +85,7 @@ def published(session: Session, digests: Collection[str]) -> set[str]:
 
 
 def add(session: Session, row: ReleaseRow, blobs: Iterable[tuple[str, int]]) -> None:
-    """Keep a new release and what belongs to it."""
+    """Save a new release and the list of its blobs."""
     session.add(row)
     session.flush()
     session.add_all(
@@ -111,7 +111,7 @@ def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
 
     Args:
         session: The transaction.
-        device: Who asks.
+        device: The device that asks.
         sha256: The blob.
 
     Returns:

@@ -2,11 +2,11 @@
 
 Rules:
 - Most messages need one query: `find` returns all that is known about the device.
-- A report counts for the release that was last issued to the device, in whatever revision since
-  then: a later one may have changed the policy alone. Older ones are ignored.
+- A report counts if its revision holds the release that was last issued to the device; a later
+  revision may have changed only the policy. Reports for older releases are ignored.
 - A success counts only if the device runs the release that it was told to run.
 - The last report for a revision is its outcome: a device may still take back a success while its
-  rollout goes on. A failure stands.
+  rollout goes on. A failure is final.
 - Texts from a device are cut, and their control characters removed, before they are stored.
 """
 
@@ -42,15 +42,15 @@ from wire.package.index import is_digest
 from wire.profile import checked_profile
 
 MAX_REVISION = 2**53
-"""Beyond that, JSON readers lose digits."""
+"""JSON readers lose digits of larger integers."""
 
 MISMATCH = "controller.report.mismatch"
 UNNAMED = "controller.report.unnamed"
 
 SEEN_EVERY_S = 30.0
-"""How exact `last_seen_at_s` is: a device that talks all the time must not cause a write each."""
+"""How exact `last_seen_at_s` is: not every message of a device must cause a write."""
 
-# Built once: composing a statement costs more than SQLite takes to answer it.
+# Built once: building a statement takes longer than SQLite takes to answer it.
 _STATUS = (
     select(DeviceRow, DesiredStateRow, DeploymentRow)
     .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
@@ -97,7 +97,7 @@ def note_seen(row: DeviceRow, *, now_s: float) -> None:
 
 
 def is_noted(session: Session, device: str, *, now_s: float) -> bool | None:
-    """Tell whether it is recorded that a device was heard of lately; None for an unknown device."""
+    """Tell whether a recent message of a device is already recorded; None for an unknown device."""
     found = session.execute(_SEEN, {"device": device}).first()
     if found is None:
         return None
@@ -105,7 +105,7 @@ def is_noted(session: Session, device: str, *, now_s: float) -> bool | None:
 
 
 def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: float) -> bool:
-    """Record what a device is and has.
+    """Record what a device says of itself in a hello.
 
     Args:
         session: The transaction.
@@ -114,7 +114,7 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
         now_s: Wall time.
 
     Returns:
-        Whether it is to be sent its desired state.
+        Whether the controller has to send the device its desired state.
 
     Raises:
         WireFormatError: An impossible profile.
@@ -135,7 +135,7 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
         return False
     part = known.deployment
     if wanted.revision < row.reported_revision < MAX_REVISION:
-        # The database was restored from a backup: what it holds is newer than what it says.
+        # The database was restored from a backup: the device has a newer revision.
         _reissue(session, wanted, part, above=row.reported_revision, now_s=now_s)
         return True
     at_work = part is not None and part.state == DeploymentState.ASSIGNED
@@ -153,7 +153,7 @@ def take_presence(row: DeviceRow, presence: Presence, *, now_s: float) -> None:
 def take_report(
     session: Session, known: DeviceStatus, report: InstallReport, *, now_s: float
 ) -> bool:
-    """Record how far a device is.
+    """Record the progress that a device reports.
 
     Args:
         session: The transaction.
@@ -182,7 +182,7 @@ def take_report(
 
 
 def clean(text: str, max_chars: int) -> str:
-    """Return a device's text as one bounded line that every database takes."""
+    """Return a device's text as one bounded line that every database accepts."""
     return "".join(char if char.isprintable() else " " for char in text[:max_chars])
 
 

@@ -3,7 +3,7 @@
 Rules:
 - A step returns the devices that have a new desired state. The caller publishes them after the
   transaction.
-- A device that goes back gets a new desired state, because a revision never returns.
+- A device that goes back gets a new desired state, because a revision never goes down.
 - A decision, its effects and its reason are saved in one transaction.
 """
 
@@ -35,10 +35,10 @@ from controller.store.deployments import Verdict
 from controller.store.tables import MAX_DETAIL_CHARS, RolloutEventRow, RolloutRow, RolloutStageRow
 
 MAX_CANDIDATES = 1000
-"""Devices that one tick may start."""
+"""The greatest number of devices that one tick starts."""
 
 MAX_NEWCOMERS = 1000
-"""Devices that join in one tick."""
+"""The greatest number of devices that join in one tick."""
 
 _SILENT = Verdict(error_code="controller.deadline", detail="sent no report before its deadline")
 
@@ -153,7 +153,7 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
 
 
 def limits(row: RolloutRow) -> Limits:
-    """Return what the operator set."""
+    """Return the limits that the operator set."""
     return Limits(
         max_in_flight=row.max_in_flight,
         soak_s=row.soak_s,
@@ -166,7 +166,7 @@ def limits(row: RolloutRow) -> Limits:
 
 
 def view(session: Session, row: RolloutRow, *, now_s: float) -> RolloutView:
-    """Return all that a decision about a rollout looks at."""
+    """Return everything that a decision about a rollout needs."""
     counts = deployments.counts(session, row.id)
     room = min(row.max_in_flight, MAX_CANDIDATES)
     return RolloutView(
@@ -195,7 +195,7 @@ def move(session: Session, row: RolloutRow, order: RolloutOrder) -> None:
         order: What happens to it.
 
     Raises:
-        IllegalTransitionError: It is in a state from which that leads nowhere.
+        IllegalTransitionError: Its state does not allow that order.
     """
     target = outcome(ROLLOUT_TRANSITIONS, order)
     session.flush()
@@ -261,7 +261,7 @@ def save_decision(
         now_s: Wall time.
 
     Returns:
-        The devices to be told.
+        The devices that have a new desired state.
 
     Raises:
         IllegalTransitionError: A device or the rollout has changed its state in the meantime.
@@ -294,11 +294,11 @@ def start(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: f
     Args:
         session: The transaction.
         row: The rollout.
-        devices: Whose deployments are pending.
+        devices: Devices whose deployments are pending.
         now_s: Wall time.
 
     Returns:
-        The devices to be told.
+        The devices, which have a new desired state.
 
     Raises:
         IllegalTransitionError: A deployment is no longer pending.
@@ -318,7 +318,7 @@ def start(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: f
 def end(
     session: Session, row: RolloutRow, order: RolloutOrder, *, reason: str, now_s: float
 ) -> list[str]:
-    """End a rollout: nothing of it starts any more.
+    """End a rollout: none of its devices starts any more.
 
     Args:
         session: The transaction.
@@ -328,7 +328,7 @@ def end(
         now_s: Wall time.
 
     Returns:
-        The devices to be told that they go back; none when it finished.
+        The devices that go back, with a new desired state; none when the rollout finished.
 
     Raises:
         IllegalTransitionError: It has ended already.
@@ -375,7 +375,7 @@ def _take_in(session: Session, rollout: str, devices: Sequence[str]) -> None:
 
 
 def _position(rollout: str, device: str) -> int:
-    """Return the place of a device in the order of starting: a shuffle that any process repeats."""
+    """Return the place of a device in the order of starting: the same shuffle in every process."""
     return int.from_bytes(hashlib.sha256(f"{rollout}/{device}".encode()).digest()[:3])
 
 

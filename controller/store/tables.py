@@ -3,7 +3,7 @@
 Rules:
 - The database forbids what the code forbids: every state column has a CHECK, every reference a
   foreign key, and a device has at most one unfinished deployment.
-- Times are wall seconds since the epoch: they outlive the process.
+- Times are wall seconds since the epoch, because they outlive the process.
 - The database keeps no secrets: only the digest of a token and the public key of a device.
 """
 
@@ -63,7 +63,7 @@ class Base(DeclarativeBase):
 
 
 class DeviceRow(Base):
-    """A device and what it last said."""
+    """A device and what it last reported."""
 
     __tablename__ = "device"
     __table_args__ = (
@@ -171,7 +171,7 @@ class RolloutRow(Base):
     selector: Mapped[str] = mapped_column(String(1024))
     state: Mapped[str] = mapped_column(String(16))
     reason: Mapped[str] = mapped_column(String(MAX_DETAIL_CHARS))
-    """Of the last decision: a decision is logged when it or its reason changes."""
+    """The reason of the last decision; a decision is logged when it or its reason changes."""
 
     max_in_flight: Mapped[int] = mapped_column(Integer)
     soak_s: Mapped[float]
@@ -231,13 +231,13 @@ class DeploymentRow(Base):
     """Order of starting: a fixed shuffle, so that the first stage is a fair sample."""
 
     stage: Mapped[int] = mapped_column(Integer)
-    """In which it was started; 0 before."""
+    """The stage in which it was started; 0 before."""
 
     revision: Mapped[int | None] = mapped_column(BigInteger)
-    """Of the desired state that started it."""
+    """The revision of the desired state that started it."""
 
     previous: Mapped[str | None] = mapped_column(ForeignKey("release.digest"))
-    """What the device had before, to go back to."""
+    """The release that the device had before and can go back to."""
 
     phase: Mapped[str] = mapped_column(String(16))
     done_bytes: Mapped[int] = mapped_column(BigInteger)
@@ -264,18 +264,18 @@ class DesiredStateRow(Base):
     rollout: Mapped[str | None] = mapped_column(ForeignKey("rollout.id"))
     issued_at_s: Mapped[float]
     release_revision: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    """In which the release was given: a policy that changes later raises `revision` alone, so that
-    the deployment which goes by this one hears nothing of it."""
+    """The revision in which the release was given. A later change of policy raises only `revision`,
+    so it does not affect the deployment, which refers to this one."""
 
     policy_name: Mapped[str | None] = mapped_column(String(NAME_CHARS))
-    """Of the policy that was chosen. No reference: the policy may be gone, and this tells what was
-    sent."""
+    """Name of the policy that was chosen. It is no foreign key, because it tells what was sent,
+    even if that policy has been removed."""
 
     policy: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    """What is sent, as `wire.messages.PolicySpec`; none for the default one."""
+    """The policy that is sent, as `wire.messages.PolicySpec`; None for the default one."""
 
     policy_generation: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    """Of the set of policies from which it was chosen; 0 to have it chosen again."""
+    """Generation of the policies from which it was chosen; 0 to have it chosen again."""
 
 
 class PolicyRow(Base):

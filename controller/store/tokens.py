@@ -24,7 +24,7 @@ def add(
     now_s: float,
     expires_at_s: float,
 ) -> None:
-    """Keep a new token."""
+    """Save a new token."""
     session.add(
         EnrolmentTokenRow(
             sha256=sha256,
@@ -40,7 +40,7 @@ def add(
 
 
 def find_valid(session: Session, sha256: str, *, now_s: float) -> EnrolmentTokenRow | None:
-    """Return a token that has not expired, used up or not."""
+    """Return a token that has not expired, even if it is used up."""
     return session.scalar(
         select(EnrolmentTokenRow).where(
             EnrolmentTokenRow.sha256 == sha256,
@@ -67,12 +67,12 @@ def use(session: Session, sha256: str, *, now_s: float) -> bool:
 
 
 def over(session: Session, *, now_s: float, used_before_s: float) -> list[tuple[str, str]]:
-    """Return tokens whose broker account is to go.
+    """Return tokens whose broker account can be removed.
 
     Args:
         session: The transaction.
-        now_s: Those that expired before.
-        used_before_s: Those whose last use was before, so that its answer has arrived.
+        now_s: A token that expired by then is over.
+        used_before_s: A used-up token is over if its last use was before; its answer has arrived.
 
     Returns:
         Digest and user name of each.

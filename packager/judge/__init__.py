@@ -1,1 +1,1 @@
-"""How good a variant is, and which ones a package gets."""
+"""Measures how good a variant is, and decides which variants a package gets."""

@@ -1,11 +1,11 @@
-"""Measures how good a variant is: compares its answers with the float reference's answers.
+"""Measures how good a variant is: compares its answers with those of the float reference.
 
 Rules:
 - This module works on arrays only. Other steps make the answers, one sample at a time as on a
   device.
 - If a variant answered only some samples, it is compared with the reference on those samples.
-- A variant that answers NaN anywhere fails; a mean never contains NaN.
-- Arrays are read in blocks: answers may be larger than memory.
+- A variant with NaN in any answer fails; a mean never contains NaN.
+- Arrays are read in blocks, because answers may be larger than memory.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ MIN_AXES: Final = 2
 """Samples and scores."""
 
 MAX_CLASS_AXES: Final = 3
-"""Samples, places in a sequence, scores. With more, the last axis is a place in an image, unless a
-user says otherwise by naming the metric."""
+"""Samples, places in a sequence, scores. With more axes, the last one is a place in an image,
+unless the user names a metric."""
 
 OwnMetric = Callable[[Tensors, Tensor | None], float]
 
 
 def resolve_metric(wanted: str, reference: Tensors, labels: Tensor | None) -> str:
-    """Settle which metric is used.
+    """Decide which metric is used.
 
     Args:
-        wanted: A metric's name; `auto` for `mae` where the labels are targets, `top1` where they
-            are classes, `agreement` where there are class scores without labels, else `cosine`. An
-            image is no row of class scores.
+        wanted: A metric's name. `auto` means `mae` if the labels are targets, `top1` if they are
+            classes, `agreement` if there are class scores without labels, else `cosine`. An image
+            does not count as class scores.
         reference: The reference's answers, samples along the first axis.
         labels: The labels, if there are any.
 
@@ -88,7 +88,7 @@ def scored_output(metric: str, reference: Tensors) -> str:
         reference: The reference's answers.
 
     Returns:
-        The first output that holds class scores, where the metric needs those; else the first.
+        The first output with class scores if the metric needs those, else the first output.
     """
     if scores_classes(metric):
         for name, tensor in reference.items():
@@ -98,14 +98,14 @@ def scored_output(metric: str, reference: Tensors) -> str:
 
 
 def check_answers(name: str, answers: Tensor) -> None:
-    """Refuse a reference with which nothing could be compared.
+    """Refuse a reference with which no variant can be compared.
 
     Args:
         name: The output.
         answers: The reference's answers, samples along the first axis.
 
     Raises:
-        DataError: It answers text, or NaN.
+        DataError: The answers are text, or contain NaN.
     """
     if answers.dtype.kind not in "biuf":
         raise DataError(
@@ -140,17 +140,18 @@ def compare(
     Args:
         answers: By output name, samples along the first axis.
         reference: The same outputs of the reference, for all samples.
-        labels: Of all samples, if there are any.
+        labels: The labels of all samples, if there are any.
         metric: What `resolve_metric` returned.
-        indices: The samples that the variant was asked, in that order; it may have answered the
-            first ones alone. None when it answered all.
-        function: The user's function, where the metric is one.
+        indices: The samples that the variant got, in that order; it may have answered only the
+            first ones. None when it answered all.
+        function: The user's function, if the metric is one.
 
     Returns:
         The comparison.
 
     Raises:
-        DataError: Answers are missing, differ in shape, or hold NaN; or the user's function failed.
+        DataError: Answers are missing, differ in shape, or contain NaN, or the user's function
+            failed.
     """
     ideal, known = restrict(reference, labels, answers, indices)
     _check_comparable(answers, ideal)
@@ -185,15 +186,15 @@ def restrict(
 
     Args:
         reference: By output name, for all samples.
-        labels: Of all samples, if there are any.
-        answers: The variant's.
-        indices: The samples that it was asked, in order; None for all.
+        labels: The labels of all samples, if there are any.
+        answers: The variant's answers.
+        indices: The samples that it got, in order; None for all.
 
     Returns:
-        The reference and the labels, row by row as the answers.
+        The reference and the labels, in the rows of the answers.
 
     Raises:
-        DataError: It answered nothing, or more than it was asked.
+        DataError: There are no answers, or more than samples.
     """
     if indices is None:
         return reference, labels
@@ -208,13 +209,13 @@ def restrict(
 def per_sample(
     metric: str, answers: Tensors, reference: Tensors, labels: Tensor | None
 ) -> NDArray[np.float64]:
-    """Return a metric's number for each sample; for `top1`, whether the answer is right.
+    """Return a metric's number for each sample; for `top1`, whether the answer is correct.
 
     Args:
         metric: A name in `METRICS`.
         answers: By output name.
-        reference: The reference's, row by row as the answers.
-        labels: Likewise, if there are any.
+        reference: The reference's answers, in the same rows.
+        labels: The labels in the same rows, if there are any.
 
     Returns:
         One number per sample.
@@ -228,7 +229,7 @@ def per_sample(
 
 
 def agreeing(answers: Tensors, reference: Tensors) -> NDArray[np.bool_]:
-    """Tell for each sample whether the first answer is the reference's, in every output."""
+    """Tell for each sample whether the top answer is the reference's, in every output."""
     agreed = np.ones(len(next(iter(reference.values()))), np.bool_)
     for name, tensor in reference.items():
         for block in blocks(tensor):
@@ -238,7 +239,7 @@ def agreeing(answers: Tensors, reference: Tensors) -> NDArray[np.bool_]:
 
 
 def first_answers(scores: Tensor) -> NDArray[np.intp]:
-    """Return the greatest element's index along the last axis of each sample."""
+    """Return the index of the greatest element along the last axis of each sample."""
     wide = scores if scores.ndim > 1 else scores[:, None]
     answers: NDArray[np.intp] = np.argmax(wide, axis=-1)
     return answers
@@ -260,17 +261,17 @@ def _shape(labels: Tensor | None) -> tuple[int, ...]:
 
 
 def _has_classes(scores: Tensor) -> bool:
-    # A model that computes in integers may give its scores as 8-bit ones; wider ones are labels.
+    # A model that computes in integers may give 8-bit scores; wider integers are labels.
     kind = scores.dtype
     scored = kind.kind == "f" or (kind.kind in "iu" and kind.itemsize == 1)
     return scored and scores.ndim >= MIN_AXES and scores.shape[-1] >= MIN_CLASSES
 
 
 def _check_classes(metric: str, scores: Tensor, labels: Tensor | None) -> None:
-    """Refuse labels that are no classes of these scores.
+    """Refuse labels that are not classes of these scores.
 
     Raises:
-        DataError: None, of another shape or type, or beyond the classes.
+        DataError: There are none, they have another shape or type, or are not within the classes.
     """
     if labels is None:
         raise DataError(
@@ -296,10 +297,10 @@ def _are_targets(scores: Tensor, labels: Tensor) -> bool:
 
 
 def _check_comparable(answers: Tensors, reference: Tensors) -> None:
-    """Refuse answers with which nothing can be said.
+    """Refuse answers that cannot be compared.
 
     Raises:
-        DataError: They differ in shape, or hold NaN or infinity.
+        DataError: They differ in shape, or contain NaN or infinity.
     """
     for name, tensor in reference.items():
         if name not in answers or answers[name].shape != tensor.shape:
@@ -313,10 +314,10 @@ def _check_comparable(answers: Tensors, reference: Tensors) -> None:
 
 
 def _own_value(metric: str, function: OwnMetric, answers: Tensors, labels: Tensor | None) -> float:
-    """Call a user's function, which cannot change what it is given.
+    """Call a user's function; it cannot change its arguments.
 
     Raises:
-        DataError: It fails, or gives no finite number.
+        DataError: It fails, or does not return a finite number.
     """
     try:
         known = None if labels is None else _locked(labels)
@@ -336,7 +337,7 @@ def _locked(tensor: Tensor) -> Tensor:
 
 
 def _pairs(ours: Tensor, theirs: Tensor) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Go through elements that are finite in the reference, as float64."""
+    """Yield the elements that are finite in the reference, as float64."""
     for block in blocks(theirs):
         usable = np.isfinite(theirs[block])
         yield ours[block][usable].astype(np.float64), theirs[block][usable].astype(np.float64)

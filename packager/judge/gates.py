@@ -1,13 +1,14 @@
 """Decides which candidates go into the package: those that pass the gates and that no other beats.
 
-The functions are pure: they take figures and return verdicts with reasons.
+The functions are pure: they get figures and return verdicts with reasons.
 
 Rules:
 - A verdict names the gate that a candidate fails, with the figure. No candidate is dropped without
   a reason.
 - The reference variant is kept wherever it passes, because a device falls back to it.
 - A latency is valid only for the architecture that it was measured on. For another architecture, a
-  candidate is dropped only in favour of a more accurate one that runs the same instructions.
+  candidate is dropped only in favour of a closer one that runs the same instructions, or of a float
+  variant of the same runtime that is as good and as small.
 - A build fails if a profile gets no variant.
 """
 
@@ -26,26 +27,26 @@ from wire.profile import DeviceProfile
 LATENCY_TOLERANCE: Final = 0.05
 MEMORY_TOLERANCE: Final = 0.03
 SIZE_TOLERANCE: Final = 0.01
-"""Differences that measurement noise makes, or that nobody would keep a variant for."""
+"""Smaller differences are measurement noise, or too small to keep a variant for."""
 
 MAX_SLOWDOWN: Final = 4.0
-"""So much slower, a variant that is no better is dropped whatever memory or room it saves: nobody
-would let a device serve with it, and its battery pays for every answer."""
+"""A variant that is this many times slower than one of at least its quality is dropped, whatever
+memory or disk it saves: nobody would use it, and every answer costs battery."""
 
 UNFIT: Final = 1e9
-"""The excess of what no other limit would let pass."""
+"""The excess of a variant that cannot run on the device, far above that of other limits."""
 
 _FLOAT: Final = "fp"
-"""How the precisions of variants that compute in floats begin."""
+"""The prefix of the precisions that compute in floats."""
 
 MIB: Final = 1024**2
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
-    """What every variant must keep, whatever the profile."""
+    """The limits that every variant must keep, for every profile."""
 
     min_retention: float = 0.99
-    """Of the reference's metric; one point in a hundred is the usual bargain for int8."""
+    """Share of the reference's metric; a loss of one hundredth is usually accepted for int8."""
 
     max_size_bytes: int | None = None
     max_latency_ms: float | None = None
@@ -55,12 +56,12 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a candidate for a profile."""
+    """The decision about a candidate for a profile."""
 
     kept: bool
     reason: str
     excess: float | None = None
-    """How far beyond the gate that refused it, as a share of the limit; None for no gate."""
+    """How far it misses the gate that refused it, as a share of the limit; None without a miss."""
 
 
 class Miss(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,9 +92,9 @@ def judge(
         variants: Measured candidates; `info.profiles` says for which profiles each was planned.
         profiles: The profiles.
         gates: The limits.
-        references: Names of variants that are always kept where they pass.
-        architecture: Of the machine that measured, as `uname -m`.
-        keep: Names of variants that are kept though others beat them.
+        references: Names of variants that are always kept if they pass.
+        architecture: Architecture of the measuring machine, as `uname -m` prints it.
+        keep: Names of variants that are kept even if others beat them.
         families: Variant to the name that it shares with those that run the same instructions.
 
     Returns:
@@ -129,17 +130,17 @@ def too_slow(
     references: frozenset[str],
     keep: frozenset[str] = frozenset(),
 ) -> dict[str, str]:
-    """Say which variants need not be evaluated: nobody would let a device serve with them.
+    """Return the variants that need no evaluation, because they are too slow to be used.
 
-    That is so where a reference variant, whose quality is the reference's own, serves the same
-    profiles many times as fast. Only a variant that is better than the reference could be missed.
+    A variant is too slow if a reference variant, which has the reference's quality, serves the same
+    profiles many times as fast. Only a variant better than the reference could be lost this way.
 
     Args:
-        variants: Built and measured; not evaluated yet.
+        variants: Variants that are built and measured, but not evaluated yet.
         profiles: The profiles.
         gates: The limits.
         references: Names of variants that compute what the reference computes.
-        keep: Names of variants that are wanted all the same.
+        keep: Names of variants that are evaluated in any case.
 
     Returns:
         Variant to the reason.
@@ -171,7 +172,7 @@ def require_variants(verdicts: Verdicts, losses: Mapping[str, str]) -> None:
 
     Args:
         verdicts: What `judge` found.
-        losses: Profile to why its first candidate could not be judged.
+        losses: Profile to the reason why its first candidate could not be judged.
 
     Raises:
         QualityGateError: There is such a profile; the nearest miss is named.
@@ -191,7 +192,7 @@ def require_variants(verdicts: Verdicts, losses: Mapping[str, str]) -> None:
 
 
 def _front(passed: list[Variant], *, pinned: frozenset[str]) -> dict[str, Verdict]:
-    """Keep the pinned and what none of the others beats, judging the worst first."""
+    """Keep the pinned variants and those that no other beats; start with the worst."""
     found: dict[str, Verdict] = {}
     remaining = sorted(passed, key=_rank)
     for variant in reversed(tuple(remaining)):
@@ -209,9 +210,9 @@ def _front(passed: list[Variant], *, pinned: frozenset[str]) -> dict[str, Verdic
 def _best_of_families(
     passed: list[Variant], families: Mapping[str, str], *, pinned: frozenset[str]
 ) -> tuple[list[Variant], dict[str, Verdict]]:
-    """Part the pinned, and of those that run the same instructions the closest, from the rest.
+    """Select the pinned variants and, of each family, the one closest to the reference.
 
-    What time and memory those take differs by noise alone.
+    A family runs the same instructions, so its time and memory differ only by noise.
     """
     finalists: list[Variant] = []
     inferior: dict[str, Verdict] = {}
@@ -226,9 +227,10 @@ def _best_of_families(
 
 
 def _unmeasured(variant: Variant, others: list[Variant], *, pinned: frozenset[str]) -> Verdict:
-    """Keep what has something to show for itself, though its speed is not known.
+    """Decide about a variant whose speed on the device is unknown.
 
-    Quantization that makes a model neither smaller nor better could only have made it faster.
+    A quantized variant that is neither smaller nor better than a float one is dropped: it could
+    only be faster.
     """
     for other in others:
         if (
@@ -249,7 +251,7 @@ def _unmeasured(variant: Variant, others: list[Variant], *, pinned: frozenset[st
 
 
 def _exactness(variant: Variant) -> tuple[float, float, str]:
-    """Order by closeness to the reference: a metric differs between such variants by chance."""
+    """Return a sort key, the closest to the reference first; their metrics differ by chance."""
     accuracy, _ = figures(variant)
     sqnr_db = float("inf") if accuracy.sqnr_db is None else accuracy.sqnr_db
     return (-sqnr_db, accuracy.worst_error, variant.name)
@@ -311,7 +313,7 @@ def figures(variant: Variant) -> tuple[Accuracy, Performance | None]:
         Accuracy, and performance where it could be measured on the building machine.
 
     Raises:
-        QualityGateError: It was not evaluated, so nothing can be said of it.
+        QualityGateError: It was not evaluated.
     """
     accuracy = variant.info.accuracy
     if accuracy is None:
@@ -320,9 +322,9 @@ def figures(variant: Variant) -> tuple[Accuracy, Performance | None]:
 
 
 def _worth(accuracy: Accuracy) -> float:
-    """Return what variants are compared by: no better than the reference counts as better.
+    """Return the quality by which variants are compared, at most that of the reference.
 
-    What a variant gets right beyond the reference it was quantized from, it gets right by chance.
+    If a quantized variant is better than its reference, that is chance.
     """
     return quality(accuracy) if accuracy.retention <= 1.0 else _ideal(accuracy)
 
@@ -344,7 +346,7 @@ def _rank(variant: Variant) -> tuple[float, float, int, str]:
 
 
 def _beats(one: Variant, other: Variant) -> bool:
-    """Tell whether one is as good in everything and better in something, beyond noise."""
+    """Tell whether one is as good in everything and better in something, apart from noise."""
     (good, ours), (worse, theirs) = figures(one), figures(other)
     if ours is None or theirs is None or _worth(good) < _worth(worse):
         return False

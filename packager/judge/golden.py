@@ -1,7 +1,7 @@
 """Chooses the samples that a device must reproduce before it serves, and how closely.
 
 Rules:
-- The samples are samples of the gate, which no quantizer has seen.
+- The samples come from the set `gate`, which no quantizer has seen.
 - If outputs are class scores, the chosen samples are near a decision boundary: a broken variant
   fails there first. They are not so near that the rounding of another processor decides, so the
   margin of each variant must be greater than its guard.
@@ -34,16 +34,16 @@ GUARD: Final = 0.1
 
 
 class Answered(NamedTuple):
-    """What a kept variant answered."""
+    """The answers of a kept variant."""
 
     answers: Tensors
-    """By output; the rows belong to the first of `indices`."""
+    """By output; the rows belong to the first samples of `indices`."""
 
     indices: Sequence[int]
-    """The samples that it was asked, in order."""
+    """The samples that it got, in order."""
 
     comparison: Comparison
-    """With the reference: how far off it was, and what it is allowed."""
+    """The comparison with the reference: its errors, and its tolerances."""
 
 
 class Chosen(NamedTuple):
@@ -53,8 +53,8 @@ class Chosen(NamedTuple):
     """Ascending."""
 
     min_agreement: float
-    """1.0 where each variant's first answers are the reference's on all of them; else 0.0, and the
-    tolerances alone decide."""
+    """1.0 if each variant's top answers equal the reference's on all samples; else 0.0, and only
+    the tolerances decide."""
 
 
 def pick(reference: Tensors, variants: Sequence[Answered], metric: str) -> Chosen:
@@ -62,11 +62,11 @@ def pick(reference: Tensors, variants: Sequence[Answered], metric: str) -> Chose
 
     Args:
         reference: The reference's answers to all samples.
-        variants: What each kept variant answered, the reference's variant among them.
+        variants: The answers of each kept variant, including the reference's variant.
         metric: The metric of the build.
 
     Returns:
-        At least 8 samples wherever the variants answered so many in common.
+        Up to 8 samples that every variant passes.
 
     Raises:
         DataError: There is no sample that every variant answered within its tolerances.
@@ -83,7 +83,7 @@ def pick(reference: Tensors, variants: Sequence[Answered], metric: str) -> Chose
         samples = _first_passing(order, reference, variants, rows, agree=True)
         if len(samples) == SAMPLES or (samples and samples == common):
             return Chosen(samples, 1.0)
-    # Many places per sample, or several outputs, never agree everywhere.
+    # With many places per sample, or several outputs, variants do not agree everywhere.
     order = _by_error(reference, variants, common)
     samples = _first_passing(order, reference, variants, rows, agree=False)
     if not samples:
@@ -103,15 +103,15 @@ def margins(scores: Tensor) -> NDArray[np.float64]:
 
 
 def errors(answers: Tensors, reference: Tensors, tolerances: dict[str, Tolerance]) -> Tensor:
-    """Return for each sample its greatest error over what is allowed there.
+    """Return for each sample its greatest error, divided by the error that is allowed there.
 
     Args:
         answers: By output.
-        reference: Likewise, row by row as the answers.
+        reference: The reference's answers by output, in the same rows.
         tolerances: By output.
 
     Returns:
-        One ratio per sample; 1.0 is the most that passes.
+        One ratio per sample; a sample passes up to 1.0.
     """
     worst = np.zeros(len(next(iter(reference.values()))), np.float64)
     for name, tensor in reference.items():
@@ -133,7 +133,7 @@ def _count(variant: Answered) -> int:
 def _by_margin(
     scores: Tensor, variants: Sequence[Answered], output: str, common: list[int]
 ) -> Iterator[int]:
-    """Order samples: those with enough margin from the nearest on, then the others downwards."""
+    """Order samples: with enough margin, the smallest first; then the others, the largest first."""
     safe = np.zeros(len(scores), np.bool_)
     safe[common] = True
     for variant in variants:
@@ -146,7 +146,7 @@ def _by_margin(
 
 
 def _by_error(reference: Tensors, variants: Sequence[Answered], common: list[int]) -> Iterator[int]:
-    """Order samples: by turns each variant's most erroneous next, then the rest, spread."""
+    """Order samples: by turns each variant's next largest error; then the rest, evenly spread."""
     turns: list[list[int]] = []
     shared = set(common)
     for variant in variants:
@@ -175,7 +175,7 @@ def _first_passing(
     *,
     agree: bool,
 ) -> list[int]:
-    """Return the first samples that every variant passes as a device would judge it, ascending."""
+    """Return the first samples that every variant passes, checked as on a device, ascending."""
     found: list[int] = []
     for index in order:
         if all(

@@ -1,11 +1,11 @@
-"""Measures what a variant costs, in this process, which must be fresh and do nothing else.
+"""Measures a variant's time and memory in this process, which must be fresh and do nothing else.
 
 Rules:
 - The process runs one sample at a time, after a warm-up, as a device does.
 - The peak is `VmHWM` of this process. (`ru_maxrss` is inherited from the parent across exec and
   would report the parent's size.)
-- A minimum of runs and of time, as MLPerf Mobile measures a single stream; it wants 1,024 runs and
-  60 s, which the options allow.
+- There is a minimum of runs and of time, as in MLPerf Mobile's single stream; that asks for 1,024
+  runs and 60 s, which the options allow.
 - The figures are valid only for the machine that they name.
 """
 
@@ -23,7 +23,7 @@ from wire.package.manifest import Performance, VariantInfo
 
 WARM_UP_RUNS: Final = 20
 MAX_DURATION_S: Final = 60.0
-"""A model that needs longer for its runs is measured with fewer, unless more time is asked for."""
+"""If the runs take longer, the measurement stops with fewer, unless the options give more time."""
 
 MS_PER_S: Final = 1000.0
 
@@ -46,16 +46,16 @@ def measure(
         info: Its declaration.
         inputs: One sample.
         limits: What the session may use.
-        min_runs: So many inferences at least.
-        min_duration_s: For at least so long, in seconds.
-        machine: Where this runs.
+        min_runs: The least number of inferences.
+        min_duration_s: The least duration of the measurement, in seconds.
+        machine: Name of the machine that runs this.
         clock: The source of time.
 
     Returns:
         The figures.
 
     Raises:
-        AdapterError: The runtime does not take the variant.
+        AdapterError: The runtime cannot load or run the variant.
         StepError: The process's peak memory cannot be read.
     """
     began_s = clock.monotonic_s()
@@ -87,7 +87,7 @@ def peak_memory_bytes(status: Path = Path("/proc/self/status")) -> int:
         The size in bytes.
 
     Raises:
-        StepError: The kernel does not say.
+        StepError: The kernel does not report it.
     """
     for line in status.read_text(encoding="ascii", errors="replace").splitlines():
         name, _, value = line.partition(":")

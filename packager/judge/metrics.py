@@ -1,11 +1,11 @@
-"""The metrics that judge a variant, one row each, and what retention means for each.
+"""The metrics that judge a variant, one row each, and the meaning of retention for each.
 
 A metric gives one number per sample; its value is their mean. It reads one output: the first, or
-the first that holds class scores where it needs those.
+the first with class scores if it needs those.
 
 Rules:
 - A build reads the rows without loading NumPy.
-- Retention is 1.0 for a variant as good as the reference, whatever the metric.
+- For every metric, retention is 1.0 for a variant as good as the reference.
 - A user's own function is named `module:callable`, takes `(outputs, labels)` and gives one number,
   larger for better.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 AUTO: Final = "auto"
 TOP5: Final = 5
 MAX_RETENTION: Final = 2.0
-"""More says that the reference is next to worthless, not how good the variant is."""
+"""A larger value would mean that the reference is almost useless, not that the variant is good."""
 
 Labels = Literal["needed", "used", "unused"]
 
@@ -35,7 +35,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     labels: Labels
-    """`used`: against the labels where there are any, else against the reference's answers."""
+    """`used`: compared with the labels if there are any, else with the reference's answers."""
 
     class_scores: bool
     """Whether the last axis of the output must hold scores of classes."""
@@ -45,7 +45,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """Answers, the reference's answers and labels of some samples to one number per sample."""
 
     quality: Callable[[Accuracy], float]
-    """What two variants are compared by; larger is better."""
+    """The number by which two variants are compared; larger is better."""
 
 
 def _top(count: int) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
@@ -56,7 +56,7 @@ def _top(count: int) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
         wanted = np.asarray(labels)[..., None]
         own = np.take_along_axis(answers, wanted, axis=-1)
         places = np.arange(answers.shape[-1])
-        # As a stable sort would rank them: what is greater, or equal and earlier, comes before.
+        # The rank of a stable sort: a greater score, or an equal and earlier one, comes before.
         before = (answers > own) | ((answers == own) & (places < wanted))
         return _mean_per_sample(before.sum(axis=-1) < count)
 
@@ -78,7 +78,7 @@ def _mae(answers: Tensor, reference: Tensor, labels: Tensor | None) -> Tensor:
 
 
 def _cosine(answers: Tensor, reference: Tensor, _labels: Tensor | None) -> Tensor:
-    """Return the cosine of the angle to the reference's answer; 1 for equal ones, 0 beside zero."""
+    """Return the cosine of the angle to the reference's answer; 1 if equal, 0 if only one is 0."""
     import numpy as np
 
     usable = np.isfinite(reference)
@@ -132,7 +132,7 @@ METRICS: Final[dict[str, Metric]] = {
             class_scores=False,
             larger_is_better=True,
             score=_cosine,
-            # Cosines of good variants are all next to 1 and say little beside each other.
+            # The cosines of good variants are all close to 1, so their differences say little.
             quality=lambda accuracy: -accuracy.worst_error,
         ),
     )
@@ -161,15 +161,15 @@ def retention(
     - Smaller is better, against labels: `reference / value`.
     - Smaller is better, against the reference's own answers: `1 - value / magnitude`.
 
-    Never under 0 nor over `MAX_RETENTION`. Where the divisor is 0, it is 1.0 for a variant that is
-    as good as the reference, 0.0 for one that is worse, and `MAX_RETENTION` for one that is better.
+    The result is within 0 to `MAX_RETENTION`. If the divisor is 0, it is 1.0 for a variant as good
+    as the reference, 0.0 for a worse one, and `MAX_RETENTION` for a better one.
 
     Args:
-        name: Of the metric.
-        value: The variant's.
-        reference: The reference's.
-        magnitude: Mean absolute element of the reference's answers, where a metric of which less is
-            better compares with those; None where it compares with labels.
+        name: Name of the metric.
+        value: The variant's value.
+        reference: The reference's value.
+        magnitude: Mean absolute element of the reference's answers, if a metric for which smaller
+            is better compares with those; None if it compares with labels.
 
     Returns:
         The retention.
@@ -187,7 +187,7 @@ def retention(
 
 
 def quality(accuracy: Accuracy) -> float:
-    """Return what counts as quality when two variants are compared: larger is better."""
+    """Return the number by which two variants' quality is compared: larger is better."""
     metric = METRICS.get(accuracy.metric)
     return accuracy.value if metric is None else metric.quality(accuracy)
 

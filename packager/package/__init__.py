@@ -1,1 +1,1 @@
-"""Packages: composed from what a build found, signed, opened and compared."""
+"""Composes packages from the results of a build; signs, opens and compares them."""

@@ -30,7 +30,7 @@ VERSION_DIGITS: Final = 12
 
 
 def measured_variants(candidates: tuple[Candidate, ...], pipeline: Pipeline) -> tuple[Variant, ...]:
-    """Return the candidates that were built and measured, before anything else is known of them."""
+    """Return the candidates that were built and measured, without any other figures."""
     return tuple(
         Variant(name=c.name, directory=c.name, info=_costs(c, pipeline))
         for c in {c.name: c for c in candidates}.values()
@@ -45,12 +45,12 @@ def built_variants(
 
     Args:
         plan: The plan that was carried out.
-        pipeline: What came of it.
+        pipeline: Its results.
         metric: The metric of the build.
-        declared: What goes into every variant.
+        declared: The declarations that every variant gets.
 
     Returns:
-        The variants; without golden samples yet.
+        The variants, still without golden samples.
     """
     return tuple(
         _variant(candidate, pipeline, metric, declared)
@@ -69,14 +69,14 @@ def assemble(
     plan: Plan,
     metric: str,
 ) -> tuple[Manifest, dict[str, Path]]:
-    """Put the package together.
+    """Compose the package.
 
     Args:
-        name: Of the package.
-        version: Of the package; empty for one that follows from the content.
+        name: Name of the package.
+        version: Version of the package; empty for one that is computed from the content.
         variants: All measured variants.
         verdicts: Which of them are kept for which profile.
-        pipeline: Holds the files, and the golden samples of the kept ones.
+        pipeline: Holds the files and the golden samples.
         plan: Names the files.
         metric: The metric of the build.
 
@@ -113,7 +113,7 @@ def assemble(
 
 
 def default_version(manifest: Manifest, files: dict[str, Path]) -> str:
-    """Return a version that follows from the content: two packages of one version are the same.
+    """Return a version computed from the content, so two packages of one version are the same.
 
     Args:
         manifest: With any version.
@@ -128,11 +128,11 @@ def default_version(manifest: Manifest, files: dict[str, Path]) -> str:
 
 
 def needed_repairs(plan: Plan, pipeline: Pipeline, gates: Gates) -> tuple[Repair, ...]:
-    """Return the repairs of what was built and misses the gate of quality.
+    """Return the repairs of the candidates that were built and miss the gate of retention.
 
     Args:
         plan: The plan that was carried out.
-        pipeline: What came of it.
+        pipeline: Its results.
         gates: The limits.
 
     Returns:
@@ -168,7 +168,7 @@ def _variant(
 
 
 def _costs(candidate: Candidate, pipeline: Pipeline) -> VariantInfo:
-    """Return the declaration with what the files take, and what a measurement found."""
+    """Return the declaration with the size of the files and the measured figures."""
     performance = pipeline.result(candidate.measure, Performance) if candidate.measured else None
     peak_bytes = performance.peak_memory_bytes if performance else 0
     folder = pipeline.folder(candidate.build)
@@ -183,7 +183,7 @@ def _costs(candidate: Candidate, pipeline: Pipeline) -> VariantInfo:
 
 
 def _ort(info: VariantInfo) -> dict[str, Any] | None:
-    """Return what ONNX Runtime itself needs to run a variant; None where it cannot."""
+    """Return what ONNX Runtime itself needs to run a variant; None if it cannot run it."""
     return {"model_file": info.model_file} if RUNTIMES.named(info.runtime).reads_packages else None
 
 
@@ -208,7 +208,7 @@ def _golden(candidate: Candidate, asset: str, pipeline: Pipeline) -> Golden:
 
 
 def _metadata(pipeline: Pipeline, plan: Plan, kept: set[str], metric: str) -> dict[str, Any]:
-    """Return what is known of the build as a whole: of its tools only those that made a file."""
+    """Return the data of the build as a whole, with only those tools that made a file."""
     tools = pipeline.toolchain.tools
     _, source = RUNTIMES.of_source(pipeline.result(PREPARE, ModelFacts).kind)
     used = set(source.tools)

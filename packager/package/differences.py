@@ -25,7 +25,7 @@ FILES: Final = "files"
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
-    """A package, opened."""
+    """An open package."""
 
     manifest: Manifest
     index: PackageIndex
@@ -43,7 +43,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     old_bytes: int
     new_bytes: int
     shared_chunks: int
-    """Chunks of the new file that the old package has too, in any file."""
+    """Number of the new file's chunks that the old package also has, in any file."""
 
 
 class VariantDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,11 +51,11 @@ class VariantDifference(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     change: str
-    """`added`, `removed`, `changed` (its files), `declared` (only what the manifest says of it) or
+    """`added`, `removed`, `changed` (its files), `declared` (only its entry in the manifest) or
     `same`."""
 
     differs: tuple[str, ...] = ()
-    """What differs: `files`, and fields of its declaration."""
+    """The parts that differ: `files`, and fields of its declaration."""
 
     metric: str = ""
     old_value: float | None = None
@@ -71,7 +71,7 @@ class VariantDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfileDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kind of device has and would get."""
+    """What a kind of device has, and what it would get."""
 
     name: str
     """Empty for a device that keeps every variant."""
@@ -82,11 +82,11 @@ class ProfileDifference(msgspec.Struct, frozen=True, kw_only=True):
     old_variants: tuple[str, ...]
     new_variants: tuple[str, ...]
     fetch_bytes: int | None
-    """Beyond what such a device has with the old package; for a gained profile at most so much.
-    None for a lost one: then a device gets whatever can run there."""
+    """Bytes that such a device lacks if it has the old package; for a gained profile, the most that
+    it may lack. None for a lost profile, whose devices get every variant that can run there."""
 
     new_bytes: int | None
-    """Of all that it would have with the new package."""
+    """Bytes of everything that it would have with the new package."""
 
 
 class PackageDifference(msgspec.Struct, frozen=True, kw_only=True):

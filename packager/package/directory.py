@@ -3,8 +3,8 @@
 Rules:
 - Equal content gives equal bytes: a package has no times and no paths, and its files are sorted by
   name.
-- A package is either complete or not there.
-- Only a package is overwritten, and only when the user asks for it.
+- A package is either complete or missing.
+- Only a package is overwritten, and only if the user asks for it.
 - A reader checks the digest of a file before it uses the file.
 """
 
@@ -46,7 +46,7 @@ def check_output(output: Path, *, force: bool) -> None:
         force: Whether an existing package may be replaced.
 
     Raises:
-        PackageError: It exists, is not empty, and is no package or may not be replaced.
+        PackageError: It exists, is not empty, and is not a package or may not be replaced.
     """
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
@@ -71,7 +71,7 @@ def write_package(
         manifest: Its manifest.
         files: Path in the package to the file whose content goes there.
         key: A release key to sign with, or None for an unsigned package.
-        force: Replace a package that is there.
+        force: Replace an existing package.
 
     Returns:
         The index.
@@ -108,7 +108,7 @@ def index_directory(directory: Path) -> PackageIndex:
         directory: The package.
 
     Returns:
-        The index of all its files but the envelope.
+        The index of all its files except the envelope.
 
     Raises:
         PackageError: The manifest is missing or malformed, an entry is not a regular file, or the
@@ -140,7 +140,7 @@ def seal(directory: Path, key: SigningKey) -> PackageIndex:
         The index that was signed.
 
     Raises:
-        PackageError: Not a whole package, or it cannot be written.
+        PackageError: The package is not complete or cannot be written.
         WireFormatError: A path is malformed.
     """
     index = index_directory(directory)
@@ -159,13 +159,13 @@ def open_package(
 
     Args:
         directory: The package.
-        trust: Believe it only with a release signature of this root; None checks content alone.
+        trust: Require a release signature by this root; None checks only the content.
 
     Returns:
         The manifest and the index.
 
     Raises:
-        PackageError: No whole package, or not signed though a signature is asked for.
+        PackageError: The package is not complete, or a required signature is missing.
         SignatureError: The signature is not one of the root's release keys.
         IntegrityError: A file is missing, additional or changed.
         WireFormatError: Something in it is malformed.
@@ -185,7 +185,7 @@ def open_package(
 
 
 def signers(directory: Path) -> tuple[str, ...]:
-    """Return the names of the keys that a package says it is signed by; they are not checked.
+    """Return the names of the keys in a package's signatures; the signatures are not checked.
 
     Args:
         directory: The package.
@@ -230,7 +230,7 @@ def _manifest(directory: Path) -> Manifest:
 
 
 def _signed_index(directory: Path, trust: TrustRoot | None) -> PackageIndex | None:
-    """Return the index in the envelope, believed as `open_package` says; None without envelope.
+    """Return the index in the envelope, trusted as in `open_package`; None without an envelope.
 
     Raises:
         PackageError: The envelope cannot be read, is over the limit, or malformed.
@@ -261,10 +261,10 @@ def _unverified(data: bytes, directory: Path) -> Unverified:
 
 
 def _check_models(directory: Path, manifest: Manifest, index: PackageIndex) -> None:
-    """Refuse a package without signature that lost a model: nothing else would tell.
+    """Refuse an unsigned package that lost a model; no other check would find that.
 
     Raises:
-        PackageError: A variant's model is not there.
+        PackageError: A variant's model is missing.
     """
     paths = {entry.path for entry in index.files}
     for variant in manifest.variants:
@@ -319,10 +319,10 @@ def _write_envelope(directory: Path, index: PackageIndex, key: SigningKey) -> No
 
 
 def _replace(staging: Path, output: Path) -> None:
-    """Put a finished directory in its place; what was there is moved aside first, then removed.
+    """Move a finished directory to its place; an existing one is moved aside first, then removed.
 
     Raises:
-        OSError: It cannot be put there; what was there is again.
+        OSError: It cannot be moved; the existing directory is back in its place.
     """
     if not output.exists():
         staging.rename(output)

@@ -1,4 +1,4 @@
-"""Signing keys as files: 32 secret bytes that nobody but their owner may read.
+"""Signing keys as files: 32 secret bytes that only their owner may read.
 
 Rules:
 - A key that others can read is refused and not repaired, because others may already know it.

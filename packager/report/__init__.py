@@ -1,1 +1,1 @@
-"""What a build found, for people: tables, a page, plots."""
+"""Shows the results of a build to people: tables, a page, plots."""

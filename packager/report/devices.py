@@ -1,10 +1,10 @@
 """What each profile gets and why, for the report's page: verdicts as text, figures as plots.
 
 Rules:
-- A device of another architecture than the measuring machine's gets no plot of latency: its
-  variants are drawn by size, which holds everywhere.
-- The variant that serves first is the one that a cool device with enough power takes: of the best
-  quality; among equals, the one with the smallest worst error, then with the least latency.
+- A device with another architecture than the measuring machine gets no plot of latency: its
+  variants are drawn by size, which is valid everywhere.
+- The variant that serves first is the one that a cool device with enough power chooses: it has the
+  best quality; among equals, the smallest worst error, then the least latency.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """A plot with its words."""
+    """A plot with its title and remarks."""
 
     title: str
     svg: Any
@@ -59,12 +59,12 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     profile: DeviceProfile
     limits: str
     foreign: bool
-    """Nothing here says how fast it is there."""
+    """Whether its architecture is not the measuring machine's, so that its speed is unknown."""
 
     first: Row | None
     kept: tuple[Row, ...]
     kept_size: str
-    """Of all kept variants together."""
+    """Size of all kept variants together."""
 
     lost: tuple[Row, ...]
     refused: tuple[Row, ...]
@@ -74,7 +74,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     pictures: tuple[Picture, ...]
     runtimes: tuple[tuple[str, str, int], ...]
-    """Glyph, runtime and number of its colour, of what is drawn."""
+    """Glyph, runtime and number of its colour, for each runtime in the plots."""
 
     @property
     def impossible_count(self) -> int:
@@ -88,9 +88,9 @@ def devices(
     """Return what each profile gets.
 
     Args:
-        result: What came of the build.
-        profiles: What it was built for.
-        gates: The limits of the build; None where they are not known.
+        result: The result of the build.
+        profiles: The profiles that it was built for.
+        gates: The limits of the build; None if they are not known.
 
     Returns:
         One value per profile, in their order.
@@ -99,7 +99,7 @@ def devices(
 
 
 def serving_order(candidates: Sequence[CandidateReport]) -> list[CandidateReport]:
-    """Return candidates as a device without heat, low battery or little memory prefers them."""
+    """Return candidates in the order in which a device without any pressure prefers them."""
     return sorted(candidates, key=_preference)
 
 
@@ -195,7 +195,7 @@ def _pictures(
 
 
 def _place(candidate: CandidateReport, kind: str, machine: str) -> tuple[float, float] | None:
-    """Return where a candidate stands; None where that is not known, or not comparable."""
+    """Return a candidate's place in a plot; None if it is not known, or not comparable."""
     accuracy, performance = candidate.accuracy, candidate.performance
     cost: float = candidate.size_bytes or 0
     if kind == "size":
@@ -238,14 +238,14 @@ def _quality_axis(judged: Sequence[CandidateReport], gates: Gates | None) -> Axi
 
 
 def _retention(accuracy: Accuracy, gates: Gates, *, smaller: bool) -> tuple[Limit, ...]:
-    """Return the gate of quality as a value of the metric."""
+    """Return the gate of retention as a value of the metric."""
     kept, reference = gates.min_retention, accuracy.reference
     if not smaller:
         at = reference - (1.0 - kept) * abs(reference)
     elif kept and reference:
         at = reference / kept
     else:
-        return ()  # without labels it depends on the size of the answers, which is not known here
+        return ()  # without labels it depends on the answers' magnitude, which is not known here
     return (Limit(at=at, text=f"retention {kept:g}"),)
 
 

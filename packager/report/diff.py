@@ -34,14 +34,14 @@ def compare_directories(old: Path, new: Path) -> PackageDifference:
 
     Raises:
         PackageError: Not a package.
-        IntegrityError: A file is not what was signed.
+        IntegrityError: A file does not match the index.
         WireFormatError: A manifest, an index or an envelope is malformed.
     """
     return compare_packages(_read(old), _read(new))
 
 
 def variant_rows(difference: PackageDifference) -> list[tuple[object, ...]]:
-    """Return one row per variant, old figure and new one in a cell."""
+    """Return one row per variant, with the old and the new figure in one cell."""
     return [
         (
             v.name,
@@ -57,7 +57,7 @@ def variant_rows(difference: PackageDifference) -> list[tuple[object, ...]]:
 
 
 def profile_rows(difference: PackageDifference) -> list[tuple[object, ...]]:
-    """Return one row per profile, and one for a device that keeps everything."""
+    """Return one row per profile, and one for a device that keeps every variant."""
     return [
         (
             p.name or "(all variants)",
@@ -77,7 +77,7 @@ def file_rows(difference: PackageDifference) -> list[tuple[object, ...]]:
 
 
 def _read(directory: Path) -> Package:
-    """Open a package; every file of it has the digest that was signed."""
+    """Open a package, after checking the digest of every file."""
     manifest, index = open_package(directory)
     envelope = directory / ENVELOPE_FILE
     size_bytes = envelope.stat().st_size if envelope.is_file() else 0

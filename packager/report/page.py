@@ -50,10 +50,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Metric, retention, agreement, SQNR, worst error, samples; empty for a lost candidate."""
 
     cost: tuple[str, ...]
-    """Median, 95th percentile, spread, load, first inference, peak, runs; empty where unknown."""
+    """Median, 95th percentile, spread, load, first inference, peak, runs; empty if unknown."""
 
     why: str
-    """Why there is no cost, or where else it was measured."""
+    """Why there is no cost, or which other machine measured it."""
 
 
 def report_page(
@@ -62,9 +62,9 @@ def report_page(
     """Return the report of a build as an HTML page.
 
     Args:
-        result: What came of the build.
-        profiles: What it was built for.
-        gates: The limits of the build, which are drawn as lines; None where they are not known.
+        result: The result of the build.
+        profiles: The profiles that it was built for.
+        gates: The limits of the build, which are drawn as lines; None if they are not known.
 
     Returns:
         The page.
@@ -95,11 +95,11 @@ def check_report_path(path: Path, package: Path | None = None) -> None:
 
     Args:
         path: Where the report is wanted.
-        package: The package's directory, whose files are all signed; None where it is not known.
+        package: The package's directory, whose files are all signed; None if it is not known.
 
     Raises:
-        BuildError: The name ends in something else than `.html` or `.json`, it is a directory, or
-            it lies in the package.
+        BuildError: The name does not end in `.html` or `.json`, the path is a directory, or it is
+            in the package.
     """
     if path.suffix not in {PAGE, JSON}:
         raise BuildError(
@@ -122,16 +122,16 @@ def write_report(
     *,
     gates: Gates | None = None,
 ) -> None:
-    """Write the report of a build, whole or not at all: as a page or as JSON, by its name.
+    """Write the report of a build, completely or not at all: as a page or as JSON, by its name.
 
     Args:
-        path: The file; what is there is replaced.
-        result: What came of the build.
-        profiles: What it was built for.
+        path: The file; an existing one is replaced.
+        result: The result of the build.
+        profiles: The profiles that it was built for.
         gates: The limits of the build, for the page.
 
     Raises:
-        BuildError: The path is not fit for a report, or cannot be written.
+        BuildError: The path is not valid for a report, or cannot be written.
     """
     check_report_path(path, Path(result.package))
     if path.suffix == JSON:

@@ -1,11 +1,11 @@
 """Plots for the report's page: candidates as points, limits as lines, as SVG inside HTML.
 
 Rules:
-- Equal points give equal bytes: no date, fixed identifiers, text as text.
-- Colours are CSS variables of the page, so that light, dark and paper each have their own.
-- Up and left is better. A point that lies far below the others is drawn at the lower edge; else the
+- Equal points give equal bytes: no date, fixed identifiers, text that stays text.
+- Colours are CSS variables of the page, so that light mode, dark mode and paper have their own.
+- Up and left is better. A point far below the others is drawn at the lower edge; otherwise the
   others would all be in one line.
-- Names stand in a column beside the points, each with a line to its point, so that they never
+- Names are in a column beside the points, each with a line to its point, so that they never
   overlap.
 """
 
@@ -29,7 +29,7 @@ AXES_LEFT_IN: Final = 0.72
 AXES_IN: Final = 3.3
 NAMES_LEFT_IN: Final = 0.22
 CHARACTER_IN: Final = 0.075
-"""Width of one character of a name, with some room for other fonts."""
+"""Width of one character of a name, with some space for other fonts."""
 
 MIN_AXES_IN: Final = 3.0
 NAME_IN: Final = 0.2
@@ -38,18 +38,18 @@ NAME_IN: Final = 0.2
 BELOW_IN: Final = 0.62
 ABOVE_IN: Final = 0.15
 LABEL_AT: Final = 0.15
-"""Height at which the text of an upright limit begins: most points are further up."""
+"""Height at which the text of a vertical line begins; most points are further up."""
 
 PAD: Final = 0.1
-"""Empty share of the range around the points."""
+"""Share of the range that stays empty around the points."""
 
 NARROWEST: Final = 1e-3
-"""Least relative range of an axis: less is noise, which must not look like a difference."""
+"""Least relative range of an axis; a smaller one is noise that would look like a difference."""
 
 NEAR: Final = 1.6
 NEAR_SHARE: Final = 0.05
-"""A limit further off than this factor (across), or this share of its value (up), is said and not
-drawn, or it would press the points together."""
+"""A limit beyond this factor (horizontal) or this share of the greatest value (vertical) from the
+points is only mentioned; if it were drawn, the points would be too close together."""
 
 MIN_TICKS: Final = 3
 MAX_TICKS: Final = 6
@@ -57,20 +57,20 @@ _STEPS: Final = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 
 
 _INK, _FAINT, _PAPER, _LIMIT = "#010101", "#020202", "#030303", "#040404"
 _VARIABLES: Final = {_INK: "ink", _FAINT: "faint", _PAPER: "paper", _LIMIT: "limit"}
-"""Colours that occur nowhere else, and the CSS variables that they become."""
+"""Placeholder colours, and the CSS variables that replace them."""
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """How a runtime's variants are drawn: by shape, too, for paper and for who sees no colours."""
+    """How a runtime's variants are drawn; the shape is for paper and for the colour-blind."""
 
     shape: str
     glyph: str
     number: int
-    """Of the page's CSS variable for its colour."""
+    """Number of the page's CSS variable for its colour."""
 
     @property
     def colour(self) -> str:
-        """The colour that stands for the variable while the plot is drawn."""
+        """The placeholder colour for the variable while the plot is drawn."""
         return f"#0505{self.number:02x}"
 
 
@@ -91,24 +91,24 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     y: float
     kept: bool
     refused: bool
-    """Missed a gate, so that it is no part of the front."""
+    """Whether it missed a gate; then it is not part of the front."""
 
     first: bool = False
-    """Serves first."""
+    """Whether it serves first."""
 
     text: str
-    """What the reader sees who points at it."""
+    """The text that appears when the reader points at it."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """A gate, or what a device has."""
+    """A gate, or a limit of the device."""
 
     at: float
     text: str
 
 
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
-    """What one direction shows."""
+    """What one axis shows."""
 
     label: str
     smaller_is_better: bool = False
@@ -120,7 +120,7 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
 
     svg: str
     remarks: tuple[str, ...]
-    """What it does not show."""
+    """Texts about what it does not show."""
 
 
 def mark(runtime: str) -> Mark:
@@ -129,11 +129,11 @@ def mark(runtime: str) -> Mark:
 
 
 def front(points: Sequence[Point], y: Axis) -> tuple[Point, ...]:
-    """Return what nothing else beats in both directions, from left to right.
+    """Return the points that no other point beats in both directions, from left to right.
 
     Args:
         points: The candidates; those that missed a gate are left out.
-        y: Says which way is better.
+        y: The vertical axis, which says whether smaller is better.
 
     Returns:
         The Pareto front.
@@ -152,7 +152,7 @@ def spread(wanted: Sequence[float], gap: float, end: float) -> list[float]:
     Args:
         wanted: Rising positions.
         gap: The least distance.
-        end: The greatest position; the least is 0. There must be room for all.
+        end: The greatest position; the least is 0. There must be enough space for all.
 
     Returns:
         Rising positions.
@@ -177,9 +177,9 @@ def draw(points: Sequence[Point], x: Axis, y: Axis, *, title: str) -> Plot:
 
     Args:
         points: At least one.
-        x: The horizontal axis: logarithmic, less is better.
+        x: The horizontal axis: logarithmic, smaller is better.
         y: The vertical axis.
-        title: What it is, for who cannot see it; no two plots of a page may have the same.
+        title: A description for screen readers; no two plots of a page may have the same.
 
     Returns:
         The plot.
@@ -238,7 +238,7 @@ def _set_axes(axes: Axes, points: Sequence[Point], x: Axis, y: Axis) -> None:
     left, right = _log_range([*(p.x for p in points), *(limit.at for limit in x.limits)])
     axes.set_xscale("log")
     axes.set_xlim(left, right)
-    # What missed a gate may be far below; everything else, and what is above, is in the plot.
+    # A point that missed a gate may be far below; all others are inside the plot.
     values = [p.y for p in points]
     best = min(values) if y.smaller_is_better else max(values)
     wanted = [best, *(p.y for p in points if not p.refused), *(limit.at for limit in y.limits)]
@@ -308,7 +308,7 @@ def _draw_names(axes: Axes, named: Sequence[Point], gap: float) -> None:
         _, y = axes.transAxes.inverted().transform(axes.transData.transform((point.x, point.y)))
         return float(y)
 
-    # Of points at one height the left one gets the upper name, so that their lines do not cross.
+    # If points have the same height, the left one gets the upper name, so their lines do not cross.
     ordered = sorted(named, key=lambda p: (round(height(p), 3), -p.x, p.name))
     places = spread([height(point) for point in ordered], gap, 1.0)
     for point, place in zip(ordered, places, strict=True):
@@ -327,7 +327,7 @@ def _draw_names(axes: Axes, named: Sequence[Point], gap: float) -> None:
 
 
 def _inline(text: str, points: Sequence[Point], title: str) -> str:
-    """Return the drawing as a part of a page."""
+    """Return the drawing as SVG for a page."""
     text = text[text.index("<svg") :]
     text = re.sub(r"<style.*?</style>|<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
@@ -376,11 +376,11 @@ def _log_range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return round values between two ends, few enough to stand beside each other.
+    """Return round values between two ends, few enough to fit beside each other.
 
     Args:
-        low: Positive.
-        high: More than that.
+        low: The lower end, positive.
+        high: The upper end.
 
     Returns:
         Rising values; at least two.

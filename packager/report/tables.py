@@ -2,7 +2,7 @@
 
 Rules:
 - A figure that was not measured is None; the reader sees a dash.
-- A latency stands together with the name of the machine that measured it.
+- Each latency comes with the name of the machine that measured it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def figures_row(
 
 
 def verdict_rows(result: BuildResult, profiles: Sequence[DeviceProfile]) -> list[Row]:
-    """Return what every profile gets, and why it does not get the other candidates."""
+    """Return the candidates that each profile gets, and why it does not get the others."""
     rows: list[Row] = []
     for profile in profiles:
         for candidate in result.candidates:
@@ -90,7 +90,7 @@ def verdict_rows(result: BuildResult, profiles: Sequence[DeviceProfile]) -> list
 
 
 def plan_rows(plan: Plan, profiles: Sequence[DeviceProfile]) -> list[Row]:
-    """Return what every profile may get."""
+    """Return the candidates that each profile may get."""
     rows: list[Row] = []
     for profile in profiles:
         rows += [
@@ -119,7 +119,7 @@ def step_rows(plan: Plan) -> list[Row]:
 def impossible_rows(
     impossible: Sequence[Impossible], profiles: Sequence[DeviceProfile]
 ) -> list[Row]:
-    """Return what each profile cannot have, one row per reason: many candidates share one."""
+    """Return the candidates that each profile cannot have, one row for all with the same reason."""
     rows: list[Row] = []
     for profile in profiles:
         reasons: dict[str, list[str]] = {}

@@ -17,8 +17,8 @@ _HUNDREDFOLD: Final = 100.0
 def machine_of(result: BuildResult) -> str:
     """Return the machine that measured most latencies.
 
-    Figures may come from an earlier build's report, and so from another machine than the building
-    one.
+    Figures may come from an earlier build's report, and so from another machine than the one that
+    builds.
     """
     counts = Counter(c.performance.machine for c in result.candidates if c.performance)
     most = max(counts.values(), default=0)

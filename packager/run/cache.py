@@ -1,12 +1,12 @@
-"""The build cache: the output of every step that succeeded, by the digest of all that went into it.
+"""The build cache: the output of every successful step, by the digest of everything it depends on.
 
 Rules:
-- An entry is either complete or not there: the cache writes it under another name and renames it.
+- An entry is either complete or missing: the cache writes it under another name and renames it.
 - The cache hashes the files of an entry again before it uses them, and removes a damaged entry.
-- The cache keeps a failure only if the step itself reported it. A busy machine may be the cause of
-  a crash or of a time limit.
+- The cache keeps a failure only if the step itself reported it, because a busy machine can cause a
+  crash or a timeout.
 - Two builds may share a cache; the one that finishes second removes its own copy.
-- A build locks its workspace while it runs; the next build removes what a killed build left.
+- A build locks its workspace while it runs; the next build removes the workspaces of killed ones.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _LOCK_FILE: Final = "lock"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cache entry holds: relative path to SHA-256."""
+    """The files of a cache entry: relative path to SHA-256."""
 
     files: dict[str, str]
 
     @property
     def digest(self) -> str:
-        """The digest of all files, which stands for this output in later keys."""
+        """The digest of all files, which represents this output in the keys of later steps."""
         return sha256_hex(to_json(self))
 
 
@@ -46,7 +46,7 @@ class Cache:
     """A folder of step outputs.
 
     Args:
-        root: The folder; made when needed.
+        root: The folder; the cache makes it when needed.
     """
 
     def __init__(self, root: Path) -> None:
@@ -58,7 +58,7 @@ class Cache:
         """Return a step's output if it is there and undamaged.
 
         Args:
-            key: The digest of all that went into the step.
+            key: The digest of everything that the step depends on.
 
         Returns:
             The folder and its entry, or None.
@@ -77,10 +77,10 @@ class Cache:
 
     @contextlib.contextmanager
     def workspace(self, name: str) -> Iterator[Path]:
-        """Lend a folder that is gone afterwards.
+        """Make a folder for the caller and remove it afterwards.
 
         Args:
-            name: Shown in the folder's name, so that a process list tells what runs.
+            name: Part of the folder's name, so that a process list shows what runs.
 
         Yields:
             The folder.
@@ -109,7 +109,7 @@ class Cache:
         """Move a step's output into the cache.
 
         Args:
-            key: The digest of all that went into the step.
+            key: The digest of everything that the step depends on.
             output: A folder in a workspace.
 
         Returns:
@@ -191,7 +191,7 @@ def _sha256(path: Path) -> str:
 
 
 def _flush(folder: Path) -> None:
-    """Bring the files to the disk, so that a power cut cannot leave an entry of empty files."""
+    """Flush the files to the disk, so that a power cut cannot leave an entry of empty files."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as stream:

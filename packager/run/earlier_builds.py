@@ -1,16 +1,16 @@
-"""Reads what earlier builds found and this build reuses: measured figures, and schedules.
+"""Reads results of earlier builds that this build reuses: measured figures, and schedules.
 
 A build of the same package on another machine gives the same model files but other latencies. If it
 uses the report of the first build, it gives the same bytes, which proves where they came from. The
-tuning database holds the schedules that searches found, beside the cache, for later builds.
+tuning database stores the schedules that searches found, next to the cache, for later builds.
 
 Rules:
 - A figure is reused for the same files and the same number of threads. It names the machine that
   measured it.
-- A build reads the database as one source. When its own searches have ended, it adds what they
+- A build reads the database as one source. After its own searches, it adds the schedules that they
   found.
 - The name of a file in the database says which kernel and target it is for, so a build adds to the
-  database by adding files. A file is either complete or not there.
+  database by adding files. A file is either complete or missing.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Measurements(msgspec.Struct, frozen=True, kw_only=True):
     def apply(
         self, candidates: tuple[Candidate, ...], steps: tuple[Step, ...], pipeline: Pipeline
     ) -> None:
-        """Spare a build the measurements that are known.
+        """Put known figures into the pipeline, so that the build does not measure them again.
 
         Args:
-            candidates: Those that were built.
-            steps: The plan's.
-            pipeline: What has come of them; nothing is measured yet.
+            candidates: The candidates that were built.
+            steps: The steps of the plan.
+            pipeline: The results so far; nothing is measured yet.
         """
         known = {(m.name, m.files_sha256): m.performance for m in self.candidates}
         by_name = {step.name: step for step in steps}
@@ -95,7 +95,7 @@ def read_measurements(path: Path | None) -> Measurements:
 
 
 def stored_database(root: Path) -> Source | None:
-    """Return the database as a source; None while nothing is in it.
+    """Return the database as a source; None while it is empty.
 
     Args:
         root: Its folder.
@@ -118,10 +118,10 @@ def stored_database(root: Path) -> Source | None:
 
 
 def keep_schedules(pipeline: Pipeline, plan: Plan, root: Path) -> None:
-    """Add what a build's searches found.
+    """Add the schedules that a build's searches found.
 
     Args:
-        pipeline: What came of the plan.
+        pipeline: The results of the plan.
         plan: The plan.
         root: The folder of the database.
 

@@ -23,7 +23,7 @@ _CONNECT_S: Final = 10.0
 
 
 def default_jobs() -> int:
-    """Return how many steps run at once: as many as there are processors for this process."""
+    """Return how many steps run at once: as many as this process may use processors."""
     return len(os.sched_getaffinity(0))
 
 

@@ -1,4 +1,4 @@
-"""What a build hands to a step's process, and where that leaves its result."""
+"""The job that a build gives to a step's process, and the files of its result."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 RESULT_FILE: Final = "result.json"
 FAILURE_FILE: Final = "failure.json"
 FAILED: Final = 3
-"""Exit status of a step that failed and said why."""
+"""Exit status of a step that failed and reported the reason."""
 
 GOLDEN_FOLDER: Final = "golden"
 DATABASE_FOLDER: Final = "database"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step's process is to do."""
+    """The work of a step's process."""
 
     kind: str
     inputs: dict[str, str]
-    """Role to a user's file or the folder of an earlier step."""
+    """Each role with a user's file or the folder of an earlier step."""
 
     options: dict[str, Any]
     output: str
@@ -37,4 +37,4 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     remedy: str = ""
     lasting: bool = False
-    """Whether the same inputs must fail again: the step itself said what is wrong with them."""
+    """Whether the same inputs must fail again, because the step itself reported a fault in them."""

@@ -45,7 +45,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Toolchain(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step's output depends on beside its inputs."""
+    """What a step's output depends on in addition to its inputs."""
 
     tools: dict[str, str]
     code: str
@@ -53,7 +53,7 @@ class Toolchain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a step, for the report."""
+    """The outcome of a step, for the report."""
 
     name: str
     state: str
@@ -79,7 +79,7 @@ class Pipeline:
         limits: What a step may use.
         executor: Runs the steps that do not measure.
         jobs: How many of them run at once on this machine.
-        progress: Told one line per step.
+        progress: Called with one line for each step.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class Pipeline:
         self.records: list[StepRecord] = []
 
     def run(self, steps: Iterable[Step]) -> None:
-        """Run steps, those at once that do not need each other.
+        """Run steps; those that do not depend on each other run at the same time.
 
         Args:
-            steps: Each after those that it needs.
+            steps: The steps, each after those that it needs.
 
         Raises:
             PackagerError: A vital step failed.
@@ -127,7 +127,7 @@ class Pipeline:
                     for future in done:
                         self._settle(running.pop(future), future.result())
                 elif waiting:
-                    step = waiting.pop(0)  # all that is left measures, and nothing else runs now
+                    step = waiting.pop(0)  # only steps that measure are left, and no step runs now
                     self._progress(f"{step.name} ...")
                     self._settle(step, carry_out(self._task(step)))
         except BaseException:
@@ -166,25 +166,25 @@ class Pipeline:
         return from_json((self.folder(step) / RESULT_FILE).read_bytes(), kind)
 
     def lost(self, *steps: str) -> str | None:
-        """Return why one of some steps has no output; None when all have."""
+        """Return why one of some steps has no output; None when all have one."""
         return next((self._reasons[step] for step in steps if step in self._reasons), None)
 
     def skip(self, step: Step, reason: str) -> None:
-        """Leave a step out, and with it what depends on it.
+        """Skip a step, and with it the steps that depend on it.
 
         Args:
-            step: Which has not been run.
+            step: A step that has not been run.
             reason: Why.
         """
         self._reasons[step.name] = reason
         self._record(step, "skipped", reason=reason)
 
     def seed(self, step: Step, result: object) -> None:
-        """Take a step's result as known, so that it is not run.
+        """Store a known result of a step, so that the step is not run.
 
         Args:
-            step: Whose inputs are there.
-            result: What it would find out.
+            step: A step whose inputs exist.
+            result: The result that the step would have.
         """
         with self._cache.workspace(step.name) as workspace:
             output = workspace / "output"
@@ -193,7 +193,7 @@ class Pipeline:
             self._cache.keep(self._key(step), output)
 
     def _start(self, waiting: list[Step], running: dict[Future[Outcome], Step]) -> list[Step]:
-        """Start what can be started, and return what cannot yet."""
+        """Start the steps that can start now, and return the others."""
         left: list[Step] = []
         busy = {self._key(step) for step in running.values()}
         for step in waiting:
@@ -209,7 +209,7 @@ class Pipeline:
             found = None if key in busy else self._cache.find(key)
             if found is not None:
                 self._take_cached(step, *found)
-            elif step.quiet or key in busy:  # two steps of one key: the second takes it cached
+            elif step.quiet or key in busy:  # of two steps with one key, the second uses the cache
                 left.append(step)
             else:
                 self._progress(f"{step.name} ...")

@@ -6,8 +6,8 @@ Rules:
 - A step's arguments and its result are plain values, so that another machine can run it. That
   machine needs the same packages, and sees the cache and the user's files at the same paths.
 - A fault is returned and not raised, so that it comes back complete from another machine.
-- No part of a step continues after its end: its whole process group is ended.
-- The output of the process goes to a log; the last line is the reason if there is no better one.
+- No part of a step continues after its end: the build kills its whole process group.
+- The output of the process goes to a log; its last line is the reason if the step reported none.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from wire.errors import WireFormatError
 
 MAX_REASON_BYTES: Final = 4096
 MEMORY_SHARE: Final = 0.75
-"""A step may use as much of the machine's memory; the rest is for everything else."""
+"""The share of the machine's memory that steps may use; the rest is for everything else."""
 
 FULL_BYTES: Final = 64 * 1024
-"""A disk with less than this free counts as full: no step's result fits."""
+"""A disk with less free space than this counts as full: no step's result fits."""
 
 _ENVIRONMENT: Final = {
     "PYTHONHASHSEED": "0",
@@ -47,13 +47,13 @@ _ENVIRONMENT: Final = {
 
 
 _RUNNING: Final[set[int]] = set()
-"""Process groups of the steps that run now, of whichever thread."""
+"""Process groups of the steps that run now, in all threads."""
 
 _RUNNING_LOCK: Final = threading.Lock()
 
 
 class ToldError(Exception):
-    """A step's process said why it failed."""
+    """A step's process reported why it failed."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -61,7 +61,7 @@ class ToldError(Exception):
 
 
 class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step may use."""
+    """The limits of one step."""
 
     timeout_s: float = 1800.0
     """Quantizing a large model with full bias correction takes minutes, not hours."""
@@ -75,7 +75,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     key: str
-    """Of its output in the cache."""
+    """The key of its output in the cache."""
 
     cache: str
     kind: str
@@ -88,16 +88,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a task."""
+    """The outcome of a task."""
 
     failure: Failure | None = None
-    """None where its output is in the cache."""
+    """None when its output is in the cache."""
 
     seconds: float = 0.0
 
 
 def carry_out(task: Task) -> Outcome:
-    """Carry out a step and keep its output in the cache.
+    """Run a step and keep its output in the cache.
 
     Args:
         task: The step.
@@ -120,12 +120,12 @@ def carry_out(task: Task) -> Outcome:
 
 
 def error_of(failure: Failure) -> PackagerError:
-    """Return the error that a failure stands for."""
+    """Return the error for a failure."""
     return ALL_ERRORS.get(failure.code, BuildError)(failure.message, remedy=failure.remedy)
 
 
 def end_running_jobs() -> None:
-    """End every step that runs now: the build is given up."""
+    """Kill every step that runs now, because the build stops."""
     with _RUNNING_LOCK:
         for group in _RUNNING:
             with contextlib.suppress(ProcessLookupError):
@@ -160,7 +160,7 @@ def _make(task: Task) -> None:
 
 
 def _failure_folder(workspace: Path, failure: Failure) -> Path:
-    """Write a failure into a folder of its own, without what the step had made until then."""
+    """Write a failure into a folder of its own, without the files that the step made before it."""
     folder = workspace / "failure"
     folder.mkdir()
     (folder / FAILURE_FILE).write_bytes(to_json(failure))
@@ -182,13 +182,13 @@ def _run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
 
     Args:
         job: What to do.
-        workspace: A folder for the job's files, whose name names the step.
+        workspace: A folder for the job's files; its name contains the step's.
         timeout_s: How long it may take, in seconds.
 
     Raises:
         StepError: It crashed, was killed, ran out of memory or time.
         DiskFullError: The disk is full.
-        ToldError: It said what is wrong.
+        ToldError: It reported what is wrong.
     """
     job_file, log = workspace / "job.json", workspace / "log.txt"
     job_file.write_bytes(to_json(job))
@@ -196,7 +196,7 @@ def _run_job(job: Job, workspace: Path, *, timeout_s: float) -> None:
     if code == 0:
         return
     if shutil.disk_usage(workspace).free < FULL_BYTES:
-        # Whatever it says, and it may have had no room to say it, this is why.
+        # The full disk is the reason, whatever the step reported, if it had room to report at all.
         raise DiskFullError(
             f"no space left on the device of {workspace.parent}",
             remedy="free some space, or name another cache with --cache",

@@ -77,7 +77,7 @@ class Recorder:
 
     Args:
         clock: Its wall time decides the minute.
-        on_event: Called with each event's kind, reason and data, such as by a log.
+        on_event: Called with each event's kind, reason and data, such as to log it.
     """
 
     def __init__(self, clock: Clock, on_event: OnEvent | None = None) -> None:
@@ -91,7 +91,7 @@ class Recorder:
         self._dropped = 0
 
     def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
-        """Add a value to a histogram; anything but a finite number is dropped and counted."""
+        """Add a value to a histogram; a value that is not finite is dropped, which is counted."""
         key = self._key(metric, attributes)
         with self._lock:
             series = self._series(self._histograms, key, ExponentialHistogram, value)
@@ -99,7 +99,7 @@ class Recorder:
                 series.add(value)
 
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
-        """Let a counter grow; a negative amount is dropped and counted."""
+        """Increase a counter; a negative amount is dropped, and the drop is counted."""
         key = self._key(metric, attributes)
         with self._lock:
             checked = amount if amount >= 0 else math.nan
@@ -108,7 +108,7 @@ class Recorder:
                 series.value += amount
 
     def gauge(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
-        """Add a reading; anything but a finite number is dropped and counted."""
+        """Add a reading; a value that is not finite is dropped, which is counted."""
         key = self._key(metric, attributes)
         with self._lock:
             series = self._series(self._gauges, key, _Gauge, value)
@@ -116,7 +116,7 @@ class Recorder:
                 series.add(value)
 
     def event(self, kind: str, reason: str, data: Mapping[str, Any] | None = None) -> None:
-        """Keep something that happened, with its reason and the inputs of the decision."""
+        """Record something that happened, with its reason and the inputs of the decision."""
         event = Event(at_s=self._clock.now_s(), kind=kind, reason=reason, data=dict(data or {}))
         with self._lock:
             if len(self._events) < MAX_EVENTS:
@@ -132,7 +132,7 @@ class Recorder:
         return bool(self._events)
 
     def drain(self) -> tuple[tuple[Point, ...], tuple[Event, ...]]:
-        """Take everything that was recorded since the last time.
+        """Remove and return everything that was recorded since the last drain.
 
         Returns:
             Points, each the growth since the last drain, and events, oldest first.
@@ -160,7 +160,7 @@ class Recorder:
     def _series(
         self, table: dict[_Key, A], key: _Key, make: Callable[[], A], value: float
     ) -> A | None:
-        """Return the aggregate of a key, new if need be; None when the value is to be dropped."""
+        """Return a key's aggregate, a new one if needed; None when the value must be dropped."""
         if math.isfinite(value):
             series = table.get(key)
             if series is not None:

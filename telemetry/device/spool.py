@@ -1,14 +1,14 @@
 """Stores telemetry on disk until the controller has stored it, and the device's own events.
 
 Rules:
-- The spool removes a batch only when it is acknowledged or when the spool is over its limit. Then
-  it removes the oldest first, and a later batch says how many.
+- The spool removes a batch only when it is acknowledged or when the spool is over its limit. In the
+  second case it removes the oldest first, and a later batch says how many.
 - The spool moves a corrupt file aside and begins a new one, because a telemetry fault must not stop
   the agent.
 - Batches are numbered per boot and file: each new file has a name of its own in the boot
-  identifier, so that its first batches are not taken for those of the file that was lost.
-- What was appended survives the end of the process at any instant; the last seconds may be lost
-  with the power.
+  identifier, so that its first batches are not mistaken for those of a lost file.
+- Appended data survives the end of the process at any instant; a power cut may lose the last
+  seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from wire.clock import Clock
 from wire.messages import Event, Point, TelemetryAck, TelemetryBatch
 
 EVENTS_KEPT = 1000
-"""Events for questions on the device itself; with `batches.MAX_EVENT_BYTES` at most 16 MB."""
+"""Events kept for queries on the device; with `batches.MAX_EVENT_BYTES` at most 16 MB."""
 
 MAX_PENDING = 1000
 MAX_SEQUENCE = 2**62
@@ -48,21 +48,21 @@ class Spool:
     """Batches and events of one device on disk; usable from several threads.
 
     Args:
-        path: The database file; its directory is made if need be.
+        path: The database file; its directory is made if it is missing.
         device: Whose telemetry it is.
         boot_id: This boot of the device, or this run of the agent.
-        limit_bytes: How much may wait.
-        clock: Dates the event that tells of a recovery.
+        limit_bytes: The greatest size of all batches that wait.
+        clock: Gives the time of the event that reports a recovery.
 
     Raises:
-        SpoolError: The file can neither be opened nor begun anew.
+        SpoolError: The file cannot be opened, and a new one cannot be made.
     """
 
     def __init__(
         self, path: Path, *, device: str, boot_id: str, limit_bytes: int, clock: Clock
     ) -> None:
         self.recovered = False
-        """The file was damaged, at the start or since, and was begun anew."""
+        """The file was damaged, at the start or later, and a new one was made."""
 
         self._path = path
         self._device = device
@@ -81,14 +81,14 @@ class Spool:
         return self._boot
 
     def append(self, points: Sequence[Point], events: Sequence[Event]) -> None:
-        """Keep what was recorded until it is acknowledged.
+        """Store what was recorded until it is acknowledged.
 
         Args:
             points: Growth since the last call.
             events: What happened since.
 
         Raises:
-            SpoolError: The disk does not take it; it counts as one dropped batch.
+            SpoolError: The disk cannot be written; the data counts as one dropped batch.
         """
         if not points and not events:
             return
@@ -102,27 +102,27 @@ class Spool:
         self._unwritten = 0
 
     def pending(self, limit: int = 8) -> list[tuple[TelemetryBatch, bytes]]:
-        """Return the oldest batches that wait, those of earlier boots included.
+        """Return the oldest batches that wait, including those of earlier boots.
 
         Args:
             limit: How many at most.
 
         Returns:
-            Each batch and its bytes as they are to be published.
+            Each batch and the bytes to publish.
 
         Raises:
-            SpoolError: The disk does not give them.
+            SpoolError: The disk cannot be read.
         """
         return self._run(lambda db: oldest_batches(db, min(max(limit, 0), MAX_PENDING)))
 
     def acknowledge(self, ack: TelemetryAck) -> None:
-        """Forget batches that the controller has stored; unknown ones are ignored.
+        """Delete batches that the controller has stored; unknown ones are ignored.
 
         Args:
-            ack: Which.
+            ack: Which batches.
 
         Raises:
-            SpoolError: The disk does not take the change.
+            SpoolError: The disk cannot be written.
         """
         stored = [(ack.boot_id, number) for number in ack.sequences if 0 <= number <= MAX_SEQUENCE]
         statement = "DELETE FROM batch WHERE boot = ? AND sequence = ?"
@@ -136,13 +136,13 @@ class Spool:
         Args:
             kinds: Only these; empty for all.
             since_s: Only from this wall time on.
-            limit: Only the newest so many.
+            limit: Only the newest ones, at most this many.
 
         Returns:
             Events, oldest first.
 
         Raises:
-            SpoolError: The disk does not give them.
+            SpoolError: The disk cannot be read.
         """
         return self._run(
             lambda db: newest_events(db, kinds, since_s, min(max(limit, 0), EVENTS_KEPT))
@@ -177,7 +177,7 @@ class Spool:
         make_room(db, self._limit_bytes)
 
     def _run(self, work: Callable[[sqlite3.Connection], A]) -> A:
-        """Do work in one transaction; if the file proves damaged, again in a new file.
+        """Do work in one transaction; if the file is damaged, do it again in a new file.
 
         Args:
             work: What to do; it may be called twice.
@@ -186,7 +186,7 @@ class Spool:
             What it returned.
 
         Raises:
-            SpoolError: The file cannot be used, nor begun anew.
+            SpoolError: The file cannot be used, and a new one cannot be made.
         """
         with self._lock:
             try:

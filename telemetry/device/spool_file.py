@@ -36,11 +36,11 @@ _DAMAGE = {
 
 
 class DamagedFileError(Exception):
-    """SQLite reads the file, but it is not what we wrote."""
+    """SQLite can read the file, but its content is not what we wrote."""
 
 
 def prepare(db: sqlite3.Connection) -> str:
-    """Make the tables in a new file, look for damage in an old one.
+    """Make the tables in a new file; check an old one for damage.
 
     Args:
         db: Within a transaction.
@@ -83,7 +83,7 @@ def insert_batch(db: sqlite3.Connection, batch: TelemetryBatch) -> None:
 
 
 def make_room(db: sqlite3.Connection, limit_bytes: int) -> None:
-    """Drop the oldest batches until those that wait are within a limit."""
+    """Drop the oldest batches until the size of the others is within a limit."""
     excess = read_number(db, "SELECT coalesce(sum(size), 0) FROM batch") - limit_bytes
     while excess > 0:
         oldest = "SELECT id, size, dropped FROM batch ORDER BY id LIMIT 1"
@@ -93,7 +93,7 @@ def make_room(db: sqlite3.Connection, limit_bytes: int) -> None:
 
 
 def _drop(db: sqlite3.Connection, row: int, dropped: int) -> None:
-    """Forget a batch and take over what it would have told of earlier losses."""
+    """Drop a batch; count it as lost, together with the earlier losses that it would report."""
     db.execute("DELETE FROM batch WHERE id = ?", (row,))
     db.execute("UPDATE loss SET dropped = dropped + 1 + ?", (dropped,))
 
@@ -106,7 +106,7 @@ def oldest_batches(db: sqlite3.Connection, limit: int) -> list[tuple[TelemetryBa
         try:
             found.append((decode_message(body, TelemetryBatch, packed=True), body))
         except WireFormatError:
-            # A flipped bit that SQLite does not see; kept, it would be sent for ever.
+            # SQLite does not detect a flipped bit; the device would send the batch for ever.
             _drop(db, row, dropped)
     return found
 
@@ -139,7 +139,7 @@ def read_number(db: sqlite3.Connection, statement: str, *parameters: str) -> int
     Args:
         db: Within a transaction.
         statement: SQL.
-        parameters: For its question marks.
+        parameters: The values for its question marks.
 
     Returns:
         The number.

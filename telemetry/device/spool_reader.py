@@ -1,4 +1,4 @@
-"""Reads a spool's events from another process, whether the spool's owner runs or not.
+"""Reads a spool's events from another process, even if the spool's owner does not run.
 
 Rules:
 - The reader changes nothing, and makes no file if there is none.
@@ -24,7 +24,7 @@ def stored_events(path: Path, kinds: tuple[str, ...], since_s: float, limit: int
         path: The spool's file.
         kinds: Only these; empty for all.
         since_s: Only from this wall time on.
-        limit: Only the newest so many.
+        limit: Only the newest ones, at most this many.
 
     Returns:
         Events, oldest first.

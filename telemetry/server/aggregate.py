@@ -1,7 +1,7 @@
-"""Rows of the store gathered into groups, statistic by statistic.
+"""Adds the rows of the store to groups and computes their statistics.
 
 Rules:
-- Rows come in parts of any size; what is kept grows with the groups, not with the rows.
+- Rows come in parts of any size; memory grows with the number of groups, not of rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Aggregate:
     """Counts, sums, extremes and histograms of groups numbered from 0.
 
     Args:
-        with_histograms: Whether quantiles will be asked.
+        with_histograms: Whether quantiles will be asked for.
     """
 
     def __init__(self, *, with_histograms: bool) -> None:
@@ -67,7 +67,7 @@ class Aggregate:
             return np.full((len(self.counts), len(quantiles)), np.nan)
         greatest = self.greatest[:, None]
         raw = self._histograms.quantiles(quantiles, len(self.counts))
-        # The greatest value is known exactly, as `ExponentialHistogram.quantile` knows it.
+        # The greatest value is exact, as in `ExponentialHistogram.quantile`.
         is_last = np.outer(self.counts, quantiles) - RANK_SLACK > self.counts[:, None] - 1
         return np.where(is_last, greatest, np.clip(raw, self.least[:, None], greatest))
 

@@ -1,7 +1,7 @@
-"""Rows of the telemetry store sorted into the groups of a question.
+"""Sorts rows of the telemetry store into the groups of a query.
 
 Rules:
-- Groups are numbered as they appear; what is kept grows with them, not with the rows.
+- Groups are numbered as they appear; memory grows with the number of groups, not of rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Cell = str | int | float | None
 
 
 class _GroupKey(NamedTuple):
-    """What tells groups apart; parts that are not asked for are constant."""
+    """The key of a group; parts that the query does not ask for are constant."""
 
     step: int
     minute: int
@@ -31,11 +31,11 @@ class _GroupKey(NamedTuple):
 
 
 class Groups:
-    """The groups of one question.
+    """The groups of one query.
 
     Args:
-        query: What is asked.
-        series: The series that it is asked of.
+        query: The query.
+        series: The series that match it.
         statistics: The columns of the answer.
     """
 
@@ -54,17 +54,17 @@ class Groups:
 
     @property
     def series_ids(self) -> tuple[int, ...]:
-        """The series that are asked for."""
+        """The series to read from the store."""
         return tuple(self._attributes)
 
     def add(self, rows: MinuteColumns) -> None:
-        """Take in rows of the store.
+        """Add rows of the store to the groups.
 
         Args:
             rows: One or more.
 
         Raises:
-            QueryError: There are too many groups by now.
+            QueryError: There are now too many groups.
         """
         asked = self._query.group_by
         step = (self._query.step_s or 0) // SECONDS_PER_MINUTE
@@ -114,7 +114,7 @@ class Groups:
         return columns | {word: values[:, at] for at, word in enumerate(self._quantiles)}
 
     def _durations_s(self) -> Floats:
-        """Return for every group how long it could have been measured."""
+        """Return for every group the length of the time that its rate refers to."""
         first_s = self._first * SECONDS_PER_MINUTE
         last_s = min((self._last + 1) * SECONDS_PER_MINUTE, self._query.until_s)
         durations = self._aggregate.counts.copy()

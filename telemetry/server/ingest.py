@@ -1,8 +1,8 @@
-"""Checks what a device sent and brings it into the form of the store. Pure.
+"""Checks what a device sent and converts it to the form of the store. Pure.
 
 Rules:
-- Every point of a batch is checked. Only an impossible point is refused, so that it does not spoil
-  the rest and does not come again.
+- Every point of a batch is checked. An impossible point is refused alone: the rest is kept, and the
+  device does not send the batch again.
 - All sizes and values have limits, so a device cannot make a row grow without end or a sum
   overflow.
 """
@@ -28,20 +28,20 @@ MAX_MINUTE = 2**31 - 1
 MAX_MAGNITUDE = 1e30
 MAX_COUNT = 2**62
 WINDOW = 256
-"""Sequence numbers, up to the newest, of which it is known whether they are counted."""
+"""The store knows for this many sequence numbers, up to the newest, whether they are counted."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,127}")
 
 
 class SeriesKey(NamedTuple):
-    """What names a series."""
+    """The key of a series."""
 
     metric: str
     kind: Kind
     release: str
     variant: str
     attributes: str
-    """All others, as canonical JSON."""
+    """All other attributes, as canonical JSON."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,12 +77,12 @@ class Window(NamedTuple):
     """Bit `i` stands for `newest - i`."""
 
     def holds(self, sequence: int) -> bool:
-        """Tell whether a batch is counted, or so old that it is taken for counted."""
+        """Tell whether a batch is counted, or so old that it is assumed to be counted."""
         age = self.newest - sequence
         return age >= WINDOW or (age >= 0 and bool(self.seen >> age & 1))
 
     def with_counted(self, sequence: int) -> Window:
-        """Return the window after a batch that it does not hold was counted."""
+        """Return the window that also holds a batch which is not in it yet."""
         if sequence <= self.newest:
             return Window(self.newest, self.seen | 1 << (self.newest - sequence))
         shift = min(sequence - self.newest, WINDOW)
@@ -115,7 +115,7 @@ def measures_of(batch: TelemetryBatch) -> tuple[Measures, int]:
 
 
 def event_row(device: str, event: Event) -> dict[str, Any]:
-    """Return an event as a row of the store; what cannot be kept of it is left out."""
+    """Return an event as a row of the store; data that is too large is left out."""
     short = shorten(event)
     data = to_json(short.data)
     if len(data) > MAX_EVENT_BYTES * 2:
@@ -130,7 +130,7 @@ def event_row(device: str, event: Event) -> dict[str, Any]:
 
 
 def latest_minute(batch: TelemetryBatch, measures: Measures) -> int:
-    """Return the newest minute that a batch speaks of; 0 for an empty one."""
+    """Return the newest minute in a batch; 0 for an empty one."""
     minutes = [minute for _, minute in measures]
     minutes += [int(min(max(event.at_s, 0.0), MAX_MINUTE)) // 60 for event in batch.events]
     return max(minutes, default=0)

@@ -1,13 +1,13 @@
 """Merges many histograms into few and computes their quantiles: the hot path of every query.
 
-All blobs are read as one array of bytes, so the cost per histogram is that of its buckets and not
-of a Python call.
+All blobs are read as one array of bytes, so a histogram costs only the work on its buckets, without
+a Python call.
 
 Rules:
-- The same buckets, ranks and representatives as `telemetry.histogram`, so that merging here and
-  there give the same quantiles.
-- Blobs come out of our own store, where they were checked when they came in; one of an unknown
-  format is refused.
+- Buckets, ranks and representatives are those of `telemetry.histogram`, so both modules give the
+  same quantiles.
+- Blobs come from our own store, which checks them at ingest; a blob of an unknown format is
+  refused.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class MergedHistograms:
         """`group * SLOTS + slot`, rising."""
 
         self._counts: Floats = np.empty(0, np.float64)
-        """As floats: exact to 2**53, and nothing overflows beyond."""
+        """As floats: exact up to 2**53, without an overflow beyond."""
 
     def add(self, blobs: Sequence[bytes], groups: Integers) -> None:
         """Add histograms to groups.
@@ -88,7 +88,7 @@ class MergedHistograms:
         result = np.full((group_count, len(quantiles)), np.nan)
         if not len(self._keys):
             return result
-        # Before a group's first key lies all that earlier groups count.
+        # The keys of earlier groups come before a group's first key.
         starts = np.searchsorted(self._keys, np.arange(group_count + 1) * SLOTS)
         running = np.concatenate([[0.0], np.cumsum(self._counts)])
         before, totals = running[starts[:-1]], np.diff(running[starts])
@@ -112,7 +112,7 @@ def _exploded(blobs: Sequence[bytes], groups: Integers) -> tuple[Integers, Float
     for width, kind in _WIDTHS.items():
         chosen = np.flatnonzero(headers["width"] == width)
         lengths = headers["length"][chosen].astype(np.int64)
-        # The position of every count: where its blob's counts begin, and how far it is from there.
+        # The position of each count: the start of its blob's counts, and its offset from there.
         inside = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         at = np.repeat(offsets[chosen] + HEADER.size, lengths) + inside * width
         raw = data[at[:, None] + np.arange(width)] if width > 1 else data[at]
@@ -159,7 +159,7 @@ def _summed(keys: Integers, counts: Floats) -> tuple[Integers, Floats]:
     if (groups.max() + 1) * width > max(len(keys), MAX_CELLS):
         distinct, which = np.unique(keys, return_inverse=True)
         return distinct, np.bincount(which, weights=counts).astype(np.float64)
-    # Values of one metric lie close together: a table of all their cells needs no sorting.
+    # Values of one metric are close together: a table of all their cells is small, without sorting.
     cells = groups * width + (slots - lowest)
     table = np.bincount(cells, weights=counts).astype(np.float64, copy=False)
     filled = np.flatnonzero(table)

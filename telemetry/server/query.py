@@ -1,4 +1,4 @@
-"""Questions to the telemetry store: which statistics, of what, grouped how, since when.
+"""Queries of the telemetry store: the statistics of a metric, by group, over a time.
 
 ```
 query = parse("inference_latency_ms", statistics="p50,p95", group_by="variant", since="1h",
@@ -8,10 +8,10 @@ table = run(store, query)
 
 Rules:
 - A quantile is that of all values together: histograms are merged, quantiles never averaged.
-- A group without values is no row; an unknown metric, statistic or attribute is an error.
-- `rate` is per second of the time between the first and the last minute of the whole answer, so
-  the rates of its groups add up.
-- Times are kept by the minute; `since_s` and `until_s` take in the minutes in which they lie.
+- A group without values has no row; an unknown metric, statistic or attribute is an error.
+- `rate` divides by the time between the first and the last minute of the whole answer, in seconds,
+  so the rates of its groups add up.
+- Times are stored by the minute; the minutes that contain `since_s` and `until_s` are included.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Table(NamedTuple):
     """An answer."""
 
     columns: tuple[str, ...]
-    """The start of the step, if there is one, the groups, the statistics."""
+    """The start of the step if the query has one, then the groups, then the statistics."""
 
     rows: tuple[tuple[Cell, ...], ...]
 
@@ -60,7 +60,7 @@ def parse(
     until: str = "",
     step: str = "",
 ) -> Query:
-    """Read a question as people write it.
+    """Read a query as people write it.
 
     Args:
         metric: Its name.
@@ -73,10 +73,10 @@ def parse(
         step: A duration such as `5m`; empty for one row per group.
 
     Returns:
-        The question.
+        The query.
 
     Raises:
-        QueryError: A word that makes no sense; the text names it.
+        QueryError: A word makes no sense; the text names it.
     """
     query = Query(
         metric=metric.strip(),
@@ -92,18 +92,18 @@ def parse(
 
 
 def run(store: TelemetryStore, query: Query) -> Table:
-    """Answer a question.
+    """Run a query.
 
     Args:
         store: The telemetry.
-        query: What is asked.
+        query: The query.
 
     Returns:
         One row per group and step, in rising order.
 
     Raises:
-        UnknownMetricError: Nobody has reported that metric.
-        QueryError: A statistic or attribute that this metric has not, or too many rows.
+        UnknownMetricError: No device has reported that metric.
+        QueryError: The metric lacks a statistic or attribute, or there are too many rows.
         TelemetryStoreError: The database failed.
     """
     check_query(query)
@@ -124,7 +124,7 @@ def run(store: TelemetryStore, query: Query) -> Table:
 
 
 def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
-    """Return the series of a metric that are of its most telling kind, and that kind.
+    """Return a metric's series of one kind, and that kind: the first of `STATISTICS` that it has.
 
     Args:
         store: The telemetry.
@@ -134,7 +134,7 @@ def _series(store: TelemetryStore, metric: str) -> tuple[list[Series], Kind]:
         At least one series.
 
     Raises:
-        UnknownMetricError: Nobody has reported it.
+        UnknownMetricError: No device has reported it.
     """
     found = store.series(metric)
     for kind in STATISTICS:

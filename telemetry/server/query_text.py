@@ -71,7 +71,7 @@ def parse_step_s(text: str) -> int:
         Seconds.
 
     Raises:
-        QueryError: Not a duration, or one with a part of a second.
+        QueryError: Not a duration, or not a whole number of seconds.
     """
     try:
         step_s = parse_duration_s(text)

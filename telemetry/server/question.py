@@ -1,4 +1,4 @@
-"""What is asked of the telemetry store, and whether it makes sense. Pure."""
+"""The query of the telemetry store, and the check that it makes sense. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATISTICS: Final[dict[Kind, tuple[str, ...]]] = {
     "sum": ("count", "total", "rate"),
     "gauge": ("count", "mean", "min", "max"),
 }
-"""Beside these, histograms have quantiles: p50, p99.9."""
+"""Histograms also have quantiles: p50, p99.9."""
 
 DEFAULT_STATISTICS: Final[dict[Kind, tuple[str, ...]]] = {
     "histogram": ("count", "mean", "p50", "p95", "max"),
@@ -32,29 +32,29 @@ QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,3})?|100)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A question."""
+    """A query."""
 
     metric: str
     statistics: tuple[str, ...] = ()
-    """Empty for those that suit the kind of metric."""
+    """Empty for the default statistics of the metric's kind."""
 
     group_by: tuple[str, ...] = ()
     """`device`, `minute`, or attributes such as `variant` and `release`."""
 
     where: tuple[tuple[str, str], ...] = ()
-    """Attribute or `device`, and its value; several values of one are alternatives."""
+    """Attribute or `device`, and its value; several values of one attribute are alternatives."""
 
     since_s: float = 0.0
     until_s: float = math.inf
     step_s: int | None = None
-    """One row per group and so many seconds, in whole minutes."""
+    """Length of a step, in seconds but whole minutes; one row per group and step."""
 
 
 def check_query(query: Query) -> None:
-    """Refuse times, steps and words that make no sense whatever the metric.
+    """Refuse times, steps and words that make no sense for any metric.
 
     Args:
-        query: What is asked.
+        query: The query.
 
     Raises:
         QueryError: The text says what is wrong.
@@ -77,15 +77,15 @@ def check_query(query: Query) -> None:
 
 
 def check_statistics(metric: str, kind: Kind, statistics: tuple[str, ...]) -> None:
-    """Refuse statistics that a kind of metric has not.
+    """Refuse statistics that a kind of metric does not have.
 
     Args:
         metric: Its name, for the text.
         kind: Its kind.
-        statistics: What is asked.
+        statistics: The statistics of the query.
 
     Raises:
-        QueryError: The text says which it has.
+        QueryError: The text says which statistics it has.
     """
     for word in statistics:
         if word in STATISTICS[kind] or (kind == "histogram" and QUANTILE.fullmatch(word)):
@@ -98,14 +98,14 @@ def check_statistics(metric: str, kind: Kind, statistics: tuple[str, ...]) -> No
 
 
 def check_attributes(query: Query, attributes: Iterable[str]) -> None:
-    """Refuse groups and conditions that a metric has no attribute for.
+    """Refuse groups and conditions for which a metric has no attribute.
 
     Args:
-        query: What is asked.
-        attributes: Those that the metric's series have.
+        query: The query.
+        attributes: The attributes of the metric's series.
 
     Raises:
-        QueryError: The text says which it has.
+        QueryError: The text says which attributes it has.
     """
     known = {DEVICE, "release", "variant"}.union(attributes)
     asked = [name for name in query.group_by if name != MINUTE]

@@ -1,4 +1,4 @@
-"""The values that the telemetry store takes and gives."""
+"""The values that the telemetry store accepts and returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Series(NamedTuple):
     id: int
     kind: Kind
     attributes: dict[str, str]
-    """Release and variant among them; empty ones are left out."""
+    """With release and variant; empty attributes are left out."""
 
 
 class MinuteRow(NamedTuple):
@@ -47,7 +47,7 @@ class MinuteColumns(NamedTuple):
 
 
 class StoredEvent(NamedTuple):
-    """An event and whose it is."""
+    """An event and its device."""
 
     device: str
     event: Event
@@ -59,10 +59,10 @@ class DeviceLosses(NamedTuple):
     device: str
     batches: int
     dropped: int
-    """Batches that its full spool gave up."""
+    """Batches that the device dropped because its spool was full."""
 
     refused: int
-    """Points that were malformed, or of too many series."""
+    """Points that were malformed, or of a series beyond the limit."""
 
 
 def row_of(series_id: int, minute: int, device: str, measure: Measure) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def row_of(series_id: int, minute: int, device: str, measure: Measure) -> dict[s
 
 
 def measure_of(row: MinuteRow) -> Measure:
-    """Return what a row holds."""
+    """Return a row as a measure."""
     return Measure(
         count=row.value_count,
         total=row.total,

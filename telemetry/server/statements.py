@@ -1,4 +1,4 @@
-"""The statements of an ingest, built once: building one costs more than running it."""
+"""The statements of an ingest, built once, because building one takes longer than running it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class IngestStatements:
         self.lock_device = device.values(device=sa.bindparam("device")).on_conflict_do_update(
             index_elements=["device"], set_={"device": device.excluded.device}
         )
-        """Changes nothing; other ingests of that device wait until the transaction ends."""
+        """Makes a missing row; other ingests of that device wait until the transaction ends."""
 
         batch = tables.batch.c
         self.read_window = sa.select(batch.newest, batch.seen, batch.minute).where(

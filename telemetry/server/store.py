@@ -1,11 +1,11 @@
 """The fleet's telemetry in the controller's database: counted once, read by `query`.
 
 Rules:
-- A batch is counted in one transaction and once, however often and through however many
-  controllers it comes: the device's row is locked first, then its window of sequence numbers asked.
+- A batch is counted once, in one transaction, even if it comes again or through another controller:
+  the store first locks the device's row, then reads its window of sequence numbers.
 - If a part of a batch fails because of the controller, no part of the batch is counted.
-- Histograms are merged into their row, never added as a second one.
-- Usable from several threads; every call takes its own connection of the engine.
+- A histogram is merged into the row that exists, never added as a second row.
+- Several threads may use the store; every call takes its own connection of the engine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from wire.messages import Event, TelemetryBatch
 __all__ = ["TelemetryStore", "metadata"]
 
 MAX_SERIES = 20_000
-"""Points of any further series are refused: a device that invents names must not fill the disk."""
+"""Points of further series are refused, so a device that invents names cannot fill the disk."""
 
 MAX_SEQUENCE = 2**62
 MAX_DROPPED = 2**31
@@ -72,7 +72,7 @@ class TelemetryStore:
         self._known: dict[SeriesKey, int] = {}
 
     def create_all(self) -> None:
-        """Make the tables; in production the migrations do.
+        """Make the tables; in production the migrations make them.
 
         Raises:
             TelemetryStoreError: The database refuses.
@@ -87,10 +87,10 @@ class TelemetryStore:
             batch: From the device that it names; the caller has checked that.
 
         Returns:
-            Whether it was counted now. In both cases it may be acknowledged.
+            Whether it was counted now. The caller may acknowledge it in both cases.
 
         Raises:
-            WireFormatError: An identifier or a sequence number that cannot be.
+            WireFormatError: An impossible identifier or sequence number.
             TelemetryStoreError: The database failed; nothing was counted.
         """
         _check_identity(batch)
@@ -128,7 +128,7 @@ class TelemetryStore:
             device: Only this one; None for all.
             kinds: Only these; empty for all.
             since_s: Only from this wall time on.
-            limit: Only the newest so many.
+            limit: Only the newest ones, at most this many.
 
         Returns:
             Events, oldest first.
@@ -234,16 +234,16 @@ class TelemetryStore:
                 yield MinuteColumns._make(zip(*part, strict=True))
 
     def prune(self, before_s: float) -> int:
-        """Forget everything older than a wall time.
+        """Delete everything older than a wall time.
 
         Args:
             before_s: Seconds since the epoch.
 
         Returns:
-            How many rows of measurements and events are gone.
+            How many rows of measurements and events were deleted.
 
         Raises:
-            TelemetryStoreError: The database failed; nothing is forgotten.
+            TelemetryStoreError: The database failed; nothing is deleted.
         """
         before_minute = int(before_s // SECONDS_PER_MINUTE)
         statements = (
@@ -256,9 +256,9 @@ class TelemetryStore:
         return gone
 
     def _series_ids(self, keys: Iterable[SeriesKey]) -> dict[SeriesKey, int]:
-        """Return the identifiers of series, made if need be; without those beyond the limit.
+        """Return the identifiers of series; make missing ones, but none beyond the limit.
 
-        They are committed on their own: an identifier that is remembered must not be rolled back.
+        They have a transaction of their own: an identifier in `_known` must not be rolled back.
         """
         wanted = set(keys)
         with self._lock:
@@ -282,7 +282,7 @@ class TelemetryStore:
         return found
 
     def _claim(self, connection: sa.Connection, batch: TelemetryBatch, minute: int) -> bool:
-        """Note that a batch is counted; False if it was before."""
+        """Record that a batch is counted; return False if it was counted before."""
         boot = {"of_device": batch.device, "of_boot": batch.boot_id}
         row = connection.execute(self._sql.read_window, boot).first()
         window = _UNSEEN if row is None else Window(row.newest, int.from_bytes(row.seen, "big"))

@@ -1,8 +1,8 @@
 """The tables of the telemetry store.
 
 Rules:
-- Time stands before the device in the key of `telemetry_minute`: what arrives together lies
-  together, so rows are appended and a query over the last hour reads neighbours.
+- Time comes before the device in the key of `telemetry_minute`, so rows that arrive together are
+  stored together: inserts append, and a query over the last hour reads neighbouring rows.
 - Release and variant are columns of the series; every other attribute is in its JSON text.
 - `controller/store/migrations` makes these tables in production; both must be the same.
 """
@@ -29,7 +29,7 @@ MAX_DEVICE = 63
 MAX_BOOT = 128
 MAX_TEXT = 128
 MAX_SERIES_BYTES = 2048
-"""Of a series' names together, in UTF-8; PostgreSQL's indexes take 2,704."""
+"""Limit for all names of a series together, in UTF-8; PostgreSQL's indexes take 2,704."""
 
 metadata = MetaData()
 
@@ -77,7 +77,7 @@ device = Table(
     Column("dropped", BigInteger, nullable=False),
     Column("refused", BigInteger, nullable=False),
 )
-"""One row per device that ever reported: its losses, and the lock of its ingest."""
+"""One row per device that ever reported: its losses; an ingest locks this row."""
 
 batch = Table(
     "telemetry_batch",
@@ -88,8 +88,8 @@ batch = Table(
     Column("seen", LargeBinary(32), nullable=False),
     Column("minute", Integer, nullable=False),
 )
-"""Which sequence numbers of a boot are counted: the newest, and a bit for each of the 256 up to
-it. One row per batch would be 8,640 rows per device and day."""
+"""Which sequence numbers of a boot are counted: the newest, and one bit for each of the 256 numbers
+up to it. One row per batch would be 8,640 rows per device and day."""
 
 event = Table(
     "telemetry_event",

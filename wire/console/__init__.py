@@ -1,1 +1,1 @@
-"""How both command lines, `fleet` and `fleet-agent`, look: texts, tables and help pages."""
+"""The output of both command lines, `fleet` and `fleet-agent`: texts, tables and help pages."""

@@ -1,7 +1,7 @@
 """Help pages: one form for every command of `fleet` and `fleet-agent`.
 
 Rules:
-- The parts always stand in the order usage, text, arguments, options, commands, examples; a part
+- The parts always come in the order usage, text, arguments, options, commands, examples; a part
   without entries is left out.
 - Every command has examples.
 """
@@ -15,7 +15,7 @@ from wire.console.table import wrap
 
 MAX_WIDTH: Final = 80
 MAX_NAME: Final = 26
-"""Characters of a name beside which the text can stand."""
+"""The text of a longer name begins on a line of its own."""
 INDENT: Final = "  "
 JOINED: Final = "\N{NO-BREAK SPACE}"
 HELP_TEXT: Final = "Show this help and exit."
@@ -30,11 +30,11 @@ class Entry(NamedTuple):
 
     text: str
     notes: tuple[str, ...] = ()
-    """What stands in brackets after the text: `required`, `default: 1h`."""
+    """The remarks in brackets after the text: `required`, `default: 1h`."""
 
 
 class HelpPage(NamedTuple):
-    """What a help page says."""
+    """The content of a help page."""
 
     usage: str
     """The program, the command, and what follows them."""
@@ -52,8 +52,8 @@ def render(page: HelpPage, columns: int) -> str:
     """Return a help page as text, ending with a newline.
 
     Args:
-        page: What it says.
-        columns: Of the terminal; a page is never wider than 80.
+        page: Its content.
+        columns: Columns of the terminal; a page is never wider than 80.
 
     Returns:
         The text.

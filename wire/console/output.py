@@ -2,8 +2,8 @@
 
 Rules:
 - Answers go to standard output, remarks and faults to standard error.
-- On a terminal an answer is as wide as that; elsewhere it is whole, one row to a line, without
-  control characters.
+- On a terminal an answer is at most as wide as the terminal. Elsewhere it is complete, with one
+  line for each row and without control characters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def write(line: str = "") -> None:
 
 
 def remark(line: str) -> None:
-    """Write a line that is no part of the answer."""
+    """Write a line that does not belong to the answer."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
@@ -36,12 +36,12 @@ def is_terminal() -> bool:
 
 
 def terminal_width() -> int | None:
-    """Return how many columns the answer may take; None when no terminal shows it."""
+    """Return how many columns the answer may use; None without a terminal."""
     return shutil.get_terminal_size().columns if is_terminal() else None
 
 
 def write_lines(lines: Sequence[str]) -> None:
-    """Write sentences; on a terminal one that is too long goes on in the next line, indented."""
+    """Write sentences; on a terminal a long one continues on the next line, indented."""
     width = terminal_width()
     for line in lines:
         for part in hanging(line, width):

@@ -1,9 +1,9 @@
-"""Tables and lists of fields as lines of text, as wide as they are or as wide as a terminal.
+"""Lays out tables and lists of fields as lines of text, within a terminal's width or without limit.
 
 Rules:
-- Without a width nothing is cut: each row is one line with all its values.
-- With one, no line is longer and no word is broken over lines: cells are shortened with an
-  ellipsis; when that is not enough, the least important columns are left out.
+- Without a width, nothing is cut: each row is one line with all its values.
+- With a width, a table's cells are shortened with an ellipsis until its lines fit. If that is not
+  enough, the least important columns are left out. A word is never split over two lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GAP: Final = "  "
 HANG: Final = "    "
 ELLIPSIS: Final = "\u2026"
 LEAST: Final = 12
-"""Characters that a cell keeps at least, so that its beginning can still be recognised."""
+"""The least number of characters of a shortened cell, so that its beginning is recognisable."""
 
 
 class Table(NamedTuple):
@@ -26,7 +26,7 @@ class Table(NamedTuple):
     """The heading, then one line for each row."""
 
     left_out: list[str]
-    """Headings of columns that found no place."""
+    """Headings of the columns that did not fit."""
 
 
 def layout(
@@ -42,9 +42,9 @@ def layout(
     Args:
         columns: Headings.
         cells: One text for each column.
-        width: Of the terminal; None cuts nothing.
+        width: Width of the terminal; None cuts nothing.
         minor: Headings of columns that may be left out, the least important first; when these are
-            not enough, columns are left out from the right.
+            not enough, other columns are left out from the right.
         right: Headings of columns that are aligned to the right.
 
     Returns:
@@ -74,7 +74,7 @@ def field_lines(fields: Sequence[tuple[str, str]], *, width: int | None = None) 
 
     Args:
         fields: Names and values.
-        width: Of the terminal: a longer value goes on in the next line, between two words.
+        width: Width of the terminal; a longer value continues on the next line, with a new word.
 
     Returns:
         The lines.
@@ -89,11 +89,11 @@ def field_lines(fields: Sequence[tuple[str, str]], *, width: int | None = None) 
 
 
 def wrap(text: str, width: int | None) -> list[str]:
-    """Break a text between words; a word that is longer than a line has a line of its own.
+    """Break a text between words; a word that is longer than a line gets a line of its own.
 
     Args:
         text: The text.
-        width: Of a line; None breaks nothing.
+        width: Width of a line; None breaks nothing.
 
     Returns:
         The lines; at least one.
@@ -111,11 +111,11 @@ def wrap(text: str, width: int | None) -> list[str]:
 
 
 def hanging(line: str, width: int | None) -> list[str]:
-    """Break a line between words; what follows its first part is indented further.
+    """Break a line between words; the lines after the first are indented further.
 
     Args:
         line: The line, which may begin with spaces.
-        width: Of the terminal; None breaks nothing.
+        width: Width of the terminal; None breaks nothing.
 
     Returns:
         The lines.
@@ -144,7 +144,7 @@ def _char_width(char: str) -> int:
 def _shrink(columns: Sequence[str], widths: dict[int, int], shown: list[int], width: int) -> bool:
     """Make columns narrower, the widest first, and tell whether the table now fits.
 
-    Widths that do not help are left as they were.
+    If the table does not fit, the widths stay as they were.
     """
     narrow = {i: widths[i] for i in shown}
     least = {i: min(widths[i], max(LEAST, cell_width(columns[i]))) for i in shown}

@@ -1,7 +1,7 @@
 """Values as people read them: text, sizes, times.
 
 Rules:
-- Text from outside is shown, never obeyed: control and format characters are replaced.
+- Control and format characters in text from outside are replaced, so that no terminal obeys them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 
 def plain_text(text: str) -> str:
-    """Return text whose control and format characters are shown, not obeyed."""
+    """Return text whose control and format characters are replaced by visible ones."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -28,7 +28,7 @@ def plain_text(text: str) -> str:
 
 
 def value_text(value: object) -> str:
-    """Return a value in one line; what is not known is a dash."""
+    """Return a value in one line; an unknown value is a dash."""
     if value is None or value == "":
         return UNKNOWN
     if isinstance(value, bool):

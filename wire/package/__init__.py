@@ -1,1 +1,1 @@
-"""What lies inside a package: its manifest, the index of its files, declared processing."""
+"""The content of a package: its manifest, the index of its files, declared processing."""

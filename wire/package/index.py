@@ -1,10 +1,10 @@
-"""The package index: every file of a package by digest. It is what gets signed.
+"""The package index: every file of a package with its digest. The index is what gets signed.
 
 Rules:
-- A package is known by the SHA-256 of its index's canonical bytes.
-- Each file is known by its SHA-256 and cut into chunks of one size, each with its own SHA-256, so
-  that a bad chunk is refused when it comes and a transfer goes on where it stopped.
-- The index lists every file that belongs to the package but itself.
+- The SHA-256 of the index's canonical bytes identifies a package.
+- Each file has its SHA-256 and is split into chunks of one size, each with its own SHA-256. So a
+  bad chunk is refused when it arrives, and a transfer continues where it stopped.
+- The index lists every file of the package except itself.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from wire.profile import NAME_PATTERN
 
 ENVELOPE_FILE = "package.dsse.json"
 CHUNK_BYTES = 128 * 1024
-"""Measured best between 64 and 256 KiB with a window of 8 to 16; below the brokers' usual packet
-limit of 256 KiB."""
+"""The best size between 64 and 256 KiB in measurements with a window of 8 to 16; it is below the
+brokers' usual packet limit of 256 KiB."""
 
 MAX_FILES = 4096
 MAX_PACKAGE_BYTES = 16 * 1024**3
@@ -75,7 +75,7 @@ class PackageIndex(msgspec.Struct, frozen=True, kw_only=True):
         raise WireFormatError(f"package {self.name} {self.version} has no file {path}")
 
     def files_for(self, variants: tuple[Variant, ...]) -> tuple[FileEntry, ...]:
-        """Return what a device needs for some variants: manifest, their files, their assets.
+        """Return the entries that a device needs for some variants: manifest, files and assets.
 
         Args:
             variants: The variants that the device will keep.

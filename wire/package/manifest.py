@@ -2,14 +2,14 @@
 
 The layout is ONNX Runtime's (`manifest.json` with `components`, `variants`, `executor_info`,
 `shared_assets`; schema 1.0, portable). A package has one component, `model`, declared inline.
-What ONNX Runtime can run by itself has `executor_info["ort"]`; what we know of a variant is under
-`executor_info["edgefleet"]`, as that layout provides.
+A variant that ONNX Runtime can run by itself has `executor_info["ort"]`; our own data on a variant
+is under `executor_info["edgefleet"]`, as that layout provides.
 
 Rules:
 - Paths are relative POSIX paths without `..`; anything else is refused.
 - Tensor types are spelled as in the Open Inference Protocol (`FP32`, `INT64`, `BYTES`).
 - A figure that was not measured is None.
-- A field that came after version 1 is unset where it is not used: manifests that do without it
+- A field that was added after version 1 is unset where it is not used, so that manifests without it
   keep their bytes.
 """
 
@@ -48,22 +48,22 @@ class TensorSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What turns a raw sample into what an input takes.
+    """The steps that turn a raw sample into the tensor that an input accepts.
 
-    Images are resized first. Then value for value, with the channel's `mean` and `std`:
-    `(raw * scale - mean) / std`, computed in float32; the axes are put from `source_layout` into
-    `layout`, and the result is quantised.
+    Images are resized first. Each value then becomes `(raw * scale - mean) / std`, with the
+    channel's `mean` and `std`, in float32. The axes are moved from `source_layout` to `layout`, and
+    the result is quantised.
     """
 
     source_datatype: Datatype
-    """Of the raw sample, such as UINT8 for pixels."""
+    """Type of the raw sample, such as UINT8 for pixels."""
 
     source_layout: str = ""
-    """Letters of the raw axes, `N` first and `C` for channels, such as `NHWC`; empty for as is."""
+    """Letters of the raw axes, `N` first and `C` for channels, such as `NHWC`; empty if kept."""
 
     layout: str = ""
-    """The same letters in the order that the input takes, such as `NCHW`; a `C` may be new, where
-    raw samples are grey."""
+    """The same letters in the order of the input's axes, such as `NCHW`; `C` may be added if raw
+    samples are grey."""
 
     scale: float = 1.0
     mean: tuple[float, ...] = ()
@@ -73,11 +73,11 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """One value per channel, or one for all; empty for 1."""
 
     resize: Literal["bilinear", "nearest"] | msgspec.UnsetType = msgspec.UNSET
-    """How raw images of any height and width (`H` and `W`) get those of the input: between pixel
-    centres at (index + 0.5), without smoothing. Unset where they come in that size."""
+    """How raw images of any height and width (`H` and `W`) are brought to the size of the input,
+    with pixel centres at (index + 0.5), without smoothing. Unset where they have that size."""
 
     quantization: Quantization | msgspec.UnsetType = msgspec.UNSET
-    """For an input of integers that stand for real numbers."""
+    """Set for an input of integers that stand for real numbers."""
 
 
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,16 +95,16 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How a variant compares with the float reference on the evaluation data."""
 
     metric: str
-    """Such as `top1`. Of most a larger value is better; of `mae` a smaller one."""
+    """Such as `top1`. For most metrics a larger value is better; for `mae` a smaller one."""
 
     value: float
     reference: float
     retention: float
-    """Share of the reference's quality that is kept, larger for better whatever the metric:
+    """Share of the reference's quality that is kept; larger is better for every metric. It is
     `value / reference` where larger values are better."""
 
     agreement: float
-    """Share of samples whose first answer equals that of the reference."""
+    """Share of samples whose top answer equals the reference's."""
 
     sqnr_db: float | None
     """Signal to quantization noise over all outputs; None when there was no noise."""
@@ -116,7 +116,7 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
-    """What a variant cost on the machine that built the package, one sample at a time."""
+    """What a variant needed on the machine that built the package, for one sample at a time."""
 
     latency_p50_ms: float
     latency_p95_ms: float
@@ -127,7 +127,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
 
     runs: int
     latency_iqr_ms: float | None = None
-    """Spread: the range in which the middle half of the latencies lie."""
+    """Interquartile range: the width of the range of the middle half of the latencies."""
 
     threads: int
     machine: str
@@ -142,22 +142,22 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Golden(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs with the reference's outputs, which a device must reproduce before it serves."""
+    """Inputs with the reference's outputs; a variant must reproduce them before it serves."""
 
     asset: str
     """`sha256:<hex>` of the shared asset that holds `input.<name>.npy`, `output.<name>.npy`."""
 
     samples: int
     tolerances: dict[str, Tolerance]
-    """Per output name, from the error that this variant was measured to have."""
+    """One for each output name, derived from this variant's measured error."""
 
     min_agreement: float = 1.0
-    """Share of samples whose first answer must equal the reference's; 0.0 where outputs are not
+    """Share of samples whose top answer must equal the reference's; 0.0 where outputs are not
     scores of classes."""
 
 
 class VariantInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What we know of a variant: the content of `executor_info["edgefleet"]`."""
+    """Our data on a variant: the content of `executor_info["edgefleet"]`."""
 
     schema_version: int = VARIANT_SCHEMA_VERSION
     runtime: str
@@ -181,17 +181,17 @@ class VariantInfo(msgspec.Struct, frozen=True, kw_only=True):
     performance: Performance | None = None
     golden: Golden | None = None
     preprocessing: dict[str, Preprocessing] = {}
-    """Per input, how raw samples become what it takes; empty where samples come prepared."""
+    """The preprocessing of each input; empty where samples come prepared."""
 
     postprocessing: dict[str, Postprocessing] | msgspec.UnsetType = msgspec.UNSET
-    """Per output, how it becomes an answer."""
+    """The postprocessing of each output."""
 
     provenance: dict[str, str] = {}
     """Steps and tool versions that made it."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant of the model: a directory and what we know of it."""
+    """A variant of the model: a directory and our data on it."""
 
     name: str
     directory: str
@@ -200,7 +200,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """`executor_info["ort"]`, where ONNX Runtime can run the variant by itself."""
 
     def misfit(self, profile: DeviceProfile) -> str | None:
-        """Say why this variant cannot run on a kind of device.
+        """Return why this variant cannot run on a kind of device.
 
         Args:
             profile: The kind of device.
@@ -250,8 +250,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def fitting(self, profile: DeviceProfile) -> tuple[Variant, ...]:
         """Return the variants for a kind of device, in manifest order.
 
-        A package that was built for this profile by name gives what was kept for it; any other
-        profile gets whatever can run there.
+        If the package was built for this profile, the method returns the variants that the packager
+        kept for it. Any other profile gets all variants that can run there.
 
         Args:
             profile: The kind of device.
@@ -321,7 +321,7 @@ def manifest_from_bytes(data: bytes) -> Manifest:
         data: The bytes of `manifest.json`, whose digest has been checked.
 
     Returns:
-        The manifest; variants of which we know nothing (no `edgefleet` key) are left out.
+        The manifest; variants without our data (no `edgefleet` key) are left out.
 
     Raises:
         WireFormatError: Not the layout, an unsafe path, a bad name, or no variant of ours.

@@ -1,9 +1,9 @@
-"""The declarations of a variant about the numbers around its model: quantized tensors, answers.
+"""A variant's declarations of how numbers go in and out of its model: quantized tensors, answers.
 
 Rules:
 - A declaration holds numbers and names only, never code.
-- A device refuses a declaration that it does not know, because applying half of it would give other
-  answers.
+- A device refuses a declaration that it does not know, because applying only a part of it would
+  give other answers.
 
 Source:
     ONNX operators QuantizeLinear, DequantizeLinear, Softmax, TopK and NonMaxSuppression.
@@ -29,7 +29,7 @@ class Quantization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Suppression(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which of the boxes of an output are kept: the best, and none that overlaps a better one."""
+    """Which boxes of an output are kept: the best, without those that overlap a better one."""
 
     scores: str
     """The output with the scores of the boxes: batch, class, box."""
@@ -41,28 +41,28 @@ class Suppression(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A box whose intersection over union with a better one is above this is dropped."""
 
     score_threshold: float = 0.0
-    """Only boxes above this are looked at."""
+    """Only boxes with a score above this count."""
 
     max_boxes_per_class: int = 100
 
 
 class Postprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What turns an output into an answer, in the order of these fields."""
+    """The steps that turn an output into an answer, in the order of these fields."""
 
     quantization: Quantization | None = None
-    """Of an output of integers, which become real numbers."""
+    """Set for an output of integers, which become real numbers."""
 
     softmax: bool = False
     """Whether scores become probabilities along `axis`."""
 
     top_k: int = 0
-    """How many of the greatest along `axis` are kept, greatest first; 0 for all as they are."""
+    """How many of the greatest along `axis` are kept, greatest first; 0 keeps all, unsorted."""
 
     axis: int = -1
     """The axis of the classes."""
 
     suppression: Suppression | None = None
-    """For an output of boxes: batch, box, 4."""
+    """Set for an output of boxes: batch, box, 4."""
 
     labels: tuple[str, ...] = ()
     """Names of the classes, for the classification extension; empty for numbers alone."""

@@ -1,1 +1,1 @@
-"""Signatures and who may make them."""
+"""Signatures, and the keys that may make them."""

@@ -1,9 +1,9 @@
-"""Signed bytes: DSSE envelopes with Ed25519. It knows keys, not files.
+"""Signed bytes: DSSE envelopes with Ed25519. This module knows keys, not files.
 
 Rules:
-- The signature is over the raw payload and its type; the payload is parsed only after it verified.
+- The signature covers the raw payload and its type; the payload is parsed only after verification.
 - A verifier names the type that it expects; a signature for one type is not valid for another.
-- A threshold counts distinct keys.
+- A threshold counts different keys.
 
 Source:
     DSSE v1.0 protocol (secure-systems-lab/dsse), pre-authentication encoding; RFC 8032.
@@ -55,7 +55,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Unverified(NamedTuple):
-    """What an envelope says, which nobody has checked."""
+    """The content of an envelope whose signatures are not checked."""
 
     payload: bytes
     keyids: tuple[str, ...]
@@ -164,9 +164,9 @@ def unseal(
 
 
 def read_unverified(data: bytes, *, payload_type: str) -> Unverified:
-    """Read an envelope without asking whether its signatures are valid.
+    """Read an envelope without checking its signatures.
 
-    For tools that show, upload or check a package by its digests. Whoever acts on a payload uses
+    For tools that show, upload or check a package by its digests. Code that acts on a payload uses
     `unseal`.
 
     Args:
@@ -174,7 +174,7 @@ def read_unverified(data: bytes, *, payload_type: str) -> Unverified:
         payload_type: The only type that is accepted.
 
     Returns:
-        The payload, and whose signatures the envelope says that it has.
+        The payload, and the keys whose signatures the envelope claims to have.
 
     Raises:
         WireFormatError: Not an envelope, or too large.

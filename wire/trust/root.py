@@ -1,9 +1,9 @@
-"""Who may sign what: roles, their keys and thresholds.
+"""The roles that may sign, with their keys and thresholds.
 
 Rules:
 - There are two roles: `release` signs packages (the packager), `director` signs desired states (the
-  controller). A key of one role has no rights in the other, so a stolen controller cannot make a
-  model and a stolen release key cannot send one to devices.
+  controller). A key of one role has no rights in the other, so the thief of a controller cannot
+  make a model, and the thief of a release key cannot send one to devices.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrustRoot(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys that a device believes, installed with the device's software."""
+    """The keys that a device trusts, installed with the device's software."""
 
     schema_version: int = 1
     release: Role
@@ -49,7 +49,7 @@ class TrustRoot(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             data: The envelope.
-            role: Whose signature is needed.
+            role: The role that must have signed.
             payload_type: The only type that is accepted.
 
         Returns:

@@ -11,7 +11,7 @@ import sqlalchemy
 from alembic import context
 
 _LOCK = 7_303_014
-"""Any number that all controllers share."""
+"""Key of the lock: an arbitrary number that all controllers share."""
 
 
 def run_migrations(connection: sqlalchemy.Connection) -> None:

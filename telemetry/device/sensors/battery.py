@@ -2,8 +2,8 @@
 
 Rules:
 - If a device has several batteries, the reading is known only when all of them are known.
-- An empty bay is no battery, and a mouse's battery is not ours.
-- An energy that is more than a tenth above a full battery's is a wrong reading.
+- An empty bay and the battery of a peripheral, such as a mouse, do not count.
+- An energy that is more than a tenth above that of a full battery is a wrong reading.
 
 Source:
     Linux: Documentation/ABI/testing/sysfs-class-power. Microwatts, microwatt hours, microamperes,
@@ -35,7 +35,7 @@ _DISCHARGING: Final = {
 
 
 class BatteryReading(NamedTuple):
-    """What a battery says, or all together; None where that is unknown."""
+    """The reading of one battery, or of all together; None where it is unknown."""
 
     ratio: float | None = None
     discharging: bool | None = None
@@ -48,8 +48,8 @@ class Batteries:
     """The batteries that feed a device.
 
     Args:
-        files: To read through.
-        directory: Where the kernel lists supplies of power.
+        files: Reads the kernel's files.
+        directory: Where the kernel lists power supplies.
     """
 
     def __init__(self, files: KernelFiles, directory: str) -> None:
@@ -58,7 +58,7 @@ class Batteries:
         self._paths: list[str] = []
 
     def scan(self) -> None:
-        """Look which batteries there are."""
+        """Find the batteries."""
         self._paths = [
             path
             for path in children(self._directory, _ANY)
@@ -93,7 +93,7 @@ class Batteries:
         capacity_j = self._joules(path, "full", microvolts)
         energy_j = self._joules(path, "now", microvolts)
         if energy_j is not None and capacity_j is not None:
-            # A battery may hold a little more than its gauge has learnt.
+            # A battery may hold a little more than the capacity that its gauge has learnt.
             energy_j = min(energy_j, capacity_j) if energy_j <= OVERFULL * capacity_j else None
         return BatteryReading(
             ratio=percent / FULL_PERCENT
@@ -108,7 +108,7 @@ class Batteries:
     def _draw_mw(
         self, path: str, microvolts: int | None, *, discharging: bool | None
     ) -> float | None:
-        """Return what is drawn from a battery; while it charges that is nothing."""
+        """Return the power that is drawn from a battery; 0 while it charges."""
         if discharging is None:
             return None
         if not discharging:
@@ -124,7 +124,7 @@ class Batteries:
         return milliwatts if milliwatts <= MAX_POWER_MW else None
 
     def _joules(self, path: str, name: str, microvolts: int | None) -> float | None:
-        """Return an energy, from energy or else from charge at the present voltage."""
+        """Return an energy, from the energy file or else from charge times the present voltage."""
         joules: float | None = None
         microwatt_hours = self._files.number(f"{path}/energy_{name}")
         if microwatt_hours is not None:

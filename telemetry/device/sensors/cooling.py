@@ -1,14 +1,14 @@
 """Reads what acts against heat: fans that turn, or a slower processor or graphics unit.
 
-Who may slow down: the kernel by a cooling device, an x86 processor by itself, a Raspberry Pi's
-firmware.
+Three sources may slow the device down: the kernel by a cooling device, an x86 processor by itself,
+and a Raspberry Pi's firmware.
 
 Rules:
-- If one source says yes, the answer is yes. The answer is no only if all sources that can be read
-  say no.
-- A cooling device counts if it takes speed away; a fan does not.
-- A processor counts how often it began to throttle: what rose since the last reading, counts. Of
-  the first reading nothing is known.
+- If one source says yes, the answer is yes. The answer is no only if all sources that the scan
+  found say no.
+- A cooling device counts if it reduces speed; a fan does not.
+- An x86 processor has a counter of how often it began to throttle. The answer is yes if the counter
+  rose since the last reading, and unknown at the first reading.
 
 Source:
     Linux: Documentation/ABI/testing/sysfs-class-thermal; for the names drivers/thermal/
@@ -41,7 +41,7 @@ _HEXADECIMAL: Final = re.compile(rb"(?:0x)?([0-9a-f]{1,8})\s*")
 
 
 class CoolingReading(NamedTuple):
-    """What is done; None where that is unknown."""
+    """What acts against heat; None where that is unknown."""
 
     throttled: bool | None
     fan_ratio: float | None
@@ -56,10 +56,10 @@ class _Device(NamedTuple):
 
 
 class Cooling:
-    """All that cools, or slows the processor down.
+    """Everything that cools the device or slows it down.
 
     Args:
-        files: To read through.
+        files: Reads the kernel's files.
         sysfs: Where sysfs is mounted.
     """
 
@@ -73,7 +73,7 @@ class Cooling:
         self._firmware: list[str] = []
 
     def scan(self) -> None:
-        """Look what cools, and who may slow the processor down."""
+        """Find the fans, and the sources that may slow the device down."""
         devices = [
             _Device(f"{path}/cur_state", text_once(f"{path}/type"), greatest)
             for path in children(f"{self._sysfs}/class/thermal", _COOLING)
@@ -85,7 +85,7 @@ class Cooling:
             f"{path}/thermal_throttle"
             for path in children(f"{self._sysfs}/devices/system/cpu", _CPU)
         ]
-        # All cores of a package count its throttling; one of them is enough.
+        # Every core of a package counts the package's throttling; one of them is enough.
         counters = [f"{path}/core_throttle_count" for path in cores]
         counters += [f"{path}/package_throttle_count" for path in cores[:1]]
         self._counters = [path for path in counters if read_once(path) is not None]
@@ -96,7 +96,7 @@ class Cooling:
         ]
 
     def read(self) -> CoolingReading:
-        """Read what there is."""
+        """Read the fans and the sources."""
         return CoolingReading(throttled=self._throttled(), fan_ratio=self._fan_ratio())
 
     def _throttled(self) -> bool | None:
@@ -106,7 +106,7 @@ class Cooling:
         return None if None in answers or not answers else False
 
     def _fan_ratio(self) -> float | None:
-        """Return the state of the fastest fan."""
+        """Return the state of the fastest fan, or None if a fan cannot be read."""
         fastest: float | None = None
         for fan in self._fans:
             ratio = self._ratio(fan)

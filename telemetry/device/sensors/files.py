@@ -1,13 +1,14 @@
-"""The kernel's attributes: small files that are read again and again.
+"""Reads the kernel's attributes: small files that are read again and again.
 
 Rules:
-- Nothing here raises because of what a file holds or because it is gone.
-- Each reading is bounded, and none waits: a pipe in place of a file is an unreadable file.
-- A number is decimal digits with at most a sign, and fits 64 bits.
+- No function raises because of a file's content or because a file is missing.
+- Each reading is bounded and never waits: a pipe in place of a file counts as an unreadable file.
+- A number has decimal digits and at most a sign, and fits 64 bits.
 
 Source:
-    A file of sysfs or procfs is made anew for each read at its beginning, so a descriptor may stay
-    open: Linux, Documentation/filesystems/sysfs.rst, "Reading/Writing Attribute Data".
+    The kernel makes the content of a sysfs or procfs file again for each read at its beginning, so
+    a descriptor may stay open: Linux, Documentation/filesystems/sysfs.rst, "Reading/Writing
+    Attribute Data".
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class KernelFiles:
-    """Reads files by path and keeps them open, which costs a quarter of opening them each time."""
+    """Reads files by path and keeps them open: a quarter of the cost of opening them each time."""
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
@@ -37,7 +38,7 @@ class KernelFiles:
         self.close()
 
     def close(self) -> None:
-        """Close them all; the next reading opens what it needs."""
+        """Close all files; the next reading opens what it needs."""
         while self._open:
             os.close(self._open.popitem()[1])
 
@@ -68,7 +69,7 @@ class KernelFiles:
 
 
 def read_once(path: str, limit_bytes: int = MAX_BYTES) -> bytes | None:
-    """Return the beginning of a file that is seldom looked at, or None."""
+    """Return the beginning of a file that is seldom read, or None."""
     opened = _open(path, limit_bytes)
     if opened is None:
         return None
@@ -77,17 +78,17 @@ def read_once(path: str, limit_bytes: int = MAX_BYTES) -> bytes | None:
 
 
 def text_once(path: str) -> str:
-    """Return the text of a file that is seldom looked at, empty if there is none."""
+    """Return the text of a file that is seldom read, empty if there is none."""
     return (read_once(path) or b"").decode("ascii", errors="replace").strip()
 
 
 def number_once(path: str) -> int | None:
-    """Return the number in a file that is seldom looked at, or None."""
+    """Return the number in a file that is seldom read, or None."""
     return whole_number(read_once(path))
 
 
 def whole_number(data: bytes | None) -> int | None:
-    """Return what a file's bytes say if that is one whole number, else None."""
+    """Return a file's content as a number if it is one whole number, else None."""
     word = (data or b"").strip()
     if len(word) > MAX_DIGITS or not word.removeprefix(b"-").isdigit():
         return None
@@ -95,15 +96,15 @@ def whole_number(data: bytes | None) -> int | None:
 
 
 def children(directory: str, pattern: re.Pattern[str]) -> list[str]:
-    """Return what in a directory has such a name, in order.
+    """Return the entries of a directory whose names match, in order.
 
     Args:
-        directory: Of the kernel's.
+        directory: A directory of the kernel.
         pattern: For the whole name.
 
     Returns:
-        Paths. None of them if there are more than `MAX_CHILDREN`: those left out might be the
-        hottest.
+        The paths; an empty list if there are more than `MAX_CHILDREN`, because the hottest might be
+        among those left out.
     """
     try:
         with os.scandir(directory) as entries:

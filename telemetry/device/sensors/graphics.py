@@ -1,8 +1,8 @@
-"""How fast and how busy the graphics unit is, where the kernel shows it.
+"""Reads how fast and how busy the graphics unit is, where the kernel shows it.
 
 Rules:
-- Of several units the busiest, and the fastest, counts.
-- One that said something when it was looked for and says nothing possible now makes it unknown.
+- If there are several units, the greatest value of each kind counts.
+- If a unit gave a value at the scan and gives no possible one now, the reading is unknown.
 
 Source:
     Linux: Documentation/ABI/testing/sysfs-class-devfreq (hertz; Rockchip's `load` is
@@ -32,7 +32,7 @@ _INTEL: Final = (
 
 
 class GraphicsReading(NamedTuple):
-    """What the graphics unit does; None where that is unknown."""
+    """Readings of the graphics unit; None where a value is unknown."""
 
     frequency_ratio: float | None
     busy_ratio: float | None
@@ -47,7 +47,7 @@ class Graphics:
     """The graphics units of a device.
 
     Args:
-        files: To read through.
+        files: Reads the kernel's files.
         sysfs: Where sysfs is mounted.
     """
 
@@ -58,7 +58,7 @@ class Graphics:
         self._loads: list[_Gauge] = []
 
     def scan(self) -> None:
-        """Look what there is to be read."""
+        """Find the files that can be read."""
         units = children(f"{self._sysfs}/class/devfreq", _UNIT)
         cards = children(f"{self._sysfs}/class/drm", _CARD)
         self._frequencies = [*_devfreq_frequencies(units), *_card_frequencies(cards)]
@@ -70,7 +70,7 @@ class Graphics:
         self._loads = [gauge for gauge in candidates if _LEADING.fullmatch(_seen(gauge))]
 
     def read(self) -> GraphicsReading:
-        """Read what there is."""
+        """Read the graphics units."""
         return GraphicsReading(
             frequency_ratio=self._greatest(self._frequencies, MAX_FREQUENCY_RATIO),
             busy_ratio=self._greatest(self._loads, 1.0),
@@ -89,7 +89,7 @@ class Graphics:
 
 def _devfreq_frequencies(units: list[str]) -> Iterator[_Gauge]:
     for unit in units:
-        # `max_freq` is what it may be now, the table what it can be.
+        # `max_freq` is the frequency that is allowed now; the table has all that are possible.
         table = (read_once(f"{unit}/available_frequencies") or b"").split()
         full = max((int(word) for word in table if word.isdigit()), default=0)
         full = full or number_once(f"{unit}/max_freq") or 0

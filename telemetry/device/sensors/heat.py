@@ -1,16 +1,15 @@
-"""The processor's temperature and how far it is from where it gets slow.
+"""Reads the processor's temperature and how close it is to throttling.
 
 Rules:
-- A zone that was believed once and is lost now makes the temperature unknown: the zones that are
-  left may be the cool ones. So does one whose place another sensor took.
-- Headroom is 1.0 at the severe trip point. That is the nearer of the profile's `severe_c` and the
-  zone's own passive trip point; of a profile that says nothing (it has the default limits) the
-  zone's own alone counts. A hot or critical trip point, where the kernel shuts down, is the last
-  that it can be.
-- Of several passive trip points the last counts, the one that the kernel holds the zone at.
-- Each zone is measured on its own scale; the headroom is that of the zone with the least left.
-- A trip point that is not within `TRIPS_C`, or not above nominal, does not count: firmware fills
-  trip points that it does not use with such values.
+- If a zone once gave trusted readings and gives none now, the temperature is unknown, because the
+  other zones may be the cool ones. The same holds if another sensor took the zone's place.
+- Headroom is 1.0 at the severe trip point. That is the lower of the profile's `severe_c` and the
+  zone's own passive trip point. If the profile has the default limits, only the zone's own counts.
+  A hot or critical trip point, where the kernel shuts down, is the upper limit.
+- If a zone has several passive trip points, the last one counts: the kernel holds the zone there.
+- Each zone has its own scale; the device's headroom is that of the zone nearest to its limit.
+- A trip point that is not within `TRIPS_C`, or not above nominal, does not count: firmware puts
+  such values into trip points that it does not use.
 
 Source:
     Linux: Documentation/ABI/testing/sysfs-class-thermal (millidegrees Celsius);
@@ -41,7 +40,7 @@ _NOT_PROCESSOR: Final = re.compile(
 
 
 class HeatReading(NamedTuple):
-    """What the zones of the processor say together; None where that is unknown."""
+    """The combined reading of the processor's zones; None where a value is unknown."""
 
     temperature_c: float | None = None
     headroom: float | None = None
@@ -63,9 +62,9 @@ class ThermalZones:
     """The thermal zones of a device.
 
     Args:
-        files: To read through.
+        files: Reads the kernel's files.
         directory: Where the kernel lists its zones.
-        limits: The profile's.
+        limits: The profile's limits.
     """
 
     def __init__(self, files: KernelFiles, directory: str, limits: ThermalLimits) -> None:
@@ -78,7 +77,7 @@ class ThermalZones:
         self._read_at_s = 0.0
 
     def scan(self) -> None:
-        """Look which zones there are, and at their trip points."""
+        """Find the zones and their trip points."""
         self._kinds = {path: text_once(f"{path}/type") for path in children(self._directory, _ZONE)}
         present = [_Key(path, self._kinds[path]) for path in _processor_zones(self._kinds)]
         known = {
@@ -99,7 +98,7 @@ class ThermalZones:
             busy_ratio: Share of the processor that has been busy since the last reading.
 
         Returns:
-            How hot it is.
+            The temperature and the headroom.
         """
         load = self._mean_load(now_s, busy_ratio)
         temperature_c: float | None = None
@@ -128,7 +127,7 @@ class ThermalZones:
         return (celsius - nominal_c) / (severe_c - nominal_c)
 
     def _mean_load(self, now_s: float, busy_ratio: float | None) -> float | None:
-        """Return the load of the last minute or so: a moment's changes no temperature."""
+        """Return the load of the last minute or so: a short load does not change a temperature."""
         weight = min(max(now_s - self._read_at_s, 0.0) / LOAD_MEAN_S, 1.0)
         self._read_at_s = now_s
         if busy_ratio is not None:
@@ -138,11 +137,11 @@ class ThermalZones:
 
 
 def severe_c(trips_c: dict[str, list[float]], limits: ThermalLimits) -> float:
-    """Return where a zone's headroom is 1.0.
+    """Return the temperature at which a zone's headroom is 1.0.
 
     Args:
         trips_c: The zone's trip points by their type.
-        limits: The profile's.
+        limits: The profile's limits.
 
     Returns:
         The severe trip point, above `limits.nominal_c`.
@@ -172,7 +171,7 @@ def _trips_c(zone: str) -> dict[str, list[float]]:
 
 
 def _processor_zones(kinds: dict[str, str]) -> list[str]:
-    """Return the zones that measure the processor; if none says so, all that may."""
+    """Return the zones that name the processor; if none does, all that may measure it."""
     possible = {path: kind for path, kind in kinds.items() if not _NOT_PROCESSOR.search(kind)}
     named = [path for path, kind in possible.items() if _PROCESSOR.search(kind)]
     return named or list(possible)

@@ -1,10 +1,10 @@
 """How much memory is left, for the device and for this process's control group.
 
 Rules:
-- What is available is the least of what the device has and what each limit above this process
-  leaves. A limit whose use cannot be read makes it unknown.
-- Files that a control group read and did not use again are no use of memory: the kernel drops them
-  first.
+- The available memory is the least of what the device has left and what each limit above this
+  process leaves. If the usage under a limit cannot be read, the available memory is unknown.
+- Files that a control group read and did not use again do not count as used memory, because the
+  kernel drops them first.
 
 Source:
     Linux: proc(5), /proc/meminfo (kibibytes); Documentation/admin-guide/cgroup-v2.rst, "Memory
@@ -23,7 +23,7 @@ from telemetry.device.sensors.pressure import stall_ratio
 KIBIBYTE: Final = 1024
 MAX_DEPTH: Final = 16
 MAX_BYTES: Final = 2**50
-"""A pebibyte: more is a misreading, or a limit that is none."""
+"""A pebibyte: a larger value is a wrong reading or means that there is no limit."""
 
 _TOTAL: Final = re.compile(rb"^MemTotal: +(\d{1,15}) kB$", re.MULTILINE)
 _AVAILABLE: Final = re.compile(rb"^MemAvailable: +(\d{1,15}) kB$", re.MULTILINE)
@@ -32,7 +32,7 @@ _GROUP: Final = re.compile(rb"^0::(/[^\n]*)$", re.MULTILINE)
 
 
 class MemoryReading(NamedTuple):
-    """What memory there is; None where that is unknown."""
+    """Readings of the memory; None where a value is unknown."""
 
     available_bytes: int | None
     total_bytes: int | None
@@ -44,7 +44,7 @@ class Memory:
     """The memory of a device.
 
     Args:
-        files: To read through.
+        files: Reads the kernel's files.
         sysfs: Where sysfs is mounted.
         procfs: Where procfs is mounted.
     """
@@ -54,10 +54,10 @@ class Memory:
         self._sysfs = sysfs
         self._procfs = procfs
         self._limits: dict[str, int] = {}
-        """By directory of the control group, in bytes."""
+        """The limit of each control group by its directory, in bytes."""
 
     def scan(self) -> None:
-        """Look which limits hold for this process."""
+        """Find the limits that apply to this process."""
         self._limits = {}
         for group in self._groups():
             found = [number_once(f"{group}/memory.{name}") for name in ("max", "high")]
@@ -66,7 +66,7 @@ class Memory:
                 self._limits[group] = min(limits)
 
     def read(self) -> MemoryReading:
-        """Read what there is."""
+        """Read the memory."""
         available, total = self._device_bytes()
         if total is not None:
             total = min([total, *self._limits.values()])
@@ -99,7 +99,7 @@ class Memory:
         """Return the directories of this process's control group and of those above it."""
         found = _GROUP.search(read_once(f"{self._procfs}/self/cgroup") or b"")
         path = PurePosixPath(found[1].decode("utf-8", errors="replace")) if found else None
-        # From inside another namespace a group outside is shown as ../..: nothing to be read there.
+        # A process in another namespace sees an outer group as ../.., which it cannot read.
         if path is None or ".." in path.parts or len(path.parts) > MAX_DEPTH:
             return []
         return [f"{self._sysfs}/fs/cgroup{group}" for group in (path, *path.parents)]

@@ -1,4 +1,4 @@
-"""How long tasks waited: the kernel's pressure stall information. Pure: bytes in, a share out.
+"""How long tasks waited: the kernel's pressure stall information. Pure.
 
 Source:
     Linux: Documentation/accounting/psi.rst: "some avg10=0.00 avg60=0.00 avg300=0.00 total=0".
@@ -17,14 +17,14 @@ _LINE: Final = {
 
 
 def stall_ratio(pressure: bytes | None, kind: bytes) -> float | None:
-    """Return for which share of the last 10 s tasks waited.
+    """Return the share of the last 10 s in which tasks waited.
 
     Args:
-        pressure: What /proc/pressure/* holds.
-        kind: `some` of them, or `full` for all at once.
+        pressure: The content of /proc/pressure/*.
+        kind: `some` when at least one task waited, `full` when all did.
 
     Returns:
-        The share, or None if it is not there or over 1.0.
+        The share, or None if it is missing or over 1.0.
     """
     found = _LINE[kind].search(pressure or b"")
     percent = float(found[1]) if found else None

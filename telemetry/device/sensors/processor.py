@@ -1,10 +1,10 @@
-"""How fast the processor may run, how fast it runs, and how much of it is wanted.
+"""Reads the processor's present and allowed frequency, and how busy it is.
 
 Rules:
-- A core whose frequency cannot be read, or cannot be, is left out: it may be switched off.
-- Cores that share a frequency are read once and count by their number.
-- The busy share is between two readings; of the first nothing is known, nor after counters that
-  went back.
+- A core whose frequency cannot be read or is impossible is left out: it may be switched off.
+- Cores that share a frequency are read once and weighted by their number.
+- The busy share refers to the time between two readings. It is unknown at the first reading and
+  after the counters went back.
 
 Source:
     Linux: Documentation/admin-guide/pm/cpufreq.rst (kilohertz); Documentation/filesystems/proc.rst,
@@ -23,10 +23,10 @@ from telemetry.device.sensors.files import KernelFiles, children, number_once
 from telemetry.device.sensors.pressure import stall_ratio
 
 MAX_FREQUENCY_RATIO: Final = 1.5
-"""A boost may exceed the nominal greatest frequency a little; more is a misreading."""
+"""A boost may exceed the nominal greatest frequency a little; a higher value is a wrong reading."""
 
 STAT_BYTES: Final = 512
-"""The first line of /proc/stat, of all cores together, is within."""
+"""The first line of /proc/stat, for all cores together, is shorter than this."""
 
 _CPU: Final = re.compile(r"cpu\d+")
 _TIMES: Final = re.compile(rb"cpu +(\d{1,20}(?: \d{1,20}){7})[ \n]")
@@ -34,7 +34,7 @@ _LOAD: Final = re.compile(rb"(\d{1,7}\.\d\d) ")
 
 
 class ProcessorReading(NamedTuple):
-    """What the processor does; None where that is unknown."""
+    """Readings of the processor; None where a value is unknown."""
 
     frequency_ratio: float | None
     limit_ratio: float | None
@@ -60,10 +60,10 @@ class Processor:
     """The cores of a device.
 
     Args:
-        files: To read through.
+        files: Reads the kernel's files.
         sysfs: Where sysfs is mounted.
         procfs: Where procfs is mounted.
-        cpu_count: How many there are if sysfs does not tell.
+        cpu_count: The number of cores if sysfs does not list them.
     """
 
     def __init__(self, files: KernelFiles, sysfs: str, procfs: str, cpu_count: int) -> None:
@@ -76,7 +76,7 @@ class Processor:
         self._times: _Times | None = None
 
     def scan(self) -> None:
-        """Look which cores there are and which of them share a frequency."""
+        """Find the cores, and which of them share a frequency."""
         cpus = children(f"{self._sysfs}/devices/system/cpu", _CPU)
         self._cpu_count = len(cpus) or self._profile_count
         shared = Counter(os.path.realpath(f"{cpu}/cpufreq") for cpu in cpus)
@@ -87,7 +87,7 @@ class Processor:
         ]
 
     def read(self) -> ProcessorReading:
-        """Read what there is."""
+        """Read the processor."""
         return ProcessorReading(
             frequency_ratio=self._ratio("scaling_cur_freq"),
             limit_ratio=self._ratio("scaling_max_freq"),
@@ -97,7 +97,7 @@ class Processor:
         )
 
     def _ratio(self, name: str) -> float | None:
-        """Return the mean of a frequency over all cores, over that of their greatest."""
+        """Return the mean of a frequency over all cores, divided by the mean of their greatest."""
         present_khz = greatest_khz = 0
         for policy in self._policies:
             khz = self._files.number(f"{policy.path}/{name}")

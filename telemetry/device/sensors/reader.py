@@ -28,11 +28,11 @@ RESCAN_S: Final = 60.0
 
 
 class Sensors:
-    """Reads the device's sensors; remembers what each said before. Not thread-safe.
+    """Reads the device's sensors and keeps the earlier readings of each. Not thread-safe.
 
     Args:
         profile: Its thermal limits give the scale of the headroom.
-        clock: For the time of a reading and the speed of its change.
+        clock: Gives the time of a reading and the speed of its change.
         sysfs_root: Where sysfs is mounted.
         procfs_root: Where procfs is mounted.
     """
@@ -57,7 +57,7 @@ class Sensors:
         self._scanned_at_s: float | None = None
 
     def read(self) -> HealthSnapshot:
-        """Return how the device is now."""
+        """Return the readings of all sensors."""
         now_s = self._clock.monotonic_s()
         if self._scanned_at_s is None or not 0.0 <= now_s - self._scanned_at_s < RESCAN_S:
             self._scan()
@@ -94,7 +94,7 @@ class Sensors:
         )
 
     def _scan(self) -> None:
-        # Otherwise descriptors of what is gone would stay.
+        # Otherwise the descriptors of removed files would stay open.
         self._files.close()
         for part in (
             self._zones,

@@ -23,28 +23,29 @@ RISE_S: Final = 5.0
 FALL_S: Final = 60.0
 FROZEN_S: Final = 600.0
 FROZEN_LOAD: Final = 0.2
-"""Such a change of the load moves any board by more than a degree, the coarsest step there is."""
+"""This change of the load changes any board's temperature by more than 1 degree, the coarsest
+resolution of a sensor."""
 
 
 @dataclass(slots=True)
 class Thermometer:
-    """A thermometer's past."""
+    """The earlier readings of a thermometer."""
 
     celsius: float | None = None
-    """What it said last; None while it never said anything possible."""
+    """The last reading that was accepted; None if there was none yet."""
 
     at_s: float = 0.0
-    """When that was, monotonic."""
+    """Monotonic time of that reading."""
 
     moved: bool = False
-    """Whether it ever changed."""
+    """Whether the reading has ever changed."""
 
     same_s: float = 0.0
-    """For how long it has not."""
+    """For how long the reading has stayed the same."""
 
     least_load: float = math.inf
     greatest_load: float = -math.inf
-    """Of that time."""
+    """The least and the greatest load in that time."""
 
     @property
     def frozen(self) -> bool:
@@ -54,27 +55,27 @@ class Thermometer:
 
     @property
     def counts(self) -> bool:
-        """Whether nothing is known of the whole while nothing is known of this one.
+        """Whether the device's temperature is unknown while this thermometer's reading is unknown.
 
-        One that was never believed, or that hung from the first reading on, never worked: a unit
-        without power, or a firmware's constant.
+        A thermometer that never gave a possible reading, or that hung from its first reading on,
+        does not count: it never worked, such as a unit without power or a firmware's constant.
         """
         return self.celsius is not None and (self.moved or not self.frozen)
 
     def judge(self, celsius: float | None, now_s: float, load: float | None) -> float | None:
-        """Take a reading down.
+        """Check a reading and record it.
 
         Args:
-            celsius: What it says now; None if it cannot be read.
+            celsius: The reading; None if it cannot be read.
             now_s: Monotonic.
             load: Share of the processor that was busy over the last minute or so, if known.
 
         Returns:
-            The reading if it is to be believed.
+            The reading if it can be trusted, else None.
         """
         if celsius is None or not COLDEST_C <= celsius <= HOTTEST_C or celsius == 0.0:
             return None
-        # Should the clock have gone back, the last reading is at least not later than this one.
+        # If the clock went back, the last reading must still not be later than this one.
         self.at_s = min(self.at_s, now_s)
         if self.celsius is not None and self._contradicts(celsius - self.celsius, now_s):
             return None

@@ -1,6 +1,6 @@
 """Policies of the fleet, and which of them a desired state carries.
 
-What was issued before goes on: its policy is the default one, its revision that of its release.
+Desired states from before stay valid: they have the default policy and their release's revision.
 
 Revision ID: 0003
 Revises: 0002
@@ -38,7 +38,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_policy_set")),
     )
     op.bulk_insert(policy_set, [{"id": 1, "generation": 1}])
-    # Defaults in the database, because SQLite adds no other columns that are never null.
+    # The database has the defaults, because SQLite adds a NOT NULL column only with a default.
     op.add_column(
         "desired_state",
         sa.Column("release_revision", sa.BigInteger(), server_default="0", nullable=False),
@@ -59,7 +59,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove them; a deployment is found by the newest revision again."""
+    """Remove them; deployments refer to the newest revision again."""
     op.execute(
         "UPDATE deployment SET revision = ("
         "SELECT desired_state.revision FROM desired_state"
