@@ -91,7 +91,7 @@ class Slots:
             digest: Digest of a whole package.
 
         Raises:
-            StorageError: The storage failed; `current` is unchanged.
+            StorageError: The storage failed; after a restart the old or the new package serves.
         """
         temporary = self._root / f".{CURRENT}.new"
         with storage_faults("cannot switch to the package"):

@@ -11,7 +11,14 @@ from packager.package.directory import open_package
 from packager.plan.targets import named
 from packager.runtimes.tvm.spec import missing_to_build
 from packager.tools import toolchains
-from tests.integration.builds import build_command, built, candidate, digits, write_profile
+from tests.integration.builds import (
+    QUICK,
+    build_command,
+    built,
+    candidate,
+    digits,
+    write_profile,
+)
 from tests.models import ODD_SHAPE, odd_convolution, uniform
 
 
@@ -76,10 +83,10 @@ def test_a_later_build_takes_the_schedule_that_an_earlier_one_found(
         pytest.skip("this processor cannot run what is tuned")
     box = write_profile(odd, "tvm")
 
-    def files(output: str, *more: str) -> str:
+    def files(output: str, *more: str, cache: str = "cache") -> str:
         """Build, and return the digest of the compiled model."""
         arguments = build_command(
-            odd, box, odd / output, "--float-only", *more, cache=odd / f"cache-{output}"
+            odd, box, odd / output, "--float-only", *more, *QUICK, cache=odd / cache
         )
         result = built(capsys, arguments)
         tried = [note for note in result["notes"] if note.startswith("tune-tvm-fp32")]
@@ -90,6 +97,6 @@ def test_a_later_build_takes_the_schedule_that_an_earlier_one_found(
     database = ("--tuning-database", str(odd / "known"))
     untuned = files("untuned")
     tuned = files("tuned", *database, "--tune", "6")
-    later = files("later", *database)
+    later = files("later", *database, cache="another")
     assert tuned != untuned
     assert later == tuned
