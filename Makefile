@@ -11,11 +11,14 @@ PYTEST := $(BIN)/python -P -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-
 ONLY ?=
 export PYTHONSAFEPATH := 1
 
-.PHONY: help demo test unit contract integration acceptance packaging check format bench docs lock tools hooks clean
+.PHONY: help setup demo test unit contract integration acceptance packaging check format bench docs lock tools hooks clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
 	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo 'The targets that run tests take ONLY: make unit ONLY=tests/unit/wire, make test ONLY="-k rollout"'
+
+setup: $(STAMP)  ## set up .venv from locked dependencies, and nothing else
 
 demo: $(STAMP)  ## show the whole product on a real model and real processes
 	@$(BIN)/python -m examples.digits.demo

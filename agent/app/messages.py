@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
 
 from agent.app.desired_states import DesiredStates
 from agent.install.fetch import Fetcher
@@ -72,10 +73,12 @@ class Messages:
             self._pump.hurry()
 
     def _received(self, received: Received) -> None:
-        kind = down_kind(received.topic)
-        if kind == "chunk":
-            self._fetcher.deliver(decode_message(received.payload, Chunk, packed=True))
-        elif kind == "telemetry_ack":
-            self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
-        else:
-            self._desired_states.receive(received.payload)
+        match down_kind(received.topic):
+            case "chunk":
+                self._fetcher.deliver(decode_message(received.payload, Chunk, packed=True))
+            case "telemetry_ack":
+                self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
+            case "desired":
+                self._desired_states.receive(received.payload)
+            case kind:
+                assert_never(kind)

@@ -213,6 +213,7 @@ def _remark(line: str) -> None:
 
 
 def _say(line: str) -> None:
+    # Not `wire.console.output.write`: the daemon is this program too, and its modules cost memory.
     sys.stdout.write(f"{line}\n")
 
 

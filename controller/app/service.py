@@ -10,7 +10,6 @@ Rules:
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import threading
 from pathlib import Path
@@ -47,6 +46,7 @@ from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
 from wire.stop_signals import on_stop_signal
 from wire.transport import Connection, Received, Transport
+from wire.version import VERSION
 
 JOIN_S = 2.0
 _log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class Controller:
                 clock=clock,
             ),
             token=token,
-            version=program_version(),
+            version=VERSION,
         )
         self._inbox = Inbox(self.receive)
         self._ticker = threading.Thread(target=self._tick_for_ever, name="ticker", daemon=True)
@@ -158,7 +158,7 @@ class Controller:
         return Health(
             status="ok" if self._connected else "degraded",
             broker_connected=self._connected,
-            version=program_version(),
+            version=VERSION,
         )
 
     def receive(self, received: Received) -> None:
@@ -228,14 +228,6 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
     finally:
         access.close()
     return 0
-
-
-def program_version() -> str:
-    """Return the version of this program."""
-    try:
-        return importlib.metadata.version("edgefleet")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"
 
 
 def _check_writable(directory: Path) -> None:

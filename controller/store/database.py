@@ -19,6 +19,8 @@ from typing import Any, cast
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import CursorResult, Update, event
 from sqlalchemy.exc import (
@@ -110,7 +112,7 @@ def migrate(url: str, revision: str = "head") -> None:
 
     Args:
         url: An SQLAlchemy URL.
-        revision: `head`, or an older revision, or `base` for an empty database.
+        revision: `head`, a revision, `-N` for N revisions down, or `base` for an empty database.
 
     Raises:
         SettingsError: Not a usable URL.
@@ -120,8 +122,8 @@ def migrate(url: str, revision: str = "head") -> None:
     try:
         with engine.connect() as connection:
             config = alembic_config(connection)
-            down = revision == "base" or revision.startswith("-")
-            (command.downgrade if down else command.upgrade)(config, revision)
+            go = command.downgrade if _is_down(connection, config, revision) else command.upgrade
+            go(config, revision)
             connection.commit()
     except CommandError as exc:
         raise DatabaseError(
@@ -135,6 +137,17 @@ def migrate(url: str, revision: str = "head") -> None:
         ) from exc
     finally:
         engine.dispose()
+
+
+def _is_down(connection: sqlalchemy.Connection, config: Config, revision: str) -> bool:
+    """Tell whether a revision is older than the database's own."""
+    if revision == "base" or revision.startswith("-"):
+        return True
+    present = MigrationContext.configure(connection).get_current_revision()
+    if present is None:
+        return False
+    older = ScriptDirectory.from_config(config).walk_revisions("base", present)
+    return revision in {script.revision for script in older} - {present}
 
 
 def alembic_config(connection: sqlalchemy.Connection) -> Config:

@@ -21,6 +21,7 @@ import msgspec
 from packager.errors import BuildError
 from packager.judge.gates import Gates
 from packager.report.devices import devices
+from packager.report.plots import ALL_MARKS
 from packager.report.text import (
     architecture_of,
     error_text,
@@ -87,6 +88,7 @@ def report_page(
         devices=devices(result, profiles, gates),
         figures=[_figures(candidate, machine, profiles) for candidate in result.candidates],
         steps=_steps(result),
+        marks=ALL_MARKS,
     )
 
 

@@ -65,7 +65,13 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
     shape: str
     glyph: str
-    number: int
+    light: str
+    """Its colour on light paper."""
+
+    dark: str
+    """Its colour on dark paper."""
+
+    number: int = 0
     """Number of the page's CSS variable for its colour."""
 
     @property
@@ -74,12 +80,25 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
         return f"#0505{self.number:02x}"
 
 
-_SHAPES: Final = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"))
+_IN_TURN: Final = (
+    Mark(shape="o", glyph="●", light="#0b62b0", dark="#6db3f7"),
+    Mark(shape="s", glyph="■", light="#c14d00", dark="#ff9a57"),
+    Mark(shape="^", glyph="▲", light="#0b7f5b", dark="#4fd0a5"),
+    Mark(shape="D", glyph="◆", light="#94429a", dark="#da92e0"),
+    Mark(shape="v", glyph="▼", light="#8a6400", dark="#e0b94a"),
+    Mark(shape="P", glyph="✚", light="#0e7490", dark="#67d3e8"),
+    Mark(shape="X", glyph="✖", light="#a3244b", dark="#f58aa8"),
+    Mark(shape="*", glyph="★", light="#4d6b00", dark="#a9cf4e"),
+    Mark(shape="p", glyph="⬟", light="#5b4bc4", dark="#ada2fb"),
+)
+"""Each runtime gets the next one. Those that come after the last share `OTHER`."""
+
 MARKS: Final = {
-    spec.name: Mark(shape=shape, glyph=glyph, number=number)
-    for number, (spec, (shape, glyph)) in enumerate(zip(REAL, _SHAPES, strict=False))
+    spec.name: msgspec.structs.replace(mark, number=number)
+    for number, (spec, mark) in enumerate(zip(REAL, _IN_TURN, strict=False))
 }
-OTHER: Final = Mark(shape="h", glyph="⬢", number=5)
+OTHER: Final = Mark(shape="h", glyph="⬢", light="#5a6670", dark="#9ca8b2", number=len(MARKS))
+ALL_MARKS: Final = (*MARKS.values(), OTHER)
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -339,7 +358,7 @@ def _inline(text: str, points: Sequence[Point], title: str) -> str:
         text = text.replace(f'<g id="point-{number}">', told)
     text = re.sub(r'<g id="[^"]*">', "<g>", text)
     text = re.sub(r"( ?)(['\"]?DejaVu Sans['\"]?)(?=[;\"])", r"\1inherit", text)
-    variables = {m.colour: f"mark-{m.number}" for m in (*MARKS.values(), OTHER)}
+    variables = {m.colour: f"mark-{m.number}" for m in ALL_MARKS}
     for colour, variable in (_VARIABLES | variables).items():
         text = text.replace(colour, f"var(--{variable})")
     return text.strip()

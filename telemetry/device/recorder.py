@@ -12,7 +12,8 @@ Rules:
 - Any thread may record. The recorder never raises and never waits, because the device serves
   requests at the same time.
 - Memory is bounded: a new series beyond `MAX_SERIES` and an event beyond `MAX_EVENTS` are dropped
-  until the next drain, which says how many in `DROPPED_METRIC`.
+  until the next drain, which says how many in `DROPPED_METRIC`. A series that the store would
+  refuse, because of its name for example, is dropped and counted too.
 """
 
 from __future__ import annotations
@@ -23,15 +24,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from telemetry.histogram import ExponentialHistogram
+from telemetry.limits import MAX_ATTRIBUTES, MAX_TEXT, is_name
 from wire.clock import Clock
 from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint
 
 MAX_SERIES = 256
 MAX_EVENTS = 512
-MAX_ATTRIBUTES = 8
-MAX_TEXT = 128
-"""Longest metric name, attribute name and attribute value, in characters."""
-
 DROPPED_METRIC = "telemetry_dropped_total"
 SECONDS_PER_MINUTE = 60
 
@@ -166,15 +164,19 @@ class Recorder:
             if series is not None:
                 return series
             count = len(self._histograms) + len(self._sums) + len(self._gauges)
-            if count < MAX_SERIES and _is_short(key):
+            if count < MAX_SERIES and _is_storable(key):
                 return table.setdefault(key, make())
         self._dropped += 1
         return None
 
 
-def _is_short(key: _Key) -> bool:
-    texts = (key.metric, *(text for pair in key.attributes for text in pair))
-    return len(key.attributes) <= MAX_ATTRIBUTES and all(len(text) <= MAX_TEXT for text in texts)
+def _is_storable(key: _Key) -> bool:
+    """Tell whether the store takes a series of this key."""
+    return (
+        is_name(key.metric)
+        and len(key.attributes) <= MAX_ATTRIBUTES
+        and all(is_name(name) and len(value) <= MAX_TEXT for name, value in key.attributes)
+    )
 
 
 def _histogram_point(key: _Key, histogram: ExponentialHistogram) -> Point:

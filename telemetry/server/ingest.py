@@ -10,27 +10,24 @@ Rules:
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from telemetry.batches import MAX_EVENT_BYTES, shorten
 from telemetry.histogram import COUNT_MAX, ExponentialHistogram
-from telemetry.server.tables import MAX_SERIES_BYTES, MAX_TEXT
+from telemetry.limits import MAX_ATTRIBUTES, MAX_TEXT, is_name
+from telemetry.server.tables import MAX_SERIES_BYTES
 from wire.codec import to_json
 from wire.errors import WireFormatError
 from wire.messages import Event, HistogramPoint, Point, SumPoint, TelemetryBatch
 
 Kind = Literal["histogram", "sum", "gauge"]
-MAX_ATTRIBUTES = 8
 MAX_MINUTE = 2**31 - 1
 MAX_MAGNITUDE = 1e30
 MAX_COUNT = 2**62
 WINDOW = 256
 """The store knows for this many sequence numbers, up to the newest, whether they are counted."""
-
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,127}")
 
 
 class SeriesKey(NamedTuple):
@@ -137,7 +134,7 @@ def latest_minute(batch: TelemetryBatch, measures: Measures) -> int:
 
 
 def _series_key(point: Point) -> SeriesKey:
-    if _NAME.fullmatch(point.metric) is None:
+    if not is_name(point.metric):
         raise WireFormatError(f"not a metric's name: {point.metric!r}")
     attributes = _checked_attributes(point.attributes)
     release = attributes.pop("release", "")
@@ -159,7 +156,7 @@ def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     if len(attributes) > MAX_ATTRIBUTES:
         raise WireFormatError(f"{len(attributes)} attributes are too many")
     for name, value in attributes.items():
-        if _NAME.fullmatch(name) is None or len(value) > MAX_TEXT or not value.isprintable():
+        if not is_name(name) or len(value) > MAX_TEXT or not value.isprintable():
             raise WireFormatError(f"not an attribute: {name!r}")
     return dict(attributes)
 

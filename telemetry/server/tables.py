@@ -25,9 +25,10 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from telemetry.limits import MAX_TEXT
+
 MAX_DEVICE = 63
 MAX_BOOT = 128
-MAX_TEXT = 128
 MAX_SERIES_BYTES = 2048
 """Limit for all names of a series together, in UTF-8; PostgreSQL's indexes take 2,704."""
 

@@ -67,6 +67,12 @@ class Kit:
     """Whether the file names operators, which the runtime may not know. Compiled code has none: the
     compiler refuses them."""
 
+    compiled: bool = False
+    """Whether writing a model takes a compiler, which this machine may lack."""
+
+    adds: bool = True
+    """Whether the runtime can run `adding`; one with very few operators cannot."""
+
     shapes_from_values: bool = True
     """Whether a shape may follow from an input's values. Compiled code and a file for one sample
     have every size fixed but the batch; a null model looks at no values."""
@@ -96,7 +102,7 @@ class Kit:
                 version(distribution)
             except PackageNotFoundError:
                 return f"{distribution} is not installed"
-        return None if self.names_operators else compiled_files.missing(self.runtime)
+        return compiled_files.missing(self.runtime) if self.compiled else None
 
     def copying(self, directory: Path, datatype: Datatype) -> VariantInfo:
         """Write a model whose output `y` is its input `x` twice, side by side."""
@@ -288,6 +294,7 @@ KITS = (
         device="CPU",
         datatypes=NUMBERS,
         names_operators=False,
+        compiled=True,
         shapes_from_values=False,
         model_file="model.so",
         write=compiled_files.write_library,
@@ -297,6 +304,7 @@ KITS = (
         device="local-sync",
         datatypes=NUMBERS,
         names_operators=False,
+        compiled=True,
         shapes_from_values=False,
         model_file="model.vmfb",
         write=compiled_files.write_module,

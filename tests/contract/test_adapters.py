@@ -189,6 +189,7 @@ def test_threads_do_not_change_the_answer(
     np.testing.assert_array_equal(session.infer(inputs)["y"], expected(kit, session, inputs))
 
 
+@only("adds")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_batches_that_do_not_fit_fail_and_get_no_earlier_answer(
     kit: Kit, tmp_path: Path, threads: int
@@ -227,6 +228,7 @@ def test_a_shape_that_depends_on_values_may_fail_at_any_call(
             assert len(caught.value.message) < MAX_REASON + 100
 
 
+@only("adds")
 def test_tensors_go_by_name_in_any_order(kit: Kit, tmp_path: Path) -> None:
     info = kit.adding(tmp_path)
     x, z, q = (msgspec.structs.replace(info.outputs[0], name=name) for name in "xzq")
@@ -258,6 +260,7 @@ def test_sessions_of_one_model_do_not_share_memory(
     assert many(1)
 
 
+@only("adds")
 def test_calls_and_faults_give_memory_back(kit: Kit, tmp_path: Path) -> None:
     session = registry.open_session(tmp_path, kit.adding(tmp_path), LIMITS)
 

@@ -6,10 +6,11 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from controller.errors import DatabaseError, SettingsError
 from controller.store import desired, policies, reports
-from controller.store.database import Database, migrate
+from controller.store.database import Database, alembic_config, migrate
 from controller.store.tables import Base, PolicyRow
 from telemetry.server.store import metadata as telemetry_metadata
 from wire.messages import PolicySpec
@@ -50,10 +51,26 @@ def test_down_leaves_nothing_and_up_works_again(database_url: str) -> None:
 
 
 def test_step_by_step(database_url: str) -> None:
-    migrate(database_url, "0001")
-    migrate(database_url)
-    migrate(database_url, "-1")
-    migrate(database_url)
+    database = Database(database_url)
+    try:
+        migrate(database_url)
+        with database.engine.connect() as connection:
+            newest = present(connection)
+            scripts = ScriptDirectory.from_config(alembic_config(connection))
+        names = [script.revision for script in scripts.walk_revisions()]
+        assert names[0] == newest
+        steps = [("-1", names[1]), ("head", newest), (newest, newest)]
+        steps += [(name, name) for name in (*names[1:], *reversed(names))]
+        for asked, expected in steps:
+            migrate(database_url, asked)
+            with database.engine.connect() as connection:
+                assert present(connection) == expected, asked
+    finally:
+        database.close()
+
+
+def present(connection: sa.Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 OLD_FLEET = """
@@ -107,7 +124,7 @@ def test_a_running_deployment_is_found_again_after_going_down(database_url: str)
             policies.put(session, everyone())
             desired.choose_policies_again(session, ["cam-1"], now_s=2.0)
         database.close()
-        migrate(database_url, "-1")
+        migrate(database_url, "0002")
         with database.transaction() as session:
             for table in ("desired_state", "deployment"):
                 assert session.scalar(sa.text(f"SELECT revision FROM {table}")) == 8  # noqa: S608 - two constants

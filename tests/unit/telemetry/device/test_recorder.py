@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import threading
 
-from telemetry.device.recorder import DROPPED_METRIC, MAX_EVENTS, MAX_SERIES, MAX_TEXT, Recorder
+import pytest
+
+from telemetry.device.recorder import DROPPED_METRIC, MAX_EVENTS, MAX_SERIES, Recorder
 from telemetry.histogram import ExponentialHistogram
+from telemetry.limits import MAX_TEXT
 from tests.unit.telemetry.device.manual_clock import ManualClock
 from wire.messages import GaugePoint, HistogramPoint, SumPoint
 
@@ -105,10 +108,20 @@ def test_events_and_texts_are_bounded() -> None:
     for _ in range(MAX_EVENTS + 1):
         recorder.event("worker", "restarted")
     recorder.add("x_total", 1, {"variant": "v" * (MAX_TEXT + 1)})
-    recorder.add("x_total", 1, {str(number): "" for number in range(9)})
+    recorder.add("x_total", 1, {f"a{number}": "" for number in range(9)})
     points, events = recorder.drain()
     assert len(events) == MAX_EVENTS
     assert [point.value for point in points if isinstance(point, SumPoint)] == [3]
+
+
+@pytest.mark.parametrize(
+    "name", ["memory.used_ratio", "Memory_ratio", "2_total", "", "größe", "a b"]
+)
+def test_a_name_that_the_store_refuses_is_dropped_and_counted(name: str) -> None:
+    recorder = Recorder(ManualClock())
+    recorder.gauge(name, 1.0, {})
+    recorder.gauge("memory_ratio", 1.0, {name: "x"})
+    assert sums(recorder) == {DROPPED_METRIC: 2}
 
 
 def test_threads_lose_nothing() -> None:
