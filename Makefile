@@ -54,7 +54,7 @@ format: $(STAMP)  ## format the code and mend what can be mended
 bench: $(STAMP)  ## run every benchmark in one go and write docs/benchmarks.md; QUICK=1 only prints
 	@$(BIN)/python benchmarks/run_all.py $(if $(QUICK),--quick)
 
-docs: $(STAMP)  ## write the commands' help anew into docs/commands.md
+docs: $(STAMP)  ## generate docs/commands.md from the commands' help
 	@$(BIN)/python -m tests.packaging.test_readme
 
 tools: $(STAMP)  ## set up converters whose dependencies conflict with ours

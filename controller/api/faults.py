@@ -92,7 +92,8 @@ def _invalid(_request: Request, exc: Exception) -> Response:
     if not isinstance(exc, RequestValidationError):
         raise TypeError(type(exc))
     first = exc.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    # The first part says where in the request the field is, which is always its body or its query.
+    where = ".".join(str(part) for part in first["loc"][1:] or first["loc"])
     fault = Fault(code=InvalidRequestError.code, message=f"{where}: {str(first['msg']).lower()}")
     return JSONResponse(asdict(fault), status_code=422)
 

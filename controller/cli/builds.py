@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     add_command(app, "build", build_command)
     commands: Commands = {"list": tool_list, "install": tool_install}
-    add_group(app, "tool", "Install tools that builds call.", commands)
+    add_group(app, "tool", "Install external converters.", commands)
 
 
 def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -48,7 +48,8 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         typer.Option(
             metavar="DATA",
             help="Samples that judge every variant: an .npz file, a folder of .npy files, or "
-            "module:callable. When it is the only set, the build splits it.",
+            "module:callable. Its arrays have the names of the model's inputs, and `label` for "
+            "labels. When it is the only set, the build splits it.",
         ),
     ],
     calibration: Annotated[
@@ -325,7 +326,13 @@ def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
 
 
 def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> None:
-    from packager.report.tables import VERDICT_COLUMNS, figure_columns, figure_rows, verdict_rows
+    from packager.report.tables import (
+        FIGURES_MINOR,
+        VERDICT_COLUMNS,
+        figure_columns,
+        figure_rows,
+        verdict_rows,
+    )
 
     if json:
         write_plain_json(result)
@@ -333,7 +340,8 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
     measured = any(candidate.performance for candidate in result.candidates)
     place = f"latency measured on {result.machine}" if measured else "no latency could be measured"
     write(f"{result.samples} evaluation samples; {place}")
-    write_table(figure_columns(result.metric), figure_rows(result.candidates))
+    columns = figure_columns(result.metric)
+    write_table(columns, figure_rows(result.candidates), minor=FIGURES_MINOR)
     write()
     write_table(VERDICT_COLUMNS, verdict_rows(result, request.profiles))
     for note in result.notes:

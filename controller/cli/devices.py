@@ -166,7 +166,13 @@ def why(
     for event in events:
         write_lines(reason_lines(event.at_s, event.kind, event.reason, event.data))
     if not events:
-        remark(f"no events of {plain_text(device)} within {since}")
+        remark(_none_found(device, since, kind or []))
+
+
+def _none_found(device: str, since: str, kinds: list[str]) -> str:
+    asked = f" of kind {' or '.join(map(plain_text, kinds))}" if kinds else ""
+    more = "; without --kind all kinds are shown" if kinds else ""
+    return f"no events{asked} of {plain_text(device)} within {since}{more}"
 
 
 def fetch_events(

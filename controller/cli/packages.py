@@ -111,7 +111,7 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
         fleet package show detector-1.0.0
     """
     from packager.package.directory import open_package, signers
-    from packager.report.tables import figure_columns, manifest_rows
+    from packager.report.tables import FIGURES_MINOR, figure_columns, manifest_rows
     from packager.samples.declarations import declared_lines
     from wire.codec import to_builtins
 
@@ -132,7 +132,7 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
     )
     write()
     metric = str(manifest.metadata.get("metric") or "metric")
-    write_table(figure_columns(metric), manifest_rows(manifest))
+    write_table(figure_columns(metric), manifest_rows(manifest), minor=FIGURES_MINOR)
     write()
     write_table(
         ("VARIANT", "RUNTIME", "PRECISION", "PROFILES"),

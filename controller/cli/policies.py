@@ -86,7 +86,7 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
 
 def policy_list(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List policies. Of those that select a device the first holds.
+    """List policies. If several match a device, the first of them applies.
 
     Examples:
         fleet policy list

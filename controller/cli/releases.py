@@ -106,7 +106,7 @@ def release_show(
 
 
 def release_revoke(context: typer.Context, release: ReleaseArgument) -> None:
-    """Let no rollout use a release any more.
+    """Forbid further rollouts of a release.
 
     Examples:
         fleet release revoke detector:1.0.0

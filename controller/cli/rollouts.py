@@ -214,7 +214,7 @@ def rollout_rollback(
 ) -> int:
     """Bring the devices of a rollout to another release.
 
-    That is a rollout of its own.
+    This starts a new rollout.
 
     Examples:
         fleet rollout rollback r-7f3a --to detector:0.9.0 --watch

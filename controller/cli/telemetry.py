@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -26,6 +26,9 @@ from wire.durations import format_duration
 StatOption = Annotated[
     str, typer.Option(metavar="NAMES", help="Statistics, such as count,mean,p50,p95,max,rate.")
 ]
+
+UNITS_S: Final = {"minute": 60.0, "start_s": 1.0}
+"""Columns that are times since the epoch, and their units."""
 
 
 def register(app: typer.Typer) -> None:
@@ -81,7 +84,21 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     elif as_csv:
         write_csv(table.columns, table.rows)
     else:
-        write_table(table.columns, table.rows)
+        shown = _with_times(table)
+        write_table([column.upper() for column in shown.columns], shown.rows)
+
+
+def _with_times(table: TelemetryTable) -> TelemetryTable:
+    """Replace numbers that are times by what a clock shows here."""
+    seconds = [UNITS_S.get(column) for column in table.columns]
+    rows = [
+        [
+            value if unit_s is None else local_time(float(value) * unit_s)
+            for value, unit_s in zip(row, seconds, strict=True)
+        ]
+        for row in table.rows
+    ]
+    return TelemetryTable(columns=table.columns, rows=rows)
 
 
 def telemetry_events(

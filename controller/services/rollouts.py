@@ -91,10 +91,8 @@ class Rollouts:
             devices = deployments.newcomers(transaction, "", selector, limit=MAX_DEVICES)
             _refuse_busy(deployments.busy(transaction, selector))
             if not devices:
-                raise InvalidRequestError(
-                    f"no enrolled device matches {request.selector!r}",
-                    remedy="list devices with the same selector",
-                )
+                fault = _no_device(request.selector)
+                raise fault
             new = NewRollout(
                 id=_new_id(),
                 release=release.digest,
@@ -343,6 +341,17 @@ def _takes_newcomers(transaction: Transaction, row: RolloutRow) -> bool:
 
 def _new_id() -> str:
     return f"r{secrets.token_hex(5)}"
+
+
+def _no_device(selector: str) -> InvalidRequestError:
+    if not selector:
+        return InvalidRequestError(
+            "no device is enrolled", remedy="create a token and start an agent with it"
+        )
+    return InvalidRequestError(
+        f"no enrolled device matches the selector {selector!r}",
+        remedy="list devices with the same selector",
+    )
 
 
 def _refuse_busy(part: DeploymentRow | None) -> None:

@@ -244,10 +244,10 @@ def _unmeasured(variant: Variant, others: list[Variant], *, pinned: frozenset[st
         ):
             return Verdict(
                 kept=False,
-                reason=f"it is neither smaller nor better than {other.name}, and its latency on "
-                "this device is unknown",
+                reason=f"it is neither smaller nor better than {other.name}, and its latency "
+                "cannot be measured on this machine",
             )
-    return Verdict(kept=True, reason="kept; its latency on this device is unknown")
+    return Verdict(kept=True, reason="kept; its latency cannot be measured on this machine")
 
 
 def _exactness(variant: Variant) -> tuple[float, float, str]:

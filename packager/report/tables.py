@@ -8,6 +8,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from packager.judge.gates import MIB
 from packager.plan.values import Impossible, Plan
@@ -29,6 +30,12 @@ def figure_columns(metric: str) -> tuple[str, ...]:
         "VARIANT", "KIB", metric.upper(), "RETENTION", "SAMPLES", "AGREEMENT", "SQNR DB",
         "WORST ERROR", "P50 MS", "P95 MS", "LOAD MS", "PEAK MIB",
     )  # fmt: skip
+
+
+FIGURES_MINOR: Final = (
+    "SAMPLES", "SQNR DB", "P95 MS", "LOAD MS", "RETENTION", "WORST ERROR", "AGREEMENT",
+)  # fmt: skip
+"""Columns that a narrow terminal leaves out first: a report and `--json` have them all."""
 
 
 def figure_rows(candidates: Sequence[CandidateReport]) -> list[Row]:

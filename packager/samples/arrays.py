@@ -1,8 +1,9 @@
 """Finds the model's inputs and labels among the arrays that the user gives, and checks them.
 
 Rules:
-- An array has the name of an input of the model, or the name `label`. If the model has one input,
-  the array may be called `x`, and the label `y`. Other arrays are not used; a note names them.
+- An array has the name of an input of the model, or one of the names in `LABELS`.
+  If the model has one input, its array may be called `x`. Other arrays are not used; a note names
+  them.
 - Numbers are converted to a wider or narrower type of the same kind, if no value changes except by
   rounding. Integers are never converted to floats, because only the user knows whether pixels need
   scaling.
@@ -20,7 +21,9 @@ from packager.samples.store import Unit, sample_shape
 from runtime_adapters.protocol import Tensor, Tensors
 from wire.package.manifest import TensorSpec
 
-LABEL: Final = "label"
+LABELS: Final = ("label", "labels", "y", "target", "targets")
+"""Names of the array of labels; the first one that is there counts."""
+
 MIN_SAMPLES: Final = 8
 """A build wants as many golden samples."""
 
@@ -88,10 +91,10 @@ def choose(source: str, offered: Iterable[str], specs: tuple[TensorSpec, ...]) -
             found = ", ".join(sorted(names))[:MAX_TEXT] or "none at all"
             raise DataError(
                 f"{source} has no array {spec.name!r}, only {found}",
-                remedy="name the arrays as the model's inputs",
+                remedy="name the arrays as the model's inputs, and the labels `label`",
             )
     free = names - set(inputs.values())
-    label = next((name for name in (LABEL, "y") if name in free), None)
+    label = next((name for name in LABELS if name in free), None)
     return Choice(inputs, label, tuple(sorted(free - {label})))
 
 

@@ -77,7 +77,9 @@ def write_table(
         write(line)
     if table.left_out:
         sys.stdout.flush()
-        remark(f"({', '.join(table.left_out)}: not shown; a wider terminal shows all columns)")
+        told = f"({', '.join(table.left_out)}: not shown; a wider terminal shows all columns)"
+        for part in hanging(told, terminal_width()):
+            remark(part)
 
 
 def write_fields(fields: Sequence[tuple[str, object]]) -> None:

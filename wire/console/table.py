@@ -2,28 +2,31 @@
 
 Rules:
 - Without a width, nothing is cut: each row is one line with all its values.
-- With a width, a table's cells are shortened with an ellipsis until its lines fit. If that is not
-  enough, the least important columns are left out. A word is never split over two lines.
+- With a width, a cell of several words continues on the next line. If that is not enough, the
+  least important columns are left out. The first column, which names the row, always stays.
+- A name or a number is never shortened as long as another column can be left out instead: two rows
+  that differ must look different. A word is never split over two lines.
 """
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 GAP: Final = "  "
 HANG: Final = "    "
 ELLIPSIS: Final = "\u2026"
-LEAST: Final = 12
-"""The least number of characters of a shortened cell, so that its beginning is recognisable."""
+LEAST: Final = 24
+"""The least width of a column whose cells are broken between words, so that they stay readable."""
 
 
 class Table(NamedTuple):
     """A table as lines."""
 
     lines: list[str]
-    """The heading, then one line for each row."""
+    """The heading, then the lines of each row."""
 
     left_out: list[str]
     """Headings of the columns that did not fit."""
@@ -44,7 +47,7 @@ def layout(
         cells: One text for each column.
         width: Width of the terminal; None cuts nothing.
         minor: Headings of columns that may be left out, the least important first; when these are
-            not enough, other columns are left out from the right.
+            not enough, other columns are left out from the right, but never the first.
         right: Headings of columns that are aligned to the right.
 
     Returns:
@@ -54,18 +57,35 @@ def layout(
     widths = {
         i: max([cell_width(columns[i]), *(cell_width(row[i]) for row in cells)]) for i in shown
     }
+    least = {
+        i: max(cell_width(columns[i]), min(widths[i], LEAST))
+        if any(" " in row[i] for row in cells)
+        else widths[i]
+        for i in shown
+    }
     order = [columns.index(name) for name in minor]
-    order += [i for i in reversed(shown) if i not in order]
+    order += [i for i in reversed(shown[1:]) if i not in order]
     left_out: list[int] = []
     if width is not None:
-        while not _shrink(columns, widths, shown, width) and len(shown) > 1:
+        while order and _total(least, shown) > width:
             left_out.append(order.pop(0))
             shown.remove(left_out[-1])
+        for i in reversed(left_out[:]):
+            if _total(least, [*shown, i]) <= width:
+                left_out.remove(i)
+                shown.append(i)
+        shown.sort()
+        _narrow(widths, least, shown, width)
     aligned_right = {columns.index(name) for name in right}
     lines = []
     for row in (columns, *cells):
-        parts = (_fit(row[i], widths[i], right=i in aligned_right) for i in shown)
-        lines.append(GAP.join(parts).rstrip())
+        broken = [wrap(row[i], None if width is None else widths[i]) for i in shown]
+        for parts in itertools.zip_longest(*broken, fillvalue=""):
+            fitted = (
+                _fit(part, widths[i], right=i in aligned_right)
+                for i, part in zip(shown, parts, strict=True)
+            )
+            lines.append(GAP.join(fitted).rstrip())
     return Table(lines, [columns[i] for i in sorted(left_out)])
 
 
@@ -141,20 +161,20 @@ def _char_width(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
 
 
-def _shrink(columns: Sequence[str], widths: dict[int, int], shown: list[int], width: int) -> bool:
-    """Make columns narrower, the widest first, and tell whether the table now fits.
+def _total(widths: Mapping[int, int], shown: Sequence[int]) -> int:
+    """Return the width of a line of these columns."""
+    return sum(widths[i] for i in shown) + len(GAP) * (len(shown) - 1)
 
-    If the table does not fit, the widths stay as they were.
-    """
-    narrow = {i: widths[i] for i in shown}
-    least = {i: min(widths[i], max(LEAST, cell_width(columns[i]))) for i in shown}
-    while sum(narrow.values()) + len(GAP) * (len(shown) - 1) > width:
-        widest = max(shown, key=lambda i: narrow[i] - least[i])
-        if narrow[widest] <= least[widest]:
-            return False
-        narrow[widest] -= 1
-    widths.update(narrow)
-    return True
+
+def _narrow(
+    widths: dict[int, int], least: Mapping[int, int], shown: Sequence[int], width: int
+) -> None:
+    """Make columns narrower until a line fits, first those that are furthest above their least."""
+    while (over := _total(widths, shown) - width) > 0:
+        widest = max(shown, key=lambda i: widths[i] - least[i])
+        spare = widths[widest] - least[widest]
+        # A single column that is too wide for the terminal is shortened all the same.
+        widths[widest] -= 1 if spare > 0 else over
 
 
 def _fit(text: str, width: int, *, right: bool = False) -> str:

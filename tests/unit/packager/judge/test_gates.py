@@ -169,7 +169,9 @@ def test_latency_measured_elsewhere_drops_nothing() -> None:
         variant("slow", latency_ms=9.0),
         device=profile(architecture="aarch64"),
     )
-    assert found["slow"] == Verdict(kept=True, reason="kept; its latency on this device is unknown")
+    assert found["slow"] == Verdict(
+        kept=True, reason="kept; its latency cannot be measured on this machine"
+    )
     gates = Gates(max_latency_ms=1.0)
     elsewhere = decide(FLOAT, gates=gates, device=profile(architecture="aarch64"))
     assert elsewhere["float"].kept, "a limit of latency is about the machine that measured"

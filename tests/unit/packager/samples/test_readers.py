@@ -51,7 +51,10 @@ def function(folder: Path, body: str) -> Source:
 
 
 @pytest.mark.parametrize("write", [archive, directory])
-@pytest.mark.parametrize("names", [("input", "label"), ("x", "y")])
+@pytest.mark.parametrize(
+    "names",
+    [("input", "label"), ("x", "y"), ("x", "labels"), ("input", "target"), ("x", "targets")],
+)
 def test_arrays_are_found_by_name_or_by_the_short_aliases(
     tmp_path: Path, scratch: Path, write: Callable[..., Source], names: tuple[str, str]
 ) -> None:
