@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Ctrl-C while modules are imported ends the program at once, without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def main() -> int:
@@ -24,6 +29,8 @@ def main() -> int:
             "install 'edgefleet[controller]', and 'edgefleet[packager]' to build packages\n"
         )
         return 2
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return command()
 
 

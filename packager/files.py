@@ -33,8 +33,11 @@ def read_bounded(
     """
     name = called or path
     try:
-        with path.open("rb") as stream:
-            status = os.fstat(stream.fileno())
+        # Without O_NONBLOCK, opening a named pipe that nobody writes to would never return.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            os.set_blocking(descriptor, True)
+            status = os.fstat(descriptor)
             plain = stat.S_ISREG(status.st_mode)
             over = plain and status.st_size > limit_bytes
             # A bounded read allocates the whole bound, however small the file is.

@@ -255,7 +255,8 @@ def _file_source(path: Path) -> Source:
     """
     if path.exists() and not path.is_file():
         raise BuildError(f"{path} is not a regular file")
-    return Source(path=path.resolve(), sha256=file_sha256(path))
+    digest = file_sha256(path)  # first: it says what is wrong with a path that leads nowhere
+    return Source(path=path.resolve(), sha256=digest)
 
 
 def _folder_source(path: Path) -> Source:

@@ -87,6 +87,27 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def lock(path: Path) -> BinaryIO | None:
+    """Lock a file for this process alone, until the returned file is closed or the process ends.
+
+    Args:
+        path: The file, which is made if it is not there.
+
+    Returns:
+        The open file, or None when another process holds the lock.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    stream = path.open("wb")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        stream.close()
+        return None
+    return stream
+
+
 def _opened_alone(temporary: Path, mode: int) -> int:
     """Open a temporary file that no other writer has open; wait for another writer.
 

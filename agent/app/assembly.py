@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import secrets
@@ -10,7 +9,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TextIO
+from typing import BinaryIO, Final
 
 from agent.app.commands import Commands
 from agent.app.config import (
@@ -51,6 +50,7 @@ from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
 from telemetry.device.spool import Spool
 from wire.clock import Clock, SystemClock
+from wire.files import lock
 from wire.messages import Hello
 from wire.mqtt import MqttTransport
 from wire.profile import DeviceProfile
@@ -71,7 +71,7 @@ LOGGED: Final = frozenset(
 class Parts:
     """The parts that the daemon starts, runs and stops."""
 
-    lock: TextIO
+    lock: BinaryIO
     """The process holds it as long as it lives."""
 
     boot_id: str
@@ -126,7 +126,7 @@ def assemble(config: AgentConfig) -> Parts:
     profile, trust = load_profile(config), load_trust(config)
     with storage_faults("cannot make the state directory"):
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = _locked(config.state_dir / LOCK_FILE)
+    locked = _locked(config.state_dir / LOCK_FILE)
     device = _Device(
         config=config,
         profile=profile,
@@ -194,7 +194,7 @@ def assemble(config: AgentConfig) -> Parts:
     )
     sensors = Sensors(profile, clock, sysfs_root=config.sysfs_root, procfs_root=config.procfs_root)
     return Parts(
-        lock=lock,
+        lock=locked,
         boot_id=device.boot_id,
         recovered=store.recovered,
         log=log,
@@ -229,22 +229,19 @@ def _logging(log: Log) -> OnEvent:
     return write
 
 
-def _locked(path: Path) -> TextIO:
+def _locked(path: Path) -> BinaryIO:
     """Lock a state directory for this process alone.
 
     Raises:
         ConfigError: Another agent uses it.
     """
     with storage_faults(f"cannot open {path.name}"):
-        lock = path.open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
+        locked = lock(path)
+    if locked is None:
         raise ConfigError(
             "another agent uses this state directory", remedy="stop it or choose another state_dir"
-        ) from None
-    return lock
+        )
+    return locked
 
 
 def _pump(device: _Device, link: Link) -> TelemetryPump:

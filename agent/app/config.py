@@ -24,6 +24,7 @@ Rules:
 from __future__ import annotations
 
 import ipaddress
+import math
 from pathlib import Path
 
 import msgspec
@@ -325,9 +326,15 @@ def _check(config: AgentConfig, name: str) -> None:
             config.serving.memory_bytes is not None and config.serving.memory_bytes <= 0,
             "serving.memory_bytes is not positive",
         ),
-        (config.sense_interval_s <= 0, "sense_interval_s is not positive"),
-        (config.telemetry_interval_s <= 0, "telemetry_interval_s is not positive"),
-        (config.confirm_s < 0, "confirm_s is negative"),
+        (
+            not 0 < config.sense_interval_s < math.inf,
+            "sense_interval_s is not above 0",
+        ),
+        (
+            not 0 < config.telemetry_interval_s < math.inf,
+            "telemetry_interval_s is not above 0",
+        ),
+        (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
     ]
     if config.policy is not None:

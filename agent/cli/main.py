@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
 from agent.app.config import AgentConfig, load_config
 from agent.app.control import SOCKET_FILE, ask
-from agent.cli.parser import FAULT, PROGRAM, Run, build_parser
+from agent.cli.parser import PROGRAM, Run, build_parser
 from agent.errors import ConfigError, ControlError
 from wire.clock import SystemClock
+from wire.console.program import run_program
 from wire.durations import parse_duration_s
-from wire.errors import FleetError, WireFormatError
-
-INTERRUPTED: Final = 130
-BROKEN_PIPE: Final = 141
+from wire.errors import WireFormatError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,26 +30,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Arguments without the program's name; None for those of the process.
 
     Returns:
-        The exit code.
+        The exit status.
     """
+    return run_program(PROGRAM, _command, arguments)
+
+
+def _command(arguments: list[str]) -> int:
     parser = build_parser(RUNS)
     options = parser.parse_args(arguments)
     if "run" not in options:
         parser.print_help()
         return 0
     run: Run = options.run
-    try:
-        code = run(options)
-        sys.stdout.flush()
-    except FleetError as exc:
-        sys.stderr.write(f"{PROGRAM}: {exc}\n")
-        return FAULT
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader has gone: `fleet-agent why | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    return code
+    return run(options)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from wire.console.program import fault
 from wire.version import VERSION
 
 PROGRAM: Final = "fleet-agent"
 DEFAULT_CONFIG: Final = Path("/etc/edgefleet/agent.toml")
 SHELLS: Final = ("bash", "zsh", "fish")
-FAULT: Final = 2
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         return help_text(self)
 
     def error(self, message: str) -> NoReturn:  # noqa: D102 - argparse's
-        self.exit(FAULT, f"{PROGRAM}: {message}; see `{self.prog} --help`\n")
+        self.exit(fault(PROGRAM, f"{message}; see `{self.prog} --help`"))
 
 
 class Commands:

@@ -20,6 +20,7 @@ from agent.replay.traces import Trace
 from agent.select.decisions import Candidate, candidate
 from agent.select.policies import POLICIES
 from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_pretty_json
+from wire.errors import WireFormatError
 from wire.messages import PolicySpec
 from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
 
@@ -80,10 +81,13 @@ def _spec(policy: str) -> PolicySpec:
     remedy = f"name a JSON file or one of {', '.join(sorted(POLICIES))}"
     data = read_file(Path(policy), remedy, MAX_JSON_BYTES)
     # A policy in a message may have keys of a later version; in a file they are misspelt.
-    strangers = sorted(set(from_json(data, dict)) - set(PolicySpec.__struct_fields__))
-    if strangers:
-        raise ReplayError(f"{policy}: there is no threshold {', '.join(map(repr, strangers))}")
-    return from_json(data, PolicySpec)
+    try:
+        strangers = sorted(set(from_json(data, dict)) - set(PolicySpec.__struct_fields__))
+        if strangers:
+            raise ReplayError(f"{policy}: there is no threshold {', '.join(map(repr, strangers))}")
+        return from_json(data, PolicySpec)
+    except WireFormatError as exc:
+        raise ReplayError(f"{policy}: {exc.message}", remedy=remedy) from exc
 
 
 def _candidates(
@@ -95,8 +99,11 @@ def _candidates(
         kept = [v for v in manifest.variants if trace.header.profile in v.info.profiles]
         source = f"{manifest.name}:{manifest.version}"
         return source, tuple(candidate(v) for v in kept or manifest.variants)
-    path = variants or EXAMPLE
-    listed = from_json(read_file(path, "name a JSON file of variants", MAX_JSON_BYTES), VariantList)
+    path, remedy = variants or EXAMPLE, "name a JSON file of variants"
+    try:
+        listed = from_json(read_file(path, remedy, MAX_JSON_BYTES), VariantList)
+    except WireFormatError as exc:
+        raise ReplayError(f"{path}: {exc.message}", remedy=remedy) from exc
     return listed.source, listed.variants
 
 

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from pathlib import Path
@@ -44,11 +45,13 @@ from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
+from wire.files import lock
 from wire.stop_signals import on_stop_signal
 from wire.transport import Connection, Received, Transport
 from wire.version import VERSION
 
 JOIN_S = 2.0
+LOCK_FILE = "controller.lock"
 _log = logging.getLogger(__name__)
 
 
@@ -212,12 +215,20 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
         The exit code.
 
     Raises:
+        StorageError: Another controller uses the data directory, or it cannot be written.
         FleetError: It could not start.
     """
     configure_logging()
     stop = threading.Event()
-    access = access_factory(config)
-    try:
+    data_dir = Path(config.data_dir)
+    _check_writable(data_dir)
+    locked = lock(data_dir / LOCK_FILE)
+    if locked is None:
+        raise StorageError(
+            f"another controller uses the data directory {data_dir}",
+            remedy="stop it or name another data directory",
+        )
+    with locked, contextlib.closing(access_factory(config)) as access:
         controller = Controller(config, access)
         with on_stop_signal(stop.set):
             try:
@@ -225,8 +236,6 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
                 stop.wait()
             finally:
                 controller.stop()
-    finally:
-        access.close()
     return 0
 
 

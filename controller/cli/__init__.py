@@ -9,8 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -20,14 +18,9 @@ import typer
 from controller.cli.arguments import ConnectionOptions, hoist_global_options
 from controller.cli.commands import lazy_group
 from wire.console.help_page import VERSION_TEXT
-from wire.console.output import remark, write
-from wire.errors import FleetError
+from wire.console.output import write
+from wire.console.program import INTERRUPTED, fault, run_program
 from wire.version import VERSION
-
-EXIT_FAULT = 2
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
-MAX_PATH = 200
 
 COMMANDS: Final = {
     "init": ("controller.cli.admin", "Make the data directory of a controller."),
@@ -80,28 +73,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line; None means this process's.
 
     Returns:
-        The exit code.
+        The exit status.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    return run_program("fleet", _run, arguments)
+
+
+def _run(arguments: list[str]) -> int:
     command = typer.main.get_command(build_app())
     try:
         result = command.main(
-            args=hoist_global_options(given), prog_name="fleet", standalone_mode=False
+            args=hoist_global_options(arguments), prog_name="fleet", standalone_mode=False
         )
-        sys.stdout.flush()
-    except FleetError as exc:
-        return _fault(str(exc))
     except typer.TyperException as exc:
         return _usage_fault(exc)
-    except (typer.Abort, KeyboardInterrupt):
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader has gone: `fleet device list | head`
-        _drop_output()
-        return EXIT_BROKEN_PIPE
-    except OSError as exc:  # such as a full disk behind `>`, or a path that no system call takes
-        _drop_output()
-        reason = exc.strerror or str(exc)
-        return _fault(f"{str(exc.filename)[:MAX_PATH]}: {reason}" if exc.filename else reason)
+    except typer.Abort:
+        return INTERRUPTED
+    except SystemExit as exc:  # Typer's end of a completion, or when the reader has gone
+        if exc.code:
+            raise BrokenPipeError from exc
+        return 0
     return result if isinstance(result, int) else 0
 
 
@@ -133,21 +123,8 @@ def _root(
     context.obj = ConnectionOptions(home=home, url=url, token_file=token_file)
 
 
-def _drop_output() -> None:
-    """Drop output that cannot be written: Python would try again at its end and report an error."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _fault(text: str) -> int:
-    remark(f"fleet: {' '.join(text.split())}")
-    return EXIT_FAULT
-
-
 def _usage_fault(exc: typer.TyperException) -> int:
     text = exc.format_message().strip().rstrip(".")
     context = getattr(exc, "ctx", None)
     path = getattr(context, "command_path", "fleet")
-    return _fault(f"{text[:1].lower()}{text[1:]}; see `{path} --help`")
+    return fault("fleet", f"{text[:1].lower()}{text[1:]}; see `{path} --help`")

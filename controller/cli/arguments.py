@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -21,6 +21,7 @@ from wire.errors import WireFormatError
 MAX_DURATION_S = 10 * 366 * 86_400.0
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 WHOLE_PERCENT = 100.0
+MAX_DIGITS: Final = 10
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 ALL_DEVICES = "all devices"
@@ -79,9 +80,11 @@ def parse_stage(text: str) -> StageArgument:
         ArgumentError: Neither, or out of range.
     """
     number, is_percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
-    if is_percent and _NUMBER.fullmatch(number) and 0 < float(number) <= WHOLE_PERCENT:
+    is_number = number.isascii() and _NUMBER.fullmatch(number) is not None
+    if is_percent and is_number and 0 < float(number) <= WHOLE_PERCENT:
         return StageArgument(percent=float(number))
-    if not is_percent and number.isascii() and number.isdecimal() and 1 <= int(number) < 10**9:
+    is_count = number.isascii() and number.isdecimal() and len(number) < MAX_DIGITS
+    if not is_percent and is_count and int(number) >= 1:
         return StageArgument(count=int(number))
     raise ArgumentError(
         f"--stage: {text!r} is not a number of devices or a percentage",

@@ -12,6 +12,7 @@ import typer
 
 from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_command, add_group
+from controller.cli.errors import ArgumentError
 from controller.cli.output import write_plain_json
 from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import bytes_text
@@ -225,7 +226,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         prune=prune,
         training=training,
         output=output,
-        cache=cache.expanduser(),
+        cache=_expanded(cache),
         name=name,
         version=version,
         metric=metric,
@@ -286,6 +287,18 @@ def tool_list(
         ("TOOL", "INSTALLED AS"),
         [(name, None if path is None else str(path)) for name, path in found.items()],
     )
+
+
+def _expanded(path: Path) -> Path:
+    """Replace `~` by a home directory.
+
+    Raises:
+        ArgumentError: There is no such user.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as exc:
+        raise ArgumentError(f"{path}: no such user") from exc
 
 
 def tool_install(

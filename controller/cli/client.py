@@ -86,7 +86,19 @@ def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) 
         token = _read_token(token_file)
     if not token:
         raise NoControllerError(f"no token for {url}", remedy=REMEDY)
+    if not _is_word(token):
+        raise NoControllerError("FLEET_TOKEN holds a space or a character that no token has")
+    if not _is_word(url):
+        raise NoControllerError(
+            f"{url!r} is not an address: it holds a space or a character that no address has",
+            remedy="write http://HOST:PORT",
+        )
     return Target(url=url, token=token)
+
+
+def _is_word(text: str) -> bool:
+    """Tell whether a text may stand in the head of an HTTP request."""
+    return text.isascii() and text.isprintable() and " " not in text
 
 
 def segment(text: str) -> str:

@@ -222,10 +222,17 @@ class Demo:
         return str(self._rollouts()[-1]["state"])
 
 
-def rollout(version: str) -> tuple[str, ...]:
-    """Return the command that rolls a version out in three stages."""
-    stages = ("--stage", "1", "--stage", "50%", "--stage", "100%")
-    return ("rollout", "create", f"{MODEL}:{version}", *stages, "--soak", "1s", "--deadline", "60s")
+def rollout(version: str, *, deadline: str = "60s") -> tuple[str, ...]:
+    """Return the command that rolls a version out in three stages.
+
+    Args:
+        version: Of the model.
+        deadline: How long a device may take before the rollout counts it as failed.
+    """
+    return (
+        "rollout", "create", f"{MODEL}:{version}", "--stage", "1", "--stage", "50%",
+        "--stage", "100%", "--soak", "1s", "--deadline", deadline,
+    )  # fmt: skip
 
 
 def run_data_script(directory: Path) -> None:

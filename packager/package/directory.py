@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -222,7 +223,7 @@ def load_trust(path: Path) -> TrustRoot:
 
 def _manifest(directory: Path) -> Manifest:
     try:
-        return manifest_from_bytes(_read(directory, MANIFEST_FILE))
+        return manifest_from_bytes(_read(directory, MANIFEST_FILE, MAX_JSON_BYTES))
     except WireFormatError as exc:
         raise PackageError(
             f"{directory} is not a package: {MANIFEST_FILE}: {exc.__cause__ or exc}", remedy=AGAIN
@@ -291,6 +292,8 @@ def _plain_files(directory: Path) -> list[str]:
     found: list[str] = []
     for path in sorted(directory.rglob("*")):
         relative = path.relative_to(directory).as_posix()
+        if any("\ud800" <= char <= "\udfff" for char in relative):
+            raise PackageError(f"{relative!r} is not a name in UTF-8", remedy=AGAIN)
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise PackageError(f"{relative} is neither a plain file nor a directory")
         if path.is_file() and relative != ENVELOPE_FILE:
@@ -298,9 +301,15 @@ def _plain_files(directory: Path) -> list[str]:
     return sorted(found)
 
 
-def _read(directory: Path, path: str) -> bytes:
+def _read(directory: Path, path: str, limit_bytes: int = MAX_PACKAGE_BYTES) -> bytes:
+    file = directory / path
     try:
-        return (directory / path).read_bytes()
+        status = file.stat()
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise PackageError(f"{directory}: {path} is not a plain file", remedy=AGAIN)
+        if status.st_size > limit_bytes:
+            raise PackageError(f"{directory}: {path} is over {limit_bytes} bytes", remedy=AGAIN)
+        return file.read_bytes()
     except OSError as exc:
         raise PackageError(
             f"{directory} is not a package: {path}: {exc.strerror}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -44,6 +45,19 @@ def manifest_folder(package: Path) -> None:
     (package / "manifest.json").mkdir()
 
 
+def manifest_pipe(package: Path) -> None:
+    no_manifest(package)
+    os.mkfifo(package / "manifest.json")
+
+
+def pipe_beside(package: Path) -> None:
+    os.mkfifo(package / "pipe")
+
+
+def name_in_bytes(package: Path) -> None:
+    (package / os.fsdecode(b"\xff\xfe")).touch()
+
+
 def no_model(package: Path) -> None:
     (package / "onnxruntime-fp32" / "model.onnx").unlink()
 
@@ -60,6 +74,9 @@ def file_instead(package: Path) -> None:
         (file_instead, "is not a package: manifest.json: Not a directory"),
         (no_manifest, "is not a package: manifest.json: No such file"),
         (manifest_folder, "is not a package: manifest.json: Is a directory"),
+        (manifest_pipe, "manifest.json is not a plain file; copy, download or build the package"),
+        (pipe_beside, "pipe is neither a plain file nor a directory"),
+        (name_in_bytes, "'\\udcff\\udcfe' is not a name in UTF-8; copy, download or build"),
         (truncated_manifest, "is not a package: manifest.json: Input data was truncated; copy"),
         (no_model, "lacks onnxruntime-fp32/model.onnx; copy, download or build the package again"),
     ],
@@ -120,16 +137,6 @@ def test_a_folder_of_environments_that_is_a_file(
     monkeypatch.setenv("EDGEFLEET_ENVIRONMENTS", str(tmp_path / "file"))
     fault = refused(capsys, ["tool", "install", "onnx2tf"])
     assert "file: File exists; name another folder with EDGEFLEET_ENVIRONMENTS" in fault
-
-
-@pytest.mark.parametrize("arguments", [["profile", "list"], ["tool", "list"], ["--help"]])
-def test_an_answer_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
-    with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "controller.cli", *arguments],
-            stdout=full, stderr=subprocess.PIPE, cwd=ROOT, text=True, check=False,
-        )  # fmt: skip
-    assert (done.returncode, done.stderr) == (2, "fleet: No space left on device\n")
 
 
 SCRIPT = """

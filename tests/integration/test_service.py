@@ -20,8 +20,8 @@ import msgspec
 import pytest
 
 from controller.app.logs import JsonFormatter
-from controller.app.service import Controller
-from controller.config import BrokerConfig, ControllerConfig
+from controller.app.service import LOCK_FILE, Controller, run
+from controller.config import BrokerConfig, ControllerConfig, load_config
 from controller.errors import ListenError, SettingsError, StorageError
 from examples.digits.box import free_port
 from tests.simulators.broker import RunningBroker, running_broker
@@ -30,6 +30,7 @@ from tests.simulators.packages import PROFILE, TRUST, two_variants
 from tests.simulators.patience import PATIENCE_S, until
 from wire import topics
 from wire.codec import sha256_hex, to_json
+from wire.files import lock
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     DesiredState,
@@ -244,3 +245,16 @@ def test_a_process_ends_when_told(tmp_path: Path, number: signal.Signals) -> Non
             process.kill()
     assert process.returncode == 0, rest
     assert "Traceback" not in rest
+
+
+def test_a_second_controller_on_one_directory_is_refused(tmp_path: Path) -> None:
+    home(tmp_path, free_port())
+    (tmp_path / "controller.toml").write_text(
+        f'database_url = "sqlite:///{tmp_path}/control.db"\n[api]\nport = 0\n'
+        f"[broker]\nport = {free_port()}\n"
+    )
+    config = load_config(tmp_path / "controller.toml")
+    held = lock(Path(config.data_dir) / LOCK_FILE)
+    assert held is not None
+    with held, pytest.raises(StorageError, match="another controller uses the data directory"):
+        run(config, lambda _config: MemoryAccess())

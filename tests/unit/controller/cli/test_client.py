@@ -67,6 +67,19 @@ def test_no_controller(options: ConnectionOptions, environment: dict[str, str], 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("token", ["secret\n", "a\r\nX: y", "two words", "\u00e9"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(token: str) -> None:
+    options = ConnectionOptions(url="http://127.0.0.1:1")
+    with pytest.raises(NoControllerError, match="FLEET_TOKEN holds a space") as caught:
+        find_controller(options, {"FLEET_TOKEN": token})
+    assert token.strip() not in str(caught.value)
+
+
+def test_an_address_with_a_space_is_refused() -> None:
+    with pytest.raises(NoControllerError, match="is not an address: it holds a space"):
+        find_controller(ConnectionOptions(url="http://a b"), {"FLEET_TOKEN": "t"})
+
+
 def test_home_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="fleet init"):
         find_controller(ConnectionOptions(home=tmp_path), {})
