@@ -52,6 +52,7 @@ MISTAKE_S: Final = 0.5
 """Cost of the first switch to more work if it is a mistake: the answers of so many seconds."""
 
 MS_PER_S: Final = 1000.0
+FIRST: Final = "no variant of this release serves yet"
 SECONDS_PER_MINUTE: Final = 60.0
 TINY_S: Final = 1e-9
 """Used in place of zero seconds."""
@@ -170,7 +171,7 @@ def _leave(
     able: list[Outlooks], well: list[Outlooks], serving: Outlooks | None
 ) -> tuple[Outlooks, str]:
     """Choose a variant if none serves, or if the serving one may not go on."""
-    why = f"{serving.candidate.name}: {serving.now.faults[0].text}" if serving else "nothing serves"
+    why = f"{serving.candidate.name}: {serving.now.faults[0].text}" if serving else FIRST
     if well:
         return _best(well), why
     lightest = min(able, key=lambda o: by_latency(o.candidate))

@@ -93,7 +93,7 @@ def decide(
 
 def test_with_nothing_against_it_the_most_accurate_serves() -> None:
     decision = decide()
-    assert (decision.variant, decision.reason) == ("best", "nothing serves")
+    assert (decision.variant, decision.reason) == ("best", "no variant of this release serves yet")
     assert decision.verdicts == {
         "quick": "less accurate: 0.95 against 0.99",
         "tiny": "less accurate: 0.9 against 0.99",
