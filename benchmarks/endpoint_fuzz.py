@@ -49,7 +49,8 @@ from tests.simulators.packages import variant
 from tests.simulators.rig import Rig
 rig = Rig(Path(sys.argv[1]))
 rig.endpoint.stop()
-rig.endpoint = Endpoint(rig.server.router, limits=EndpointLimits(head_timeout_s=0.5, body_timeout_s=0.5))
+limits = EndpointLimits(head_timeout_s=0.5, body_timeout_s=0.5)
+rig.endpoint = Endpoint(rig.server.router, limits=limits)
 rig.endpoint.start()
 rig.use(variant("first"))
 print(json.dumps({"port": rig.port, "right": rig.expected("first").tobytes().hex()}), flush=True)
