@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Ctrl-C while modules are imported ends the program at once, without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+from wire.console.loading import silent_interrupts
 
 
 def main() -> int:
@@ -16,10 +13,8 @@ def main() -> int:
     Returns:
         The exit status.
     """
-    from agent.cli.main import main as command
-
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    with silent_interrupts():
+        from agent.cli.main import main as command
     return command()
 
 

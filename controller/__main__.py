@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Ctrl-C while modules are imported ends the program at once, without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+from wire.console.loading import silent_interrupts
+from wire.console.program import fault
 
 
 def main() -> int:
@@ -20,17 +18,16 @@ def main() -> int:
         ModuleNotFoundError: A module of our own is missing.
     """
     try:
-        from controller.cli import main as command
+        with silent_interrupts():
+            from controller.cli import main as command
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.split(".")[0] in {"controller", "wire"}:
             raise
-        sys.stderr.write(
-            f"fleet: {exc.name} is not installed: this environment is that of a device; "
-            "install 'edgefleet[controller]', and 'edgefleet[packager]' to build packages\n"
+        return fault(
+            "fleet",
+            f"{exc.name} is not installed: this environment is that of a device; "
+            "install 'edgefleet[controller]', and 'edgefleet[packager]' to build packages",
         )
-        return 2
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     return command()
 
 

@@ -50,7 +50,7 @@ _STORAGE_SHARE: Final = 0.25
 _MIB: Final = 1024**2
 _PASSIVE_TRIPS: Final = frozenset({"passive", "hot"})
 _PLAUSIBLE_C: Final = (60.0, 125.0)
-"""A trip point outside of these is a placeholder of the firmware, such as 0."""
+"""The firmware never set a trip point outside of these, such as 0."""
 
 
 def profile_names() -> tuple[str, ...]:

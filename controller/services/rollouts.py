@@ -91,8 +91,9 @@ class Rollouts:
             devices = deployments.newcomers(transaction, "", selector, limit=MAX_DEVICES)
             _refuse_busy(deployments.busy(transaction, selector))
             if not devices:
-                fault = _no_device(request.selector)
-                raise fault
+                raise InvalidRequestError(
+                    _no_device(request.selector), remedy="list the devices, or enrol one"
+                )
             new = NewRollout(
                 id=_new_id(),
                 release=release.digest,
@@ -343,15 +344,10 @@ def _new_id() -> str:
     return f"r{secrets.token_hex(5)}"
 
 
-def _no_device(selector: str) -> InvalidRequestError:
-    if not selector:
-        return InvalidRequestError(
-            "no device is enrolled", remedy="create a token and start an agent with it"
-        )
-    return InvalidRequestError(
-        f"no enrolled device matches the selector {selector!r}",
-        remedy="list devices with the same selector",
-    )
+def _no_device(selector: str) -> str:
+    if selector:
+        return f"no enrolled device matches the selector {selector!r}"
+    return "no device is enrolled"
 
 
 def _refuse_busy(part: DeploymentRow | None) -> None:

@@ -18,7 +18,8 @@ from markupsafe import Markup
 
 from packager.judge.gates import MIB, Gates
 from packager.judge.metrics import METRICS, quality
-from packager.report.plots import Axis, Limit, Point, draw, mark
+from packager.report.marks import mark
+from packager.report.plots import Axis, Limit, Point, draw
 from packager.report.text import architecture_of, machine_of, ms, share, size_text
 from packager.result import BuildResult, CandidateReport
 from wire.package.manifest import Accuracy

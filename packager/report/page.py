@@ -21,7 +21,7 @@ import msgspec
 from packager.errors import BuildError
 from packager.judge.gates import Gates
 from packager.report.devices import devices
-from packager.report.plots import ALL_MARKS
+from packager.report.marks import ALL_MARKS
 from packager.report.text import (
     architecture_of,
     error_text,

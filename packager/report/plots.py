@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from runtime_adapters.runtimes import REAL
+from packager.report.marks import ALL_MARKS, mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,48 +57,7 @@ _STEPS: Final = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 
 
 _INK, _FAINT, _PAPER, _LIMIT = "#010101", "#020202", "#030303", "#040404"
 _VARIABLES: Final = {_INK: "ink", _FAINT: "faint", _PAPER: "paper", _LIMIT: "limit"}
-"""Placeholder colours, and the CSS variables that replace them."""
-
-
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """How a runtime's variants are drawn; the shape is for paper and for the colour-blind."""
-
-    shape: str
-    glyph: str
-    light: str
-    """Its colour on light paper."""
-
-    dark: str
-    """Its colour on dark paper."""
-
-    number: int = 0
-    """Number of the page's CSS variable for its colour."""
-
-    @property
-    def colour(self) -> str:
-        """The placeholder colour for the variable while the plot is drawn."""
-        return f"#0505{self.number:02x}"
-
-
-_IN_TURN: Final = (
-    Mark(shape="o", glyph="●", light="#0b62b0", dark="#6db3f7"),
-    Mark(shape="s", glyph="■", light="#c14d00", dark="#ff9a57"),
-    Mark(shape="^", glyph="▲", light="#0b7f5b", dark="#4fd0a5"),
-    Mark(shape="D", glyph="◆", light="#94429a", dark="#da92e0"),
-    Mark(shape="v", glyph="▼", light="#8a6400", dark="#e0b94a"),
-    Mark(shape="P", glyph="✚", light="#0e7490", dark="#67d3e8"),
-    Mark(shape="X", glyph="✖", light="#a3244b", dark="#f58aa8"),
-    Mark(shape="*", glyph="★", light="#4d6b00", dark="#a9cf4e"),
-    Mark(shape="p", glyph="⬟", light="#5b4bc4", dark="#ada2fb"),
-)
-"""Each runtime gets the next one. Those that come after the last share `OTHER`."""
-
-MARKS: Final = {
-    spec.name: msgspec.structs.replace(mark, number=number)
-    for number, (spec, mark) in enumerate(zip(REAL, _IN_TURN, strict=False))
-}
-OTHER: Final = Mark(shape="h", glyph="⬢", light="#5a6670", dark="#9ca8b2", number=len(MARKS))
-ALL_MARKS: Final = (*MARKS.values(), OTHER)
+"""Colours that stand for the CSS variables which replace them."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,11 +99,6 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
     svg: str
     remarks: tuple[str, ...]
     """Texts about what it does not show."""
-
-
-def mark(runtime: str) -> Mark:
-    """Return how a runtime's variants are drawn."""
-    return MARKS.get(runtime, OTHER)
 
 
 def front(points: Sequence[Point], y: Axis) -> tuple[Point, ...]:

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +22,9 @@ FAULT: Final = 2
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 MAX_PATH: Final = 200
+NO_ROOM: Final = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}
+"""What writing to a full or broken disk gives; an output has no file name in its error."""
+
 STANDARD_ERROR: Final = 2
 
 Command = Callable[[list[str]], int]
@@ -54,9 +58,11 @@ def run_program(name: str, command: Command, arguments: Sequence[str] | None) ->
         return BROKEN_PIPE
     except OSError as exc:  # such as a full disk behind `>`, or a path that no system call takes
         _drop_output()
+        where = str(exc.filename or "")[:MAX_PATH]
+        if not where and exc.errno in NO_ROOM:
+            where = "cannot write the output"
         reason = exc.strerror or str(exc)
-        path = f"{str(exc.filename)[:MAX_PATH]}: " if exc.filename else "cannot write the output: "
-        return fault(name, f"{path}{reason}")
+        return fault(name, f"{where}: {reason}" if where else reason)
     return status
 
 

@@ -15,8 +15,8 @@ import pytest
 from packager.device_profiles import load_profile
 from packager.judge.gates import MIB, Gates, judge
 from packager.plan.values import Impossible
+from packager.report.marks import MARKS
 from packager.report.page import report_page
-from packager.report.plots import MARKS
 from packager.report.text import UNKNOWN
 from packager.result import BuildResult, CandidateReport
 from packager.run.pipeline import StepRecord

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packager.report.plots import MARKS, Axis, Point, draw, front, log_ticks, spread
+from packager.report.marks import MARKS
+from packager.report.plots import Axis, Point, draw, front, log_ticks, spread
 
 
 def point(name: str, x: float, y: float, *, refused: bool = False) -> Point:

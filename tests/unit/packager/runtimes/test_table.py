@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.report.plots import MARKS
+from packager.report.marks import MARKS
 from packager.runtimes.table import RUNTIMES
 from packager.steps.functions import KINDS
 from packager.tools.toolchains import versions_of
