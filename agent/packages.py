@@ -12,9 +12,10 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from agent.errors import storage_faults
 from wire.errors import IntegrityError
@@ -32,8 +33,7 @@ from wire.trust.root import TrustRoot
 READ_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
+class Package(msgspec.Struct, frozen=True, kw_only=True):
     """A package with a checked index and manifest; its other files may be missing."""
 
     digest: str

@@ -7,9 +7,10 @@ import random
 import secrets
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
+
+import msgspec
 
 from agent.app.commands import Commands
 from agent.app.config import (
@@ -67,8 +68,7 @@ LOGGED: Final = frozenset(
 """Fields of events that go into the log; the spool has all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts that the daemon starts, runs and stops."""
 
     lock: BinaryIO
@@ -94,8 +94,7 @@ class Parts:
     model_server: ModelServer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Device:
+class _Device(msgspec.Struct, frozen=True, kw_only=True):
     """What most parts need to know about this device."""
 
     config: AgentConfig

@@ -17,8 +17,9 @@ from __future__ import annotations
 import os
 import queue
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from agent.errors import FetchError, storage_faults
 from agent.install.transfer import Blob, LocalChunks, Transfer, check_whole
@@ -40,8 +41,7 @@ REQUEST_EXPIRY_S = 60
 Publish = Callable[[str, bytes, int | None], bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hooks:
+class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     """Functions that a transfer calls while it runs."""
 
     progress: Callable[[int], None]

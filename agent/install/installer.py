@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from agent.errors import (
     ConfirmError,
@@ -46,8 +47,7 @@ from wire.trust.root import TrustRoot
 CONFIRM_POLL_S: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallSettings:
+class InstallSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of an install on this device."""
 
     profile: DeviceProfile

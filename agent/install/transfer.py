@@ -12,8 +12,9 @@ import hashlib
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from agent.errors import BlobMissingError, FetchError
 from wire.codec import sha256_hex
@@ -26,8 +27,7 @@ LocalChunks = Callable[[str], bytes | None]
 """Returns a chunk by its digest if this device has it elsewhere; the caller checks it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blob:
+class Blob(msgspec.Struct, frozen=True, kw_only=True):
     """A blob that the agent has to fetch."""
 
     sha256: str

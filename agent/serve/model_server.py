@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from agent.ports import RecorderPort
 from agent.serve.benches import Benches
@@ -80,7 +81,7 @@ class ModelServer:
             on: Whether to start.
         """
         if self.router.mode.stream is not on:
-            self.router.mode = replace(self.router.mode, stream=on)
+            self.router.mode = msgspec.structs.replace(self.router.mode, stream=on)
 
     def switch_to(
         self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False

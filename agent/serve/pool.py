@@ -10,8 +10,9 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from agent.errors import StorageError
 from agent.ports import RecorderPort
@@ -25,8 +26,7 @@ from wire.errors import FleetError
 from wire.package.manifest import MANIFEST_FILE, Variant, manifest_from_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A variant in a worker that is ready for requests."""
 
     digest: str

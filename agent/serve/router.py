@@ -20,9 +20,10 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from agent.ports import RecorderPort
 from agent.serve.answered import Answered, Listener, Outcome, record
@@ -52,8 +53,7 @@ OK: Final = 200
 INTERNAL_ERROR: Final = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceCall:
+class InferenceCall(msgspec.Struct, frozen=True, kw_only=True):
     """The request of a client."""
 
     model: str
@@ -69,8 +69,7 @@ class InferenceCall:
     """How long the request may take from now; None for no limit."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Route:
+class Route(msgspec.Struct, kw_only=True, eq=False):
     """Leads requests to one variant; its worker can be replaced."""
 
     target: Prepared
@@ -81,11 +80,10 @@ class Route:
 
     in_flight: int = 0
     is_closed: bool = False
-    replacing: threading.Lock = field(default_factory=threading.Lock)
+    replacing: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Handover:
+class Handover(msgspec.Struct, kw_only=True, eq=False):
     """A time without a worker, while one has ended and the next one starts."""
 
     began_s: float

@@ -28,9 +28,10 @@ import bisect
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, TypeAlias
+
+import msgspec
 
 from agent.serve.errors import (
     DeadlineError,
@@ -84,8 +85,7 @@ def _held() -> threading.Lock:
     return lock
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class QueuedRequest:
+class QueuedRequest(msgspec.Struct, kw_only=True, eq=False):
     """A request, and the thread that waits for its answer."""
 
     asked: Asked
@@ -100,7 +100,7 @@ class QueuedRequest:
 
     outcome: Reply | FleetError | None = None
     leads: bool = False
-    woken: threading.Lock = field(default_factory=_held)
+    woken: threading.Lock = msgspec.field(default_factory=_held)
     """Held until the request has an outcome or gets the lead."""
 
     @property

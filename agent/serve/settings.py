@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 MAX_BATCH: Final = 256
 MAX_QUEUE_DELAY_MS: Final = 100.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
+class Mode(msgspec.Struct, frozen=True, kw_only=True):
     """How requests are run. May be changed while the model serves.
 
     Raises:
@@ -36,8 +36,7 @@ class Mode:
             raise ValueError(f"max_queue_delay_ms is not within 0 to {MAX_QUEUE_DELAY_MS:g}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of one exchange with a worker."""
 
     timeout_s: float
@@ -50,8 +49,7 @@ class Turn:
     stream: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerLimits:
+class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker may use."""
 
     threads: int = 1
@@ -62,15 +60,14 @@ class WorkerLimits:
     """Requests that may wait for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingSettings:
+class ServingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on the workers and on waiting for them.
 
     Raises:
         ValueError: A time is out of bounds.
     """
 
-    limits: WorkerLimits = field(default_factory=WorkerLimits)
+    limits: WorkerLimits = msgspec.field(default_factory=WorkerLimits)
     start_timeout_s: float = 20.0
     """Less than systemd's watchdog allows, because the daemon may be waiting for it."""
 
@@ -85,7 +82,7 @@ class ServingSettings:
     """How long a request waits after one worker has ended to make room for the next. Large models
     load within this time, and clients commonly wait for longer."""
 
-    mode: Mode = field(default_factory=Mode)
+    mode: Mode = msgspec.field(default_factory=Mode)
     """How requests are run at first."""
 
     def __post_init__(self) -> None:

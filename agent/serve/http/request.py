@@ -20,8 +20,9 @@ import contextlib
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from wire.clock import Clock
 
@@ -59,8 +60,7 @@ class RefusedRequestError(Exception):
         self.headers = dict(headers or {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(msgspec.Struct, frozen=True, kw_only=True):
     """A request without its body."""
 
     method: str

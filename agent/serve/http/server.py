@@ -15,9 +15,10 @@ import socketserver
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from agent.serve.frames import MAX_FRAME_BYTES, RETRY_AFTER, Reply
 from agent.serve.http.encodings import coding_asked, compressed, expanded
@@ -46,8 +47,7 @@ Connection: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 """The type that `socketserver` declares; here it is always a stream socket."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointLimits:
+class EndpointLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on what clients may take."""
 
     body_bytes: int = 64 * 1024**2

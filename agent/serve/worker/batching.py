@@ -17,9 +17,9 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import msgspec
 import numpy as np
 
 from runtime_adapters.batches import is_batch, no_answer, sample_by_sample
@@ -39,8 +39,7 @@ Request: TypeAlias = tuple[int, Tensors]
 """A request's place among those that came together, and its inputs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a run for one request."""
 
     place: int

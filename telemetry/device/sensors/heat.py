@@ -20,8 +20,9 @@ Source:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from telemetry.device.sensors.files import KernelFiles, children, number_once, text_once
 from telemetry.device.sensors.thermometer import Thermometer
@@ -52,10 +53,9 @@ class _Key(NamedTuple):
     kind: str
 
 
-@dataclass(slots=True)
-class _Zone:
+class _Zone(msgspec.Struct):
     severe_c: float
-    thermometer: Thermometer = field(default_factory=Thermometer)
+    thermometer: Thermometer = msgspec.field(default_factory=Thermometer)
 
 
 class ThermalZones:

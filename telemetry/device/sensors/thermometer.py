@@ -13,8 +13,9 @@ Rules:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 COLDEST_C: Final = -30.0
 HOTTEST_C: Final = 150.0
@@ -27,8 +28,7 @@ FROZEN_LOAD: Final = 0.2
 resolution of a sensor."""
 
 
-@dataclass(slots=True)
-class Thermometer:
+class Thermometer(msgspec.Struct):
     """The earlier readings of a thermometer."""
 
     celsius: float | None = None
