@@ -27,6 +27,7 @@ from typing import IO
 import psutil
 
 from benchmarks.harness import Row, main
+from benchmarks.programs import program
 from tests.simulators.fuzz_client import Case, FuzzClient, UnexpectedError
 from tests.simulators.fuzz_requests import KINDS, SLOW, good
 
@@ -39,26 +40,6 @@ SLOW_CASES, QUICK_SLOW_CASES = 40, 6
 """Of each slow kind."""
 
 LARGE = {"flood", "bomb"}
-
-SERVER = """
-import json, sys
-from pathlib import Path
-from agent.serve.http.endpoint import Endpoint
-from agent.serve.http.server import EndpointLimits
-from tests.simulators.packages import variant
-from tests.simulators.rig import Rig
-rig = Rig(Path(sys.argv[1]))
-rig.endpoint.stop()
-limits = EndpointLimits(head_timeout_s=0.5, body_timeout_s=0.5)
-rig.endpoint = Endpoint(rig.server.router, limits=limits)
-rig.endpoint.start()
-rig.use(variant("first"))
-print(json.dumps({"port": rig.port, "right": rig.expected("first").tobytes().hex()}), flush=True)
-for _ in sys.stdin:
-    rig.server.supervise()
-    print(rig.pid, flush=True)
-rig.stop()
-"""
 
 
 @dataclass
@@ -121,7 +102,7 @@ def running() -> Iterator[Server]:
     with (
         tempfile.TemporaryDirectory() as directory,
         subprocess.Popen(
-            [sys.executable, "-c", SERVER, directory],
+            [sys.executable, "-P", program("fuzzed_endpoint"), directory],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=os.environ | {"MALLOC_ARENA_MAX": "1"},  # as the agent's service has it
         ) as process,

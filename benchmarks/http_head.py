@@ -27,6 +27,7 @@ import h11
 from agent.serve.http import request
 from agent.serve.http.request import Incoming, head_of_request
 from benchmarks.harness import Row, against, alone, main
+from benchmarks.programs import program
 from wire.clock import SystemClock
 
 HEADS: Final[Mapping[str, bytes]] = {
@@ -72,14 +73,6 @@ HEADS: Final[Mapping[str, bytes]] = {
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 TIMEOUT_S: Final = 10.0
 KIB: Final = 1024.0
-IMPORT: Final = """
-import sys
-import agent.serve.model_server, socketserver, ssl, http, ipaddress
-pages = lambda: int(open("/proc/self/statm").read().split()[1])
-before = pages()
-__import__(sys.argv[1])
-print((pages() - before) * 4)
-"""
 
 
 def measure(quick: bool) -> list[Row]:
@@ -177,7 +170,7 @@ def _rate(read: Callable[[], object], round_s: float) -> float:
 
 
 def _imported_kib(module: str) -> float:
-    command = [sys.executable, "-c", IMPORT, module]
+    command = [sys.executable, "-P", program("import_memory"), module]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 

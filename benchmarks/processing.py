@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 if __name__ == "__main__":
@@ -28,28 +27,13 @@ from PIL import Image
 from scipy.special import softmax as scipy_softmax  # type: ignore[import-untyped]
 
 from benchmarks.harness import Row, against, alone, main
+from benchmarks.programs import program
 from runtime_adapters.onnxruntime.library import onnxruntime
 from runtime_adapters.processing import numba_kernels, numpy_forms
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 US_PER_S: Final = 1e6
 MIB: Final = 1024
 Run = Callable[[], object]
-START: Final = """
-import sys, time
-start_s = time.perf_counter()
-if "numpy" in sys.argv:
-    sys.modules["numba"] = None
-from runtime_adapters.processing.declared import Preprocessor
-from wire.package.manifest import Preprocessing, TensorSpec
-begin_s = time.perf_counter()
-Preprocessor(
-    TensorSpec(name="x", datatype="FP32", shape=(1, 3, 224, 224)),
-    Preprocessing(source_datatype="UINT8", source_layout="NHWC", layout="NCHW", resize="bilinear"),
-).warm()
-status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-print(time.perf_counter() - begin_s, status["VmRSS"].split()[0])
-"""
 
 
 class Case(NamedTuple):
@@ -246,10 +230,10 @@ def _starts(rounds: int) -> list[Row]:
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as cache:
             for name in names:
-                environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(ROOT)}
+                environment = os.environ | {"NUMBA_CACHE_DIR": cache}
                 words = ["numpy"] if name == "NumPy form" else []
                 done = subprocess.run(
-                    [sys.executable, "-c", START, *words],
+                    [sys.executable, "-P", program("processing_start"), *words],
                     stdout=subprocess.PIPE, text=True, check=True, env=environment,
                 )  # fmt: skip
                 took_s, resident_kib = done.stdout.split()

@@ -25,8 +25,9 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.harness import Row, against, alone, main
+from benchmarks.programs import program
 from benchmarks.servers.models import deep_model, session_of, wide_model
-from benchmarks.servers.processes import FASTAPI, SERVER, Crowd, server
+from benchmarks.servers.processes import Crowd, server
 from wire.package.manifest import Manifest, TensorSpec, Variant, VariantInfo, manifest_to_bytes
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -100,14 +101,14 @@ class Bench:
     @contextlib.contextmanager
     def ours(self, clients: int, *, kind: str = "raw", most: int = 8) -> Iterator[Crowd]:
         """Serve the model at our endpoint."""
-        command = [sys.executable, "-P", "-c", SERVER, str(self._folder), str(most)]
+        command = [sys.executable, "-P", program("our_endpoint"), str(self._folder), str(most)]
         with server(command) as port, Crowd(port, self._requests(kind, clients)) as crowd:
             yield crowd
 
     @contextlib.contextmanager
     def fastapi(self, clients: int) -> Iterator[Crowd]:
         """Serve the model in a FastAPI handler."""
-        command = [sys.executable, "-P", "-c", FASTAPI, str(self._file)]
+        command = [sys.executable, "-P", program("fastapi_endpoint"), str(self._file)]
         with server(command) as port, Crowd(port, self._requests("bytes", clients)) as crowd:
             yield crowd
 

@@ -147,14 +147,16 @@ class Box:
 
     Args:
         root: An empty directory for everything.
+        agents: Folder of the `fleet-agent` that devices run.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, agents: Path = BIN) -> None:
         self.root = root
         self.home = root / "controller"
         self.logs = root / "logs"
         self.logs.mkdir(parents=True)
         self.devices: dict[str, Device] = {}
+        self._agents = agents
         self._commands: dict[str, list[str]] = {}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._stop_boards = threading.Event()
@@ -299,7 +301,7 @@ class Box:
             *(f"{key} = {json.dumps(value)}" for key, value in labels.items()),
         ]
         config.write_text("\n".join(lines) + "\n")
-        self._commands[name] = [str(BIN / "fleet-agent"), "run", "--config", str(config)]
+        self._commands[name] = [str(self._agents / "fleet-agent"), "run", "--config", str(config)]
         device = Device(name, profile, config, port, board, labels)
         self.devices[name] = device
         return device
