@@ -3,7 +3,7 @@
 Rules:
 - The router makes one record of each request, and everything that is counted comes from it: the
   telemetry below, the statistics of the endpoint, and what the selector learns from.
-- The record does not know how many samples a request holds: only the worker reads its tensors.
+- The worker says how many samples a request holds: only it reads the tensors.
 """
 
 from __future__ import annotations
@@ -56,9 +56,13 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     total_s: float
     """Time from the arrival of the request until its answer was ready, waits included."""
 
+    queue_s: float = 0.0
+    """The part of it until the request's turn with the worker began."""
+
     compute_s: float = 0.0
     """Time in the runtime; a joined request counts its share of the run."""
 
+    samples: int = 1
     joined: int = 1
     """How many requests the same run of the model answered."""
 

@@ -120,6 +120,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     joined: int = 1
     """How many requests the same run of the model answered."""
 
+    samples: int = 1
+    """How many samples the request holds."""
+
     apart: str = ""
     """Why earlier requests could not be joined, if that is not yet reported; else empty."""
 

@@ -161,9 +161,9 @@ class Router:
             variant can answer now, 504 if its deadline passed before it began.
         """
         start_s = self._clock.monotonic_s()
-        target, code = self.active, ""
+        target, code, queue_s = self.active, "", 0.0
         try:
-            reply, target = self._answer(call, start_s)
+            reply, target, queue_s = self._answer(call, start_s)
             outcome = Outcome.OK if reply.status == OK else Outcome.INVALID
             if reply.status >= INTERNAL_ERROR:
                 outcome = Outcome.FAILED
@@ -180,7 +180,9 @@ class Router:
             outcome=outcome,
             code=code,
             total_s=self._clock.monotonic_s() - start_s,
+            queue_s=queue_s,
             compute_s=reply.compute_ms / 1000,
+            samples=reply.samples,
             joined=reply.joined,
             apart=reply.apart,
         )
@@ -313,10 +315,13 @@ class Router:
         left_s = handover.began_s + handover.expected_s - now_s
         raise NotServingError("the model is being changed", retry_after_s=max(1, math.ceil(left_s)))
 
-    def _answer(self, call: InferenceCall, start_s: float) -> tuple[Reply, Prepared]:
+    def _answer(self, call: InferenceCall, start_s: float) -> tuple[Reply, Prepared, float]:
         """Ask the active worker, and the one that replaces it when it crashes or hangs.
 
         A request that was only waiting did not cause the crash; it goes to the next worker.
+
+        Returns:
+            The answer, the variant that gave it, and how long the request waited for its turn.
 
         Raises:
             UnknownModelError: Another model serves.
@@ -340,7 +345,7 @@ class Router:
 
     def _ask(
         self, call: InferenceCall, start_s: float, *, unbatched: bool
-    ) -> tuple[Reply, Prepared]:
+    ) -> tuple[Reply, Prepared, float]:
         request = QueuedRequest(
             asked=Asked(header_length=call.header_length, body=call.body),
             arrived_s=start_s,
@@ -353,10 +358,11 @@ class Router:
             target = route.target
             self._check(route, call)
             try:
-                return target.scheduler.answer(request, self._turn(target.variant)), target
+                reply = target.scheduler.answer(request, self._turn(target.variant))
             except (WorkerCrashedError, WorkerTimeoutError) as exc:
                 self.replace(route, target, exc.message)
                 raise
+        return reply, target, (request.began_s or start_s) - start_s
 
     def _check(self, route: Route, call: InferenceCall) -> None:
         """Refuse a request that this route does not serve.

@@ -98,6 +98,9 @@ class QueuedRequest(msgspec.Struct, kw_only=True, eq=False):
     unbatched: bool = False
     """Whether it must not share a turn: a worker ended while it had this request."""
 
+    began_s: float | None = None
+    """When its turn began; None while it waits."""
+
     outcome: Reply | FleetError | None = None
     leads: bool = False
     woken: threading.Lock = msgspec.field(default_factory=_held)
@@ -206,6 +209,7 @@ class RequestQueue:
             elif chosen and not self._fits(request, chosen[0], size_bytes):
                 break
             else:
+                request.began_s = now_s
                 chosen.append(request)
                 size_bytes += request.size_bytes
             del self._waiting[0]

@@ -219,6 +219,8 @@ def test_statistics_count_requests(ask: Ask) -> None:
     ):
         assert (after["name"], after["version"]) == ("digits", "1.0")
         assert after["last_inference"] > 0
+        assert after["inference_count"] == before["inference_count"] + 2
+        assert after["execution_count"] == before["execution_count"] + 1
         for kind in ("success", "fail", "compute_infer"):
             now, then = after["inference_stats"][kind], before["inference_stats"][kind]
             assert now["count"] == then["count"] + 1

@@ -13,7 +13,10 @@ def answered(
     *,
     outcome: Outcome = Outcome.OK,
     total_s: float = 0.03,
+    queue_s: float = 0.0,
     compute_s: float = 0.02,
+    samples: int = 1,
+    joined: int = 1,
     active: ModelIdentity | None = MODEL,
 ) -> Answered:
     """Return the record of a request; without a variant nothing served."""
@@ -24,5 +27,8 @@ def answered(
         active=active,
         outcome=outcome,
         total_s=total_s,
+        queue_s=queue_s,
         compute_s=compute_s,
+        samples=samples,
+        joined=joined,
     )

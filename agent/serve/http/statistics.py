@@ -2,8 +2,8 @@
 
 Rules:
 - The counters start with the first request; another model or version starts at zero.
-- A request counts once, however many samples it holds: only the worker reads them. Figures that
-  need the number of samples are left out.
+- As the extension has it, the figures of time count a request once, `inference_count` counts its
+  samples, and `execution_count` the runs of the model: joined requests share one.
 
 Source:
     Triton Inference Server, protocol/extension_statistics.md.
@@ -20,6 +20,7 @@ from wire.clock import Clock
 
 SUCCESS: Final = "success"
 FAIL: Final = "fail"
+QUEUE: Final = "queue"
 COMPUTE: Final = "compute_infer"
 
 
@@ -35,6 +36,8 @@ class Statistics:
         self._lock = threading.Lock()
         self._model = ("", "")
         self._last_ms = 0
+        self._samples = 0
+        self._runs = 0.0
         self._figures: dict[str, list[int]] = {}
         """A count and nanoseconds for each kind."""
 
@@ -53,7 +56,10 @@ class Statistics:
             self._last_ms = int(self._clock.now_s() * 1000)
             self._add(SUCCESS if is_ok else FAIL, answered.total_s)
             if is_ok:
+                self._add(QUEUE, answered.queue_s)
                 self._add(COMPUTE, answered.compute_s)
+                self._samples += answered.samples
+                self._runs += 1.0 / answered.joined
 
     def document(self, model: ModelIdentity) -> dict[str, Any]:
         """Return the figures in the form of the statistics extension.
@@ -66,13 +72,15 @@ class Statistics:
             figures = {
                 kind: {"count": count, "ns": ns} for kind, (count, ns) in self._figures.items()
             }
-            last_ms = self._last_ms
+            last_ms, samples, runs = self._last_ms, self._samples, round(self._runs)
         return {
             "model_stats": [
                 {
                     "name": model.name,
                     "version": model.version,
                     "last_inference": last_ms,
+                    "inference_count": samples,
+                    "execution_count": runs,
                     "inference_stats": figures,
                 }
             ]
@@ -81,8 +89,8 @@ class Statistics:
     def _begin(self, model: ModelIdentity) -> None:
         if self._model != (model.name, model.version):
             self._model = (model.name, model.version)
-            self._last_ms = 0
-            self._figures = {kind: [0, 0] for kind in (SUCCESS, FAIL, COMPUTE)}
+            self._last_ms, self._samples, self._runs = 0, 0, 0.0
+            self._figures = {kind: [0, 0] for kind in (SUCCESS, FAIL, QUEUE, COMPUTE)}
 
     def _add(self, kind: str, took_s: float) -> None:
         figure = self._figures[kind]

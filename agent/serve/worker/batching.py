@@ -45,6 +45,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     place: int
     result: Tensors | Exception
     compute_s: float
+    samples: int
     joined: int = 1
 
 
@@ -167,7 +168,17 @@ class Joiner:
                 result = self._session.infer(inputs)
         except Exception as exc:  # noqa: BLE001 - a request must never end the worker
             result = exc
-        return Done(place=place, result=result, compute_s=self._clock.monotonic_s() - start_s)
+        return Done(
+            place=place,
+            result=result,
+            compute_s=self._clock.monotonic_s() - start_s,
+            samples=self._samples(inputs),
+        )
+
+    def _samples(self, inputs: Tensors) -> int:
+        """Return how many samples a request holds; an input without batches holds one."""
+        shapes = [inputs[name].shape for name in self._batched if name in inputs]
+        return max((shape[0] for shape in shapes if shape), default=1)
 
     def _together(self, group: list[Request]) -> list[Done] | Exception:
         """Run a group at once, or return why that is not possible."""
@@ -194,6 +205,7 @@ class Joiner:
                 place=place,
                 result={name: tensor[end - size : end] for name, tensor in outputs.items()},
                 compute_s=share_s * size,
+                samples=size,
                 joined=len(group),
             )
             for (place, _), size, end in zip(group, sizes, ends, strict=True)

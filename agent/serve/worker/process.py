@@ -146,6 +146,7 @@ class VariantWorker:
             compute_ms=done.compute_s * 1000,
             place=done.place,
             joined=done.joined,
+            samples=done.samples,
             apart=self._joiner.take_fault()[:MAX_ERROR_CHARACTERS],
         )
 

@@ -18,15 +18,27 @@ def test_requests_are_counted_with_their_time() -> None:
     statistics = Statistics(clock)
     for outcome in (Outcome.OK, Outcome.OK, Outcome.REFUSED):
         clock.advance(0.5)
-        statistics.count(answered(outcome=outcome, total_s=0.5, compute_s=0.002, active=OLD))
+        statistics.count(
+            answered(outcome=outcome, total_s=0.5, queue_s=0.01, compute_s=0.002, active=OLD)
+        )
     (model,) = statistics.document(OLD)["model_stats"]
     assert (model["name"], model["version"]) == ("digits", "1")
     assert model["last_inference"] == int(clock.now_s() * 1000)
     assert model["inference_stats"] == {
         "success": {"count": 2, "ns": 1_000_000_000},
         "fail": {"count": 1, "ns": 500_000_000},
+        "queue": {"count": 2, "ns": 20_000_000},
         "compute_infer": {"count": 2, "ns": 4_000_000},
     }
+
+
+def test_samples_and_runs_are_counted_as_the_extension_says() -> None:
+    statistics = Statistics(FakeClock())
+    for samples in (1, 4, 3):
+        statistics.count(answered(samples=samples, joined=3, active=OLD))
+    statistics.count(answered(samples=256, active=OLD))
+    (model,) = statistics.document(OLD)["model_stats"]
+    assert (model["inference_count"], model["execution_count"]) == (264, 2)
 
 
 def test_another_version_begins_at_zero() -> None:
@@ -44,4 +56,4 @@ def test_a_request_counts_only_for_the_active_model() -> None:
     statistics.count(answered(outcome=Outcome.UNKNOWN_MODEL, active=OLD))  # another version
     (model,) = statistics.document(OLD)["model_stats"]
     counts = {kind: figure["count"] for kind, figure in model["inference_stats"].items()}
-    assert counts == {"success": 0, "fail": 1, "compute_infer": 0}
+    assert counts == {"success": 0, "fail": 1, "queue": 0, "compute_infer": 0}

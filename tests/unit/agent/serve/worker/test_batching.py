@@ -65,6 +65,7 @@ def run(
             assert one.place not in done
             done[one.place] = one
     assert sorted(done) == list(range(len(arrays)))
+    assert [done[place].samples for place in sorted(done)] == [len(a) for a in arrays]
     ordered = [done[place] for place in range(len(arrays))]
     return (
         [d.result if isinstance(d.result, Exception) else d.result["y"] for d in ordered],
