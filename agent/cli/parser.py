@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(fault(PROGRAM, f"{message}; see `{self.prog} --help`"))
 
 
-class Commands:
+class Subcommands:
     """The commands of a parser.
 
     Args:
@@ -90,7 +90,7 @@ def build_parser(runs: dict[str, Run]) -> Parser:
         examples=(f"{PROGRAM} status", f"{PROGRAM} why --since 1d"),
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
-    commands = Commands(parser)
+    commands = Subcommands(parser)
     run = commands.add("run", "Run the agent in the foreground.", runs["run"])
     status = commands.add(
         "status",
@@ -146,7 +146,7 @@ def build_parser(runs: dict[str, Run]) -> Parser:
     return parser
 
 
-def _add_record(commands: Commands, run: Run) -> Parser:
+def _add_record(commands: Subcommands, run: Run) -> Parser:
     record = commands.add(
         "record",
         "Record the surroundings of this device as a trace.\n\nThe trace holds heat, battery, "
@@ -177,7 +177,7 @@ def _add_record(commands: Commands, run: Run) -> Parser:
     return record
 
 
-def _add_replay(commands: Commands, run: Run) -> None:
+def _add_replay(commands: Subcommands, run: Run) -> None:
     replay = commands.add(
         "replay",
         "Show what a policy would do over a trace.\n\nThis needs no agent.",

@@ -40,7 +40,7 @@ class State(StrEnum):
     REVERTING = "reverting"
 
 
-class Event(StrEnum):
+class InstallEvent(StrEnum):
     """The result of a state's effect."""
 
     ACCEPTED = "accepted"
@@ -54,34 +54,34 @@ class Event(StrEnum):
     """A newer desired state has come."""
 
 
-TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
-    (State.IDLE, Event.ACCEPTED): State.PREFLIGHT,
-    (State.PREFLIGHT, Event.DONE): State.FETCHING,
-    (State.PREFLIGHT, Event.FAILED): State.REVERTING,
-    (State.PREFLIGHT, Event.ABANDONED): State.REVERTING,
-    (State.FETCHING, Event.DONE): State.VERIFYING,
-    (State.FETCHING, Event.FAILED): State.REVERTING,
-    (State.FETCHING, Event.ABANDONED): State.REVERTING,
-    (State.VERIFYING, Event.DONE): State.STAGING,
-    (State.VERIFYING, Event.FAILED): State.REVERTING,
-    (State.VERIFYING, Event.ABANDONED): State.REVERTING,
-    (State.STAGING, Event.DONE): State.PROBING,
-    (State.STAGING, Event.FAILED): State.REVERTING,
-    (State.STAGING, Event.ABANDONED): State.REVERTING,
-    (State.PROBING, Event.DONE): State.SWITCHING,
-    (State.PROBING, Event.FAILED): State.REVERTING,
-    (State.PROBING, Event.ABANDONED): State.REVERTING,
-    (State.SWITCHING, Event.DONE): State.CONFIRMING,
-    (State.SWITCHING, Event.FAILED): State.REVERTING,
-    (State.CONFIRMING, Event.DONE): State.IDLE,
-    (State.CONFIRMING, Event.FAILED): State.REVERTING,
-    (State.REVERTING, Event.DONE): State.IDLE,
+TRANSITIONS: Final[dict[tuple[State, InstallEvent], State]] = {
+    (State.IDLE, InstallEvent.ACCEPTED): State.PREFLIGHT,
+    (State.PREFLIGHT, InstallEvent.DONE): State.FETCHING,
+    (State.PREFLIGHT, InstallEvent.FAILED): State.REVERTING,
+    (State.PREFLIGHT, InstallEvent.ABANDONED): State.REVERTING,
+    (State.FETCHING, InstallEvent.DONE): State.VERIFYING,
+    (State.FETCHING, InstallEvent.FAILED): State.REVERTING,
+    (State.FETCHING, InstallEvent.ABANDONED): State.REVERTING,
+    (State.VERIFYING, InstallEvent.DONE): State.STAGING,
+    (State.VERIFYING, InstallEvent.FAILED): State.REVERTING,
+    (State.VERIFYING, InstallEvent.ABANDONED): State.REVERTING,
+    (State.STAGING, InstallEvent.DONE): State.PROBING,
+    (State.STAGING, InstallEvent.FAILED): State.REVERTING,
+    (State.STAGING, InstallEvent.ABANDONED): State.REVERTING,
+    (State.PROBING, InstallEvent.DONE): State.SWITCHING,
+    (State.PROBING, InstallEvent.FAILED): State.REVERTING,
+    (State.PROBING, InstallEvent.ABANDONED): State.REVERTING,
+    (State.SWITCHING, InstallEvent.DONE): State.CONFIRMING,
+    (State.SWITCHING, InstallEvent.FAILED): State.REVERTING,
+    (State.CONFIRMING, InstallEvent.DONE): State.IDLE,
+    (State.CONFIRMING, InstallEvent.FAILED): State.REVERTING,
+    (State.REVERTING, InstallEvent.DONE): State.IDLE,
     # If the previous package cannot be put back, the report says so.
-    (State.REVERTING, Event.FAILED): State.IDLE,
+    (State.REVERTING, InstallEvent.FAILED): State.IDLE,
 }
 
 
-def next_state(state: State, event: Event) -> State:
+def next_state(state: State, event: InstallEvent) -> State:
     """Return the state that follows.
 
     Args:
@@ -102,4 +102,4 @@ def next_state(state: State, event: Event) -> State:
 
 def may_abandon(state: State) -> bool:
     """Tell whether a newer desired state may end an install in this state."""
-    return (state, Event.ABANDONED) in TRANSITIONS
+    return (state, InstallEvent.ABANDONED) in TRANSITIONS

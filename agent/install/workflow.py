@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from agent.errors import AttemptsError, StoppedError, StorageError, SupersededError
-from agent.install.states import Event, State, may_abandon, next_state
+from agent.install.states import InstallEvent, State, may_abandon, next_state
 from agent.install.store import AgentState, Failure, StateStore
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
@@ -68,7 +68,7 @@ class ReportLink(Protocol):
 
 
 class _Result(NamedTuple):
-    event: Event
+    event: InstallEvent
     failure: Failure | None = None
 
 
@@ -123,7 +123,7 @@ class Machine:
             IllegalTransitionError: An install is going on.
         """
         record, target = self._store.state, desired.release
-        accepted = next_state(record.state, Event.ACCEPTED)
+        accepted = next_state(record.state, InstallEvent.ACCEPTED)
         current, serving = self._effects.current(), self._effects.serving()[0]
         outcome = _outcome(record, desired)
         if outcome is not None and not _is_lost(record, serving):
@@ -160,7 +160,7 @@ class Machine:
             result = self._step(state)
             if result.failure is not None and state is not State.REVERTING:
                 self._unsaved["failure"] = result.failure
-            if result.event is Event.ABANDONED:
+            if result.event is InstallEvent.ABANDONED:
                 self._unsaved["abandoned"] = True
             state = next_state(state, result.event)
             if state is State.IDLE:
@@ -185,18 +185,18 @@ class Machine:
             except StoppedError:
                 raise
             except SupersededError:
-                return _Result(Event.ABANDONED)
+                return _Result(InstallEvent.ABANDONED)
             except FleetError as exc:
                 # A stop ends the workers too: their error then says nothing about the package.
                 self._interrupts.check(abandon=False)
                 if not exc.retryable or self._attempts >= MAX_ATTEMPTS:
                     return _failed(state, exc)
             else:
-                return _Result(Event.DONE)
+                return _Result(InstallEvent.DONE)
             try:
                 self._back_off(abandon=may_abandon(state))
             except SupersededError:
-                return _Result(Event.ABANDONED)
+                return _Result(InstallEvent.ABANDONED)
 
     def _save(self, state: State) -> None:
         try:
@@ -316,4 +316,4 @@ def _is_lost(record: AgentState, serving: str | None) -> bool:
 
 def _failed(state: State, exc: FleetError) -> _Result:
     detail = " ".join(exc.message.split())[:MAX_DETAIL]
-    return _Result(Event.FAILED, Failure(phase=state, code=exc.code, detail=detail))
+    return _Result(InstallEvent.FAILED, Failure(phase=state, code=exc.code, detail=detail))

@@ -18,7 +18,7 @@ import msgspec
 
 from agent.errors import ReplayError
 from agent.replay.board import is_off
-from agent.replay.simulation import Served, is_short, sense, serve, start, switch
+from agent.replay.simulation import TickResult, is_short, sense, serve, start, switch
 from agent.replay.traces import Trace
 from agent.select.decisions import Candidate, Decision, PolicyContext
 from agent.select.estimates import Observed, joined
@@ -46,7 +46,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     off: bool
 
-    served: Served
+    served: TickResult
     observed: Observed | None
     """The agent's observations of the tick."""
 

@@ -60,7 +60,7 @@ class World(NamedTuple):
     """The agent's observations of serving in the last tick."""
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
+class TickResult(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a tick."""
 
     latency_ms: float | None
@@ -179,7 +179,7 @@ def start_loading(world: World, chosen: Candidate, *, gap: bool) -> World:
 
 def serve(
     board: Board, world: World, tick: Tick, *, period_s: float, deadline_ms: float
-) -> tuple[Served, World]:
+) -> tuple[TickResult, World]:
     """Simulate a tick.
 
     Args:
@@ -196,7 +196,7 @@ def serve(
     arrived = inputs.demand_per_s * period_s
     if is_off(board, world.state, inputs):
         after = advance(board, world.state, inputs, work_share=0.0, period_s=period_s)
-        nothing = Served(latency_ms=None, requests=arrived, refused=arrived, missed=arrived)
+        nothing = TickResult(latency_ms=None, requests=arrived, refused=arrived, missed=arrived)
         return nothing, World(after)
     loading = min(world.loading_s / period_s, 1.0) * LOADING_SHARE
     if world.coming is not None and world.loading_s <= period_s:
@@ -207,7 +207,7 @@ def serve(
     serving = world.serving
     if serving is None or is_short(board, tick, serving):
         after = advance(board, world.state, inputs, work_share=loading, period_s=period_s)
-        nothing = Served(latency_ms=None, requests=arrived, refused=arrived, missed=arrived)
+        nothing = TickResult(latency_ms=None, requests=arrived, refused=arrived, missed=arrived)
         busy = min(inputs.other_share + loading, 1.0)
         return nothing, world._replace(state=after, waiting=0.0, load_ratio=busy, observed=None)
     here = board.slowdowns.get(serving.name, 1.0) * inputs.slowdown
@@ -225,7 +225,7 @@ def serve(
     work_share = answered * alone_s / period_s * share + loading
     after = advance(board, world.state, inputs, work_share=work_share, period_s=period_s)
     own_load = min(answered * service_s / period_s * share + loading, 1.0)
-    served = Served(
+    served = TickResult(
         latency_ms=latency_s * MS_PER_S,
         requests=arrived,
         refused=refused,

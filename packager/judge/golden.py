@@ -33,7 +33,7 @@ GUARD: Final = 0.1
 """Share of a variant's worst error that its margin must exceed."""
 
 
-class Answered(NamedTuple):
+class VariantAnswers(NamedTuple):
     """The answers of a kept variant."""
 
     answers: Tensors
@@ -57,7 +57,7 @@ class Chosen(NamedTuple):
     the tolerances decide."""
 
 
-def pick(reference: Tensors, variants: Sequence[Answered], metric: str) -> Chosen:
+def pick(reference: Tensors, variants: Sequence[VariantAnswers], metric: str) -> Chosen:
     """Choose the golden samples.
 
     Args:
@@ -126,12 +126,12 @@ def errors(answers: Tensors, reference: Tensors, tolerances: dict[str, Tolerance
     return worst
 
 
-def _count(variant: Answered) -> int:
+def _count(variant: VariantAnswers) -> int:
     return len(next(iter(variant.answers.values())))
 
 
 def _by_margin(
-    scores: Tensor, variants: Sequence[Answered], output: str, common: list[int]
+    scores: Tensor, variants: Sequence[VariantAnswers], output: str, common: list[int]
 ) -> Iterator[int]:
     """Order samples: with enough margin, the smallest first; then the others, the largest first."""
     safe = np.zeros(len(scores), np.bool_)
@@ -145,7 +145,9 @@ def _by_margin(
     yield from sorted((i for i in common if not safe[i]), key=lambda i: (-gaps[i], i))
 
 
-def _by_error(reference: Tensors, variants: Sequence[Answered], common: list[int]) -> Iterator[int]:
+def _by_error(
+    reference: Tensors, variants: Sequence[VariantAnswers], common: list[int]
+) -> Iterator[int]:
     """Order samples: by turns each variant's next largest error; then the rest, evenly spread."""
     turns: list[list[int]] = []
     shared = set(common)
@@ -170,7 +172,7 @@ def _by_error(reference: Tensors, variants: Sequence[Answered], common: list[int
 def _first_passing(
     order: Iterator[int],
     reference: Tensors,
-    variants: Sequence[Answered],
+    variants: Sequence[VariantAnswers],
     rows: Sequence[dict[int, int]],
     *,
     agree: bool,
@@ -188,7 +190,9 @@ def _first_passing(
     return sorted(found)
 
 
-def _passes(variant: Answered, row: int, reference: Tensors, index: int, *, agree: bool) -> bool:
+def _passes(
+    variant: VariantAnswers, row: int, reference: Tensors, index: int, *, agree: bool
+) -> bool:
     tolerances = variant.comparison.tolerances()
     for name, tensor in reference.items():
         ratio, same = compare(

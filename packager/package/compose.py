@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from packager.judge.gates import MIB, Gates, Verdict, Verdicts
-from packager.plan.figures import Comparison, GoldenResult, ModelFacts
+from packager.plan.figures import Comparison, GoldenChoice, ModelFacts
 from packager.plan.recipes import PREPARE
 from packager.plan.steps import GOLDEN
 from packager.plan.values import Candidate, Plan, Repair
@@ -198,7 +198,7 @@ def _provenance(candidate: Candidate, pipeline: Pipeline, metric: str) -> dict[s
 
 
 def _golden(candidate: Candidate, asset: str, pipeline: Pipeline) -> Golden:
-    chosen = pipeline.result(GOLDEN, GoldenResult)
+    chosen = pipeline.result(GOLDEN, GoldenChoice)
     return Golden(
         asset=asset,
         samples=len(chosen.samples),

@@ -123,7 +123,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class GoldenResult(msgspec.Struct, frozen=True, kw_only=True):
+class GoldenChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What the golden step chose."""
 
     samples: tuple[int, ...]

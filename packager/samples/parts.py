@@ -14,7 +14,7 @@ from pathlib import Path
 from packager.plan.figures import DataResult
 from packager.samples.arrays import Bounds
 from packager.samples.preprocessing import raw_specs
-from packager.samples.readers import DEFAULT_BOUNDS, Source, read_samples
+from packager.samples.readers import DEFAULT_BOUNDS, SampleSource, read_samples
 from packager.samples.split import Given, digests, divide
 from packager.samples.store import save_samples
 from wire.package.manifest import Preprocessing, TensorSpec
@@ -23,7 +23,7 @@ RAW_FOLDER = "raw"
 
 
 def make_parts(
-    sources: Mapping[str, Source],
+    sources: Mapping[str, SampleSource],
     specs: tuple[TensorSpec, ...],
     target: Path,
     *,

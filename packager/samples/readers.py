@@ -45,7 +45,7 @@ MAX_ARRAYS: Final = 64
 DEFAULT_BOUNDS: Final = Bounds()
 
 
-class Source(NamedTuple):
+class SampleSource(NamedTuple):
     """Where samples come from."""
 
     path: Path
@@ -61,7 +61,7 @@ class Source(NamedTuple):
 
 
 def read_samples(
-    source: Source,
+    source: SampleSource,
     specs: tuple[TensorSpec, ...],
     scratch: Path,
     *,
@@ -108,7 +108,7 @@ def read_samples(
     return found
 
 
-def _from_directory(source: Source, specs: tuple[TensorSpec, ...], bounds: Bounds) -> RawSet:
+def _from_directory(source: SampleSource, specs: tuple[TensorSpec, ...], bounds: Bounds) -> RawSet:
     paths = {unquote(path.name.removesuffix(".npy")): path for path in source.path.glob("*.npy")}
     choice = choose(source.name, paths, specs)
     used = [paths[name] for name in choice.used]
@@ -118,7 +118,7 @@ def _from_directory(source: Source, specs: tuple[TensorSpec, ...], bounds: Bound
 
 
 def _from_archive(
-    source: Source, specs: tuple[TensorSpec, ...], scratch: Path, bounds: Bounds
+    source: SampleSource, specs: tuple[TensorSpec, ...], scratch: Path, bounds: Bounds
 ) -> RawSet:
     """Unpack what is used, array by array.
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from packager.errors import DataError
 from packager.judge.comparison import check_answers, compare, resolve_metric
-from packager.judge.golden import Answered, pick
+from packager.judge.golden import VariantAnswers, pick
 from packager.judge.measure import measure as measure_variant
-from packager.plan.figures import Comparison, GoldenResult, ModelFacts, ReferenceResult
+from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
 from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
 from packager.runtimes.common.job_inputs import own_metric
@@ -88,12 +88,12 @@ def measure(job: Job, _output: Path) -> Performance:
     )
 
 
-def golden(job: Job, output: Path) -> GoldenResult:
+def golden(job: Job, output: Path) -> GoldenChoice:
     """Pick the samples that a device must reproduce before it serves."""
     facts = from_json((Path(job.inputs["model"]) / RESULT_FILE).read_bytes(), ModelFacts)
     ideal = _load(Path(job.inputs["reference"]), facts.outputs)
     total = len(next(iter(ideal.values())))
-    answered: list[Answered] = []
+    answered: list[VariantAnswers] = []
     for role, path in sorted(job.inputs.items()):
         if role.startswith("answers-"):
             folder = Path(path)
@@ -101,7 +101,7 @@ def golden(job: Job, output: Path) -> GoldenResult:
             count = len(next(iter(answers.values())))
             indices = _asked(total) if count < total else range(total)
             comparison = from_json((folder / RESULT_FILE).read_bytes(), Comparison)
-            answered.append(Answered(answers, indices, comparison))
+            answered.append(VariantAnswers(answers, indices, comparison))
     chosen = pick(ideal, answered, job.options["metric"])
     inputs = load_inputs(_gate(job), facts.inputs)
     files = save_golden(
@@ -112,7 +112,7 @@ def golden(job: Job, output: Path) -> GoldenResult:
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    return GoldenResult(samples=tuple(chosen.samples), min_agreement=chosen.min_agreement)
+    return GoldenChoice(samples=tuple(chosen.samples), min_agreement=chosen.min_agreement)
 
 
 def _compared(

@@ -37,12 +37,12 @@ def read_samples(job: Job, output: Path) -> DataResult:
     """Read, prepare and divide the samples: a folder per part."""
     from packager.samples.declarations import read_preprocessing
     from packager.samples.parts import make_parts
-    from packager.samples.readers import Source
+    from packager.samples.readers import SampleSource
 
     facts = from_json((Path(job.inputs["model"]) / RESULT_FILE).read_bytes(), ModelFacts)
     callables = job.options["callables"]
-    sources: dict[str, Source] = {
-        name: Source(path=Path(job.inputs[name]), function=callables.get(name, ""))
+    sources: dict[str, SampleSource] = {
+        name: SampleSource(path=Path(job.inputs[name]), function=callables.get(name, ""))
         for name in (CALIBRATION, TUNING, EVALUATION)
         if name in job.inputs
     }

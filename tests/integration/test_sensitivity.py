@@ -11,7 +11,7 @@ import pytest
 from packager.runtimes.common.onnx_files import session_of
 from packager.runtimes.onnxruntime.models import quantize_static
 from packager.runtimes.onnxruntime.qdq import prepare
-from packager.runtimes.onnxruntime.sensitivity import Goal, Quality, Repair, groups_of, repair
+from packager.runtimes.onnxruntime.sensitivity import FoundRepair, Goal, Quality, groups_of, repair
 from runtime_adapters.protocol import Tensor, Tensors
 from tests.models import DIGITS, cifar_images, digits_data, hard_digits, trained
 from wire.clock import SystemClock
@@ -46,7 +46,7 @@ class Case:
 
     def repaired(
         self, model: Path, goal: Goal, target: Path, *, quality: Quality | None = None
-    ) -> Repair:
+    ) -> FoundRepair:
         return repair(
             model, self.calibration, self.tuning, quality or self.quality, OPTIONS, goal, target,
             clock=CLOCK,

@@ -59,7 +59,7 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     """Number of tuning samples that rank the groups; the error of the answers needs few."""
 
 
-class Repair(msgspec.Struct, frozen=True, kw_only=True):
+class FoundRepair(msgspec.Struct, frozen=True, kw_only=True):
     """What a repair found and what it cost."""
 
     excluded: tuple[str, ...]
@@ -92,7 +92,7 @@ def repair(
     target: Path,
     *,
     clock: Clock,
-) -> Repair:
+) -> FoundRepair:
     """Quantize statically, leaving in float what the tuning samples show to cost most.
 
     Args:
@@ -140,7 +140,7 @@ def repair(
     best = _best(qualities, enough)
     excluded = _worst(ranking, best)
     save(trial.build(exclude=excluded), target)
-    return Repair(
+    return FoundRepair(
         excluded=excluded,
         groups=best,
         reached=qualities[best] >= enough,

@@ -69,7 +69,7 @@ def repair(job: Job, output: Path) -> RepairResult:
     return RepairResult(text=_text(found))
 
 
-def _text(found: sensitivity.Repair) -> str:
+def _text(found: sensitivity.FoundRepair) -> str:
     named = ", ".join(found.excluded[:NAMED])
     more = len(found.excluded) - NAMED
     rest = f" and {more} more" if more > 0 else ""

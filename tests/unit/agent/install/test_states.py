@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from agent.errors import IllegalTransitionError
-from agent.install.states import TRANSITIONS, Event, State, may_abandon, next_state
+from agent.install.states import TRANSITIONS, InstallEvent, State, may_abandon, next_state
 from wire.messages import InstallPhase
 
 
@@ -17,8 +17,8 @@ def test_states_are_spelled_as_reports_spell_them() -> None:
 
 def test_every_busy_state_has_a_way_on_done_and_on_failed() -> None:
     for state in set(State) - {State.IDLE}:
-        assert (state, Event.DONE) in TRANSITIONS
-        assert (state, Event.FAILED) in TRANSITIONS
+        assert (state, InstallEvent.DONE) in TRANSITIONS
+        assert (state, InstallEvent.FAILED) in TRANSITIONS
 
 
 def test_every_state_can_be_reached_and_leads_back_to_idle() -> None:
@@ -32,12 +32,16 @@ def test_every_state_can_be_reached_and_leads_back_to_idle() -> None:
     for state in State:
         at, steps = state, 0
         while at is not State.IDLE and steps < len(State):
-            at, steps = next_state(at, Event.FAILED), steps + 1
+            at, steps = next_state(at, InstallEvent.FAILED), steps + 1
         assert at is State.IDLE
 
 
 def test_a_failure_never_leads_towards_the_switch() -> None:
-    after = {TRANSITIONS[s, e] for s, e in TRANSITIONS if e in {Event.FAILED, Event.ABANDONED}}
+    after = {
+        TRANSITIONS[s, e]
+        for s, e in TRANSITIONS
+        if e in {InstallEvent.FAILED, InstallEvent.ABANDONED}
+    }
     assert after == {State.REVERTING, State.IDLE}
 
 
@@ -49,4 +53,4 @@ def test_what_has_switched_is_confirmed_or_reverted_before_anything_else() -> No
 
 def test_an_unknown_pair_is_a_bug() -> None:
     with pytest.raises(IllegalTransitionError, match="no transition from idle by done"):
-        next_state(State.IDLE, Event.DONE)
+        next_state(State.IDLE, InstallEvent.DONE)

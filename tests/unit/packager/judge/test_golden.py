@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from packager.errors import DataError
 from packager.judge.comparison import agreeing, compare
-from packager.judge.golden import GUARD, SAMPLES, Answered, errors, margins, pick
+from packager.judge.golden import GUARD, SAMPLES, VariantAnswers, errors, margins, pick
 from runtime_adapters.golden import compare as device_compare
 from runtime_adapters.protocol import Tensors
 
 
 def answered(
     answers: Tensors, reference: Tensors, metric: str, indices: list[int] | None = None
-) -> Answered:
+) -> VariantAnswers:
     total = len(next(iter(reference.values())))
     comparison = compare(answers, reference, None, metric, indices=indices)
-    return Answered(answers, indices or range(total), comparison)
+    return VariantAnswers(answers, indices or range(total), comparison)
 
 
 def noisy(reference: Tensors, scale: float, seed: int) -> Tensors:
@@ -35,7 +35,7 @@ def scores(samples: int, seed: int = 0, shape: tuple[int, ...] = (10,)) -> Tenso
     return {"s": rng.normal(size=(samples, *shape)).astype(np.float32)}
 
 
-def passed_by_all(chosen: list[int], reference: Tensors, variants: list[Answered]) -> bool:
+def passed_by_all(chosen: list[int], reference: Tensors, variants: list[VariantAnswers]) -> bool:
     return all(
         device_compare(
             variant.answers[name][[list(variant.indices).index(index)]],

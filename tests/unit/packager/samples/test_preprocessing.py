@@ -14,7 +14,7 @@ from packager.judge.comparison import compare, resolve_metric
 from packager.samples import preprocessing
 from packager.samples.declarations import MAX_FILE_BYTES, read_preprocessing
 from packager.samples.parts import make_parts
-from packager.samples.readers import Source
+from packager.samples.readers import SampleSource
 from packager.samples.store import load_inputs, load_labels, sample, save_samples
 from runtime_adapters.processing.declarations import check_preprocessing
 from runtime_adapters.processing.errors import DeclarationError
@@ -215,8 +215,8 @@ def test_from_raw_photographs_to_the_known_accuracy(cifar: Path, tmp_path: Path)
     file.write_text(CIFAR)
     made = make_parts(
         {
-            "calibration": Source(cifar / "calib512.npz"),
-            "evaluation": Source(cifar / "eval2000.npz"),
+            "calibration": SampleSource(cifar / "calib512.npz"),
+            "evaluation": SampleSource(cifar / "eval2000.npz"),
         },
         (spec,),
         tmp_path,

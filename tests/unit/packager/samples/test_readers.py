@@ -12,7 +12,7 @@ import pytest
 
 from packager.errors import BuildError, DataError
 from packager.samples.arrays import Bounds
-from packager.samples.readers import Source, read_samples
+from packager.samples.readers import SampleSource, read_samples
 from packager.samples.store import load_inputs, load_labels, sample, save_samples, spread, unit_of
 from wire.package.manifest import TensorSpec
 
@@ -30,24 +30,24 @@ def scratch(tmp_path: Path) -> Path:
     return folder
 
 
-def archive(folder: Path, **arrays: Any) -> Source:
+def archive(folder: Path, **arrays: Any) -> SampleSource:
     path = folder / "a.npz"
     np.savez(path, **arrays)
-    return Source(path)
+    return SampleSource(path)
 
 
-def directory(folder: Path, **arrays: Any) -> Source:
+def directory(folder: Path, **arrays: Any) -> SampleSource:
     path = folder / "arrays"
     path.mkdir()
     for name, array in arrays.items():
         np.save(path / f"{name}.npy", array)
-    return Source(path)
+    return SampleSource(path)
 
 
-def function(folder: Path, body: str) -> Source:
+def function(folder: Path, body: str) -> SampleSource:
     path = folder / "own_samples.py"
     path.write_text("import numpy as np\n" + body)
-    return Source(path, "own_samples:samples")
+    return SampleSource(path, "own_samples:samples")
 
 
 @pytest.mark.parametrize("write", [archive, directory])
@@ -56,7 +56,7 @@ def function(folder: Path, body: str) -> Source:
     [("input", "label"), ("x", "y"), ("x", "labels"), ("input", "target"), ("x", "targets")],
 )
 def test_arrays_are_found_by_name_or_by_the_short_aliases(
-    tmp_path: Path, scratch: Path, write: Callable[..., Source], names: tuple[str, str]
+    tmp_path: Path, scratch: Path, write: Callable[..., SampleSource], names: tuple[str, str]
 ) -> None:
     found = read_samples(write(tmp_path, **{names[0]: INPUT, names[1]: LABEL}), SPECS, scratch)
     assert np.array_equal(found.inputs["input"], INPUT)
@@ -67,7 +67,7 @@ def test_arrays_are_found_by_name_or_by_the_short_aliases(
 
 def test_several_inputs_may_have_any_name(tmp_path: Path, scratch: Path) -> None:
     path = directory(tmp_path, input=INPUT, **{"a%2Fb%3A0": TOKENS}).path
-    found = read_samples(Source(path), TWO, scratch)
+    found = read_samples(SampleSource(path), TWO, scratch)
     assert np.array_equal(found.inputs["a/b:0"], TOKENS)
     assert found.labels is None
 
@@ -189,7 +189,7 @@ def test_labels_may_be_targets_of_any_shape(tmp_path: Path, scratch: Path) -> No
 def test_unfit_arrays_are_refused(
     tmp_path: Path,
     scratch: Path,
-    write: Callable[..., Source],
+    write: Callable[..., SampleSource],
     arrays: dict[str, Any],
     text: str,
 ) -> None:
@@ -215,7 +215,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, scratch: Path, content: b
     path = tmp_path / "a.npz"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"not an \.npz archive"):
-        read_samples(Source(path), SPECS, scratch)
+        read_samples(SampleSource(path), SPECS, scratch)
 
 
 def test_broken_and_absent_files_are_refused(tmp_path: Path, scratch: Path) -> None:
@@ -228,10 +228,10 @@ def test_broken_and_absent_files_are_refused(tmp_path: Path, scratch: Path) -> N
     with pytest.raises(DataError, match="not an"):
         read_samples(source, SPECS, scratch)
     with pytest.raises(DataError, match=r"b\.npz cannot be read: No such file"):
-        read_samples(Source(tmp_path / "b.npz"), SPECS, scratch)
+        read_samples(SampleSource(tmp_path / "b.npz"), SPECS, scratch)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="empty has no array 'input', only none at all"):
-        read_samples(Source(tmp_path / "empty"), SPECS, scratch)
+        read_samples(SampleSource(tmp_path / "empty"), SPECS, scratch)
 
 
 def test_a_member_that_is_an_archive_itself_is_refused(tmp_path: Path, scratch: Path) -> None:
@@ -240,12 +240,12 @@ def test_a_member_that_is_an_archive_itself_is_refused(tmp_path: Path, scratch: 
     with zipfile.ZipFile(outer, "w") as file:
         file.writestr("input.npy", inner)
     with pytest.raises(DataError, match="plain arrays"):
-        read_samples(Source(outer), SPECS, scratch)
+        read_samples(SampleSource(outer), SPECS, scratch)
 
 
 @pytest.mark.parametrize("write", [archive, directory])
 def test_the_size_is_checked_before_anything_is_read(
-    tmp_path: Path, scratch: Path, write: Callable[..., Source]
+    tmp_path: Path, scratch: Path, write: Callable[..., SampleSource]
 ) -> None:
     source = write(tmp_path, input=INPUT, huge=np.zeros(1000))
     read_samples(source, SPECS, scratch, bounds=Bounds(max_bytes=500))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from packager.errors import DataError
 from packager.samples.arrays import MIN_SAMPLES
 from packager.samples.parts import make_parts
-from packager.samples.readers import Source
+from packager.samples.readers import SampleSource
 from packager.samples.split import Division, Given, digests, divide
 from packager.samples.store import load_inputs, load_labels
 from wire.package.manifest import TensorSpec
@@ -207,8 +207,8 @@ def test_parts_lie_on_disk_with_their_own_samples_and_labels(tmp_path: Path) -> 
     path = tmp_path / "one.npz"
     np.savez(path, x=values, y=np.arange(100) % 10, std=np.ones(3))
     first, second = tmp_path / "first", tmp_path / "second"
-    made = make_parts({"calibration": Source(path)}, (SPEC,), first)
-    assert made == make_parts({"calibration": Source(path)}, (SPEC,), second)
+    made = make_parts({"calibration": SampleSource(path)}, (SPEC,), first)
+    assert made == make_parts({"calibration": SampleSource(path)}, (SPEC,), second)
     assert made.samples == {"calibration": 25, "tuning": 25, "gate": 50}
     assert made.notes[1:] == ("one.npz: ignored std",)
     seen: list[int] = []
