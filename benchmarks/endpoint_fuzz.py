@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import random
 import subprocess
@@ -139,7 +140,9 @@ def measure(quick: bool) -> list[Row]:
         for thread in side:
             thread.join()
         restarts = int(server.worker_now().pid != server.worker.pid)
-        after = server.sizes_mib() if not restarts else before
+        # A new worker's size says nothing about the growth of the old one.
+        nan = (math.nan, math.nan)
+        after = server.sizes_mib() if not restarts else nan
     return _rows(tally, warm, took_s, restarts, tuple(zip(before, after, strict=True)), cases)
 
 

@@ -90,6 +90,7 @@ def _start(box: Box, programs: Path) -> tuple[psutil.Process, psutil.Popen]:
         ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONOPTIMIZE": "2", "MALLOC_ARENA_MAX": "1"},  # as the agent has it
     )
     pid = box.pid("idle")
     if pid is None:
@@ -123,6 +124,10 @@ def _rows(agent: psutil.Process, peer: psutil.Popen, rounds: int, round_s: float
             unit="MiB", peer="bare paho client",
         ),
         alone("supervisor, resident, aim", sizes["agent_rss"], unit="MiB", at_most=AIM_MIB),
+        against(
+            "supervisor, share of one core, beside", shares["agent"], shares["peer"],
+            unit="%", peer="bare paho client",
+        ),
         alone("supervisor, share of one core", shares["agent"], unit="%", at_most=AIM_CPU_PERCENT),
     ]  # fmt: skip
 

@@ -3,8 +3,9 @@
 `python benchmarks/NAME.py [--quick] [--json] [--check]`
 
 Rules:
-- Ours and the peer's are measured alternately in one run; what is printed is the ratio of medians
-  with its spread over the rounds.
+- Ours and the peer's are measured alternately in one run; what is printed is the median of the
+  rounds' ratios with their spread, not the ratio of the two medians: what disturbs a machine for
+  some seconds disturbs both of a round.
 - A figure without an aim is only reported. `--check` exits 1 when an aim is missed.
 """
 
@@ -68,7 +69,7 @@ def against(
         The row.
     """
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    ratio = statistics.median(ours) / statistics.median(theirs)
+    ratio = statistics.median(ratios)
     aim, met = "", None
     if at_most is not None:
         aim, met = f"ratio <= {at_most:g}", ratio <= at_most
@@ -81,7 +82,7 @@ def against(
         peer=peer,
         peer_value=statistics.median(theirs),
         ratio=ratio,
-        spread=f"{min(ratios):.3g} to {max(ratios):.3g}",
+        spread=f"{min(ratios):.3g} to {max(ratios):.3g}" if len(ratios) > 1 else "one round",
         aim=aim,
         met=met,
     )

@@ -5,9 +5,12 @@ benchmarks.policies.page docs/selector` writes every figure and a plot of each t
 
 Regret is the share of the worth (`benchmarks.policies.outcomes`) of the best possible way
 (`benchmarks.policies.oracle`) that a policy loses. All of it is simulated; only the time of a
-decision is measured. The constants of `adaptive` were chosen on the shipped traces; how it does
-elsewhere shows on perturbed ones and on boards whose variants are not as fast as declared, where it
-is compared with the best variant alone. `--quick` leaves out the trace whose oracle takes a minute.
+decision is measured. The constants of `adaptive` were chosen on the shipped traces, so an aim that
+is met there shows no more than that it can be met. How it does elsewhere shows on the same traces
+perturbed, and on boards whose variants are not as fast as declared. There it is compared with the
+variant that would have been best alone, which is known only afterwards, and with the one variant
+that is best alone over the shipped traces, which a user could have pinned. `--quick` leaves out the
+trace whose oracle takes a minute.
 """
 
 from __future__ import annotations
@@ -37,8 +40,12 @@ from wire.messages import PolicySpec
 
 SLOWEST: Final = "battery-day"
 DECISIONS: Final = 2000
-SEEDS: Final = (10, 11, 12, 13, 14)
-"""Of traces that were not looked at when a constant was chosen; those below 10 were."""
+SEEDS: Final = tuple(range(5000, 5010))
+"""Of traces on which no constant was chosen. Choose others when one has been chosen after a look at
+these; those below 15 and 1000 to 1029 have been seen."""
+
+MUCH: Final = 0.02
+"""Share behind the best variant alone that the aim allows."""
 
 
 def measure(quick: bool) -> list[Row]:
@@ -53,9 +60,11 @@ def measure(quick: bool) -> list[Row]:
     }
     rows = []
     for label in SETS:
-        rows += _rows(label, [o for o in found if o.variants == label])
+        known = [o for o in found if o.variants == label]
+        rows += _rows(label, known)
         for what, elsewhere in others.items():
-            rows += _elsewhere(label, what, [o for o in elsewhere if o.variants == label])
+            there = [o for o in elsewhere if o.variants == label]
+            rows += _elsewhere(label, what, there, pinned=_best_pinned(known))
     return [*rows, _decision_time()]
 
 
@@ -78,11 +87,31 @@ def _rows(label: str, found: Sequence[Outcome]) -> list[Row]:
     return rows
 
 
-def _elsewhere(label: str, what: str, found: Sequence[Outcome]) -> list[Row]:
-    behind = [1.0 - o.worth("adaptive") / max(o.worth(o.best_alone), 1.0) for o in found]
-    rules = [1.0 - o.worth("rules") / max(o.worth(o.best_alone), 1.0) for o in found]
-    name = f"{label}, {len(found)} {what} traces: behind the best variant alone,"
-    return [_mean(f"{name} adaptive", behind, "share"), _mean(f"{name} rules", rules, "share")]
+def _best_pinned(found: Sequence[Outcome]) -> str:
+    """Return the variant that is best alone over all traces, each of the same weight."""
+    alone = [name for name in found[0].replays if name not in POLICY_NAMES]
+    return max(
+        alone,
+        key=lambda name: statistics.fmean(o.worth(name) / o.worth(o.best_alone) for o in found),
+    )
+
+
+def _elsewhere(label: str, what: str, found: Sequence[Outcome], *, pinned: str) -> list[Row]:
+    where = f"{label}, {len(found)} {what} traces"
+    name = f"{where}: behind the best variant alone,"
+    behind = {
+        way: [1.0 - o.worth(way) / max(o.worth(o.best_alone), 1.0) for o in found]
+        for way in ("adaptive", "rules", pinned)
+    }
+    much = [float(share > MUCH) for share in behind["adaptive"]]
+    return [
+        _mean(f"{name} adaptive", behind["adaptive"], "share"),
+        _mean(f"{name} {pinned} pinned", behind[pinned], "share"),
+        _mean(f"{name} rules", behind["rules"], "share"),
+        alone(
+            f"{where}: adaptive over {MUCH:g} behind", [statistics.fmean(much)], unit="of traces"
+        ),
+    ]
 
 
 def _mean(name: str, values: Sequence[float], unit: str, *, at_most: float | None = None) -> Row:

@@ -1,9 +1,11 @@
 """How long builds take, ours beside those of other tools.
 
 Rules:
-- A ratio compares equal work: the time per model made, and the time for the same number of models.
+- A ratio compares equal work: the time for the same number of models. The time per model made is
+  near to that, but many models share the start of one build, which favours who makes more.
 - The total is told beside it, without a ratio: one build makes fourteen models where another makes
   one.
+- Each build runs once.
 - Ours measures and judges each model that it makes, and so does Olive. ONNX Runtime and NNCF only
   make one.
 """
