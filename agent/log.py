@@ -6,6 +6,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
@@ -37,5 +38,6 @@ class Log:
         line = json.dumps(
             {"at_s": round(self._clock.now_s(), 3), "action": action} | fields, default=str
         )
-        with self._lock:
+        # What serves must not end because nobody can write down what it does.
+        with self._lock, contextlib.suppress(OSError):
             print(line, file=self._stream, flush=True)

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from agent.errors import storage_faults
+from agent.errors import StorageError, storage_faults
 from wire.errors import IntegrityError
 from wire.package.index import (
     ENVELOPE_FILE,
@@ -64,8 +64,40 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
             if not is_intact(self.directory, entry):
                 raise IntegrityError(
                     f"{entry.path} of {self.release} differs from the signed file",
-                    remedy="the agent fetches the package again with the next desired state",
+                    remedy="the agent fetches what is damaged from the controller",
                 )
+
+
+class Damage:
+    """What was found damaged among the packages of this device. For any thread."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, str] = {}
+
+    def verify(self, package: Package, variants: Iterable[Variant]) -> None:
+        """Hash every file that some variants need, and remember what is wrong.
+
+        Args:
+            package: The package.
+            variants: Variants of this package.
+
+        Raises:
+            IntegrityError: A file is missing, is a link, or differs from what was signed.
+            StorageError: A file cannot be read.
+        """
+        try:
+            package.verify(variants)
+        except (IntegrityError, StorageError) as exc:
+            self._found[package.digest] = exc.message
+            raise
+
+    def of(self, digest: str) -> str | None:
+        """Return what is wrong with a package; None if nothing is known."""
+        return self._found.get(digest)
+
+    def forget(self, digest: str) -> None:
+        """Forget the damage of a package, because it has been repaired."""
+        self._found.pop(digest, None)
 
 
 def read_index(directory: Path, digest: str, trust: TrustRoot) -> PackageIndex:
@@ -199,6 +231,24 @@ def refuse_links(directory: Path, path: str) -> None:
         place /= part
         if part in {"", ".", ".."} or place.is_symlink():
             raise IntegrityError(f"{path} points outside its package")
+
+
+def remove_links(directory: Path, path: str) -> None:
+    """Remove each link on the way to a place below a directory; no package has any.
+
+    Args:
+        directory: The directory.
+        path: Relative path, as in a package index.
+
+    Raises:
+        StorageError: A link cannot be removed.
+    """
+    place = directory
+    with storage_faults(f"cannot remove a link on the way to {path}"):
+        for part in path.split("/"):
+            place /= part
+            if place.is_symlink():
+                place.unlink()
 
 
 def _read_bounded(directory: Path, path: str, limit_bytes: int) -> bytes:

@@ -76,8 +76,8 @@ class ModelServerPort(Protocol):
         """Run the golden test in the worker that answers requests now."""
         ...
 
-    def withdraw(self) -> None:
-        """Stop serving and end the worker."""
+    def withdraw(self, why: str = ...) -> None:
+        """Stop serving and end the worker; requests are told why."""
         ...
 
     def stream(self, *, on: bool) -> None:

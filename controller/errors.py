@@ -77,6 +77,12 @@ class UnknownPolicyError(UnknownError):
     code = "controller.unknown.policy"
 
 
+class UnknownTokenError(UnknownError):
+    """There is no enrolment token of that name."""
+
+    code = "controller.unknown.token"
+
+
 class UnknownBlobError(UnknownError):
     """No blob of that digest has been uploaded."""
 

@@ -16,7 +16,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from controller.domain.rollout_policy import StageState
-from controller.domain.states import DeploymentState, DeviceState, ReleaseState, RolloutState
+from controller.domain.states import (
+    DeploymentState,
+    DeviceState,
+    ReleaseState,
+    RolloutState,
+    TokenState,
+)
 from wire.messages import PolicySpec
 
 MAX_DEVICES = 10_000_000
@@ -113,6 +119,21 @@ class Token:
 
 
 @dataclass(kw_only=True)
+class TokenSummary:
+    """What is known of a token; the token itself is kept nowhere."""
+
+    id: str
+    """Its account at the broker."""
+
+    state: TokenState
+    uses_left: int
+    labels: dict[str, str]
+    created_at_s: float
+    expires_at_s: float
+    used_at_s: float | None
+
+
+@dataclass(kw_only=True)
 class Device:
     """A device as the controller knows it."""
 
@@ -127,6 +148,9 @@ class Device:
 
     variant: str | None
     desired_release: str | None
+    drifted: bool = False
+    """Whether it runs another release than it should, and no rollout is bringing that one."""
+
     revision: int
     """The revision of the desired state that was last issued."""
 
@@ -149,6 +173,8 @@ class DeviceUpdate(Request):
 
     state: DeviceState | None = None
     labels: dict[str, str] | None = None
+    may_enrol_again: bool | None = None
+    """Whether a decommissioned device may be enrolled again, with this identifier and any key."""
 
 
 @dataclass(kw_only=True)

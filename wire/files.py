@@ -15,7 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Self
 
 PRIVATE: Final = 0o600
 """Only the owner has access: keys, passwords, state."""
@@ -87,25 +87,46 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def lock(path: Path) -> BinaryIO | None:
-    """Lock a file for this process alone, until the returned file is closed or the process ends.
+class Lock:
+    """A directory that is locked until this is closed or the process ends.
 
     Args:
-        path: The file, which is made if it is not there.
+        descriptor: The open directory.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another process lock the directory."""
+        os.close(self._descriptor)
+
+
+def lock(directory: Path) -> Lock | None:
+    """Lock a directory for this process alone. Nothing is written: its storage may be full.
+
+    Args:
+        directory: The directory, which exists.
 
     Returns:
-        The open file, or None when another process holds the lock.
+        The lock, or None when another process holds it.
 
     Raises:
         OSError: It cannot be opened.
     """
-    stream = path.open("wb")
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        stream.close()
+        os.close(descriptor)
         return None
-    return stream
+    return Lock(descriptor)
 
 
 def _opened_alone(temporary: Path, mode: int) -> int:

@@ -219,6 +219,12 @@ class InstallReport(Message, frozen=True, kw_only=True):
     """A device's progress with a desired state. The last report for a revision is its outcome."""
 
     device: str
+    boot_id: str | msgspec.UnsetType = msgspec.UNSET
+    """The start of the agent, as in its hello; unset by agents that do not count their reports."""
+
+    sequence: int | msgspec.UnsetType = msgspec.UNSET
+    """Grows with each report of one start."""
+
     revision: int
     digest: str | None
     """The package that was to be installed."""

@@ -5,6 +5,8 @@ Rules:
   the broker down through TCP instead of losing messages here.
 - Nothing is queued while disconnected: after a reconnect the owner decides from its own state what
   to send.
+- A packet that is too large is refused by the length in its header, before any of it is kept. The
+  limit is announced to the broker, but a broker may be hostile.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ from wire.transport import Connection, ConnectionHandler, MessageHandler, Receiv
 KEEPALIVE_S = 30
 INFLIGHT_MESSAGES = 40
 """paho scans its outgoing queue up to this limit at every acknowledgement: 20 to 100 is fastest."""
+
+MAX_PACKET_BYTES = MAX_MESSAGE_BYTES + 4096
+"""A message with its topic and properties."""
 
 RECONNECT_MIN_S = 1
 RECONNECT_MAX_S = 30
@@ -85,7 +90,7 @@ class MqttTransport:
         self._filters: list[str] = []
         self._lock = threading.Lock()
         self._connected = False
-        self._client = client = paho.Client(
+        self._client = client = _BoundedClient(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5
         )
         client.max_inflight_messages_set(INFLIGHT_MESSAGES)
@@ -119,7 +124,8 @@ class MqttTransport:
         ) -> None:
             with self._lock:
                 self._connected = False
-            on_connection(Connection(up=False, reason=str(code)))
+            reason, self._client.refusal = self._client.refusal, ""
+            on_connection(Connection(up=False, reason=reason or str(code)))
 
         def connect_failed(_client: paho.Client, _data: object) -> None:
             where = f"{self._address.host}:{self._address.port}"
@@ -135,7 +141,7 @@ class MqttTransport:
         client.on_message = received
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = self._session_expiry_s
-        properties.MaximumPacketSize = MAX_MESSAGE_BYTES
+        properties.MaximumPacketSize = MAX_PACKET_BYTES
         client.connect_async(
             self._address.host,
             self._address.port,
@@ -175,6 +181,20 @@ class MqttTransport:
         """Disconnect and stop; see `Transport.close`."""
         self._client.disconnect()
         self._client.loop_stop()
+
+
+class _BoundedClient(paho.Client):
+    """A client that ends the connection when a packet is too large."""
+
+    refusal = ""
+    """Why the connection is being ended; empty for paho's own reasons."""
+
+    def _sock_recv(self, bufsize: int) -> bytes:
+        # paho asks for all that is missing of a packet at once, and keeps it until it is whole.
+        if bufsize > MAX_PACKET_BYTES:
+            self.refusal = f"the broker sent a packet of over {MAX_PACKET_BYTES} bytes"
+            raise ConnectionAbortedError(self.refusal)
+        return super()._sock_recv(bufsize)
 
 
 def _subscribe(client: paho.Client, topic_filter: str) -> None:

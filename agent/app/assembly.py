@@ -8,7 +8,7 @@ import secrets
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 
@@ -22,12 +22,12 @@ from agent.app.config import (
     load_trust,
     serving_settings,
 )
-from agent.app.control import SOCKET_FILE, ControlServer
+from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
 from agent.app.messages import Messages
 from agent.app.sensing import Sensing
 from agent.app.watchdog import Watchdog
-from agent.errors import ConfigError, storage_faults
+from agent.errors import ConfigError, ControlError, storage_faults
 from agent.install.fetch import Fetcher
 from agent.install.installer import Installer, InstallSettings
 from agent.install.slots import Slots
@@ -41,17 +41,18 @@ from agent.link.enrolment import Applicant, Connect, Enrolment, Login
 from agent.link.identity import Identity
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
-from agent.packages import open_package
+from agent.packages import Damage, open_package
 from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
 from agent.serve.http.endpoint import Endpoint
+from agent.serve.http.server import EndpointLimits
 from agent.serve.http.tls import server_tls
 from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
 from telemetry.device.spool import Spool
 from wire.clock import Clock, SystemClock
-from wire.files import lock
+from wire.files import Lock, lock
 from wire.messages import Hello
 from wire.mqtt import MqttTransport
 from wire.profile import DeviceProfile
@@ -61,7 +62,6 @@ from wire.version import VERSION
 
 STATE_FILE: Final = "state.json"
 SPOOL_FILE: Final = "telemetry.db"
-LOCK_FILE: Final = "agent.lock"
 LOGGED: Final = frozenset(
     {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms"}
 )
@@ -71,8 +71,8 @@ LOGGED: Final = frozenset(
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts that the daemon starts, runs and stops."""
 
-    lock: BinaryIO
-    """The process holds it as long as it lives."""
+    lock: Lock
+    """The lock of the state directory, which the process holds as long as it lives."""
 
     boot_id: str
     recovered: bool
@@ -82,7 +82,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     recorder: Recorder
     interrupts: Interrupts
     endpoint: Endpoint
-    control: ControlServer
+    control: ControlServer | None
+    """None if its socket cannot be made, as on a read-only disk."""
+
     sensing: Sensing
     desired_states: DesiredStates
     installs: Installs
@@ -125,7 +127,7 @@ def assemble(config: AgentConfig) -> Parts:
     profile, trust = load_profile(config), load_trust(config)
     with storage_faults("cannot make the state directory"):
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    locked = _locked(config.state_dir / LOCK_FILE)
+    locked = _locked(config.state_dir)
     device = _Device(
         config=config,
         profile=profile,
@@ -179,6 +181,7 @@ def assemble(config: AgentConfig) -> Parts:
         pump=pump,
         recorder=device.recorder,
         log=log,
+        clock=clock,
     )
     connector = _connector(device, link)
     endpoint = _endpoint(config, model_server)
@@ -200,7 +203,7 @@ def assemble(config: AgentConfig) -> Parts:
         recorder=device.recorder,
         interrupts=device.interrupts,
         endpoint=endpoint,
-        control=ControlServer(config.state_dir / SOCKET_FILE, commands.answer),
+        control=_control(device, commands),
         sensing=Sensing(
             sensors,
             device.recorder,
@@ -228,19 +231,35 @@ def _logging(log: Log) -> OnEvent:
     return write
 
 
-def _locked(path: Path) -> BinaryIO:
+def _locked(state_dir: Path) -> Lock:
     """Lock a state directory for this process alone.
 
     Raises:
         ConfigError: Another agent uses it.
     """
-    with storage_faults(f"cannot open {path.name}"):
-        locked = lock(path)
+    with storage_faults("cannot open the state directory"):
+        locked = lock(state_dir)
     if locked is None:
         raise ConfigError(
             "another agent uses this state directory", remedy="stop it or choose another state_dir"
         )
     return locked
+
+
+def _control(device: _Device, commands: Commands) -> ControlServer | None:
+    """Make the control socket. Models serve without it.
+
+    Raises:
+        ControlError: Its path is too long.
+    """
+    path = device.config.state_dir / SOCKET_FILE
+    check_path(path)
+    try:
+        return ControlServer(path, commands.answer)
+    except ControlError as exc:
+        reason = f"`fleet-agent status`, `pin` and `why` do not work: {exc.message}"
+        device.recorder.event("storage", reason, {"code": exc.code})
+        return None
 
 
 def _pump(device: _Device, link: Link) -> TelemetryPump:
@@ -264,27 +283,31 @@ def _pump(device: _Device, link: Link) -> TelemetryPump:
 
 def _serving(device: _Device, slots: Slots) -> tuple[ModelServer, Adaptation]:
     """Make the model server, and the adaptation that chooses the variant."""
+    damage = Damage()
     model_server = ModelServer(
         device.recorder,
         device.clock,
         device=device.config.device,
         settings=serving_settings(device.config, threads=device.profile.threads),
-        verify=lambda digest, variant: open_package(
-            slots.directory(digest), digest, device.trust
-        ).verify((variant,)),
+        verify=lambda digest, variant: damage.verify(
+            open_package(slots.directory(digest), digest, device.trust), (variant,)
+        ),
     )
     meter = Meter()
     model_server.router.listen(meter.count)
-    return model_server, Adaptation(
+    adaptation = Adaptation(
         model_server,
         device.profile,
         meter,
         device.recorder,
         device.clock,
         benches=model_server.benches,
+        damage=damage,
         cpu_share=min(device.profile.threads / (os.cpu_count() or 1), 1.0),
-        policy=device.config.policy,
     )
+    if device.config.policy is not None:
+        adaptation.policy = device.config.policy
+    return model_server, adaptation
 
 
 def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> Hello:
@@ -302,7 +325,7 @@ def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> He
 
 def _connector(device: _Device, link: Link) -> Connector:
     config = device.config
-    connect, identity = _mqtt(config), Identity(config.state_dir, config.device)
+    connect = _mqtt(config)
     applicant = Applicant(
         device=config.device, profile=device.profile, labels=config.labels, agent_version=VERSION
     )
@@ -310,10 +333,8 @@ def _connector(device: _Device, link: Link) -> Connector:
     return Connector(
         link,
         connect,
-        identity,
-        None
-        if has_certificate
-        else Enrolment(
+        None if has_certificate else lambda: Identity(config.state_dir, config.device),
+        lambda identity: Enrolment(
             applicant, identity, connect, interrupts=device.interrupts, clock=device.clock
         ),
         token=lambda: load_token(config),
@@ -349,6 +370,7 @@ def _endpoint(config: AgentConfig, model_server: ModelServer) -> Endpoint:
         port=config.endpoint.port,
         unix_path=config.endpoint.unix_path,
         token=load_endpoint_token(config),
+        limits=EndpointLimits(connections=config.endpoint.connections),
         version=VERSION,
         tls=_endpoint_tls(config),
     )

@@ -154,4 +154,10 @@ class Commands:
             )
         self._store.update(pinned=name)
         self._adaptation.pinned = name
-        return {"pinned": name}
+        self._adaptation.tick(self._adaptation.health)
+        decision = self._adaptation.decision
+        return {
+            "pinned": name,
+            "variant": self._adaptation.active()[1],
+            "verdict": decision.verdicts.get(name or "", "") if decision else "",
+        }

@@ -30,7 +30,7 @@ from pathlib import Path
 import msgspec
 
 from agent.errors import ConfigError
-from agent.serve.settings import Mode, ServingSettings, WorkerLimits
+from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
 from wire.codec import from_toml
 from wire.errors import FleetError, TopicError
 from wire.messages import Objective, PolicySpec
@@ -41,6 +41,7 @@ from wire.trust.root import TrustRoot, trust_from_bytes
 
 MAX_CONFIG_BYTES = 1024 * 1024
 MAX_PORT = 65535
+MAX_CONNECTIONS = 4096
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,6 +65,10 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     unix_path: Path | None = None
     """A Unix socket instead of a port."""
+
+    connections: int = CONNECTIONS
+    """Open connections; a new one takes the place of one that is idle or slow. Each that is busy
+    takes a thread."""
 
     token_file: Path | None = None
     """Bearer token that requests must carry. Any address except loopback needs this or
@@ -302,6 +307,10 @@ def _check(config: AgentConfig, name: str) -> None:
     faults = [
         (not 1 <= broker.port <= MAX_PORT, "broker.port is not within 1 to 65535"),
         (not 0 <= endpoint.port <= MAX_PORT, "endpoint.port is not within 0 to 65535"),
+        (
+            not 1 <= endpoint.connections <= MAX_CONNECTIONS,
+            f"endpoint.connections is not within 1 to {MAX_CONNECTIONS}",
+        ),
         (
             (broker.cert_file is None) != (broker.key_file is None),
             "broker.cert_file and broker.key_file must be set together",

@@ -66,7 +66,8 @@ class Daemon:
     def _start(self) -> None:
         parts = self._parts
         parts.endpoint.start()
-        parts.control.start()
+        if parts.control is not None:
+            parts.control.start()
         parts.recorder.event("start", f"agent {VERSION} starts", {"boot_id": parts.boot_id})
         if parts.recovered:
             parts.recorder.event("start", "the state file was damaged and has been moved aside", {})
@@ -117,7 +118,8 @@ class Daemon:
             thread.join(JOIN_S)
         # An install that was under way may have begun a worker meanwhile.
         parts.model_server.stop()
-        parts.control.stop()
+        if parts.control is not None:
+            parts.control.stop()
         parts.link.close()
         try:
             parts.pump.close()

@@ -1,19 +1,31 @@
-"""Passes each message of the controller to the part that it is for, and greets on each connect."""
+"""Passes each message of the controller to the part that it is for, and greets.
+
+Rules:
+- The device greets on each connect, and when another variant, or none, has served for some seconds:
+  so the controller knows what serves.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
+from typing import Final, assert_never
 
 from agent.app.desired_states import DesiredStates
 from agent.install.fetch import Fetcher
-from agent.link.connection import Link
+from agent.link.connection import Link, Serving
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
 from telemetry.device.recorder import Recorder
+from wire.clock import Clock
 from wire.messages import Chunk, Hello, TelemetryAck, decode_message
 from wire.topics import down_kind
 from wire.transport import Connection, Received
+
+SETTLED_S: Final = 5.0
+"""What serves for less is on its way to something else, or a crash that is being mended."""
+
+GREET_EVERY_S: Final = 30.0
+"""A policy may change the variant often; the controller need not hear of each."""
 
 
 class Messages:
@@ -27,6 +39,7 @@ class Messages:
         pump: Takes acknowledgements of telemetry.
         recorder: Takes an event when the broker refuses the device.
         log: Takes a line for each change of the connection.
+        clock: For how long something has served.
     """
 
     def __init__(
@@ -39,6 +52,7 @@ class Messages:
         pump: TelemetryPump,
         recorder: Recorder,
         log: Log,
+        clock: Clock,
     ) -> None:
         self._link = link
         self._hello = hello
@@ -47,6 +61,10 @@ class Messages:
         self._pump = pump
         self._recorder = recorder
         self._log = log
+        self._clock = clock
+        self._greeted_s = 0.0
+        self._seen: Serving = (None, None)
+        self._seen_s = 0.0
 
     def handle_next(self, timeout_s: float) -> None:
         """Handle the next item, if one comes in time.
@@ -62,6 +80,25 @@ class Messages:
             self._connection_changed(item)
         elif item is not None:
             self._received(item)
+        self._tell_change()
+
+    def _tell_change(self) -> None:
+        """Greet again if what serves has changed and has stayed for some seconds."""
+        hello, now_s = self._hello(), self._clock.monotonic_s()
+        serving = (hello.release, hello.variant)
+        if serving != self._seen:
+            self._seen, self._seen_s = serving, now_s
+        told = self._link.told
+        if serving == told or now_s - self._seen_s < SETTLED_S:
+            return
+        began_or_ended = (serving[1] is None) != (told[1] is None)
+        is_due = began_or_ended or now_s - self._greeted_s >= GREET_EVERY_S
+        if is_due and self._link.is_connected():
+            self._greet(hello)
+
+    def _greet(self, hello: Hello) -> None:
+        self._link.greet(hello)
+        self._greeted_s = self._clock.monotonic_s()
 
     def _connection_changed(self, connection: Connection) -> None:
         self._log.write("connection", up=connection.up, reason=connection.reason)
@@ -69,7 +106,7 @@ class Messages:
             reason = f"the broker refuses this device: {connection.reason}"
             self._recorder.event("refused", reason, {})
         if connection.up:
-            self._link.greet(self._hello())
+            self._greet(self._hello())
             self._pump.hurry()
 
     def _received(self, received: Received) -> None:

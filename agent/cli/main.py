@@ -138,7 +138,14 @@ def _pin(options: argparse.Namespace) -> int:
     answer = _ask(load_config(options.config), "pin", {"variant": variant})
     if options.json:
         return _print_json(answer)
-    _say(f"pinned to {answer['pinned']}" if answer["pinned"] else "not pinned")
+    pinned, serving = answer["pinned"], answer["variant"] or "nothing"
+    if pinned is None:
+        _say(f"not pinned; {serving} serves")
+    elif pinned == serving:
+        _say(f"pinned to {pinned}, which serves")
+    else:
+        why = f": {answer['verdict']}" if answer["verdict"] else ""
+        _say(f"pinned to {pinned}, but {serving} serves{why}")
     return 0
 
 

@@ -34,7 +34,7 @@ from agent.install.store import StateStore
 from agent.install.transfer import Blob
 from agent.install.workflow import Progress
 from agent.interrupts import Interrupts
-from agent.packages import Package, is_intact, open_package, read_index
+from agent.packages import Package, is_intact, open_package, read_index, remove_links
 from agent.select.adaptation import Adaptation
 from agent.select.decisions import candidate, preference
 from wire.errors import FleetError
@@ -102,6 +102,20 @@ class Installer:
     def current(self) -> str | None:
         """Return the digest of the package that serves after a restart."""
         return self._slots.current()
+
+    def loss(self, digest: str) -> str | None:
+        """Return why a package that should serve does not serve whole, or None."""
+        return self._adaptation.loss(digest)
+
+    def why_silent(self, digest: str) -> str | None:
+        """Return why a package does not answer rightly now, or None; runs its golden test."""
+        if (loss := self._adaptation.loss(digest)) is not None:
+            return loss
+        try:
+            probed = self._adaptation.probe_active()
+        except FleetError as exc:
+            return exc.message
+        return None if probed.passed else f"the golden test fails: {probed.detail}"
 
     def perform(self, state: State, progress: Progress) -> None:
         """Do the effect of a state.
@@ -227,7 +241,7 @@ class Installer:
         )
 
     def _switch(self, target: ReleaseRef, _progress: Progress) -> None:
-        self._serve(target.digest, why="install")
+        self._serve(target.digest, why="repair" if self._store.state.repairing else "install")
         self._slots.switch(target.digest)
 
     def _confirm(self, target: ReleaseRef, _progress: Progress) -> None:
@@ -247,6 +261,11 @@ class Installer:
 
     def _revert(self, target: ReleaseRef, _progress: Progress) -> None:
         record = self._store.state
+        if record.repairing:
+            # What serves goes on, and what came of the package is kept for the next attempt.
+            if self.serving()[0] is None:
+                self.restore()
+            return
         previous = record.previous
         if previous is not None and self._slots.has(previous):
             self._serve(previous, why="revert")
@@ -298,6 +317,7 @@ class Installer:
 
     def _bring(self, directory: Path, entry: FileEntry, blob: Blob, hooks: Hooks) -> None:
         if not is_intact(directory, entry):
+            remove_links(directory, entry.path)
             part = self._slots.parts / entry.sha256
             self._fetcher.fetch(blob, part, (directory, entry.path), hooks)
 

@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,6 +53,9 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
 
     previous: str | None = None
     """Digest of the package that served before, to which a failed install returns."""
+
+    repairing: bool = False
+    """Whether `target` served before: the install brings back what was lost or damaged of it."""
 
     failure: Failure | None = None
     abandoned: bool = False
@@ -135,6 +139,6 @@ def _load(path: Path) -> tuple[AgentState, bool]:
         state = None
     if state is not None and state.schema_version == SCHEMA_VERSION:
         return state, False
-    with storage_faults("cannot move a corrupt state file aside"):
+    with contextlib.suppress(OSError):  # a read-only disk keeps it
         path.replace(path.with_name(f"{path.name}.corrupt"))
     return AgentState(), True

@@ -3,6 +3,8 @@
 Rules:
 - A newer desired state replaces one that waits. It ends the running install at its next safe
   point, unless it names the same package: then it waits.
+- While nothing waits, the thread looks every few seconds whether the installed release is still
+  whole, and repairs it.
 - If the storage fails, the thread tries again. An unexpected fault ends the agent, and the next
   start goes on from the saved state.
 """
@@ -20,6 +22,7 @@ from agent.log import Log
 from wire.messages import DesiredState
 
 STORAGE_RETRY_S: Final = 10.0
+REPAIR_LOOK_S: Final = 5.0
 
 
 class _Job(NamedTuple):
@@ -86,8 +89,9 @@ class Installs:
             try:
                 self._machine.run()
                 job = self._next(job)
-                self._machine.accept(job.desired, job.envelope)
-                job = None
+                if job is not None:
+                    self._machine.accept(job.desired, job.envelope)
+                    job = None
             except StoppedError:
                 return
             except StorageError as exc:
@@ -101,14 +105,21 @@ class Installs:
         with self._changed:
             self._changed.notify()
 
-    def _next(self, unsaved: _Job | None) -> _Job:
-        """Wait for a job; without a newer one, return the one that could not be saved."""
+    def _next(self, unsaved: _Job | None) -> _Job | None:
+        """Wait for a job; without a newer one, return the one that could not be saved.
+
+        Returns:
+            The job; None if a repair is to be run.
+        """
         with self._changed:
             self._busy = False
             self._waiting = self._waiting or unsaved
             while self._waiting is None:
                 self._interrupts.check(abandon=False)
-                self._changed.wait()
+                if self._machine.repair():
+                    self._busy = True
+                    return None
+                self._changed.wait(REPAIR_LOOK_S)
             job, self._waiting = self._waiting, None
             self._busy, self._begun = True, job.desired.revision
             self._target = job.desired.release

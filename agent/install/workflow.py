@@ -9,6 +9,8 @@ Rules:
 - If the state cannot be saved, an install fails, but the return to the previous package goes on.
 - A newer desired state with the same release for the same rollout changes only the policy. The
   machine accepts its revision and installs nothing, also after a failure.
+- A release that was installed and is lost or damaged is installed again. Each repair waits twice as
+  long as the one before, up to an hour; what serves meanwhile goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from agent.errors import AttemptsError, StoppedError, StorageError, SupersededError
+from agent.errors import (
+    AttemptsError,
+    NoVariantError,
+    StoppedError,
+    StorageError,
+    SupersededError,
+)
 from agent.install.states import InstallEvent, State, may_abandon, next_state
 from agent.install.store import AgentState, Failure, StateStore
 from agent.interrupts import Interrupts
@@ -33,7 +41,12 @@ BACK_OFF_MIN_S: Final = 1.0
 BACK_OFF_MAX_S: Final = 60.0
 RECONNECT_POLL_S: Final = 1.0
 PROGRESS_EVERY_S: Final = 1.0
+REPAIR_MIN_S: Final = 30.0
+REPAIR_MAX_S: Final = 3600.0
+"""Storage that damages its files again and again must not keep the network busy."""
+
 MAX_DETAIL: Final = 500
+NOTHING_SERVES: Final = "the release is installed, but no variant of it can serve now"
 
 Progress = Callable[[int, int], None]
 """Takes the number of bytes that have come and the number of all bytes."""
@@ -52,6 +65,14 @@ class Effects(Protocol):
 
     def current(self) -> str | None:
         """Return the digest of the package that serves after a restart."""
+        ...
+
+    def loss(self, digest: str) -> str | None:
+        """Return why a package that should serve does not serve whole, or None."""
+        ...
+
+    def why_silent(self, digest: str) -> str | None:
+        """Return why a package does not answer rightly now, or None; runs its golden test."""
         ...
 
 
@@ -110,6 +131,8 @@ class Machine:
         self._bytes = (0, 0)
         self._reported_s = float("-inf")
         self._unsaved: dict[str, Any] = {}
+        self._repaired_s = float("-inf")
+        self._repair_rest_s = REPAIR_MIN_S
 
     def accept(self, desired: DesiredState, envelope: bytes) -> None:
         """Take a verified desired state while idle; if its outcome is known, report it again.
@@ -124,28 +147,66 @@ class Machine:
         """
         record, target = self._store.state, desired.release
         accepted = next_state(record.state, InstallEvent.ACCEPTED)
-        current, serving = self._effects.current(), self._effects.serving()[0]
-        outcome = _outcome(record, desired)
-        if outcome is not None and not _is_lost(record, serving):
-            self._tell_again(outcome, desired, envelope)
+        current, outcome = self._effects.current(), _outcome(record, desired)
+        if outcome is not None:
+            self._take_again(outcome, desired, envelope)
             return
         changes: dict[str, Any] = {
             "revision": desired.revision,
             "desired": envelope,
             "target": target,
             "rollout": desired.rollout,
+            "repairing": False,
             "failure": None,
             "abandoned": False,
             "attempts": 0,
         }
         self._bytes = (0, 0)
-        if target is None or target.digest == current == serving:
+        if target is None or (
+            target.digest == current and self._effects.why_silent(target.digest) is None
+        ):
             self._store.update(**changes)
             self._finish({})
             return
         if target.digest != current:
             changes["previous"] = current
         self._store.update(state=accepted, **changes)
+
+    def repair(self) -> bool:
+        """Begin to install again the release that was installed, if it is lost or damaged.
+
+        Returns:
+            Whether there is an install for `run`.
+
+        Raises:
+            StorageError: It could not be saved, so no install was begun.
+        """
+        record, now_s = self._store.state, self._clock.monotonic_s()
+        target = record.target
+        if target is None or not _was_installed(record):
+            return False
+        loss = self._effects.loss(target.digest)
+        if loss is None and record.repairing:  # the last attempt failed, and mended enough
+            self._finish({"failure": None, "repairing": False})
+        rested_s = now_s - self._repaired_s
+        if loss is None or rested_s < self._repair_rest_s:
+            return False
+        doubled_s = min(2 * self._repair_rest_s, REPAIR_MAX_S)
+        self._repair_rest_s = REPAIR_MIN_S if rested_s > 2 * REPAIR_MAX_S else doubled_s
+        self._repaired_s = now_s
+        self._bytes = (0, 0)
+        self._store.update(
+            state=next_state(record.state, InstallEvent.ACCEPTED),
+            attempts=0,
+            failure=None,
+            abandoned=False,
+            repairing=True,
+        )
+        release = f"{target.name}:{target.version}"
+        active = self._effects.serving()[0]
+        data = {"revision": record.revision, "release": release, "active": active}
+        self._events.event("drift", f"{release} is installed again: {loss}", data)
+        return True
 
     def run(self) -> None:
         """Go from state to state until idle.
@@ -227,13 +288,26 @@ class Machine:
         if self._clock.monotonic_s() - self._reported_s >= PROGRESS_EVERY_S:
             self._report_running(self._store.state.state)
 
-    def _tell_again(self, outcome: InstallReport, desired: DesiredState, envelope: bytes) -> None:
+    def _take_again(self, outcome: InstallReport, desired: DesiredState, envelope: bytes) -> None:
+        """Accept a desired state whose install has ended, and report its outcome again.
+
+        A success that has been lost since is not reported: the repair reports what comes of it. One
+        that serves nothing now is reported as a failure until it serves again.
+        """
         active, variant = self._effects.serving()
         report = msgspec.structs.replace(
             outcome, revision=desired.revision, active=active, variant=variant
         )
         if desired.revision != outcome.revision:
             self._store.update(revision=desired.revision, desired=envelope, report=report)
+        target = self._store.state.target
+        lost = target is not None and self._effects.loss(target.digest) is not None
+        if outcome.outcome == "succeeded" and lost:
+            return
+        if outcome.outcome == "succeeded" and target is not None and active is None:
+            report = msgspec.structs.replace(
+                report, outcome="failed", error_code=NoVariantError.code, detail=NOTHING_SERVES
+            )
         self._link.tell(report)
 
     def _report_running(self, state: State) -> None:
@@ -253,6 +327,7 @@ class Machine:
             self._note(record, "stopped because a newer desired state arrived", None)
             return
         report = self._report(record, State.IDLE, failure=failure)
+        changes = {"repairing": record.repairing and failure is not None, **changes}
         try:
             self._store.update(state=State.IDLE, attempts=0, report=report, **changes)
         finally:
@@ -266,6 +341,7 @@ class Machine:
             "revision": record.revision,
             "release": f"{target.name}:{target.version}" if target else None,
             "outcome": report.outcome if report else "abandoned",
+            "repair": record.repairing,
             "phase": report.phase if report else None,
             "code": report.error_code if report else "",
             "active": self._effects.serving()[0],
@@ -308,10 +384,12 @@ def _outcome(record: AgentState, desired: DesiredState) -> InstallReport | None:
     return report if same_install or desired.revision == record.revision else None
 
 
-def _is_lost(record: AgentState, serving: str | None) -> bool:
-    """Tell whether an installed package no longer serves, because the storage was damaged."""
-    installed = record.report is not None and record.report.outcome == "succeeded"
-    return installed and record.target is not None and record.target.digest != serving
+def _was_installed(record: AgentState) -> bool:
+    """Tell whether the present target has served on this device, whatever became of it since."""
+    report, target = record.report, record.target
+    if report is None or target is None or report.digest != target.digest:
+        return False
+    return record.state is State.IDLE and (record.repairing or report.outcome == "succeeded")
 
 
 def _failed(state: State, exc: FleetError) -> _Result:

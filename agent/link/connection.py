@@ -5,13 +5,18 @@ Rules:
   drops the message; the part that waits for the message asks again.
 - No message waits for a connection: on every connect the device sends its state, and the controller
   answers with what has changed.
+- Reports are numbered, and none is sent before the first greeting: a report that arrives late must
+  not count as the newest.
 """
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
-from typing import Final
+from typing import Final, TypeAlias
+
+import msgspec
 
 from agent.link.enrolment import Connect, Login
 from wire.codec import to_json
@@ -24,6 +29,9 @@ INBOX_ITEMS: Final = 256
 """At most 32 MiB with chunks of 128 KiB; in practice, as many as a fetcher's window."""
 
 PUT_TIMEOUT_S: Final = 1.0
+
+Serving: TypeAlias = tuple[str | None, str | None]
+"""Digest of the package and name of the variant; None for each that there is not."""
 
 
 class Link:
@@ -42,6 +50,11 @@ class Link:
         self._lock = threading.Lock()
         self._up = False
         self._closed = False
+        self._greeted = False
+        self.told: Serving = (None, None)
+        """What serves, as the controller was told last."""
+
+        self._reports = itertools.count(1)
 
     def open(self, connect: Connect, password: str | None) -> None:
         """Begin to connect; messages then come to the queue.
@@ -80,11 +93,20 @@ class Link:
         """Publish the presence and the state of the device."""
         here = Presence(device=self._device, online=True, boot_id=self._boot_id)
         self.publish(up(self._device, "presence"), to_json(here))
-        self.publish(up(self._device, "hello"), to_json(hello))
+        if self.publish(up(self._device, "hello"), to_json(hello)):
+            self._greeted = True
+            self.told = (hello.release, hello.variant)
 
     def tell(self, report: InstallReport) -> None:
-        """Publish a report; without a connection it is dropped."""
-        self.publish(up(self._device, "report"), to_json(report))
+        """Publish a report; without a connection, or before the greeting, it is dropped."""
+        if not self._greeted:
+            return
+        with self._lock:
+            numbered = msgspec.structs.replace(
+                report, boot_id=self._boot_id, sequence=next(self._reports)
+            )
+            if self.publish(up(self._device, "report"), to_json(numbered)):
+                self.told = (report.active, report.variant)
 
     def publish(self, topic: str, payload: bytes, expiry_s: int | None = None) -> bool:
         """Publish a message; return False if there is no connection."""

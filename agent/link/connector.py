@@ -1,15 +1,16 @@
 """Opens the connection to the controller, after the device has been enrolled.
 
 Rules:
-- A device that cannot be enrolled tries again after 2 s, later after up to 60 s. It records each
-  new reason once: a reason that repeats for days must not push other events out of the spool.
+- A device that cannot read its own files, enrol or connect tries again after 2 s, later after up to
+  60 s, and serves meanwhile. It records each new reason once: a reason that repeats for days must
+  not push other events out of the spool.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from agent.errors import StoppedError
 from agent.interrupts import Interrupts
@@ -22,6 +23,8 @@ from wire.errors import FleetError
 RETRY_MIN_S: Final = 2.0
 RETRY_MAX_S: Final = 60.0
 
+T = TypeVar("T")
+
 
 class Connector:
     """Enrols the device if it is not enrolled, then opens its link.
@@ -29,8 +32,9 @@ class Connector:
     Args:
         link: The link to open.
         connect: Makes a connection to the broker.
-        identity: Has the password of the device's own account.
-        enrolment: Enrols the device; None if a client certificate identifies it, and no password.
+        identity: Reads the device's key and its own account; None if a client certificate
+            identifies the device, and no password.
+        enrolment: Makes what enrols an identity.
         token: Reads the enrolment token.
         interrupts: Ends the waiting.
         recorder: Takes an event for each new reason of a refusal.
@@ -40,8 +44,8 @@ class Connector:
         self,
         link: Link,
         connect: Connect,
-        identity: Identity,
-        enrolment: Enrolment | None,
+        identity: Callable[[], Identity] | None,
+        enrolment: Callable[[Identity], Enrolment],
         *,
         token: Callable[[], str | None],
         interrupts: Interrupts,
@@ -60,28 +64,39 @@ class Connector:
 
         Raises:
             StoppedError: The agent is being stopped.
-            TransportError: A certificate file cannot be read.
         """
-        if self._enrolment is None:
-            self._link.open(self._connect, None)
-            return
-        self._enrol(self._enrolment)
-        self._link.open(self._connect, self._identity.credentials.password)
+        password: str | None = None
+        if self._identity is not None:
+            identity = self._until_done("no identity", self._identity)
+            enrolment = self._enrolment(identity)
+            self._until_done("not enrolled", lambda: enrolment.ensure(self._token()))
+            password = identity.credentials.password
+        self._until_done("not connected", lambda: self._link.open(self._connect, password))
 
-    def _enrol(self, enrolment: Enrolment) -> None:
+    def _until_done(self, otherwise: str, work: Callable[[], T]) -> T:
+        """Do work again and again until it succeeds.
+
+        Args:
+            otherwise: What the device is while it fails, for the event.
+            work: What to do.
+
+        Returns:
+            Its result.
+
+        Raises:
+            StoppedError: The agent is being stopped.
+        """
         wait_s, told = RETRY_MIN_S, ""
         while True:
             try:
-                enrolment.ensure(self._token())
+                return work()
             except StoppedError:
                 raise
             except FleetError as exc:
                 if exc.message != told:
-                    reason = f"not enrolled: {exc.message}"
+                    reason = f"{otherwise}: {exc.message}"
                     self._recorder.event("refused", reason, {"code": exc.code})
                 told = exc.message
                 jitter = random.SystemRandom().uniform(0.5, 1.0)
                 self._interrupts.wait(wait_s * jitter, abandon=False)
                 wait_s = min(2 * wait_s, RETRY_MAX_S)
-            else:
-                return

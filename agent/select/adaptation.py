@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from agent.errors import NoVariantError
-from agent.packages import Package
+from agent.packages import Damage, Package
 from agent.ports import ModelServerPort, Probed, RecorderPort
 from agent.select.decision_log import DecisionLog
 from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState, candidate
@@ -33,6 +33,11 @@ from wire.health import HealthSnapshot
 from wire.messages import PolicySpec
 from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
+
+NONE_CAN_SERVE: Final = (
+    "no variant of the model can serve now: each crashed too often or could not start; "
+    "the agent tries again in some seconds"
+)
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +59,8 @@ class Adaptation:
         recorder: Records switches and variants that cannot serve.
         clock: For dwell and benches.
         benches: Which variants rest, shared with the model server; None for new ones.
+        damage: What was found damaged, shared with the model server; None for a new one.
         cpu_share: Share of the processor that one computing request takes.
-        policy: The policy until another one is set; None for the default.
     """
 
     def __init__(
@@ -67,8 +72,8 @@ class Adaptation:
         clock: Clock,
         *,
         benches: Benches | None = None,
+        damage: Damage | None = None,
         cpu_share: float = 1.0,
-        policy: PolicySpec | None = None,
     ) -> None:
         self._model_server = model_server
         self._profile = profile
@@ -82,9 +87,10 @@ class Adaptation:
         self._state = PolicyState()
         self._switched_s = self._decided_s = float("-inf")
         self._benches = benches or Benches(clock)
+        self._damage = damage or Damage()
         self._last: Decision | None = None
         self._log = DecisionLog(recorder, clock)
-        self.policy = policy or PolicySpec()
+        self.policy = PolicySpec()
         self.pinned: str | None = None
 
     @property
@@ -143,8 +149,12 @@ class Adaptation:
             latencies_ms=latencies_ms,
         )
         with self._lock:
+            was_damaged = self._damage.of(package.digest) is not None
+            self._damage.forget(package.digest)
             if self.active()[0] != package.digest:
                 self._enter(loaded, why)
+            elif was_damaged:
+                self._benches.clear()  # the variants whose files were damaged may be tried
             self._loaded = loaded
 
     def withdraw(self) -> None:
@@ -166,7 +176,7 @@ class Adaptation:
         Raises:
             FleetError: The files differ from what was signed, or the worker does not start.
         """
-        package.verify((variant,))
+        self._damage.verify(package, (variant,))
         return self._model_server.probe(package.directory, package.digest, variant)
 
     def probe_active(self) -> Probed:
@@ -191,6 +201,24 @@ class Adaptation:
             return f"variant {name} was benched: {reason}"
         return None
 
+    def loss(self, digest: str) -> str | None:
+        """Return why a package does not serve whole, or None.
+
+        Args:
+            digest: Digest of the package that should serve.
+
+        Returns:
+            What is known: another package serves, none does, or a file of it is damaged. A worker
+            that crashed or a variant that rests is no loss: the files are there.
+        """
+        with self._lock:
+            loaded = self._loaded
+        if loaded is None:
+            return "no package serves"
+        if loaded.package.digest != digest:
+            return f"{loaded.package.release} serves instead"
+        return self._damage.of(digest)
+
     def note(self, health: HealthSnapshot) -> None:
         """Keep new readings for the next decision."""
         self._health = health
@@ -208,15 +236,21 @@ class Adaptation:
                 self._adapt(self._loaded)
 
     def _adapt(self, loaded: Loaded) -> None:
-        decision = self._decide(loaded)
-        wanted, (_, present) = decision.variant, self.active()
-        if wanted is None or wanted == present:
-            self._log.stayed(decision, loaded.package.release)
-            return
-        try:
-            self._bring(loaded, decision, present)
-        except FleetError as exc:
-            self._bench(loaded, wanted, exc)
+        """Switch if another variant is chosen; while none serves, try one after another."""
+        while True:
+            decision = self._decide(loaded)
+            wanted, (_, present) = decision.variant, self.active()
+            if wanted is None or wanted == present:
+                self._log.stayed(decision, loaded.package.release)
+                if wanted is None and present is None:
+                    self._model_server.withdraw(NONE_CAN_SERVE)
+                return
+            try:
+                self._bring(loaded, decision, present)
+            except FleetError as exc:
+                self._bench(loaded, wanted, exc)
+            if self.active()[1] is not None:
+                return
 
     def _enter(self, loaded: Loaded, why: str) -> None:
         """Try the variants of a package, best first, until one serves.
@@ -274,6 +308,7 @@ class Adaptation:
         )
 
     def _candidates(self, loaded: Loaded) -> tuple[Candidate, ...]:
+        self._benches.spare(loaded.package.digest, [v.name for v in loaded.variants])
         benched = self._benches.of(loaded.package.digest)
         return tuple(
             candidate(
@@ -287,7 +322,7 @@ class Adaptation:
     ) -> None:
         package = loaded.package
         variant = next(v for v in loaded.variants if v.name == decision.variant)
-        package.verify((variant,))
+        self._damage.verify(package, (variant,))
         gap = decision.switch is not None and decision.switch.gap
         self._model_server.switch_to(package.directory, package.digest, variant, stop_first=gap)
         self._switched_s = self._clock.monotonic_s()

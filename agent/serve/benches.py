@@ -6,14 +6,16 @@ ask here which variants rest. Every rest is of the same length.
 Rules:
 - A variant that crashes three times within a minute rests. So does one that cannot start.
 - After its rest a variant is tried again, and its crashes count anew.
+- When all variants of a package rest, the one that has rested longest is tried again after a short
+  while: a device that answers nothing has nothing to lose.
 - When a variant starts to serve, its crashes and its rest are forgotten, and those of all other
   packages too.
 """
 
 from __future__ import annotations
 
-import math
 import threading
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from wire.clock import Clock
@@ -25,9 +27,12 @@ BENCH_S: Final = 300.0
 again after the cause, such as too little memory, is gone."""
 
 
+LAST_REST_S: Final = 10.0
+
+
 class _Rest(NamedTuple):
     reason: str
-    until_s: float
+    began_s: float
     by_crashes: bool
 
 
@@ -62,7 +67,7 @@ class Benches:
             if len(recent) < CRASHES_TO_BENCH:
                 self._crashes[key] = recent
                 return False
-            self._benched[key] = _Rest(reason, now_s + BENCH_S, by_crashes=True)
+            self._benched[key] = _Rest(reason, now_s, by_crashes=True)
             return True
 
     def rest(self, digest: str, variant: str, reason: str) -> None:
@@ -74,8 +79,8 @@ class Benches:
             reason: Why, for people.
         """
         with self._lock:
-            until_s = self._clock.monotonic_s() + BENCH_S
-            self._benched[digest, variant] = _Rest(reason, until_s, by_crashes=False)
+            now_s = self._clock.monotonic_s()
+            self._benched[digest, variant] = _Rest(reason, now_s, by_crashes=False)
 
     def clear(self) -> None:
         """Forget everything: all variants may be tried."""
@@ -90,11 +95,21 @@ class Benches:
                 for key in [key for key in records if key[0] != digest or key[1] == variant]:
                     del records[key]
 
-    def until_s(self, digest: str, variant: str) -> float:
-        """Return until when a variant is benched, by the monotonic clock; -inf when it is not."""
+    def spare(self, digest: str, variants: Collection[str]) -> None:
+        """End a rest early if all variants of a package rest.
+
+        Args:
+            digest: Digest of the package.
+            variants: All its variants that may serve on this device.
+        """
+        resting = self.of(digest)
+        if not variants or not resting.keys() >= set(variants):
+            return
         with self._lock:
-            rest = self._benched.get((digest, variant))
-            return rest.until_s if rest is not None else -math.inf
+            rests = {key: r for key, r in self._benched.items() if key[0] == digest}
+            key = min(rests, key=lambda key: rests[key].began_s)
+            if self._clock.monotonic_s() - rests[key].began_s >= LAST_REST_S:
+                del self._benched[key]
 
     def of(self, digest: str, *, by_crashes: bool = False) -> dict[str, str]:
         """Return the variants of a package that rest, and why.
@@ -108,5 +123,7 @@ class Benches:
             return {
                 name: rest.reason
                 for (package, name), rest in self._benched.items()
-                if package == digest and now_s < rest.until_s and rest.by_crashes >= by_crashes
+                if package == digest
+                and now_s < rest.began_s + BENCH_S
+                and rest.by_crashes >= by_crashes
             }

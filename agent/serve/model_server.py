@@ -23,7 +23,7 @@ from agent.serve.benches import Benches
 from agent.serve.errors import NotServingError, WorkerCrashedError
 from agent.serve.frames import ProbeResult
 from agent.serve.pool import Prepared, WorkerPool
-from agent.serve.router import Handover, Route, Router
+from agent.serve.router import NOT_LOADED, Handover, Route, Router
 from agent.serve.settings import ServingSettings
 from wire.clock import Clock
 from wire.errors import FleetError
@@ -222,9 +222,13 @@ class ModelServer:
         if handover is not None and handover.follower is prepared:
             self._restore()
 
-    def withdraw(self) -> None:
-        """Stop serving: finish the requests that have begun and end the worker."""
-        old, _ = self.router.put(None)
+    def withdraw(self, why: str = NOT_LOADED) -> None:
+        """Stop serving: finish the requests that have begun and end the worker.
+
+        Args:
+            why: What requests are told that come from now on.
+        """
+        old, _ = self.router.put(None, why)
         self._retire(old)
 
     def supervise(self) -> None:
@@ -276,8 +280,7 @@ class ModelServer:
         self._recorder.observe("switch_gap_ms", gap_ms, attributes)
         self._pool.tell(
             "gap",
-            f"the old worker ended before {follower.variant.name} started: the memory has "
-            "no room for both",
+            f"the old worker ended before {follower.variant.name} started: {handover.cause}",
             follower,
             gap_ms=round(gap_ms, 1),
             waited=handover.waited,

@@ -181,11 +181,7 @@ class WorkerPool:
 
     def is_benched(self, prepared: Prepared) -> bool:
         """Tell whether a variant crashed too often to go on."""
-        return self._clock.monotonic_s() < self.benched_until_s(prepared)
-
-    def benched_until_s(self, prepared: Prepared) -> float:
-        """Return until when a variant is benched, by the monotonic clock; -inf when it is not."""
-        return self.benches.until_s(prepared.digest, prepared.variant.name)
+        return prepared.variant.name in self.benches.of(prepared.digest)
 
     def tell(self, kind: str, reason: str, prepared: Prepared, **data: object) -> None:
         """Record an event about a variant."""

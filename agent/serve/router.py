@@ -51,6 +51,7 @@ MAX_TRIES: Final = CRASHES_TO_BENCH + 2
 
 OK: Final = 200
 INTERNAL_ERROR: Final = 500
+NOT_LOADED: Final = "no model is loaded"
 
 
 class InferenceCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,9 +76,6 @@ class Route(msgspec.Struct, kw_only=True, eq=False):
     target: Prepared
     """The variant in its present worker."""
 
-    benched_until_s: float
-    """Before this time of the monotonic clock it refuses requests."""
-
     in_flight: int = 0
     is_closed: bool = False
     replacing: threading.Lock = msgspec.field(default_factory=threading.Lock)
@@ -91,7 +89,10 @@ class Handover(msgspec.Struct, kw_only=True, eq=False):
     """How long it should last."""
 
     previous: Prepared | None
-    """The variant that served before; it serves again if no other can."""
+    """The variant that served before, which serves again if no other can; None if it crashed."""
+
+    cause: str
+    """Why no worker answers, for the event."""
 
     follower: Prepared | None = None
     """The variant that should serve next."""
@@ -124,6 +125,7 @@ class Router:
         self._route: Route | None = None
         self._handover: Handover | None = None
         self._waiting = 0
+        self._why_none = NOT_LOADED
 
     @property
     def active(self) -> Prepared | None:
@@ -190,21 +192,23 @@ class Router:
             listener(answered)
         return reply
 
-    def put(self, target: Prepared | None) -> tuple[Route | None, Handover | None]:
+    def put(
+        self, target: Prepared | None, why_none: str = NOT_LOADED
+    ) -> tuple[Route | None, Handover | None]:
         """Send new requests to a variant, or refuse them, and end a handover.
 
         Args:
             target: The variant, or None.
+            why_none: What refused requests are told.
 
         Returns:
             The route and the handover until now; None for each that there was not.
         """
-        route = None
-        if target is not None:
-            route = Route(target=target, benched_until_s=self._pool.benched_until_s(target))
+        route = Route(target=target) if target is not None else None
         with self._changed:
             old, self._route = self._route, route
             handover, self._handover = self._handover, None
+            self._why_none = why_none
             self._changed.notify_all()
         return old, handover
 
@@ -217,6 +221,7 @@ class Router:
                     began_s=self._clock.monotonic_s(),
                     expected_s=old.target.worker.start_s if old is not None else 0.0,
                     previous=old.target if old is not None else None,
+                    cause="the memory has no room for two workers",
                 )
         return old
 
@@ -248,21 +253,36 @@ class Router:
             dead.stop(grace_s=0)
             target = self._pool.after_crash(dead, reason)
             with self._changed:
-                route.benched_until_s = self._pool.benched_until_s(dead)
                 is_wanted = not route.is_closed
                 if is_wanted and target is not None:
                     route.target = target
+                elif is_wanted:
+                    self._wait_for_another(route, reason)
         if target is not None and not is_wanted:
             target.stop()
 
     def supervise(self) -> None:
-        """Replace a worker that died while it had no request; called about once a second."""
+        """End a worker that hangs, and replace one that died idle; called about once a second."""
         route = self._route
-        if route is None or self._clock.monotonic_s() < route.benched_until_s:
+        if route is None:
             return
         target = route.target
+        target.worker.end_if_hung(target.scheduler.usual_s)
         if not target.worker.is_alive:
             self.replace(route, target, "the worker died while it was idle")
+
+    def _wait_for_another(self, route: Route, cause: str) -> None:
+        """Make requests wait until another variant, or the same one again, is put in place."""
+        route.is_closed = True
+        if self._route is not route:
+            return
+        self._route = None
+        self._handover = Handover(
+            began_s=self._clock.monotonic_s(),
+            expected_s=route.target.worker.start_s,
+            previous=None,
+            cause=cause,
+        )
 
     @contextlib.contextmanager
     def entered(self, deadline_s: float = math.inf) -> Iterator[Route]:
@@ -311,7 +331,7 @@ class Router:
                 "the deadline of this request passed while the model was being changed"
             )
         if handover is None or self._handover is None:
-            raise NotServingError("no model is loaded")
+            raise NotServingError(self._why_none)
         left_s = handover.began_s + handover.expected_s - now_s
         raise NotServingError("the model is being changed", retry_after_s=max(1, math.ceil(left_s)))
 
@@ -368,11 +388,8 @@ class Router:
         """Refuse a request that this route does not serve.
 
         Raises:
-            NotServingError: Its variant is benched.
             UnknownModelError: The request is for another model.
         """
-        if self._clock.monotonic_s() < route.benched_until_s:
-            raise NotServingError("the model crashed too often and is paused for some minutes")
         model = route.target.model
         if call.model != model.name or call.version not in {None, model.version}:
             asked = f"{call.model}:{call.version}" if call.version else call.model

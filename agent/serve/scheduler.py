@@ -146,6 +146,11 @@ class RequestQueue:
         """The request that is next."""
         return self._waiting[0] if self._waiting else None
 
+    @property
+    def usual_s(self) -> float:
+        """How long a request takes on average; 0 before the first."""
+        return self._each_s
+
     def enter(self, request: QueuedRequest) -> None:
         """Take a request that need not wait."""
         bisect.insort(self._waiting, request, key=_RANK)
@@ -291,6 +296,11 @@ class Scheduler:
     def waiting(self) -> int:
         """Requests that wait for their turn now."""
         return len(self._queue)
+
+    @property
+    def usual_s(self) -> float:
+        """How long a request takes on average; 0 before the first."""
+        return self._queue.usual_s
 
     def answer(self, request: QueuedRequest, turn: Turn) -> Reply:
         """Answer a request.

@@ -10,6 +10,11 @@ MAX_BATCH: Final = 256
 MAX_QUEUE_DELAY_MS: Final = 100.0
 
 
+CONNECTIONS: Final = 128
+"""Open connections of the endpoint. More than requests may wait for a worker, so that an urgent one
+gets in and takes the place of a less urgent one."""
+
+
 class Mode(msgspec.Struct, frozen=True, kw_only=True):
     """How requests are run. May be changed while the model serves.
 

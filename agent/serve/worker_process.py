@@ -5,6 +5,8 @@ Rules:
 - The supervisor ends a worker at once when it fails in any way, so that it never answers the wrong
   request.
 - Only the end of a process frees all its memory.
+- A worker that has a request and uses no processor time for some seconds hangs; it is ended long
+  before the limit for a slow one. One that waits for the disk does not hang.
 - Nothing here imports NumPy or a runtime.
 """
 
@@ -54,6 +56,11 @@ from wire.package.manifest import Variant
 END_GRACE_S: Final = 1.0
 """How long a worker may take to end by itself before it is killed."""
 
+HANG_S: Final = 3.0
+USUAL_TURNS: Final = 20.0
+"""A worker hangs only after so many times what its turns usually take: one that waits for an
+accelerator uses no processor time either."""
+
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 A = TypeVar("A")
@@ -84,6 +91,16 @@ class WorkerProcess:
         self._clock = clock
         self._began_s = clock.monotonic_s()
         self._start_s = 0.0
+        self._asked_s: float | None = None
+        """Since when it has a request; None while it has none."""
+
+        self._looked: tuple[float, int] = (0.0, 0)
+        """The request that it had at the last look, and its processor time then, in ticks."""
+
+        self._looked_s = 0.0
+        """The first look that found both as they are."""
+
+        self._hang = ""
 
     @classmethod
     def start(
@@ -183,6 +200,22 @@ class WorkerProcess:
             return 0
         return int(pages) * PAGE_BYTES
 
+    def end_if_hung(self, usual_s: float) -> None:
+        """End the process if it hangs; called about once a second.
+
+        Args:
+            usual_s: How long a turn usually takes.
+        """
+        asked_s, now_s = self._asked_s, self._clock.monotonic_s()
+        ticks = _processor_ticks(self.pid)
+        if asked_s is None or ticks is None or (asked_s, ticks) != self._looked:
+            self._looked, self._looked_s = (asked_s or 0.0, ticks or 0), now_s
+            return
+        idle_s = now_s - self._looked_s
+        if idle_s >= HANG_S and now_s - asked_s >= USUAL_TURNS * usual_s:
+            self._hang = f"the worker hung: it had a request and did nothing for {idle_s:.0f} s"
+            self._process.kill()
+
     def infer(self, requests: Sequence[Asked], turn: Turn) -> Iterator[Reply]:
         """Let the worker answer some requests, when it is this caller's turn.
 
@@ -273,6 +306,7 @@ class WorkerProcess:
         with self._turn:
             if self._ended:
                 raise WorkerGoneError(self.why_ended)
+            self._asked_s = self._clock.monotonic_s()
             try:
                 yield
             except WorkerLoadError:
@@ -292,6 +326,8 @@ class WorkerProcess:
             except BaseException:
                 self._end(grace_s=0)
                 raise
+            finally:
+                self._asked_s = None
 
     def _end(self, *, grace_s: float) -> None:
         """Wake the threads that wait for the process and end it."""
@@ -307,9 +343,21 @@ class WorkerProcess:
 
     def _obituary(self) -> str:
         code = self._process.returncode
+        if self._hang:
+            return self._hang
         if code < 0:
             return f"the worker was ended by {signal.Signals(-code).name}"
         return f"the worker ended with exit code {code}"
+
+
+def _processor_ticks(pid: int) -> int | None:
+    """Return the processor time of a process; None if it has ended or waits for the disk."""
+    try:
+        # The name of the program stands in parentheses and may hold spaces.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "D" else int(fields[11]) + int(fields[12])
 
 
 def _expected(answer: Answer, kind: type[A]) -> A:

@@ -33,6 +33,7 @@ from controller.schemas import (
     TelemetryTable,
     Token,
     TokenRequest,
+    TokenSummary,
 )
 from controller.services.blobs import UPLOAD, BlobStore
 from controller.services.devices import Devices
@@ -94,6 +95,16 @@ def _admin(services: FleetServices) -> APIRouter:
         """Make an enrolment token; it is shown this once."""
         return services.enrolment.create_token(request)
 
+    @router.get("/tokens")
+    def list_tokens(limit: LimitParameter = DEFAULT_LISTED) -> list[TokenSummary]:
+        """List enrolment tokens, the newest first, without their secrets."""
+        return services.enrolment.newest_tokens(limit=limit)
+
+    @router.delete("/tokens/{token}")
+    def revoke_token(token: str) -> TokenSummary:
+        """End a token: no device enrols with it any more."""
+        return services.enrolment.revoke_token(token)
+
     return router
 
 
@@ -105,9 +116,12 @@ def _devices(services: FleetServices) -> APIRouter:
         selector: Annotated[str, Query(description="A label expression; empty means all.")] = "",
         after: Annotated[str, Query(description="Start after this identifier.")] = "",
         limit: LimitParameter = DEFAULT_LISTED,
+        drifted: Annotated[
+            bool, Query(description="Only devices that run another release than they should.")
+        ] = False,
     ) -> list[Device]:
         """List devices by identifier."""
-        return services.devices.selected(selector, after=after, limit=limit)
+        return services.devices.selected(selector, after=after, limit=limit, only_drifted=drifted)
 
     @router.get("/{device}")
     def get_device(device: str) -> Device:
@@ -116,7 +130,10 @@ def _devices(services: FleetServices) -> APIRouter:
 
     @router.patch("/{device}")
     def update_device(device: str, change: DeviceUpdate) -> Device:
-        """Replace the labels of a device, quarantine it, let it back, or decommission it."""
+        """Replace the labels of a device, quarantine it, let it back, or decommission it.
+
+        A decommissioned identifier stays blocked until `may_enrol_again` is set.
+        """
         return services.devices.update(device, change)
 
     @router.get("/{device}/events")

@@ -51,7 +51,6 @@ from wire.transport import Connection, Received, Transport
 from wire.version import VERSION
 
 JOIN_S = 2.0
-LOCK_FILE = "controller.lock"
 _log = logging.getLogger(__name__)
 
 
@@ -222,7 +221,7 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
     stop = threading.Event()
     data_dir = Path(config.data_dir)
     _check_writable(data_dir)
-    locked = lock(data_dir / LOCK_FILE)
+    locked = lock(data_dir)
     if locked is None:
         raise StorageError(
             f"another controller uses the data directory {data_dir}",

@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "why": ("controller.cli.devices", "Show what a device decided, and why."),
     "broker": ("controller.cli.admin", "Run the local MQTT broker."),
     "controller": ("controller.cli.admin", "Run the controller."),
-    "token": ("controller.cli.admin", "Make tokens that devices enrol with."),
+    "token": ("controller.cli.admin", "Make and end tokens that devices enrol with."),
     "tool": ("controller.cli.builds", "Install external converters."),
     "profile": ("controller.cli.packages", "Show kinds of devices."),
     "package": ("controller.cli.packages", "Check and sign packages on this disk."),

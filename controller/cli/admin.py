@@ -1,4 +1,4 @@
-"""`fleet init`, `fleet broker run`, `fleet controller run`, `fleet token create`."""
+"""`fleet init`, `fleet broker run`, `fleet controller run`, `fleet token ...`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from controller.cli.arguments import JsonOption, parse_duration, parse_labels
-from controller.cli.client import connect
+from controller.cli.client import connect, segment
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.output import write_json
-from controller.schemas import Health, Token, TokenRequest
-from wire.console.output import remark, write, write_fields
-from wire.console.text import local_time
+from controller.schemas import Health, Token, TokenRequest, TokenSummary
+from wire.clock import SystemClock
+from wire.console.output import remark, write, write_fields, write_table
+from wire.console.text import age_text, local_time, plain_text
 
 HomeArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="Data directory of the controller.")
@@ -26,7 +27,8 @@ def register(app: typer.Typer) -> None:
     add_group(app, "broker", "Run the local MQTT broker.", {"run": broker_run})
     commands: Commands = {"run": controller_run, "status": controller_status}
     add_group(app, "controller", "Run the controller.", commands)
-    add_group(app, "token", "Make tokens that devices enrol with.", {"create": token_create})
+    tokens: Commands = {"create": token_create, "list": token_list, "revoke": token_revoke}
+    add_group(app, "token", "Make and end tokens that devices enrol with.", tokens)
 
 
 def init(
@@ -159,3 +161,46 @@ def token_create(
         return
     write(token.token)
     remark(f"good for {token.uses} device(s) until {local_time(token.expires_at_s)}")
+
+
+def token_list(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List enrolment tokens, the newest first. The secrets are kept nowhere.
+
+    Examples:
+        fleet token list
+    """
+    with connect(context) as api:
+        tokens = api.get("/v1/tokens", list[TokenSummary])
+    if as_json:
+        write_json(tokens)
+        return
+    now_s = SystemClock().now_s()
+    write_table(
+        ("TOKEN", "STATE", "USES LEFT", "MADE", "EXPIRES", "LAST USED", "LABELS"),
+        [
+            (
+                t.id, t.state, t.uses_left, age_text(t.created_at_s, now_s),
+                local_time(t.expires_at_s), age_text(t.used_at_s, now_s), t.labels,
+            )
+            for t in tokens
+        ],
+        minor=("LABELS", "LAST USED"),
+    )  # fmt: skip
+
+
+def token_revoke(
+    context: typer.Context,
+    token: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="The token's name in `fleet token list`.")
+    ],
+) -> None:
+    """End a token: no device enrols with it any more.
+
+    Devices that have enrolled with it stay in the fleet.
+
+    Examples:
+        fleet token revoke enrol-1f0a9c3e
+    """
+    with connect(context) as api:
+        revoked = api.send("DELETE", f"/v1/tokens/{segment(token)}", TokenSummary)
+    write(f"{plain_text(revoked.id)} revoked")

@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
         "quarantine": device_quarantine,
         "restore": device_restore,
         "decommission": device_decommission,
+        "readmit": device_readmit,
     }
     add_group(app, "device", "Show and manage the devices of the fleet.", commands)
     add_command(app, "why", why)
@@ -53,20 +54,31 @@ def device_list(
             help="Show only these devices, such as site=berlin,profile!=rpi4.", metavar="SELECTOR"
         ),
     ] = "",
+    drifted: Annotated[
+        bool,
+        typer.Option("--drifted", help="Show only devices that run another release than desired."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List devices.
 
+    A device has drifted if it runs another release than it should, and no rollout is bringing that
+    one: it lost the release, or refused it.
+
     Examples:
         fleet device list
         fleet device list --selector "site=berlin,profile!=rpi4"
+        fleet device list --drifted
     """
     with connect(context) as api:
-        devices = _selected(api, selector)
+        devices = _selected(api, selector, only_drifted=drifted)
     if as_json:
         write_json(devices)
         return
     now_s = SystemClock().now_s()
+    if drifted:
+        _show_drifted(devices, now_s)
+        return
     write_table(
         ("DEVICE", "STATE", "ONLINE", "PROFILE", "RELEASE", "VARIANT", "PHASE", "SEEN", "LABELS"),
         [
@@ -77,6 +89,20 @@ def device_list(
             for d in devices
         ],
         minor=("PHASE", "LABELS", "PROFILE"),
+    )  # fmt: skip
+
+
+def _show_drifted(devices: list[Device], now_s: float) -> None:
+    write_table(
+        ("DEVICE", "ONLINE", "RELEASE", "DESIRED", "PHASE", "SEEN", "LAST ERROR"),
+        [
+            (
+                d.id, d.online, d.release, d.desired_release, d.phase,
+                age_text(d.last_seen_at_s, now_s), d.last_error,
+            )
+            for d in devices
+        ],
+        minor=("PHASE",),
     )  # fmt: skip
 
 
@@ -135,11 +161,26 @@ def device_restore(context: typer.Context, device: DeviceArgument) -> None:
 def device_decommission(context: typer.Context, device: DeviceArgument) -> None:
     """Take a device out of the fleet for good.
 
+    The identifier stays blocked: no device enrols with it until it is readmitted.
+
     Examples:
         fleet device decommission cam-berlin
     """
     with connect(context) as api:
         _say_state(_update(api, device, DeviceUpdate(state=DeviceState.DECOMMISSIONED)))
+
+
+def device_readmit(context: typer.Context, device: DeviceArgument) -> None:
+    """Let a device enrol with the identifier of a decommissioned one.
+
+    It needs a token; it may have another key than the device before.
+
+    Examples:
+        fleet device readmit cam-berlin
+    """
+    with connect(context) as api:
+        _update(api, device, DeviceUpdate(may_enrol_again=True))
+        write(f"{plain_text(device)} may enrol again")
 
 
 def why(
@@ -198,10 +239,12 @@ def fetch_events(
     )
 
 
-def _selected(api: ApiClient, selector: str) -> list[Device]:
+def _selected(api: ApiClient, selector: str, *, only_drifted: bool) -> list[Device]:
     devices: list[Device] = []
     while True:
         params = {"selector": selector, "limit": str(PAGE_DEVICES)}
+        if only_drifted:
+            params["drifted"] = "true"
         if devices:
             params["after"] = devices[-1].id
         page = api.get("/v1/devices", list[Device], params)
@@ -245,6 +288,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("release", device.release),
             ("variant", device.variant),
             ("desired release", device.desired_release),
+            ("drifted", device.drifted),
             ("revision", f"{device.revision} (reported {device.reported_revision})"),
             ("policy", _policy_text(device)),
             ("phase", device.phase),

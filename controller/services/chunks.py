@@ -24,6 +24,9 @@ from wire.errors import WireFormatError
 from wire.messages import MAX_CHUNK_INDICES, Chunk, ChunkRequest
 
 MIN_CHUNK_BYTES = 1024
+MAX_INDEX = 2**31
+"""With the smallest chunks, the last of a blob of 2 TiB."""
+
 CHUNK_EXPIRY_S = 30
 """After this time the device has asked for the chunk again."""
 
@@ -133,5 +136,6 @@ def check_request(request: ChunkRequest) -> None:
         raise WireFormatError(f"chunks of {request.chunk_bytes} bytes are out of bounds")
     if not 1 <= len(request.indices) <= MAX_CHUNK_INDICES:
         raise WireFormatError(f"{len(request.indices)} chunks in one request are out of bounds")
-    if len(set(request.indices)) != len(request.indices) or min(request.indices) < 0:
-        raise WireFormatError("the request names a chunk twice, or a negative index")
+    least, greatest = min(request.indices), max(request.indices)
+    if len(set(request.indices)) != len(request.indices) or least < 0 or greatest > MAX_INDEX:
+        raise WireFormatError("the request names a chunk twice, or an impossible index")

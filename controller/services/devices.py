@@ -36,13 +36,16 @@ class Devices:
         self._access = access
         self._clock = clock
 
-    def selected(self, selector: str, *, after: str, limit: int) -> list[Device]:
+    def selected(
+        self, selector: str, *, after: str, limit: int, only_drifted: bool = False
+    ) -> list[Device]:
         """Return the devices that match a selector, by identifier.
 
         Args:
             selector: A label expression.
             after: Begin after this identifier.
             limit: The greatest number.
+            only_drifted: Leave out the devices that run what they should.
 
         Returns:
             The devices.
@@ -52,7 +55,9 @@ class Devices:
         """
         parsed = parse_selector(selector)
         with self._database.reading() as transaction:
-            found = devices.records(transaction, parsed, after=after, limit=limit)
+            found = devices.records(
+                transaction, parsed, after=after, limit=limit, only_drifted=only_drifted
+            )
             known = desired.current_policies(transaction)
         return [to_schema(item, known) for item in found]
 
@@ -82,7 +87,8 @@ class Devices:
         Raises:
             UnknownDeviceError: There is none of that name.
             InvalidRequestError: Labels that no selector can name.
-            IllegalTransitionError: It was decommissioned.
+            IllegalTransitionError: It was decommissioned, or is not and needs no permission to
+                enrol again.
             FleetError: The broker does not answer; the state is saved, so repeat the order.
         """
         now_s = self._clock.now_s()
@@ -92,6 +98,8 @@ class Devices:
             if change.labels is not None:
                 devices.set_labels(transaction, row, checked_labels(change.labels))
                 desired.mark_policy_stale(transaction, device)
+            if change.may_enrol_again is not None:
+                devices.readmit(row, allowed=change.may_enrol_again)
             if target is not None and (target != row.state or target != DeviceState.DECOMMISSIONED):
                 devices.move(transaction, device, target)
                 if target is not DeviceState.ENROLLED:
@@ -118,6 +126,7 @@ def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
             "labels": {label.key: label.value for label in row.labels},
             "release": _name(record.reported) or row.reported_release,
             "desired_release": _name(record.desired),
+            "drifted": record.drifted,
             "revision": record.revision,
             "policy": policy.name if policy is not None else None,
             "policy_accepted": has_newest and record.policy_generation == policy_set.generation,

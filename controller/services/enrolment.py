@@ -22,14 +22,14 @@ from controller.domain.selectors import checked_labels
 from controller.domain.states import DeviceState
 from controller.errors import EnrolmentError, InvalidRequestError
 from controller.ports import BrokerAccess
-from controller.schemas import Token, TokenRequest
+from controller.schemas import Token, TokenRequest, TokenSummary
 from controller.services.director import Publisher
 from controller.store import desired, devices, tokens
 from controller.store.database import Database
-from controller.store.tables import DeviceRow
+from controller.store.tables import DeviceRow, EnrolmentTokenRow
 from wire import topics
 from wire.clock import Clock
-from wire.codec import sha256_hex, to_json
+from wire.codec import convert, sha256_hex, to_json
 from wire.enrolment import enrol_username
 from wire.errors import FleetError
 from wire.messages import EnrolReply, EnrolRequest, enrol_proof
@@ -42,6 +42,9 @@ MIN_PASSWORD_CHARS = 16
 MAX_PASSWORD_CHARS = 256
 MAX_TOKEN_CHARS = 256
 MAX_PROFILE_ITEMS = 64
+_SHOWN = ("state", "uses_left", "labels", "created_at_s", "expires_at_s", "used_at_s")
+"""The fields of a token that have the same name in the table and in the API."""
+
 _RESERVED = re.compile(r"enrol-[0-9a-f]{8}")
 """User names of enrolment accounts; see `wire.enrolment`."""
 
@@ -102,6 +105,44 @@ class Enrolment:
             raise
         return Token(token=token, uses=request.uses, expires_at_s=expires_at_s)
 
+    def newest_tokens(self, *, limit: int) -> list[TokenSummary]:
+        """Return what is known of tokens, the newest first.
+
+        Args:
+            limit: The greatest number.
+
+        Returns:
+            The tokens, without their secrets.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as transaction:
+            return [_summary(row) for row in tokens.newest(transaction, limit=limit)]
+
+    def revoke_token(self, token: str) -> TokenSummary:
+        """End a token: no device enrols with it any more. Calling it twice is safe.
+
+        Args:
+            token: The account of the token, as `newest_tokens` names it.
+
+        Returns:
+            What is known of it now.
+
+        Raises:
+            UnknownTokenError: There is no such token.
+            FleetError: The broker does not answer; the token is ended, so repeat the order.
+        """
+        with self._database.transaction() as transaction:
+            row = tokens.by_username(transaction, token)
+            row.uses_left = 0
+            row.expires_at_s = min(row.expires_at_s, self._clock.now_s())
+            digest = row.sha256
+        self._access.end_enrolment(token)
+        with self._database.transaction() as transaction:
+            tokens.close(transaction, digest)
+            return _summary(tokens.by_username(transaction, token))
+
     def sweep(self) -> None:
         """Remove the broker accounts of tokens that have expired or are used up.
 
@@ -150,7 +191,7 @@ class Enrolment:
             if token is None:
                 raise EnrolmentError("the token is not valid")
             row = devices.find(transaction, device, lock=True)
-            if row is not None and row.state != DeviceState.DECOMMISSIONED:
+            if row is not None and not row.may_enrol_again:
                 _check_known(row, request)
                 return
             if not tokens.use(transaction, digest, now_s=now_s):
@@ -190,6 +231,11 @@ def check_request(device: str, request: EnrolRequest) -> None:
     checked_labels(request.labels)
 
 
+def _summary(row: EnrolmentTokenRow) -> TokenSummary:
+    fields = {name: getattr(row, name) for name in _SHOWN}
+    return convert(fields | {"id": row.username}, TokenSummary)
+
+
 def _is_proven(device: str, request: EnrolRequest) -> bool:
     try:
         key = base64.b64decode(request.public_key, validate=True)
@@ -203,6 +249,8 @@ def _is_proven(device: str, request: EnrolRequest) -> bool:
 
 
 def _check_known(row: DeviceRow, request: EnrolRequest) -> None:
+    if row.state == DeviceState.DECOMMISSIONED:
+        raise EnrolmentError("the device was decommissioned, and its identifier is blocked")
     if row.public_key != request.public_key:
         raise EnrolmentError("that identifier belongs to a device with another key")
     if row.state != DeviceState.ENROLLED:

@@ -139,12 +139,16 @@ def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
 
 
 def lagging(session: Session, *, now_s: float) -> list[str]:
-    """Return online devices that have not accepted or not answered their desired state."""
+    """Return online devices that have not accepted, not answered or lost their desired state.
+
+    A device whose install failed is left out: it has answered, and would answer the same.
+    """
     unanswered = and_(
         func.coalesce(DeploymentRow.reported_at_s, DeploymentRow.started_at_s)
         < now_s - REPORT_LOST_AFTER_S,
         DeploymentRow.state == DeploymentState.ASSIGNED,
     )
+    lost = and_(device_rows.drifted(), DeploymentRow.state.is_distinct_from(DeploymentState.FAILED))
     statement = (
         select(DeviceRow.id)
         .join(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
@@ -160,7 +164,7 @@ def lagging(session: Session, *, now_s: float) -> list[str]:
             or_(DesiredStateRow.release.is_(None), ReleaseRow.state == ReleaseState.PUBLISHED),
             DeviceRow.online.is_(True),
             DeviceRow.state == DeviceState.ENROLLED,
-            or_(DeviceRow.reported_revision < DesiredStateRow.revision, unanswered),
+            or_(DeviceRow.reported_revision < DesiredStateRow.revision, unanswered, lost),
         )
     )
     return list(session.scalars(statement))

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, exists, func, select, update
-from sqlalchemy.orm import InstrumentedAttribute, Session, selectinload
+from sqlalchemy import ColumnElement, and_, exists, func, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased, selectinload
 
 from controller.domain.selectors import OWN_KEYS, Selector, Term
-from controller.domain.states import DeviceState
+from controller.domain.states import DeploymentState, DeviceState
 from controller.errors import IllegalTransitionError, UnknownDeviceError
 from controller.store.database import changed_rows
 from controller.store.tables import (
     MAX_CODE_CHARS,
+    DeploymentRow,
     DesiredStateRow,
     DeviceLabelRow,
     DeviceRow,
@@ -41,6 +42,8 @@ class DeviceRecord:
 
     desired: ReleaseRow | None
     reported: ReleaseRow | None
+    drifted: bool
+    """Whether it runs another release than it should, and no rollout is bringing that one."""
 
     @property
     def values(self) -> dict[str, str]:
@@ -79,6 +82,23 @@ def selected(selector: Selector) -> list[ColumnElement[bool]]:
     return [_condition(term) for term in selector.terms]
 
 
+def drifted() -> ColumnElement[bool]:
+    """Return the condition that a device runs another release than it should.
+
+    It is on `DeviceRow` and `DesiredStateRow`. A device that a rollout has told to install and that
+    has not finished has not drifted. Neither has one that should have no release: it keeps what it
+    runs.
+    """
+    part = aliased(DeploymentRow)  # a statement may join the deployments, too
+    at_work = exists().where(part.device == DeviceRow.id, part.state == DeploymentState.ASSIGNED)
+    return and_(
+        DeviceRow.state == DeviceState.ENROLLED,
+        DesiredStateRow.release.is_not(None),
+        DeviceRow.reported_release.is_distinct_from(DesiredStateRow.release),
+        ~at_work,
+    )
+
+
 def record(session: Session, device: str) -> DeviceRecord:
     """Return a device with what it should run and what it runs.
 
@@ -99,7 +119,12 @@ def record(session: Session, device: str) -> DeviceRecord:
 
 
 def records(
-    session: Session, selector: Selector, *, after: str = "", limit: int
+    session: Session,
+    selector: Selector,
+    *,
+    after: str = "",
+    limit: int,
+    only_drifted: bool = False,
 ) -> list[DeviceRecord]:
     """Return the devices that match a selector, by identifier.
 
@@ -108,11 +133,15 @@ def records(
         selector: Which devices.
         after: Begin after this identifier.
         limit: The greatest number.
+        only_drifted: Leave out the devices that run what they should.
 
     Returns:
         The devices with what they should run and what they run.
     """
-    return _records(session, [DeviceRow.id > after, *selected(selector)], limit=limit)
+    conditions = [DeviceRow.id > after, *selected(selector)]
+    if only_drifted:
+        conditions.append(drifted())
+    return _records(session, conditions, limit=limit)
 
 
 def _records(
@@ -124,6 +153,7 @@ def _records(
             DeviceRow,
             DesiredStateRow.revision,
             DesiredStateRow.policy_generation,
+            drifted(),
             desired.c.digest,
             reported.c.digest,
         )
@@ -135,7 +165,7 @@ def _records(
         .order_by(DeviceRow.id)
         .limit(limit)
     ).all()
-    digests = {digest for row in rows for digest in row[3:] if digest is not None}
+    digests = {digest for row in rows for digest in row[-2:] if digest is not None}
     releases = _releases_by_digest(session, digests)
     return [
         DeviceRecord(
@@ -144,8 +174,9 @@ def _records(
             policy_generation=generation or 0,
             desired=releases.get(wanted or ""),
             reported=releases.get(active or ""),
+            drifted=bool(has_drifted),
         )
-        for device, revision, generation, wanted, active in rows
+        for device, revision, generation, has_drifted, wanted, active in rows
     ]
 
 
@@ -201,7 +232,7 @@ def enrol(
 
     Args:
         session: The transaction.
-        row: The locked row of a decommissioned device of that name; None for a new name.
+        row: The locked row of a device of that name that may enrol again; None for a new name.
         request: The device's request, already checked.
         labels: Its labels, already checked.
         now_s: Wall time.
@@ -210,9 +241,11 @@ def enrol(
         row = DeviceRow(id=request.device, labels=[])
         session.add(row)
     row.state = DeviceState.ENROLLED
+    row.may_enrol_again = False
     row.public_key = request.public_key
     row.agent_version = request.agent_version[:MAX_CODE_CHARS]
     row.boot_id = ""
+    row.report_sequence = 0
     row.online = False
     row.reported_revision = 0
     row.reported_release = None
@@ -239,6 +272,24 @@ def set_profile(row: DeviceRow, profile: DeviceProfile) -> None:
     row.profile = to_builtins(profile)
 
 
+def readmit(row: DeviceRow, *, allowed: bool) -> None:
+    """Let a decommissioned device be enrolled again, or block its identifier.
+
+    Args:
+        row: The device.
+        allowed: Whether it may.
+
+    Raises:
+        IllegalTransitionError: It is not decommissioned.
+    """
+    if row.state != DeviceState.DECOMMISSIONED:
+        raise IllegalTransitionError(
+            f"device {row.id} is {row.state}, not decommissioned",
+            remedy="a device that is not decommissioned enrols again with its own key",
+        )
+    row.may_enrol_again = allowed
+
+
 def move(session: Session, device: str, target: DeviceState) -> None:
     """Change the state of a device by the operator's order.
 
@@ -260,7 +311,7 @@ def move(session: Session, device: str, target: DeviceState) -> None:
     if changed != 1:
         raise IllegalTransitionError(
             f"device {device} is decommissioned and cannot become {target}",
-            remedy="enrol it again with a token",
+            remedy="`fleet device readmit` lets it enrol again",
         )
 
 

@@ -4,6 +4,7 @@ Rules:
 - Most messages need one query: `find` returns all that is known about the device.
 - A report counts if its revision holds the release that was last issued to the device; a later
   revision may have changed only the policy. Reports for older releases are ignored.
+- A report that an earlier start of the agent sent, or that comes after a later one, is ignored.
 - A success counts only if the device runs the release that it was told to run.
 - The last report for a revision is its outcome: a device may still take back a success while its
   rollout goes on. A failure is final.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 from sqlalchemy import and_, bindparam, select, update
 from sqlalchemy.orm import Session
 
@@ -125,9 +127,11 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
     if kind != (row.profile_name, row.architecture):
         desired.mark_policy_stale(session, row.id)
     row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
-    row.boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
+    boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
+    if row.boot_id != boot_id:
+        row.boot_id, row.report_sequence = boot_id, 0
     row.reported_revision = min(max(hello.revision, 0), MAX_REVISION)
-    row.reported_release = _digest(hello.release)
+    before, row.reported_release = row.reported_release, _digest(hello.release)
     row.variant = _name(hello.variant)
     row.online = True
     row.last_seen_at_s = now_s
@@ -139,7 +143,11 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
         _reissue(session, wanted, part, above=row.reported_revision, now_s=now_s)
         return True
     at_work = part is not None and part.state == DeploymentState.ASSIGNED
-    return row.reported_revision < wanted.revision or at_work
+    if wanted.release is None:
+        return row.reported_revision < wanted.revision or at_work
+    # A device that lost its release is told again, and one that has it back says how that went.
+    differs = row.reported_release != wanted.release or before != wanted.release
+    return row.reported_revision < wanted.revision or at_work or differs
 
 
 def take_presence(row: DeviceRow, presence: Presence, *, now_s: float) -> None:
@@ -162,12 +170,16 @@ def take_report(
         now_s: Wall time.
 
     Returns:
-        False when the report is for an older release and was ignored.
+        False when the report is late or for an older release, and was ignored.
     """
     row, wanted = known.device, known.desired
     note_seen(row, now_s=now_s)
     if wanted is None or not wanted.release_revision <= report.revision <= wanted.revision:
         return False
+    if _is_late(row, report):
+        return False
+    if not isinstance(report.sequence, msgspec.UnsetType):
+        row.report_sequence = report.sequence
     row.reported_revision = max(row.reported_revision, report.revision)
     row.reported_release = _digest(report.active)
     row.variant = _name(report.variant)
@@ -179,6 +191,15 @@ def take_report(
     if known.deployment is not None:
         _judge(session, known.deployment, report, verdict, now_s)
     return True
+
+
+def _is_late(row: DeviceRow, report: InstallReport) -> bool:
+    """Tell whether a newer report of the device has been recorded, or it began anew since."""
+    boot_id, sequence = report.boot_id, report.sequence
+    if isinstance(boot_id, msgspec.UnsetType) or isinstance(sequence, msgspec.UnsetType):
+        return False  # an agent that does not count
+    same_boot = row.boot_id == clean(boot_id, MAX_CODE_CHARS)
+    return not same_boot or not row.report_sequence < sequence <= MAX_REVISION
 
 
 def clean(text: str, max_chars: int) -> str:
@@ -241,7 +262,8 @@ def _verdict(report: InstallReport, wanted: str | None) -> Verdict:
         code = clean(report.error_code, MAX_CODE_CHARS) or UNNAMED
         return Verdict(error_code=code, detail=clean(report.detail, MAX_DETAIL_CHARS))
     if report.outcome == "succeeded" and wanted is not None and report.active != wanted:
-        detail = "the device reported success, but it runs another release"
+        runs = "another release" if report.active is not None else "no release"
+        detail = f"the device reported success, but it runs {runs}"
         return Verdict(error_code=MISMATCH, detail=detail)
     return Verdict()
 

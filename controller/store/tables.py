@@ -24,6 +24,7 @@ from sqlalchemy import (
     MetaData,
     String,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
@@ -80,6 +81,12 @@ class DeviceRow(Base):
     agent_version: Mapped[str] = mapped_column(String(64))
     boot_id: Mapped[str] = mapped_column(String(64))
     online: Mapped[bool] = mapped_column(Boolean)
+    may_enrol_again: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    """Set by the operator for a decommissioned device; the next enrolment takes it back."""
+
+    report_sequence: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    """Number of the last report of this boot; a report with a lower one comes late."""
+
     reported_revision: Mapped[int] = mapped_column(BigInteger)
     reported_release: Mapped[str | None] = mapped_column(String(DIGEST_CHARS))
     variant: Mapped[str | None] = mapped_column(String(NAME_CHARS))

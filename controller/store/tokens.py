@@ -8,6 +8,7 @@ from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import TokenState
+from controller.errors import UnknownTokenError
 from controller.store.database import changed_rows
 from controller.store.tables import EnrolmentTokenRow
 
@@ -64,6 +65,31 @@ def use(session: Session, sha256: str, *, now_s: float) -> bool:
         .values(uses_left=EnrolmentTokenRow.uses_left - 1, used_at_s=now_s),
     )
     return changed == 1
+
+
+def newest(session: Session, *, limit: int) -> list[EnrolmentTokenRow]:
+    """Return tokens, the newest first."""
+    return list(
+        session.scalars(
+            select(EnrolmentTokenRow)
+            .order_by(EnrolmentTokenRow.created_at_s.desc(), EnrolmentTokenRow.username)
+            .limit(limit)
+        )
+    )
+
+
+def by_username(session: Session, username: str) -> EnrolmentTokenRow:
+    """Return a token by its account.
+
+    Raises:
+        UnknownTokenError: There is none.
+    """
+    found = session.scalar(select(EnrolmentTokenRow).where(EnrolmentTokenRow.username == username))
+    if found is None:
+        raise UnknownTokenError(
+            f"no token {username[:64]!r} is known", remedy="`fleet token list` shows them"
+        )
+    return found
 
 
 def over(session: Session, *, now_s: float, used_before_s: float) -> list[tuple[str, str]]:

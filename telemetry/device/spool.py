@@ -9,6 +9,8 @@ Rules:
   identifier, so that its first batches are not mistaken for those of a lost file.
 - Appended data survives the end of the process at any instant; a power cut may lose the last
   seconds.
+- While the disk is full or cannot be written, the spool keeps telemetry in memory, within a smaller
+  limit, and an event says so. It looks once a minute whether the disk can be written again.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from telemetry.device.spool_file import (
     DamagedFileError,
     insert_batch,
     is_damage,
+    is_unwritable,
     make_room,
+    move,
     newest_events,
     oldest_batches,
     prepare,
@@ -41,6 +45,12 @@ EVENTS_KEPT = 1000
 MAX_PENDING = 1000
 MAX_SEQUENCE = 2**62
 BUSY_S = 5.0
+EVENTS_IN_MEMORY = 100
+MEMORY_LIMIT_BYTES = 1024 * 1024
+"""Limit of the batches that wait in memory: a device may have little of it."""
+
+DISK_EVERY_S = 60.0
+FAULTS = (OSError, sqlite3.Error, DamagedFileError)
 A = TypeVar("A")
 
 
@@ -52,10 +62,7 @@ class Spool:
         device: Whose telemetry it is.
         boot_id: This boot of the device, or this run of the agent.
         limit_bytes: The greatest size of all batches that wait.
-        clock: Gives the time of the event that reports a recovery.
-
-    Raises:
-        SpoolError: The file cannot be opened, and a new one cannot be made.
+        clock: Gives the time of the event that reports a recovery, and when to try the disk again.
     """
 
     def __init__(
@@ -73,6 +80,9 @@ class Spool:
         self._db: sqlite3.Connection | None = None
         self._boot = ""
         self._unwritten = 0
+        self._in_memory_s: float | None = None
+        """Since when telemetry is only in memory, or when the disk was tried last; else None."""
+
         self._run(lambda _db: None)
 
     @property
@@ -154,6 +164,7 @@ class Spool:
             if self._db is not None:
                 self._db.close()
                 self._db = None
+            self._in_memory_s = None
 
     def _append(self, db: sqlite3.Connection, groups: list[list[Item]], dropped: int) -> None:
         """Write batches and events and make room, within the caller's transaction."""
@@ -172,9 +183,12 @@ class Spool:
             sequence, dropped = sequence + 1, 0
         db.execute("UPDATE boot SET next_sequence = ? WHERE boot = ?", (sequence, self._boot))
         db.execute("UPDATE loss SET dropped = ?", (dropped,))
+        in_memory = self._in_memory_s is not None
         oldest = "DELETE FROM event WHERE id <= (SELECT max(id) FROM event) - ?"
-        db.execute(oldest, (EVENTS_KEPT,))
-        make_room(db, self._limit_bytes)
+        db.execute(oldest, (EVENTS_IN_MEMORY if in_memory else EVENTS_KEPT,))
+        make_room(
+            db, min(self._limit_bytes, MEMORY_LIMIT_BYTES) if in_memory else self._limit_bytes
+        )
 
     def _run(self, work: Callable[[sqlite3.Connection], A]) -> A:
         """Do work in one transaction; if the file is damaged, do it again in a new file.
@@ -186,27 +200,67 @@ class Spool:
             What it returned.
 
         Raises:
-            SpoolError: The file cannot be used, and a new one cannot be made.
+            SpoolError: The file is busy, or memory is used up.
         """
         with self._lock:
+            self._return_to_disk()
             try:
                 return self._attempt(work)
-            except (OSError, sqlite3.Error, DamagedFileError) as exc:
-                if not is_damage(exc):
-                    raise self._error(exc) from exc
-                damage = exc
+            except FAULTS as exc:
+                fault: Exception = exc
+            if is_damage(fault):
+                try:
+                    self._begin_anew(fault)
+                    return self._attempt(work)
+                except FAULTS as exc:
+                    fault = exc
+            if not is_unwritable(fault) or self._in_memory_s is not None:
+                raise self._error(fault) from fault
+            self._keep_in_memory(fault)
             try:
-                self._begin_anew(damage)
                 return self._attempt(work)
-            except (OSError, sqlite3.Error, DamagedFileError) as exc:
+            except FAULTS as exc:
                 raise self._error(exc) from exc
 
     def _attempt(self, work: Callable[[sqlite3.Connection], A]) -> A:
         if self._db is None:
-            self._open()
-        assert self._db is not None  # noqa: S101 - for the type checker; `_open` sets it or raises
+            self._db, self._boot = self._opened(self._path)
         with self._db:
             return work(self._db)
+
+    def _keep_in_memory(self, cause: Exception) -> None:
+        """Go on without the disk."""
+        if self._db is not None:
+            self._db.close()
+        self._in_memory_s = self._clock.monotonic_s()
+        self._db, self._boot = self._opened(None)
+        self._tell("storage", f"telemetry is kept in memory, where a restart loses it: {cause}")
+
+    def _return_to_disk(self) -> None:
+        """Move what is in memory to the disk, if it is time to try and the disk can be written."""
+        now_s = self._clock.monotonic_s()
+        if self._in_memory_s is None or now_s - self._in_memory_s < DISK_EVERY_S:
+            return
+        self._in_memory_s = now_s
+        if self._db is None:
+            return
+        try:
+            db, boot = self._opened(self._path)
+        except FAULTS:
+            return
+        try:
+            with db:
+                move(self._db, db)
+        except FAULTS:
+            db.close()
+            return
+        self._db.close()
+        self._db, self._boot, self._in_memory_s = db, boot, None
+        self._tell("storage", "telemetry is kept on the disk again")
+
+    def _tell(self, kind: str, reason: str) -> None:
+        event = Event(at_s=self._clock.now_s(), kind=kind, reason=reason)
+        self._attempt(lambda db: self._append(db, [[shorten(event)]], 0))
 
     def _begin_anew(self, cause: Exception) -> None:
         if self._db is not None:
@@ -216,9 +270,7 @@ class Spool:
         for suffix in ("-wal", "-shm"):
             self._path.with_name(f"{self._path.name}{suffix}").unlink(missing_ok=True)
         self.recovered = True
-        reason = f"the spool was damaged and begun anew: {cause}"
-        event = Event(at_s=self._clock.now_s(), kind="telemetry", reason=reason)
-        self._attempt(lambda db: self._append(db, [[shorten(event)]], 0))
+        self._tell("telemetry", f"the spool was damaged and begun anew: {cause}")
 
     def _error(self, cause: Exception) -> SpoolError:
         return SpoolError(
@@ -226,21 +278,23 @@ class Spool:
             remedy="check the free space and the permissions of its directory",
         )
 
-    def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-        db = sqlite3.connect(self._path, timeout=BUSY_S, check_same_thread=False)
+    def _opened(self, path: Path | None) -> tuple[sqlite3.Connection, str]:
+        """Open a file, or a spool in memory; return it, and the boot that new batches carry."""
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        db = sqlite3.connect(path or ":memory:", timeout=BUSY_S, check_same_thread=False)
         try:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA journal_size_limit = 1048576")
             with db:
                 db.execute("BEGIN IMMEDIATE")
-                self._boot = f"{self._boot_id}.{prepare(db)}"
-                db.execute("INSERT OR IGNORE INTO boot VALUES (?, 0)", (self._boot,))
+                boot = f"{self._boot_id}.{prepare(db)}"
+                db.execute("INSERT OR IGNORE INTO boot VALUES (?, 0)", (boot,))
                 others = "boot <> ? AND boot NOT IN (SELECT boot FROM batch)"
-                db.execute(f"DELETE FROM boot WHERE {others}", (self._boot,))  # noqa: S608 - fixed text
+                db.execute(f"DELETE FROM boot WHERE {others}", (boot,))  # noqa: S608 - fixed text
         except BaseException:
             db.close()
             raise
-        self._db = db
+        return db, boot

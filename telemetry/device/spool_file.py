@@ -33,6 +33,13 @@ _DAMAGE = {
     sqlite3.SQLITE_ERROR,  # a table or column is missing
     sqlite3.SQLITE_CONSTRAINT,  # the counters disagree with the batches
 }
+_UNWRITABLE = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+}
 
 
 class DamagedFileError(Exception):
@@ -111,6 +118,26 @@ def oldest_batches(db: sqlite3.Connection, limit: int) -> list[tuple[TelemetryBa
     return found
 
 
+def move(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Append all that one spool holds to another; the caller closes the first.
+
+    Args:
+        source: The spool to read.
+        target: The spool to write, within a transaction.
+    """
+    for table, columns in (
+        ("boot", "boot, next_sequence"),
+        ("batch", "boot, sequence, dropped, size, body"),
+        ("event", "at_s, kind, body"),
+    ):
+        marks = ", ".join("?" * len(columns.split(",")))
+        order = "rowid" if table == "boot" else "id"
+        rows = source.execute(f"SELECT {columns} FROM {table} ORDER BY {order}")  # noqa: S608 - fixed text
+        target.executemany(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})", rows)  # noqa: S608 - fixed text
+    lost = read_number(source, "SELECT dropped FROM loss")
+    target.execute("UPDATE loss SET dropped = dropped + ?", (lost,))
+
+
 def newest_events(
     db: sqlite3.Connection, kinds: tuple[str, ...], since_s: float, limit: int
 ) -> list[Event]:
@@ -157,3 +184,9 @@ def is_damage(exc: Exception) -> bool:
     """Tell whether an error means that the file is lost, not that the disk is full or slow."""
     code = getattr(exc, "sqlite_errorcode", -1)
     return isinstance(exc, DamagedFileError) or (code >= 0 and code & 0xFF in _DAMAGE)
+
+
+def is_unwritable(exc: Exception) -> bool:
+    """Tell whether an error means that the disk is full, read-only or broken."""
+    code = getattr(exc, "sqlite_errorcode", -1)
+    return isinstance(exc, OSError) or (code >= 0 and code & 0xFF in _UNWRITABLE)

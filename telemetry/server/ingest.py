@@ -119,7 +119,7 @@ def event_row(device: str, event: Event) -> dict[str, Any]:
         data = b"{}"
     return {
         "device": device,
-        "at_s": min(max(short.at_s, 0.0), MAX_MINUTE * 60.0),
+        "at_s": _possible_s(short.at_s),
         "kind": short.kind,
         "reason": short.reason,
         "data": data.decode(),
@@ -129,8 +129,13 @@ def event_row(device: str, event: Event) -> dict[str, Any]:
 def latest_minute(batch: TelemetryBatch, measures: Measures) -> int:
     """Return the newest minute in a batch; 0 for an empty one."""
     minutes = [minute for _, minute in measures]
-    minutes += [int(min(max(event.at_s, 0.0), MAX_MINUTE)) // 60 for event in batch.events]
+    minutes += [int(_possible_s(event.at_s)) // 60 for event in batch.events]
     return max(minutes, default=0)
+
+
+def _possible_s(at_s: float) -> float:
+    """Return a wall time that the store can hold; 0 for what is not a number."""
+    return 0.0 if math.isnan(at_s) else min(max(at_s, 0.0), MAX_MINUTE * 60.0)
 
 
 def _series_key(point: Point) -> SeriesKey:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import psutil
@@ -20,6 +21,7 @@ import pytest
 
 from agent.app.config import AgentConfig, load_config
 from agent.app.control import SOCKET_FILE, ask
+from agent.serve.benches import CRASHES_TO_BENCH
 from runtime_adapters.golden import save_golden
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
@@ -188,9 +190,9 @@ class Device:
             capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
 
-    def infer(self) -> tuple[dict[str, str], np.ndarray[Any, Any]]:
+    def infer(self, address: str = "") -> tuple[dict[str, str], np.ndarray[Any, Any]]:
         """Ask for an inference; return the response's parameters and the output."""
-        host, _, port = self.ask("status")["endpoint"].rpartition(":")
+        host, _, port = (address or self.ask("status")["endpoint"]).rpartition(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
         tensor = {"name": "x", "datatype": "FP32", "shape": [3, 4], "data": X.ravel().tolist()}
         connection.request("POST", "/v2/models/digits/infer", json.dumps({"inputs": [tensor]}))
@@ -226,14 +228,16 @@ def device(tmp_path: Path, anonymous_broker: RunningBroker) -> Iterator[Device]:
         device.end(signal.SIGKILL)
 
 
-def null_package(version: str, *, wrong: bool = False) -> SignedPackage:
-    """Make a package of two null variants with golden samples from the null runtime itself.
+def null_package(
+    version: str, *, wrong: bool = False, names: tuple[str, ...] = ("best", "small")
+) -> SignedPackage:
+    """Make a package of null variants with golden samples from the null runtime itself.
 
     The better one takes longer, though not as long as it declares.
     """
     models = {"best": b'{"seed": 1}', "small": b'{"seed": 2}'}
     pairs, assets = [], {}
-    for name, content in models.items():
+    for name, content in [(name, models[name]) for name in names]:
         accuracy, latency_ms = (0.99, 40.0) if name == "best" else (0.90, 5.0)
         options = {"delay_ms": "4"} if name == "best" else {}
         outputs = reference(variant(name), content)
@@ -326,8 +330,140 @@ def test_heat_changes_the_variant_and_back(serving: Device, controller: Controll
     assert {"start", "install", "switch"} <= kinds
 
 
+@pytest.mark.parametrize("kept", [1, 2], ids=["one-package", "two-packages"])
+def test_a_flipped_byte_in_the_release_heals_by_itself(
+    serving: Device, controller: Controller, kept: int
+) -> None:
+    wanted = FIRST
+    if kept == 2:
+        wanted = null_package("2.0.0")
+        controller.desire(2, wanted)
+        assert controller.outcome(2).outcome == "succeeded"
+    serving.end(signal.SIGTERM)
+    manifest = serving.config.state_dir / "packages" / wanted.digest / "manifest.json"
+    content = bytearray(manifest.read_bytes())
+    content[10] ^= 1
+    manifest.write_bytes(content)
+    serving.start()
+    drift = controller.event("drift")
+    assert drift.data["active"] == (FIRST.digest if kept == 2 else None)
+    controller.event("install", lambda e: e.data["repair"] and e.data["outcome"] == "succeeded")
+    assert serving.infer()[0]["release"] == f"digits:{kept}.0.0"
+
+
+class Asking:
+    """A client that asks again and again, and keeps what was not an answer."""
+
+    def __init__(self, device: Device) -> None:
+        self._where = device.ask("status")["endpoint"]
+        self._device = device
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.answers = 0
+        self.faults: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join(PATIENCE_S)
+
+    def wait_for(self, more: int) -> None:
+        wanted = self.answers + more
+        until(lambda: self.answers >= wanted, f"{more} answers")
+
+    def _run(self) -> None:
+        while not self._done.is_set():
+            try:
+                self._device.infer(self._where)
+            except (AssertionError, OSError, http.client.HTTPException) as exc:
+                self.faults.append(str(exc))
+            else:
+                self.answers += 1
+
+
+def worker_of(device: Device) -> int:
+    assert device.process is not None
+    return until(lambda: children(device.process.pid if device.process else 0), "a worker")[0]
+
+
+def crash(device: Device, asking: Asking, times: int) -> None:
+    """Kill the worker, and wait for answers, so many times."""
+    for _ in range(times):
+        os.kill(worker_of(device), signal.SIGKILL)
+        asking.wait_for(5)
+
+
+def test_a_variant_that_is_benched_loses_no_request(
+    serving: Device, controller: Controller
+) -> None:
+    with Asking(serving) as asking:
+        asking.wait_for(5)
+        crash(serving, asking, CRASHES_TO_BENCH)
+    assert asking.faults == []
+    assert serving.infer()[0]["variant"] == "small"
+    controller.event("worker", lambda e: "is benched" in e.reason)
+    gap = controller.event("gap")
+    assert "SIGKILL" in gap.reason
+
+
+def test_a_device_whose_only_variant_crashes_says_so_and_serves_again_soon(
+    serving: Device, controller: Controller
+) -> None:
+    only = null_package("2.0.0", names=("best",))
+    controller.desire(2, only)
+    assert controller.outcome(2).outcome == "succeeded"
+    with Asking(serving) as asking:
+        crash(serving, asking, CRASHES_TO_BENCH - 1)
+        os.kill(worker_of(serving), signal.SIGKILL)
+        until(lambda: asking.faults, "a refusal")
+        hello = until(
+            lambda: [h for h in controller.all("hello", Hello)[1:] if h.release is None],
+            "a hello of a device that serves nothing",
+        )[0]
+        assert (hello.variant, hello.revision) == (None, 2)
+        controller.desire(2, only)
+        told = until(
+            lambda: [r for r in controller.all("report", InstallReport) if r.outcome == "failed"],
+            "a report of a device that serves nothing",
+        )[0]
+        assert (told.error_code, told.active) == ("agent.variant", None)
+        asking.wait_for(5)
+    assert any("no variant of the model can serve now" in fault for fault in asking.faults)
+    until(
+        lambda: controller.all("hello", Hello)[-1].release == only.digest,
+        "a hello of a device that serves again",
+    )
+
+
+def test_success_is_reported_only_by_what_answers_now(
+    serving: Device, controller: Controller
+) -> None:
+    with Asking(serving) as asking:
+        asking.wait_for(1)
+        os.kill(worker_of(serving), signal.SIGSTOP)
+        controller.desire(2, FIRST, rollout="again")
+        assert controller.outcome(2).outcome == "succeeded"
+        asking.wait_for(5)
+    assert asking.faults == []
+
+
+def test_a_worker_that_hangs_is_found_long_before_a_slow_one(
+    serving: Device, controller: Controller
+) -> None:
+    with Asking(serving) as asking:
+        asking.wait_for(5)
+        os.kill(worker_of(serving), signal.SIGSTOP)
+        asking.wait_for(5)
+    assert asking.faults == []
+    found = controller.event("worker")
+    assert found.reason.startswith("the worker hung: it had a request and did nothing for ")
+
+
 def test_a_pin_holds_the_variant(serving: Device) -> None:
-    assert serving.command("pin", "small").stdout == "pinned to small\n"
+    assert serving.command("pin", "small").stdout == "pinned to small, which serves\n"
     until(lambda: serving.infer()[0]["variant"] == "small", "the pinned variant")
     wrong = serving.command("pin", "huge")
     assert (wrong.returncode, wrong.stdout) == (2, "")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.serve.errors import NotServingError, WorkerCrashedError
+from agent.serve.settings import ServingSettings
 from tests.simulators.crowd import Crowd
 from tests.simulators.packages import package, variant
 from tests.simulators.patience import until
@@ -18,10 +19,20 @@ from wire.errors import IntegrityError
 from wire.messages import Event, Point, SumPoint
 from wire.package.manifest import Variant
 
+IMPATIENT = ServingSettings(infer_timeout_s=1.0, gap_wait_s=0.2)
+
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     rig = Rig(tmp_path)
+    yield rig
+    rig.stop()
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Rig]:
+    """Return a rig whose requests hardly wait for another variant, because nobody brings one."""
+    rig = Rig(tmp_path, settings=IMPATIENT)
     yield rig
     rig.stop()
 
@@ -83,33 +94,33 @@ def test_a_hang_under_load_is_not_seen(rig: Rig) -> None:
     assert clients.faults == []
 
 
-def test_a_variant_that_keeps_crashing_is_benched(rig: Rig) -> None:
-    rig.use(variant("first", options={"fail": "crash", "fail_after": "1"}))
-    client = rig.client()
+def test_a_variant_that_keeps_crashing_is_benched(impatient: Rig) -> None:
+    impatient.use(variant("first", options={"fail": "crash", "fail_after": "1"}))
+    client = impatient.client()
     assert infer(client)[0] == 503
     assert infer(client)[0] == 503
-    assert set(rig.server.benches.of(DIGEST)) == {"first"}
-    assert not rig.server.router.is_ready
-    rig.server.supervise()
+    assert set(impatient.server.benches.of(DIGEST)) == {"first"}
+    assert not impatient.server.router.is_ready
+    impatient.server.supervise()
     assert infer(client)[0] == 503
-    rig.use(variant("second"))
+    impatient.use(variant("second"))
     assert infer(client)[:2] == (200, "second")
-    assert set(rig.server.benches.of(DIGEST)) == {"first"}
+    assert set(impatient.server.benches.of(DIGEST)) == {"first"}
     client.close()
-    _, events = drained(rig)
+    _, events = drained(impatient)
     assert any("benched" in event.reason for event in events)
 
 
-def test_a_variant_that_is_slower_than_its_bound_is_benched(rig: Rig) -> None:
-    rig.use(variant("first", options={"fail": "hang", "fail_after": "1"}))
-    client = rig.client()
+def test_a_variant_that_is_slower_than_its_bound_is_benched(impatient: Rig) -> None:
+    impatient.use(variant("first", options={"fail": "hang", "fail_after": "1"}))
+    client = impatient.client()
     assert infer(client)[0] == 503
-    pid = rig.pid
+    pid = impatient.pid
     assert infer(client)[0] == 503
-    assert rig.server.benches.of(DIGEST) == {"first": "no answer from the worker in 1 s"}
+    assert impatient.server.benches.of(DIGEST) == {"first": "no answer from the worker in 1 s"}
     assert not Path(f"/proc/{pid}").exists()
     client.close()
-    _, events = drained(rig)
+    _, events = drained(impatient)
     reasons = [event.reason for event in events]
     assert reasons.count("no answer from the worker in 1 s") == 3
     assert reasons[-1] == "variant first is benched: no answer from the worker in 1 s"
@@ -145,7 +156,7 @@ def test_a_worker_is_not_restarted_from_changed_files(tmp_path: Path) -> None:
     def verify(digest: str, chosen: Variant) -> None:
         raise IntegrityError(f"{chosen.name} of {digest} is not what was signed")
 
-    rig = Rig(tmp_path, verify=verify)
+    rig = Rig(tmp_path, settings=IMPATIENT, verify=verify)
     rig.use(variant("first"))
     os.kill(rig.pid, signal.SIGKILL)
     client = rig.client()

@@ -16,6 +16,7 @@ from wire.errors import TransportError
 from wire.messages import (
     Chunk,
     ChunkRequest,
+    Event,
     Hello,
     InstallReport,
     Presence,
@@ -101,17 +102,63 @@ def test_a_quarantined_device_does_not_enrol_itself_out(fleet: Fleet) -> None:
     assert fleet.access.refused == {"cam-1"}
 
 
-def test_the_name_of_a_decommissioned_device_is_free(fleet: Fleet) -> None:
+def test_the_name_of_a_decommissioned_device_is_blocked_until_it_is_readmitted(
+    fleet: Fleet,
+) -> None:
     fleet.publish(ONE)
     fleet.enrol("cam-1")
     rollout = fleet.roll_out("digits:1")
     fleet.run(rollout)
     fleet.api.patch("/v1/devices/cam-1", json={"state": "decommissioned"}).raise_for_status()
-    device = fleet.devices["cam-1"]
-    assert device.ask_to_enrol(token(fleet), key=STRANGER_KEY).accepted
+    device, secret = fleet.devices["cam-1"], token(fleet, uses=5)
+    for key in (None, STRANGER_KEY):
+        assert "blocked" in device.ask_to_enrol(secret, key=key).reason
+    assert fleet.access.refused == {"cam-1"}
+    fleet.api.patch("/v1/devices/cam-1", json={"may_enrol_again": True}).raise_for_status()
+    assert device.ask_to_enrol(secret, key=STRANGER_KEY).accepted
     assert fleet.access.refused == set()
+    assert "another key" in device.ask_to_enrol(secret).reason, "one device took the place"
     shown = fleet.api.get("/v1/devices/cam-1").json()
     assert (shown["state"], shown["release"], shown["revision"]) == ("enrolled", None, 1)
+
+
+def test_only_a_decommissioned_device_is_readmitted(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    answer = fleet.api.patch("/v1/devices/cam-1", json={"may_enrol_again": True})
+    assert (answer.status_code, answer.json()["code"]) == (409, "controller.transition")
+
+
+def test_tokens_are_listed_without_their_secrets(fleet: Fleet) -> None:
+    secret = token(fleet, uses=3, labels={"site": "berlin"})
+    assert fleet.device("cam-1").ask_to_enrol(secret).accepted
+    fleet.step(5)
+    token(fleet)
+    newest, oldest = fleet.api.get("/v1/tokens").json()
+    assert (newest["uses_left"], newest["used_at_s"], newest["labels"]) == (1, None, {})
+    assert (oldest["uses_left"], oldest["labels"], oldest["state"]) == (
+        2, {"site": "berlin"}, "open",
+    )  # fmt: skip
+    assert newest["created_at_s"] == oldest["used_at_s"] + 5
+    assert oldest["id"] in fleet.access.enrolment
+    assert secret not in str(fleet.api.get("/v1/tokens").json())
+
+
+def test_a_revoked_token_lets_nobody_in_and_leaves_who_is_in(fleet: Fleet) -> None:
+    secret = token(fleet, uses=3)
+    first = fleet.device("cam-1")
+    assert first.ask_to_enrol(secret).accepted
+    url = f"/v1/tokens/{fleet.api.get('/v1/tokens').json()[0]['id']}"
+    fleet.access.broken = TransportError("away")
+    assert fleet.api.delete(url).status_code == 503
+    assert fleet.device("cam-2").ask_to_enrol(secret).reason == "the token is not valid"
+    fleet.access.broken = None
+    for _ in range(2):
+        ended = fleet.api.delete(url).raise_for_status().json()
+        assert (ended["state"], ended["uses_left"]) == ("closed", 0)
+    assert fleet.access.enrolment == {}
+    assert fleet.api.get("/v1/devices/cam-1").json()["state"] == "enrolled"
+    answer = fleet.api.delete("/v1/tokens/enrol-00000000")
+    assert (answer.status_code, answer.json()["code"]) == (404, "controller.unknown.token")
 
 
 def test_an_answer_that_the_broker_held_up_comes_at_the_next_request(fleet: Fleet) -> None:
@@ -174,6 +221,62 @@ def test_a_report_for_an_older_revision_is_ignored(fleet: Fleet) -> None:
     device.report(0, ONE.digest, "failed")
     device.report(7, ONE.digest, "failed")
     assert fleet.show(rollout)["counts"] == {"assigned": 1}
+
+
+def test_a_report_that_comes_late_does_not_count_as_the_newest(fleet: Fleet) -> None:
+    fleet.publish(ONE)
+    fleet.enrol("cam-1")
+    device = fleet.devices["cam-1"]
+    device.outcome = "silent"
+    fleet.roll_out("digits:1")
+    fleet.step()
+
+    def report(sequence: int, active: str | None, *, boot_id: str = "boot-1") -> str | None:
+        message = InstallReport(
+            device="cam-1", boot_id=boot_id, sequence=sequence, revision=1, digest=ONE.digest,
+            phase="confirming", outcome="running", active=active, variant="best",
+        )  # fmt: skip
+        fleet.controller.receive(Received(topics.up("cam-1", "report"), to_json(message)))
+        shown: str | None = fleet.api.get("/v1/devices/cam-1").json()["release"]
+        return shown
+
+    assert report(5, ONE.digest) == "digits:1"
+    assert report(4, None) == "digits:1"
+    assert report(5, None) == "digits:1"
+    assert report(2**70, None) == "digits:1"
+    assert report(6, None) is None
+    assert report(1, ONE.digest, boot_id="boot-2") is None, "it has not said hello"
+    device.boot_id = "boot-2"
+    device.connect()
+    assert report(7, ONE.digest) is None, "of the start before"
+    assert report(1, ONE.digest, boot_id="boot-2") == "digits:1"
+    plain = InstallReport(
+        device="cam-1", revision=1, digest=ONE.digest, phase="idle", outcome="running", active=None
+    )
+    fleet.controller.receive(Received(topics.up("cam-1", "report"), to_json(plain)))
+    assert fleet.api.get("/v1/devices/cam-1").json()["release"] is None, "one that does not count"
+
+
+def test_no_number_of_a_device_breaks_a_handler(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.publish(ONE)
+    fleet.enrol("cam-1")
+    assert fleet.run(fleet.roll_out("digits:1"))["state"] == "succeeded"
+    request = '{"device": "cam-1", "sha256": "%s", "chunk_bytes": 65536, "indices": [%d]}'
+    for index in (10**30, 2**63, 2**40, -1):
+        text = request % (ONE.index.files[0].sha256, index)
+        fleet.controller.receive(Received(topics.up("cam-1", "chunk_request"), text.encode()))
+    times = (float("nan"), float("inf"), -float("inf"), 1e300, -1e300)
+    batch = TelemetryBatch(
+        device="cam-1",
+        boot_id="boot-1",
+        sequence=1,
+        events=tuple(Event(at_s=at_s, kind="switch", reason="r") for at_s in times),
+    )
+    fleet.controller.receive(Received(topics.up("cam-1", "telemetry"), to_msgpack(batch)))
+    assert len(fleet.api.get("/v1/devices/cam-1/events").json()) == len(times)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_progress_is_shown(fleet: Fleet) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -101,3 +102,39 @@ def test_the_last_will_speaks_for_a_client_that_vanished(broker: RunningBroker) 
 def test_tls_files_that_cannot_be_read_are_named() -> None:
     with pytest.raises(TransportError, match="ca\\.pem"):
         MqttTransport(BrokerAddress(ca_file="/nonexistent/ca.pem"), client_id="a")
+
+
+def connection_refusing_nothing(server: socket.socket, body_bytes: int) -> int:
+    """Be a broker that accepts a client and sends it one huge packet; return what it took of it."""
+    connection, _ = server.accept()
+    with connection:
+        connection.settimeout(PATIENCE_S)
+        connection.recv(4096)
+        connection.sendall(b"\x20\x03\x00\x00\x00")  # CONNACK: success, no properties
+        length, left = b"", body_bytes
+        while left:
+            left, low = divmod(left, 128)
+            length += bytes([low | (0x80 if left else 0)])
+        sent = 0
+        try:
+            connection.sendall(b"\x30" + length)  # PUBLISH
+            while sent < body_bytes:
+                sent += connection.send(bytes(65536))
+        except OSError:
+            pass
+        return sent
+
+
+def test_a_huge_packet_ends_the_connection_before_it_is_kept() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_S)
+        host, port = server.getsockname()
+        peer = Peer(BrokerAddress(host=host, port=port), "a")
+        sent = connection_refusing_nothing(server, 250 * 1024 * 1024)
+        peer.connected()
+        ended = peer.connections.get(timeout=PATIENCE_S)
+        peer.transport.close()
+    assert not ended.up
+    assert ended.reason.startswith("the broker sent a packet of over ")
+    assert sent < 16 * 1024 * 1024, "more than the buffers of the kernel"
+    assert peer.messages.empty()

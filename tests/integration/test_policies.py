@@ -138,7 +138,8 @@ def test_a_device_that_is_enrolled_anew_with_other_labels_gets_what_is_for_them(
     serving(fleet, "cam-1", stage="shop")
     put(fleet, "lab", ADAPTIVE, selector="stage=lab")
     fleet.step()
-    fleet.api.patch("/v1/devices/cam-1", json={"state": "decommissioned"}).raise_for_status()
+    for change in ({"state": "decommissioned"}, {"may_enrol_again": True}):
+        fleet.api.patch("/v1/devices/cam-1", json=change).raise_for_status()
     device = fleet.devices["cam-1"]
     device.labels = {"stage": "lab"}
     token = fleet.api.post("/v1/tokens", json={}).json()["token"]

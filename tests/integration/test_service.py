@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from controller.app.logs import JsonFormatter
-from controller.app.service import LOCK_FILE, Controller, run
+from controller.app.service import Controller, run
 from controller.config import BrokerConfig, ControllerConfig, load_config
 from controller.errors import ListenError, SettingsError, StorageError
 from examples.digits.box import free_port
@@ -254,7 +254,7 @@ def test_a_second_controller_on_one_directory_is_refused(tmp_path: Path) -> None
         f"[broker]\nport = {free_port()}\n"
     )
     config = load_config(tmp_path / "controller.toml")
-    held = lock(Path(config.data_dir) / LOCK_FILE)
+    held = lock(Path(config.data_dir))
     assert held is not None
     with held, pytest.raises(StorageError, match="another controller uses the data directory"):
         run(config, lambda _config: MemoryAccess())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -261,6 +262,20 @@ def test_the_signals_of_a_service_manager_are_left_to_the_supervisor(start: Star
     os.kill(worker.pid, signal.SIGTERM)
     os.kill(worker.pid, signal.SIGINT)
     assert infer(worker).status == 200
+
+
+def test_a_worker_whose_supervisor_died_while_it_started_ends() -> None:
+    ours, theirs = socket.socketpair()
+    reading, writing = os.pipe()
+    os.close(writing)
+    command = [sys.executable, "-P", "-m", "agent.serve.worker.process"]
+    with ours, theirs:
+        done = subprocess.run(
+            [*command, "--fd", str(theirs.fileno()), "--lifeline", str(reading)],
+            pass_fds=(theirs.fileno(), reading), timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    os.close(reading)
+    assert done.returncode == -signal.SIGIO
 
 
 @pytest.mark.parametrize("wrong", ["0", "1"])

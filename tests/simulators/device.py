@@ -94,6 +94,12 @@ class HookedEffects:
     def current(self) -> str | None:
         return self._inner.current()
 
+    def loss(self, digest: str) -> str | None:
+        return self._inner.loss(digest)
+
+    def why_silent(self, digest: str) -> str | None:
+        return self._inner.why_silent(digest)
+
 
 @dataclass
 class Heard:

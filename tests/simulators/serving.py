@@ -53,6 +53,7 @@ class FakeModelServer:
 
     running: int = 0
     streams: bool = False
+    why_none: str = ""
     stopped_first: list[str] = field(default_factory=list)
     """Variants for which the worker before had to end first."""
 
@@ -101,7 +102,8 @@ class FakeModelServer:
             raise AgentError("nothing serves")
         return self._probe(self.active)
 
-    def withdraw(self) -> None:
+    def withdraw(self, why: str = "") -> None:
+        self.why_none = why
         self._call("withdraw")
         self.running -= 1 if self.active else 0
         self.active = None

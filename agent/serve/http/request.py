@@ -31,6 +31,7 @@ MAX_FIELDS: Final = 100
 END: Final = b"\r\n"
 READ_BYTES: Final = 1024 * 1024
 LINE_READ_BYTES: Final = 64 * 1024
+LATE_BODY: Final = "the body did not arrive within {:g} s"
 BROKE_OFF: Final = "the request ended before it was complete"
 
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
@@ -40,6 +41,7 @@ _REQUEST_LINE: Final = re.compile(
 _FIELD: Final = re.compile(rb"(" + _TOKEN + rb"+):([\t\x20-\x7e\x80-\xff]*)\r\n")
 _ABSOLUTE: Final = re.compile(r"https?://[^/?#]+", re.IGNORECASE)
 _DIGITS: Final = re.compile(r"[0-9]{1,15}")
+_CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})(?:[\t ]*;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _ONCE: Final = frozenset({"content-length", "host", "transfer-encoding"})
 _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 
@@ -70,8 +72,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str]
     """Names in lower case; fields of one name are joined with commas."""
 
-    length: int
-    """Length of the body, in bytes."""
+    length: int | None
+    """Length of the body, in bytes; None if it comes in chunks."""
 
     keeps_alive: bool
     """Whether the client may send another request after this one."""
@@ -159,19 +161,48 @@ class Incoming:
             OSError: The client went away.
         """
         deadline_s = self._clock.monotonic_s() + timeout_s
-        body = bytearray(self._ahead[self._at : self._at + length])
-        self._at += len(body)
-        take(len(body))
+        body = bytearray()
         try:
-            while len(body) < length:
-                block = self._receive(min(length - len(body), READ_BYTES), deadline_s)
-                take(len(block))
-                body += block
+            self._fill(body, length, deadline_s, take)
         except TimeoutError:
-            raise RefusedRequestError(
-                408, f"the body did not arrive within {timeout_s:g} s"
-            ) from None
+            raise RefusedRequestError(408, LATE_BODY.format(timeout_s)) from None
         return memoryview(body)
+
+    def chunked_body(
+        self, limit_bytes: int, timeout_s: float, take: Callable[[int], None]
+    ) -> memoryview:
+        """Read a body that comes in chunks; extensions and trailers are dropped.
+
+        Args:
+            limit_bytes: Longest body that is accepted.
+            timeout_s: How long that may take.
+            take: Called with a number of bytes that are kept from now on; may refuse the request.
+
+        Returns:
+            The body.
+
+        Raises:
+            RefusedRequestError: The body is malformed, too long, late or incomplete.
+            OSError: The client went away.
+        """
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        body = bytearray()
+        try:
+            while size := self._chunk_size(deadline_s):
+                if len(body) + size > limit_bytes:
+                    raise RefusedRequestError(413, f"the body is over {limit_bytes} bytes")
+                self._fill(body, len(body) + size, deadline_s, take)
+                if self._line(deadline_s, 400) != END:
+                    raise RefusedRequestError(400, "a chunk is longer than it says")
+            for _ in range(MAX_FIELDS + 1):
+                line = self._line(deadline_s, 431)
+                if line == END:
+                    return memoryview(body)
+                if _FIELD.fullmatch(line) is None:
+                    raise RefusedRequestError(400, "a trailer field is malformed")
+            raise RefusedRequestError(431, f"more than {MAX_FIELDS} trailer fields")
+        except TimeoutError:
+            raise RefusedRequestError(408, LATE_BODY.format(timeout_s)) from None
 
     def ignore(self, for_s: float) -> None:
         """Read and drop what comes, until the client stops or the time is over.
@@ -183,6 +214,25 @@ class Incoming:
         with contextlib.suppress(OSError, RefusedRequestError):
             while True:
                 self._receive(LINE_READ_BYTES, deadline_s)
+
+    def _chunk_size(self, deadline_s: float) -> int:
+        match = _CHUNK_SIZE.fullmatch(self._line(deadline_s, 400))
+        if match is None:
+            raise RefusedRequestError(400, "the size of a chunk is malformed")
+        return int(match[1], 16)
+
+    def _fill(
+        self, body: bytearray, length: int, deadline_s: float, take: Callable[[int], None]
+    ) -> None:
+        """Append to a body what comes, until it has a length."""
+        ahead = self._ahead[self._at : self._at + length - len(body)]
+        self._at += len(ahead)
+        take(len(ahead))
+        body += ahead
+        while len(body) < length:
+            block = self._receive(min(length - len(body), READ_BYTES), deadline_s)
+            take(len(block))
+            body += block
 
     def _line(self, deadline_s: float, too_long: int) -> bytes:
         """Return the next line with its ending.
@@ -268,8 +318,8 @@ def _headers(fields: Iterable[bytes]) -> dict[str, str]:
 
 def _body_length(
     method: str, headers: Mapping[str, str], max_body_bytes: int, *, is_1_0: bool
-) -> int:
-    """Return the length of the body that the client announces.
+) -> int | None:
+    """Return the length of the body that the client announces; None if it comes in chunks.
 
     Raises:
         RefusedRequestError: The announcement is missing, malformed or too long.
@@ -278,7 +328,9 @@ def _body_length(
     if "transfer-encoding" in headers:
         if text is not None or is_1_0:
             raise RefusedRequestError(400, "Transfer-Encoding makes the length ambiguous")
-        raise RefusedRequestError(411, "chunked bodies are not supported: send Content-Length")
+        if headers["transfer-encoding"].lower() != "chunked":
+            raise RefusedRequestError(411, "Transfer-Encoding supports only chunked")
+        return None
     if text is None:
         if method in _WITH_BODY:
             raise RefusedRequestError(411, "Content-Length is missing")

@@ -16,13 +16,14 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from agent.serve.frames import MAX_FRAME_BYTES, RETRY_AFTER, Reply
 from agent.serve.http.encodings import coding_asked, compressed, expanded
 from agent.serve.http.request import Head, Incoming, RefusedRequestError, head_of_request
+from agent.serve.settings import CONNECTIONS
 from wire.clock import Clock
 
 MAX_BODY_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
@@ -47,6 +48,15 @@ Connection: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 """The type that `socketserver` declares; here it is always a stream socket."""
 
 
+Stage: TypeAlias = Literal["idle", "reading", "answering"]
+"""What a connection is doing: waiting for a request, receiving it, or answering it."""
+
+GUESTS: Final = 8
+HEALTH: Final = "/v2/health/"
+SLOW_S: Final = 1.0
+"""A request that has been coming for longer may lose its place to a new connection."""
+
+
 class EndpointLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on what clients may take."""
 
@@ -63,7 +73,8 @@ class EndpointLimits(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float = 75.0
     """How long a connection may be silent."""
 
-    connections: int = 64
+    connections: int = CONNECTIONS
+    """Open connections."""
 
     def __post_init__(self) -> None:
         if self.body_bytes > MAX_BODY_BYTES:
@@ -71,7 +82,13 @@ class EndpointLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectionLimit:
-    """Limits the open connections and the memory for their bodies."""
+    """Limits the open connections and the memory for their bodies.
+
+    A new connection that would be one too many takes the place of the one that has been idle for
+    longest, or else of the one whose request has been coming for longest. A connection whose
+    request is being answered keeps its place. When all places are taken by those, a few connections
+    more are admitted as guests, who may only ask for the health.
+    """
 
     def __init__(self, limits: EndpointLimits, clock: Clock) -> None:
         self.limits = limits
@@ -80,32 +97,83 @@ class ConnectionLimit:
         """Whether all connections are about to end."""
 
         self._changed = threading.Condition()
-        self._connections: set[socket.socket] = set()
+        self._connections: dict[socket.socket, tuple[Stage, float]] = {}
+        """What each connection is doing, and since when."""
+
+        self._leaving: set[socket.socket] = set()
+        """Connections that lost their place; their threads end soon."""
+
+        self._guests: set[socket.socket] = set()
+
         self._bodies_bytes = 0
 
     def admit(self, connection: socket.socket) -> bool:
         """Count a new connection; return False if there are too many."""
         with self._changed:
-            if len(self._connections) >= self.limits.connections:
-                return False
-            self._connections.add(connection)
+            if len(self._connections) >= self.limits.connections and not self._make_room():
+                if len(self._guests) >= GUESTS:
+                    return False
+                self._guests.add(connection)
+            self._connections[connection] = ("idle", self.clock.monotonic_s())
             return True
+
+    def has_place(self, connection: socket.socket) -> bool:
+        """Tell whether a connection may ask for anything. A guest gets a place that is free now."""
+        with self._changed:
+            if connection not in self._guests:
+                return True
+            while len(self._connections) - len(self._guests) >= self.limits.connections:
+                if not self._make_room():
+                    return False
+            self._guests.discard(connection)
+            return True
+
+    def note(self, connection: socket.socket, stage: Stage) -> None:
+        """Note what a connection is doing from now on."""
+        with self._changed:
+            if connection in self._connections:
+                self._connections[connection] = (stage, self.clock.monotonic_s())
 
     def release(self, connection: socket.socket) -> None:
         """Forget a connection."""
         with self._changed:
-            self._connections.discard(connection)
+            self._connections.pop(connection, None)
+            self._leaving.discard(connection)
+            self._guests.discard(connection)
             self._changed.notify_all()
+
+    def _make_room(self) -> bool:
+        """End the connection that can best be spared; False if none can."""
+        if len(self._leaving) >= self.limits.connections:
+            return False
+        now_s = self.clock.monotonic_s()
+        spare: tuple[tuple[bool, float], socket.socket] | None = None
+        for connection, (stage, since_s) in self._connections.items():
+            if stage == "answering" or (stage == "reading" and now_s - since_s < SLOW_S):
+                continue
+            rank = (stage != "idle", since_s)
+            if spare is None or rank < spare[0]:
+                spare = (rank, connection)
+        if spare is None:
+            return False
+        del self._connections[spare[1]]
+        self._guests.discard(spare[1])
+        self._leaving.add(spare[1])
+        with contextlib.suppress(OSError):
+            _shut_down(spare[1], socket.SHUT_RDWR)
+        return True
 
     def close_all(self, grace_s: float) -> None:
         """End all connections: idle ones now, busy ones when they have been answered."""
         self.is_closing = True
         for how, wait_s in ((socket.SHUT_RD, grace_s), (socket.SHUT_RDWR, 1.0)):
             with self._changed:
-                for connection in self._connections:
+                for connection in (*self._connections, *self._leaving):
                     with contextlib.suppress(OSError):
                         _shut_down(connection, how)
-                self._changed.wait_for(lambda: not self._connections, timeout=wait_s)
+                self._changed.wait_for(
+                    lambda: not self._connections and not self._leaving, timeout=wait_s
+                )
 
     @contextlib.contextmanager
     def body_memory(self) -> Iterator[Callable[[int], None]]:
@@ -223,10 +291,11 @@ class _Handler(socketserver.BaseRequestHandler):
                 self.request.do_handshake()
             incoming = Incoming(self.request, connections.clock)
             try:
-                while incoming.waits_for_request(connections.limits.idle_s) and self._answer(
-                    incoming
-                ):
-                    pass
+                while incoming.waits_for_request(connections.limits.idle_s):
+                    connections.note(self.request, "reading")
+                    if not self._answer(incoming):
+                        break
+                    connections.note(self.request, "idle")
             except RefusedRequestError as exc:
                 reply = Reply.refusal(exc.status, exc.message, exc.headers)
                 if connections.is_closing:  # then the client did not cause the error
@@ -245,13 +314,19 @@ class _Handler(socketserver.BaseRequestHandler):
         connections = self.server.connections
         limits = connections.limits
         head = head_of_request(incoming.head(limits.head_timeout_s), limits.body_bytes)
+        if not head.target.startswith(HEALTH) and not connections.has_place(self.request):
+            raise RefusedRequestError(503, "too many connections", RETRY_AFTER)
         if head.waits:
             self.request.sendall(CONTINUE)
         with connections.body_memory() as take:
-            body = incoming.body(head.length, limits.body_timeout_s, take)
+            if head.length is None:
+                body = incoming.chunked_body(limits.body_bytes, limits.body_timeout_s, take)
+            else:
+                body = incoming.body(head.length, limits.body_timeout_s, take)
             coding = head.headers.pop("content-encoding", None)
             if coding is not None:
                 body = expanded(body, coding, limit_bytes=limits.body_bytes, take=take)
+            connections.note(self.request, "answering")
             reply = self._ask(head, body)
             asked = head.headers.get("accept-encoding")
             if asked and head.method == "POST" and reply.status == HTTPStatus.OK:

@@ -18,6 +18,7 @@ import contextlib
 import fcntl
 import os
 import resource
+import select
 import signal
 import socket
 from collections.abc import Iterable, Iterator, Sequence
@@ -289,6 +290,9 @@ def _hang_on(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
+    # The signal tells of a change, not of a pipe that broke while this process was starting.
+    if select.select([lifeline], [], [], 0)[0]:
+        os.kill(os.getpid(), signal.SIGIO)
 
 
 def _limit_memory(growth_bytes: int) -> None:

@@ -15,7 +15,7 @@ from agent.errors import ControlError
 from agent.link.connection import Link
 from agent.link.telemetry import HELD_POINTS, TelemetryPump
 from telemetry.device.recorder import MAX_EVENTS, Recorder
-from telemetry.device.spool import Spool
+from telemetry.device.spool import DISK_EVERY_S, Spool
 from telemetry.errors import SpoolError
 from tests.simulators.clock import FakeClock
 from wire.messages import TelemetryAck
@@ -140,19 +140,31 @@ def test_of_reasons_only_the_wanted_are_told(rig: Rig) -> None:
 
 
 def test_a_reason_that_the_disk_does_not_take_is_kept_for_later(rig: Rig) -> None:
-    with closing(sqlite3.connect(rig.path)) as other:
-        # As a disk that is full: the file cannot grow.
+    with closing(sqlite3.connect(rig.path, isolation_level=None)) as other:
         rig.spool.pending()
-        pages = other.execute("PRAGMA page_count").fetchone()[0]
-        rig.spool._run(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchall())
-        for number in range(40):
-            rig.recorder.event("switch", f"{number} too hot", {"verdicts": {"a": "x" * 1000}})
+        other.execute("BEGIN IMMEDIATE")  # as a process that reads and holds the file
+        rig.recorder.event("switch", "too hot")
+        rig.spool._run(lambda db: db.execute("PRAGMA busy_timeout = 10").fetchall())
         with pytest.raises(SpoolError):
             rig.pump.collect()
-        assert rig.reasons()[-1] == "39 too hot"
-        rig.spool._run(lambda db: db.execute("PRAGMA max_page_count = 100000").fetchall())
+        assert rig.reasons()[-1] == "too hot"
+        other.execute("ROLLBACK")
     rig.pump.collect()
-    assert len(rig.spool.events()) == 40
+    assert [event.reason for event in rig.spool.events()] == ["too hot"]
+
+
+def test_reasons_go_on_when_the_disk_is_full(rig: Rig) -> None:
+    with closing(sqlite3.connect(rig.path)) as other:
+        rig.spool.pending()
+        pages = other.execute("PRAGMA page_count").fetchone()[0]
+    rig.spool._run(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchall())
+    for number in range(40):
+        rig.recorder.event("switch", f"{number} too hot", {"verdicts": {"a": "x" * 1000}})
+    rig.pump.collect()
+    assert [reason for reason in rig.reasons() if "too hot" in reason][-1] == "39 too hot"
+    rig.clock.advance(DISK_EVERY_S)
+    assert len(rig.spool.events(("switch",))) == 40
+    assert [event.reason for event in rig.spool.events(("storage",))][-1].endswith("disk again")
 
 
 def test_reasons_that_wait_are_bounded(rig: Rig) -> None:

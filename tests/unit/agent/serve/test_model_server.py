@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ import pytest
 
 from agent.errors import StorageError
 from agent.serve.answered import Answered, Outcome
-from agent.serve.benches import BENCH_S, CRASH_WINDOW_S, Benches
+from agent.serve.benches import BENCH_S, CRASH_WINDOW_S, LAST_REST_S, Benches
 from agent.serve.errors import NotServingError
 from agent.serve.frames import Reply
 from agent.serve.model_server import ModelServer
@@ -63,12 +62,34 @@ def test_three_crashes_in_a_minute_bench_a_variant_for_five() -> None:
     assert benches.of("d1") == {}
     assert benches.crashed("d1", "a", "third")
     assert benches.of("d1") == {"a": "third"}
-    assert benches.until_s("d1", "a") == clock.monotonic_s() + BENCH_S
-    assert benches.until_s("d1", "b") == -math.inf
     assert benches.of("d2") == {}
-    clock.advance(BENCH_S)
+    clock.advance(BENCH_S - 1)
+    assert benches.of("d1") == {"a": "third"}
+    clock.advance(1)
     assert benches.of("d1") == {}
     assert not benches.crashed("d1", "a", "counted anew")
+
+
+def test_of_variants_that_all_rest_the_first_is_tried_again_soon() -> None:
+    clock = FakeClock()
+    benches = Benches(clock)
+    for name in ("b", "a"):
+        benches.rest("d1", name, "no memory")
+        benches.spare("d1", ["a", "b"])
+        assert name in benches.of("d1")
+        clock.advance(1)
+    benches.rest("d0", "c", "of another package")
+    clock.advance(LAST_REST_S - 2.5)
+    benches.spare("d1", ["a", "b"])
+    assert set(benches.of("d1")) == {"a", "b"}
+    clock.advance(0.5)
+    benches.spare("d1", ["a", "b", "c"])
+    assert set(benches.of("d1")) == {"a", "b"}, "c may serve"
+    benches.spare("d1", ["a", "b"])
+    assert set(benches.of("d1")) == {"a"}
+    clock.advance(60)
+    benches.spare("d1", ["a", "b"])
+    assert set(benches.of("d1")) == {"a"}, "b may serve"
 
 
 def test_a_variant_that_could_not_start_rests_as_long_but_did_not_crash() -> None:

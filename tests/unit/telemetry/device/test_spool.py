@@ -15,8 +15,13 @@ from pathlib import Path
 import pytest
 
 from telemetry.batches import MAX_BATCH_BYTES, MAX_EVENT_BYTES
-from telemetry.device.spool import EVENTS_KEPT, Spool
-from telemetry.errors import SpoolError
+from telemetry.device.spool import (
+    DISK_EVERY_S,
+    EVENTS_IN_MEMORY,
+    EVENTS_KEPT,
+    MEMORY_LIMIT_BYTES,
+    Spool,
+)
 from tests.unit.telemetry.device.manual_clock import ManualClock
 from wire.messages import (
     Event,
@@ -290,24 +295,60 @@ def test_a_batch_that_cannot_be_read_is_dropped_and_counted(opened: Open, path: 
     assert [batch.dropped for batch, _ in spool.pending()] == [0, 1]
 
 
-def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+def texts(spool: Spool, kind: str) -> list[str]:
+    return [found.reason for found in spool.events((kind,))]
+
+
+@pytest.mark.parametrize("path", [Path(), Path("file/spool.db")], ids=["directory", "no-directory"])
+def test_without_a_disk_telemetry_waits_in_memory_and_says_so(tmp_path: Path, path: Path) -> None:
     (tmp_path / "file").touch()
-    for path in (tmp_path, tmp_path / "file" / "spool.db"):
-        with pytest.raises(SpoolError, match=r"cannot be used: .*; check the free space"):
-            Spool(path, device="pi", boot_id="b", limit_bytes=MIB, clock=ManualClock())
+    spool = Spool(tmp_path / path, device="pi", boot_id="b", limit_bytes=MIB, clock=ManualClock())
+    spool.append([point(1)], [])
+    assert values(spool) == [1]
+    (told,) = texts(spool, "storage")
+    assert told.startswith("telemetry is kept in memory, where a restart loses it: ")
+    spool.acknowledge(ack(*spool.pending()))
+    assert not spool.pending()
+    spool.close()
 
 
-def test_a_failed_append_counts_and_the_spool_goes_on(opened: Open, path: Path) -> None:
-    spool = opened()
+def test_a_disk_that_comes_back_takes_what_waited_in_memory(path: Path) -> None:
+    clock = ManualClock()
+    spool = Spool(path, device="pi", boot_id="b", limit_bytes=MIB, clock=clock)
+    spool.append([point(1)], [event("switch")])
     spool.close()
     aside = path.parent.rename(path.parent.with_name("unmounted"))
     path.parent.touch()
-    with pytest.raises(SpoolError):
-        spool.append([point(1)], [])
+    spool.append([point(2)], [event("bench")])
+    spool.append([point(3)], [])
+    assert values(spool) == [2, 3]
     path.parent.unlink()
     aside.rename(path.parent)
-    spool.append([point(2)], [])
-    assert [batch.dropped for batch, _ in spool.pending()] == [1]
+    assert values(spool) == [2, 3], "it does not look at every call"
+    clock.sleep(DISK_EVERY_S)
+    assert values(spool) == [1, 2, 3]
+    assert len({(batch.boot_id, batch.sequence) for batch, _ in spool.pending()}) == 5
+    assert [batch.dropped for batch, _ in spool.pending()] == [0] * 5
+    assert [found.kind for found in spool.events()] == ["switch", "storage", "bench", "storage"]
+    spool.close()
+    again = Spool(path, device="pi", boot_id="c", limit_bytes=MIB, clock=clock)
+    assert values(again) == [1, 2, 3]
+    again.close()
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    spool = Spool(
+        tmp_path / "file/spool.db", device="pi", boot_id="b", limit_bytes=64 * MIB,
+        clock=ManualClock(),
+    )  # fmt: skip
+    for _ in range(400):
+        spool.append([], [event("switch", text="x" * 10_000)])
+    held = sum(len(data) for _, data in spool.pending(1000))
+    assert 0.9 * MEMORY_LIMIT_BYTES < held <= MEMORY_LIMIT_BYTES
+    assert len(spool.events(limit=1000)) <= EVENTS_IN_MEMORY
+    assert spool.pending(1000)[0][0].dropped > 0 or spool.pending(1000)[-1][0].dropped > 0
+    spool.close()
 
 
 def test_threads_share_a_spool(opened: Open) -> None:

@@ -12,6 +12,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -135,7 +136,6 @@ def test_a_large_answer_comes_whole(endpoint: Endpoint) -> None:
     ("request_bytes", "status"),
     [
         (b"POST / HTTP/1.1\r\n" + HOST + b"\r\n", 411),
-        (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 411),
         (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 1000001\r\n\r\n", 413),
         (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 1\r\nExpect: tea\r\n\r\n", 417),
         (b"GET /v2\r\n", 400),
@@ -199,6 +199,69 @@ def test_requests_may_come_all_at_once(endpoint: Endpoint) -> None:
     answer = send(endpoint, post(b"one") + b"\r\n" + post(b"two") + post(b"") + post(b"three"))
     assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200"] * 4
     assert answer.index(b"one") < answer.index(b"two") < answer.index(b"three")
+
+
+def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
+    head = f"POST {INFER} HTTP/1.1\r\n".encode() + HOST + b"Transfer-Encoding: Chunked\r\n\r\n"
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + end
+
+
+def test_a_body_may_come_in_chunks(endpoint: Endpoint) -> None:
+    client = http.client.HTTPConnection("127.0.0.1", port_of(endpoint), timeout=PATIENCE_S)
+    for parts in ([b"one", b"two"], [b"x" * 300_000, b"y" * 70_000, b"z"], [b"a"] * 1000, []):
+        client.request("POST", INFER, body=iter(parts), encode_chunked=True)
+        response = client.getresponse()
+        assert (response.status, response.read()) == (200, b"".join(parts))
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        chunked(b"abc", end=b"0\r\nTrailer: x\r\n\r\n"),
+        chunked(end=b'3;name="va;lue"\r\nabc\r\n000\r\n\r\n'),
+        chunked(end=b"00000003 ; x\r\nabc\r\n0\r\n\r\n"),
+    ],
+)
+def test_what_chunks_may_have_besides_is_dropped(endpoint: Endpoint, body: bytes) -> None:
+    answer = send(endpoint, body + chunked(b"next"))
+    assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200"] * 2
+    assert answer.index(b"abc") < answer.index(b"next")
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (b"x\r\n", 400),
+        (b"-1\r\n", 400),
+        (b"0x3\r\nabc\r\n0\r\n\r\n", 400),
+        (b"\r\n\r\n", 400),
+        (b"3\nabc\n0\n\n", 400),
+        (b"3\r\nabcd\r\n0\r\n\r\n", 400),
+        (b"000000003\r\nabc\r\n0\r\n\r\n", 400),
+        (b"3;" + b"x" * 9000 + b"\r\nabc\r\n0\r\n\r\n", 400),
+        (b"f4241\r\n", 413),
+        (b"ffffffff\r\n", 413),
+        (b"0\r\n" + b"X: y\r\n" * 102 + b"\r\n", 431),
+        (b"0\r\nno field\r\n\r\n", 400),
+        (b"3\r\nab", 400),
+    ],
+)
+def test_chunks_that_are_malformed_or_too_many_are_refused(
+    endpoint: Endpoint, echo: Echo, end: bytes, status: int
+) -> None:
+    before = len(echo.calls)
+    assert_refused(send(endpoint, chunked(b"ab", end=end) + post(b"smuggled")), status)
+    assert len(echo.calls) == before
+
+
+def test_a_late_chunk_is_not_waited_for(echo: Echo) -> None:
+    endpoint = Endpoint(echo, limits=EndpointLimits(body_timeout_s=0.2))
+    endpoint.start()
+    with socket.create_connection(("127.0.0.1", port_of(endpoint)), timeout=PATIENCE_S) as sock:
+        sock.sendall(chunked(b"ab", end=b""))
+        assert_refused(sock.recv(1000), 408)
+    endpoint.stop()
 
 
 def test_nothing_after_a_malformed_request_is_believed(endpoint: Endpoint, echo: Echo) -> None:
@@ -329,19 +392,106 @@ def test_large_bodies_share_a_bound(endpoint: Endpoint, echo: Echo) -> None:
     first.close()
 
 
-def test_connections_have_a_bound(echo: Echo) -> None:
+class Held:
+    """Connections to an endpoint that are closed at the end."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._where = ("127.0.0.1", port_of(endpoint))
+        self.sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for sock in self.sockets:
+            sock.close()
+
+    def send(self, content: bytes, *, answered: bool = False) -> socket.socket:
+        sock = socket.create_connection(self._where, timeout=PATIENCE_S)
+        self.sockets.append(sock)
+        sock.sendall(content)
+        if answered:
+            assert status_of(sock.recv(1000)) == 200
+        return sock
+
+
+INDEX_REQUEST = b"GET /v2 HTTP/1.1\r\n" + HOST + b"\r\n"
+
+
+@pytest.fixture
+def narrow(echo: Echo) -> Iterator[Endpoint]:
+    """Return an endpoint for two connections."""
     endpoint = Endpoint(echo, limits=EndpointLimits(connections=2))
     endpoint.start()
-    held = [socket.create_connection(("127.0.0.1", port_of(endpoint))) for _ in range(2)]
-    try:
-        for sock in held:
-            sock.sendall(b"GET /v2 HTTP/1.1\r\n" + HOST + b"\r\n")
+    yield endpoint
+    echo.gate.set()
+    endpoint.stop()
+
+
+def test_an_idle_connection_gives_its_place_to_a_new_one(narrow: Endpoint) -> None:
+    with Held(narrow) as held:
+        first = held.send(INDEX_REQUEST, answered=True)
+        second = held.send(INDEX_REQUEST, answered=True)
+        second.sendall(INDEX_REQUEST)
+        assert status_of(second.recv(1000)) == 200
+
+        def is_let_in() -> bool:
+            # A connection is idle a moment after its client has the answer.
+            return status_of(held.send(INDEX_REQUEST).recv(1000)) == 200
+
+        for _ in range(20):
+            until(is_let_in, "a place")
+        assert first.recv(1000) == b"", "it was idle for longest"
+
+
+def test_connections_that_are_being_answered_keep_their_places(
+    narrow: Endpoint, echo: Echo
+) -> None:
+    echo.gate.clear()
+    before = len(echo.calls)
+    with Held(narrow) as held:
+        busy = [held.send(post(b"busy")) for _ in range(2)]
+        until(lambda: len(echo.calls) == before + 2, "both requests")
+        assert_refused(send(narrow, INDEX_REQUEST), 503)
+        assert status_of(send(narrow, b"GET /v2/health/live HTTP/1.0\r\n\r\n")) == 200
+        echo.gate.set()
+        for sock in busy:
             assert status_of(sock.recv(1000)) == 200
-        assert_refused(send(endpoint, b""), 503)
+
+
+def test_slow_clients_that_come_again_and_again_starve_nobody(narrow: Endpoint) -> None:
+    done = threading.Event()
+
+    def be_slow() -> None:
+        while not done.is_set():
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port_of(narrow)), timeout=5) as sock,
+            ):
+                for byte in INDEX_REQUEST[:-1] * 100:
+                    sock.sendall(bytes([byte]))
+                    if done.wait(0.05):
+                        return
+
+    crowd = [threading.Thread(target=be_slow) for _ in range(20)]
+    for thread in crowd:
+        thread.start()
+    answered = 0
+
+    def is_answered() -> bool:
+        with contextlib.suppress(OSError):
+            return send(narrow, b"GET /v2 HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
+        return False
+
+    try:
+        for _ in range(5):
+            until(is_answered, "an answer")
+            answered += 1
     finally:
-        for sock in held:
-            sock.close()
-        endpoint.stop()
+        done.set()
+        for thread in crowd:
+            finished(thread)
+    assert answered == 5
 
 
 def test_a_body_must_fit_a_frame() -> None:

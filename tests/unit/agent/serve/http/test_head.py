@@ -117,7 +117,7 @@ def test_request_lines_that_are_none(line: bytes) -> None:
         (b"Host: x\r\nContent-Length: " + b"9" * 30 + b"\r\n", 400),
         (b"Host: x\r\nContent-Length: 1001\r\n", 413),
         (b"Host: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n", 400),
-        (b"Host: x\r\nTransfer-Encoding: chunked\r\n", 411),
+        (b"Host: x\r\nTransfer-Encoding: gzip, chunked\r\n", 411),
         (b"Host: x\r\nTransfer-Encoding: identity\r\n", 411),
         (b"Host: x\r\nTransfer-Encoding:\x0bchunked\r\n", 400),
         (b"Host: x\r\nExpect: tea\r\nContent-Length: 5\r\n", 417),

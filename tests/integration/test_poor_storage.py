@@ -1,0 +1,128 @@
+"""What served before a restart serves again, whatever has become of the files beside it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_agent import (
+    Controller,
+    Device,
+    anonymous_broker,
+    controller,
+    device,
+    serving,
+)
+from tests.simulators.patience import until
+from wire.messages import Hello
+
+__all__ = ["anonymous_broker", "controller", "device", "serving"]
+
+pytestmark = pytest.mark.broker
+
+READ_ONLY = """
+mount --bind "$STATE" "$STATE" && mount -o remount,ro,bind "$STATE"
+"""
+FULL = """
+cp -a "$STATE" "$STATE.copy" && mount -t tmpfs -o size=8m tmpfs "$STATE" &&
+cp -a "$STATE.copy/." "$STATE" && rm -rf "$STATE.copy"
+dd if=/dev/zero of="$STATE/filler" bs=4k 2> /dev/null
+test "$(stat -f -c %a "$STATE")" = 0
+"""
+
+
+def can_mount() -> bool:
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return False
+    tried = subprocess.run(
+        [unshare, "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False
+    )
+    return tried.returncode == 0
+
+
+needs_mounts = pytest.mark.skipif(not can_mount(), reason="no file system can be mounted here")
+
+
+def start_on(device: Device, prepare: str) -> None:
+    """Start the agent in a name space of its own, whose state directory is prepared."""
+    program = f'{prepare.strip()} || exit 99\nexec "$@"'
+    agent = [sys.executable, "-P", "-m", "agent", "run", "--config", str(device.config_path)]
+    with (device.directory / "log").open("ab") as log:
+        device.process = subprocess.Popen(
+            ["unshare", "-Urm", "sh", "-c", program, "sh", *agent],
+            stdin=subprocess.DEVNULL, stderr=log,
+            env={"STATE": str(device.config.state_dir), "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+        )  # fmt: skip
+
+
+def address(device: Device) -> str:
+    """Return the endpoint of the agent that was started last."""
+    ready = [line for line in device.log if line["action"] == "ready"]
+    return str(ready[1]["endpoint"]) if len(ready) > 1 else ""
+
+
+def reasons(device: Device, action: str) -> list[str]:
+    return [line["reason"] for line in device.log if line["action"] == action]
+
+
+@needs_mounts
+@pytest.mark.parametrize("prepare", [READ_ONLY, FULL], ids=["read-only", "full"])
+def test_an_agent_on_a_bad_disk_serves_and_says_what_is_missing(
+    serving: Device, controller: Controller, prepare: str
+) -> None:
+    serving.end(signal.SIGTERM)
+    controller.heard.clear()
+    controller.events.clear()
+    start_on(serving, prepare)
+    where = until(lambda: address(serving), "being ready")
+    assert serving.infer(where)[0]["release"] == "digits:1.0.0"
+    hello = until(lambda: controller.all("hello", Hello), "a hello")[0]
+    assert hello.variant == "best"
+    told = controller.event("storage", lambda e: "telemetry is kept in memory" in e.reason)
+    assert "a restart loses it" in told.reason
+    if prepare is READ_ONLY:
+        controller.event("storage", lambda e: "`fleet-agent status`" in e.reason)
+    assert serving.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("credentials.json", b'{"device": "dev'),
+        ("credentials.json", b""),
+        ("device.key", b"short"),
+        ("telemetry.db", b"SQLite format 3\x00 and no more"),
+        ("telemetry.db-wal", b"\x00" * 4096),
+        ("state.json", b"{"),
+    ],
+)
+def test_a_damaged_file_beside_the_package_does_not_end_serving(
+    serving: Device, controller: Controller, name: str, content: bytes
+) -> None:
+    serving.end(signal.SIGTERM)
+    Path(serving.config.state_dir / name).write_bytes(content)
+    serving.start()
+    where = until(lambda: address(serving), "being ready")
+    assert serving.infer(where)[0]["release"] == "digits:1.0.0"
+    if name in {"credentials.json", "device.key"}:
+        found = until(lambda: reasons(serving, "refused"), "the reason")
+        assert found[-1].startswith(f"no identity: {name}")
+        assert controller.all("hello", Hello)
+    assert serving.end(signal.SIGTERM) == 0
+
+
+def test_an_unreadable_certificate_of_the_broker_does_not_end_serving(serving: Device) -> None:
+    serving.end(signal.SIGTERM)
+    config = serving.config_path.read_text()
+    serving.config_path.write_text(config.replace("[broker]\n", '[broker]\nca_file = "none.pem"\n'))
+    serving.start()
+    where = until(lambda: address(serving), "being ready")
+    assert serving.infer(where)[0]["release"] == "digits:1.0.0"
+    assert until(lambda: reasons(serving, "refused"), "the reason")[-1].startswith("not ")
+    assert serving.end(signal.SIGTERM) == 0
