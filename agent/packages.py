@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -233,22 +234,33 @@ def refuse_links(directory: Path, path: str) -> None:
             raise IntegrityError(f"{path} points outside its package")
 
 
-def remove_links(directory: Path, path: str) -> None:
-    """Remove each link on the way to a place below a directory; no package has any.
+def clear_way(directory: Path, path: str) -> None:
+    """Remove what stands in the way of a file below a directory: links, and things of another kind.
 
     Args:
         directory: The directory.
-        path: Relative path, as in a package index.
+        path: Relative path of the file, as in a package index.
 
     Raises:
-        StorageError: A link cannot be removed.
+        StorageError: It cannot be removed.
     """
     place = directory
-    with storage_faults(f"cannot remove a link on the way to {path}"):
-        for part in path.split("/"):
-            place /= part
-            if place.is_symlink():
-                place.unlink()
+    *folders, file = path.split("/")
+    with storage_faults(f"cannot remove what is in the way of {path}"):
+        for folder in folders:
+            place /= folder
+            keep_directory(place)
+        place /= file
+        if place.is_symlink():
+            place.unlink()
+        elif place.is_dir():
+            shutil.rmtree(place)
+
+
+def keep_directory(path: Path) -> None:
+    """Remove what stands where a directory must be; a directory stays. Raises OSError."""
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        path.unlink()
 
 
 def _read_bounded(directory: Path, path: str, limit_bytes: int) -> bytes:

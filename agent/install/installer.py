@@ -34,7 +34,7 @@ from agent.install.store import StateStore
 from agent.install.transfer import Blob
 from agent.install.workflow import Progress
 from agent.interrupts import Interrupts
-from agent.packages import Package, is_intact, open_package, read_index, remove_links
+from agent.packages import Package, clear_way, is_intact, keep_directory, open_package, read_index
 from agent.select.adaptation import Adaptation
 from agent.select.decisions import candidate, preference
 from wire.errors import FleetError
@@ -166,6 +166,7 @@ class Installer:
         self._check_storage(target.envelope_size_bytes)
         directory = self._slots.directory(target.digest)
         with storage_faults("cannot make the directory of the package"):
+            keep_directory(directory)
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         envelope = FileEntry(
             path=ENVELOPE_FILE,
@@ -317,7 +318,8 @@ class Installer:
 
     def _bring(self, directory: Path, entry: FileEntry, blob: Blob, hooks: Hooks) -> None:
         if not is_intact(directory, entry):
-            remove_links(directory, entry.path)
+            clear_way(directory, entry.path)
+            clear_way(self._slots.parts, entry.sha256)
             part = self._slots.parts / entry.sha256
             self._fetcher.fetch(blob, part, (directory, entry.path), hooks)
 

@@ -21,6 +21,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from agent.errors import storage_faults
+from agent.packages import keep_directory
 from wire.files import sync_directory
 from wire.package.index import is_digest
 
@@ -44,6 +45,7 @@ class Slots:
         self.parts = root / "parts"
         for directory in (self._packages, self._incoming, self.parts):
             with storage_faults(f"cannot make the directory {directory.name}"):
+                keep_directory(directory)
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def directory(self, digest: str) -> Path:
@@ -80,6 +82,7 @@ class Slots:
             for directory, _, _ in os.walk(self.directory(digest)):
                 sync_directory(Path(directory))
             if not self.has(digest):
+                keep_directory(self._packages / digest)
                 (self._incoming / digest).rename(self._packages / digest)
             sync_directory(self._packages)
             sync_directory(self._incoming)
@@ -95,6 +98,9 @@ class Slots:
         """
         temporary = self._root / f".{CURRENT}.new"
         with storage_faults("cannot switch to the package"):
+            for link in (temporary, self._root / CURRENT):
+                if link.is_dir() and not link.is_symlink():
+                    shutil.rmtree(link)
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(f"packages/{_checked(digest)}")
             temporary.replace(self._root / CURRENT)

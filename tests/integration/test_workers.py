@@ -275,7 +275,7 @@ def test_a_worker_whose_supervisor_died_while_it_started_ends() -> None:
             pass_fds=(theirs.fileno(), reading), timeout=PATIENCE_S, check=False,
         )  # fmt: skip
     os.close(reading)
-    assert done.returncode == -signal.SIGIO
+    assert done.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("wrong", ["0", "1"])

@@ -5,13 +5,14 @@
 Rules:
 - Input that two readers could understand differently is refused: a bare CR or LF, a NUL, a folded
   line, a space before the colon, two lengths, a length beside a transfer coding, two hosts.
-- The client announces the length of its body; chunked bodies are refused (411).
+- The client announces the length of its body, or sends it in chunks; other codings are refused.
 - A slow client cannot hold a thread: the deadline is for a whole part, not for each byte.
 - The reader holds at most one line, or one read, beyond what its caller has asked for.
 
 Source:
     RFC 9110 (semantics) and RFC 9112 (HTTP/1.1), where sections 2.2, 3.2, 5 and 6.3 say what a
-    server has to refuse, and 6.3 that a missing length may be answered with 411.
+    server has to refuse, 6.3 that a missing length may be answered with 411, and 7.1 what chunks
+    are.
 """
 
 from __future__ import annotations

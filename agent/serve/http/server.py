@@ -30,6 +30,7 @@ MAX_BODY_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
 """The longest body that fits into a frame to a worker."""
 
 LINGER_S: Final = 1.0
+GUEST_LINGER_S: Final = 0.1
 """How long to read on after an early answer, so that a client that still sends can receive it."""
 
 JOINED_BYTES: Final = 64 * 1024
@@ -51,7 +52,13 @@ Connection: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 Stage: TypeAlias = Literal["idle", "reading", "answering"]
 """What a connection is doing: waiting for a request, receiving it, or answering it."""
 
-GUESTS: Final = 8
+GUESTS: Final = 32
+GUEST_HEAD_S: Final = 1.0
+"""How long a guest may take for its header."""
+
+LATE_S: Final = 5.0
+"""A request that has been coming for longer loses its place before any connection that is idle."""
+
 HEALTH: Final = "/v2/health/"
 SLOW_S: Final = 1.0
 """A request that has been coming for longer may lose its place to a new connection."""
@@ -84,10 +91,11 @@ class EndpointLimits(msgspec.Struct, frozen=True, kw_only=True):
 class ConnectionLimit:
     """Limits the open connections and the memory for their bodies.
 
-    A new connection that would be one too many takes the place of the one that has been idle for
-    longest, or else of the one whose request has been coming for longest. A connection whose
-    request is being answered keeps its place. When all places are taken by those, a few connections
-    more are admitted as guests, who may only ask for the health.
+    A new connection that would be one too many takes the place of one whose request has been coming
+    for some seconds, or else of the one that has been idle for longest, or else of one whose
+    request is slow. A connection whose request is being answered keeps its place. When all places
+    are taken by those, some connections more are admitted as guests, who may only ask for the
+    health until there is a place.
     """
 
     def __init__(self, limits: EndpointLimits, clock: Clock) -> None:
@@ -116,6 +124,10 @@ class ConnectionLimit:
                 self._guests.add(connection)
             self._connections[connection] = ("idle", self.clock.monotonic_s())
             return True
+
+    def is_guest(self, connection: socket.socket) -> bool:
+        """Tell whether a connection may only ask for the health."""
+        return connection in self._guests
 
     def has_place(self, connection: socket.socket) -> bool:
         """Tell whether a connection may ask for anything. A guest gets a place that is free now."""
@@ -147,11 +159,12 @@ class ConnectionLimit:
         if len(self._leaving) >= self.limits.connections:
             return False
         now_s = self.clock.monotonic_s()
-        spare: tuple[tuple[bool, float], socket.socket] | None = None
+        spare: tuple[tuple[int, float], socket.socket] | None = None
         for connection, (stage, since_s) in self._connections.items():
             if stage == "answering" or (stage == "reading" and now_s - since_s < SLOW_S):
                 continue
-            rank = (stage != "idle", since_s)
+            late = stage == "reading" and now_s - since_s >= LATE_S
+            rank = (0 if late else 1 if stage == "idle" else 2, since_s)
             if spare is None or rank < spare[0]:
                 spare = (rank, connection)
         if spare is None:
@@ -291,7 +304,7 @@ class _Handler(socketserver.BaseRequestHandler):
                 self.request.do_handshake()
             incoming = Incoming(self.request, connections.clock)
             try:
-                while incoming.waits_for_request(connections.limits.idle_s):
+                while incoming.waits_for_request(self._idle_s()):
                     connections.note(self.request, "reading")
                     if not self._answer(incoming):
                         break
@@ -302,7 +315,11 @@ class _Handler(socketserver.BaseRequestHandler):
                     reply = Reply.refusal(503, "the endpoint is stopping", RETRY_AFTER)
                 self._send(reply, closing=True)
                 _shut_down(self.request, socket.SHUT_WR)
-                incoming.ignore(LINGER_S)
+                incoming.ignore(GUEST_LINGER_S if connections.is_guest(self.request) else LINGER_S)
+
+    def _idle_s(self) -> float:
+        connections = self.server.connections
+        return GUEST_HEAD_S if connections.is_guest(self.request) else connections.limits.idle_s
 
     def _answer(self, incoming: Incoming) -> bool:
         """Answer the next request; tell whether another one may follow.
@@ -313,7 +330,9 @@ class _Handler(socketserver.BaseRequestHandler):
         """
         connections = self.server.connections
         limits = connections.limits
-        head = head_of_request(incoming.head(limits.head_timeout_s), limits.body_bytes)
+        is_guest = connections.is_guest(self.request)
+        head_s = min(GUEST_HEAD_S, limits.head_timeout_s) if is_guest else limits.head_timeout_s
+        head = head_of_request(incoming.head(head_s), limits.body_bytes)
         if not head.target.startswith(HEALTH) and not connections.has_place(self.request):
             raise RefusedRequestError(503, "too many connections", RETRY_AFTER)
         if head.waits:

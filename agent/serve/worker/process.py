@@ -283,16 +283,16 @@ def _warm_up(session: Session, specs: Iterable[TensorSpec]) -> None:
 def _hang_on(lifeline: int) -> None:
     """Let the kernel end this process when the other end of a pipe is closed.
 
-    A pipe with O_ASYNC sends SIGIO when its last writer closes it, and by default that signal ends
-    the process. A thread would need the interpreter lock, which native code may hold.
+    A pipe with O_ASYNC sends a signal when its last writer closes it: here SIGKILL, which also ends
+    a process that is stopped. A thread would need the interpreter lock, which native code may hold.
     """
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
     # The signal tells of a change, not of a pipe that broke while this process was starting.
     if select.select([lifeline], [], [], 0)[0]:
-        os.kill(os.getpid(), signal.SIGIO)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _limit_memory(growth_bytes: int) -> None:

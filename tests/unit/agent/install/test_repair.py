@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -262,3 +264,47 @@ def test_no_link_leads_a_repair_out_of_its_package(device: SimulatedDevice, tmp_
     assert outside.read_bytes() == b"mine"
     assert not model.is_symlink()
     assert model.read_bytes() == b"new best"
+
+
+def make_directory(path: Path) -> None:
+    path.unlink()
+    (path / "inside").mkdir(parents=True)
+
+
+def make_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_bytes(b"a file")
+
+
+@pytest.mark.parametrize(
+    ("path", "damage"),
+    [
+        (MANIFEST_FILE, make_directory),
+        (ENVELOPE_FILE, make_directory),
+        ("variants/best/model.json", make_directory),
+        ("variants/best", make_file),
+        ("variants", make_file),
+        (".", make_file),
+    ],
+)
+def test_things_of_another_kind_in_the_way_are_removed(
+    device: SimulatedDevice, path: str, damage: Callable[[Path], None]
+) -> None:
+    damage(file(device, NEW, path))
+    device.reboot()
+    assert repair(device)
+    device.clock.advance(60)
+    device.adaptation.tick(COOL)
+    assert device.adaptation.active() == (NEW.digest, "best")
+    assert not device.store.state.repairing
+
+
+def test_directories_of_the_store_that_are_files_are_made_anew(device: SimulatedDevice) -> None:
+    for name in ("incoming", "parts"):
+        make_file(device.root / name)
+    (device.root / "current").unlink()
+    (device.root / "current").mkdir()
+    device.reboot()
+    assert repair(device)
+    assert device.adaptation.active() == (NEW.digest, "best")
+    assert device.slots.current() == NEW.digest
