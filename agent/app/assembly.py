@@ -44,8 +44,8 @@ from agent.log import Log
 from agent.packages import Damage, open_package
 from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
+from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.http.server import EndpointLimits
 from agent.serve.http.tls import server_tls
 from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import OnEvent, Recorder

@@ -63,6 +63,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """Time in the runtime; a joined request counts its share of the run."""
 
     samples: int = 1
+    """How many samples it holds."""
+
     joined: int = 1
     """How many requests the same run of the model answered."""
 

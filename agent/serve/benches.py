@@ -1,7 +1,7 @@
 """Benches: which variants must rest, because they crashed too often or could not start.
 
 The worker pool counts crashes here, the adaptation reports variants that could not start, and both
-ask here which variants rest. Every rest is of the same length.
+ask here which variants rest.
 
 Rules:
 - A variant that crashes three times within a minute rests. So does one that cannot start.
@@ -26,8 +26,8 @@ BENCH_S: Final = 300.0
 """Long enough that another try costs little. Short enough that a device soon uses the variant
 again after the cause, such as too little memory, is gone."""
 
-
 LAST_REST_S: Final = 10.0
+"""For the one that has rested longest, if all rest: clients commonly ask again within this time."""
 
 
 class _Rest(NamedTuple):

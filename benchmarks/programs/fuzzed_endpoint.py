@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
+from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.http.server import EndpointLimits
 from tests.simulators.packages import variant
 from tests.simulators.rig import Rig
 

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import psutil
@@ -27,6 +27,7 @@ from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.simulators.broker import RunningBroker, running_broker
 from tests.simulators.chunk_server import ChunkServer
+from tests.simulators.crowd import Crowd
 from tests.simulators.packages import (
     PROFILE,
     STRANGER_KEY,
@@ -37,6 +38,7 @@ from tests.simulators.packages import (
     variant,
 )
 from tests.simulators.patience import PATIENCE_S, until
+from tests.simulators.rig import INPUT
 from wire.clock import SystemClock
 from wire.codec import to_json
 from wire.messages import (
@@ -65,6 +67,7 @@ TOKEN = "token-of-this-test"
 CLOCK = SystemClock()
 POLICY = PolicySpec(dwell_s=0.2)
 MAX_RSS_BYTES = 40 * 1024 * 1024
+MODELS = {"best": b'{"seed": 1}', "small": b'{"seed": 2}'}
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 
@@ -235,9 +238,8 @@ def null_package(
 
     The better one takes longer, though not as long as it declares.
     """
-    models = {"best": b'{"seed": 1}', "small": b'{"seed": 2}'}
     pairs, assets = [], {}
-    for name, content in [(name, models[name]) for name in names]:
+    for name, content in [(name, MODELS[name]) for name in names]:
         accuracy, latency_ms = (0.99, 40.0) if name == "best" else (0.90, 5.0)
         options = {"delay_ms": "4"} if name == "best" else {}
         outputs = reference(variant(name), content)
@@ -260,12 +262,14 @@ def null_package(
     return package(version, pairs, assets=assets, chunk_bytes=CHUNK_BYTES)
 
 
-def reference(made: Any, content: bytes) -> dict[str, np.ndarray[Any, Any]]:
-    """Return what a null model answers to X."""
+def reference(
+    made: Any, content: bytes, values: np.ndarray[Any, Any] = X
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return what a null model answers."""
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "model.json").write_bytes(content)
         session = open_session(Path(directory), made.info, Limits())
-        return session.infer({"x": X})
+        return session.infer({"x": values})
 
 
 FIRST = null_package("1.0.0")
@@ -351,37 +355,11 @@ def test_a_flipped_byte_in_the_release_heals_by_itself(
     assert serving.infer()[0]["release"] == f"digits:{kept}.0.0"
 
 
-class Asking:
-    """A client that asks again and again, and keeps what was not an answer."""
-
-    def __init__(self, device: Device) -> None:
-        self._where = device.ask("status")["endpoint"]
-        self._device = device
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.answers = 0
-        self.faults: list[str] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join(PATIENCE_S)
-
-    def wait_for(self, more: int) -> None:
-        wanted = self.answers + more
-        until(lambda: self.answers >= wanted, f"{more} answers")
-
-    def _run(self) -> None:
-        while not self._done.is_set():
-            try:
-                self._device.infer(self._where)
-            except (AssertionError, OSError, http.client.HTTPException) as exc:
-                self.faults.append(str(exc))
-            else:
-                self.answers += 1
+def crowd(device: Device) -> Crowd:
+    """Return clients of a device that serves a null package."""
+    port = int(device.ask("status")["endpoint"].rpartition(":")[2])
+    expected = {name: reference(variant(name), content, INPUT) for name, content in MODELS.items()}
+    return Crowd(port, {name: outputs["y"] for name, outputs in expected.items()})
 
 
 def worker_of(device: Device) -> int:
@@ -389,7 +367,7 @@ def worker_of(device: Device) -> int:
     return until(lambda: children(device.process.pid if device.process else 0), "a worker")[0]
 
 
-def crash(device: Device, asking: Asking, times: int) -> None:
+def crash(device: Device, asking: Crowd, times: int) -> None:
     """Kill the worker, and wait for answers, so many times."""
     for _ in range(times):
         os.kill(worker_of(device), signal.SIGKILL)
@@ -399,7 +377,7 @@ def crash(device: Device, asking: Asking, times: int) -> None:
 def test_a_variant_that_is_benched_loses_no_request(
     serving: Device, controller: Controller
 ) -> None:
-    with Asking(serving) as asking:
+    with crowd(serving) as asking:
         asking.wait_for(5)
         crash(serving, asking, CRASHES_TO_BENCH)
     assert asking.faults == []
@@ -415,7 +393,7 @@ def test_a_device_whose_only_variant_crashes_says_so_and_serves_again_soon(
     only = null_package("2.0.0", names=("best",))
     controller.desire(2, only)
     assert controller.outcome(2).outcome == "succeeded"
-    with Asking(serving) as asking:
+    with crowd(serving) as asking:
         crash(serving, asking, CRASHES_TO_BENCH - 1)
         os.kill(worker_of(serving), signal.SIGKILL)
         until(lambda: asking.faults, "a refusal")
@@ -430,8 +408,9 @@ def test_a_device_whose_only_variant_crashes_says_so_and_serves_again_soon(
             "a report of a device that serves nothing",
         )[0]
         assert (told.error_code, told.active) == ("agent.variant", None)
-        asking.wait_for(5)
-    assert any("no variant of the model can serve now" in fault for fault in asking.faults)
+        answered = asking.answers.total()
+        until(lambda: asking.answers.total() >= answered + 5, "answers again")
+    assert any("no variant of the model can serve" in fault for fault in asking.faults)
     until(
         lambda: controller.all("hello", Hello)[-1].release == only.digest,
         "a hello of a device that serves again",
@@ -441,7 +420,7 @@ def test_a_device_whose_only_variant_crashes_says_so_and_serves_again_soon(
 def test_success_is_reported_only_by_what_answers_now(
     serving: Device, controller: Controller
 ) -> None:
-    with Asking(serving) as asking:
+    with crowd(serving) as asking:
         asking.wait_for(1)
         os.kill(worker_of(serving), signal.SIGSTOP)
         controller.desire(2, FIRST, rollout="again")
@@ -453,7 +432,7 @@ def test_success_is_reported_only_by_what_answers_now(
 def test_a_worker_that_hangs_is_found_long_before_a_slow_one(
     serving: Device, controller: Controller
 ) -> None:
-    with Asking(serving) as asking:
+    with crowd(serving) as asking:
         asking.wait_for(5)
         os.kill(worker_of(serving), signal.SIGSTOP)
         asking.wait_for(5)

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.http.server import EndpointLimits
 from tests.simulators.fuzz_client import FuzzClient
 from tests.simulators.fuzz_requests import KINDS, QUICK, SLOW, Make
 from tests.simulators.packages import variant

@@ -17,8 +17,8 @@ import pytest
 from agent.serve.answered import Listener
 from agent.serve.errors import EndpointError
 from agent.serve.frames import Reply
+from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.http.server import EndpointLimits
 from agent.serve.http.tls import server_tls
 from agent.serve.pool import Prepared
 from agent.serve.router import InferenceCall

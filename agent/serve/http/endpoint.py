@@ -18,8 +18,9 @@ from typing import Final
 
 from agent import socket_server
 from agent.serve.errors import EndpointError
+from agent.serve.http.connections import ConnectionLimit, EndpointLimits
 from agent.serve.http.inference_api import InferenceApi, InferencePort
-from agent.serve.http.server import ConnectionLimit, EndpointLimits, HttpServer
+from agent.serve.http.server import HttpServer
 from wire.clock import Clock, SystemClock
 
 SOCKET_MODE: Final = 0o660

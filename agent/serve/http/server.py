@@ -13,32 +13,23 @@ import contextlib
 import socket
 import socketserver
 import ssl
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
-import msgspec
-
-from agent.serve.frames import MAX_FRAME_BYTES, RETRY_AFTER, Reply
+from agent.serve.frames import RETRY_AFTER, Reply
+from agent.serve.http.connections import ConnectionLimit, shut_down
 from agent.serve.http.encodings import coding_asked, compressed, expanded
 from agent.serve.http.request import Head, Incoming, RefusedRequestError, head_of_request
-from agent.serve.settings import CONNECTIONS
-from wire.clock import Clock
-
-MAX_BODY_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
-"""The longest body that fits into a frame to a worker."""
 
 LINGER_S: Final = 1.0
-GUEST_LINGER_S: Final = 0.1
-"""How long to read on after an early answer, so that a client that still sends can receive it."""
+"""How long a refused client may take to receive that, when it got no thread of its own."""
 
 JOINED_BYTES: Final = 64 * 1024
 """Up to this size head and body are joined: a copy is cheaper than a second packet."""
 
-SMALL_BYTES: Final = 64 * 1024
-"""Up to this size a body is not counted: the limit of connections bounds such bodies, and large
-bodies never keep them out."""
+HEALTH: Final = "/v2/health/"
+"""Paths that a guest may ask for."""
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -47,172 +38,6 @@ Answer: TypeAlias = Callable[[str, str, Mapping[str, str], memoryview], Reply]
 
 Connection: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 """The type that `socketserver` declares; here it is always a stream socket."""
-
-
-Stage: TypeAlias = Literal["idle", "reading", "answering"]
-"""What a connection is doing: waiting for a request, receiving it, or answering it."""
-
-GUESTS: Final = 32
-GUEST_HEAD_S: Final = 1.0
-"""How long a guest may take for its header."""
-
-LATE_S: Final = 5.0
-"""A request that has been coming for longer loses its place before any connection that is idle."""
-
-HEALTH: Final = "/v2/health/"
-SLOW_S: Final = 1.0
-"""A request that has been coming for longer may lose its place to a new connection."""
-
-
-class EndpointLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on what clients may take."""
-
-    body_bytes: int = 64 * 1024**2
-    bodies_bytes: int = 128 * 1024**2
-    """Limit for all large bodies together that are being read or answered."""
-
-    head_timeout_s: float = 10.0
-    """How long a client may take to send a header, and for TLS to agree on keys."""
-
-    body_timeout_s: float = 30.0
-    """How long a client may take to send a body, and to read an answer."""
-
-    idle_s: float = 75.0
-    """How long a connection may be silent."""
-
-    connections: int = CONNECTIONS
-    """Open connections."""
-
-    def __post_init__(self) -> None:
-        if self.body_bytes > MAX_BODY_BYTES:
-            raise ValueError(f"body_bytes is over {MAX_BODY_BYTES}")
-
-
-class ConnectionLimit:
-    """Limits the open connections and the memory for their bodies.
-
-    A new connection that would be one too many takes the place of one whose request has been coming
-    for some seconds, or else of the one that has been idle for longest, or else of one whose
-    request is slow. A connection whose request is being answered keeps its place. When all places
-    are taken by those, some connections more are admitted as guests, who may only ask for the
-    health until there is a place.
-    """
-
-    def __init__(self, limits: EndpointLimits, clock: Clock) -> None:
-        self.limits = limits
-        self.clock = clock
-        self.is_closing = False
-        """Whether all connections are about to end."""
-
-        self._changed = threading.Condition()
-        self._connections: dict[socket.socket, tuple[Stage, float]] = {}
-        """What each connection is doing, and since when."""
-
-        self._leaving: set[socket.socket] = set()
-        """Connections that lost their place; their threads end soon."""
-
-        self._guests: set[socket.socket] = set()
-
-        self._bodies_bytes = 0
-
-    def admit(self, connection: socket.socket) -> bool:
-        """Count a new connection; return False if there are too many."""
-        with self._changed:
-            if len(self._connections) >= self.limits.connections and not self._make_room():
-                if len(self._guests) >= GUESTS:
-                    return False
-                self._guests.add(connection)
-            self._connections[connection] = ("idle", self.clock.monotonic_s())
-            return True
-
-    def is_guest(self, connection: socket.socket) -> bool:
-        """Tell whether a connection may only ask for the health."""
-        return connection in self._guests
-
-    def has_place(self, connection: socket.socket) -> bool:
-        """Tell whether a connection may ask for anything. A guest gets a place that is free now."""
-        with self._changed:
-            if connection not in self._guests:
-                return True
-            while len(self._connections) - len(self._guests) >= self.limits.connections:
-                if not self._make_room():
-                    return False
-            self._guests.discard(connection)
-            return True
-
-    def note(self, connection: socket.socket, stage: Stage) -> None:
-        """Note what a connection is doing from now on."""
-        with self._changed:
-            if connection in self._connections:
-                self._connections[connection] = (stage, self.clock.monotonic_s())
-
-    def release(self, connection: socket.socket) -> None:
-        """Forget a connection."""
-        with self._changed:
-            self._connections.pop(connection, None)
-            self._leaving.discard(connection)
-            self._guests.discard(connection)
-            self._changed.notify_all()
-
-    def _make_room(self) -> bool:
-        """End the connection that can best be spared; False if none can."""
-        if len(self._leaving) >= self.limits.connections:
-            return False
-        now_s = self.clock.monotonic_s()
-        spare: tuple[tuple[int, float], socket.socket] | None = None
-        for connection, (stage, since_s) in self._connections.items():
-            if stage == "answering" or (stage == "reading" and now_s - since_s < SLOW_S):
-                continue
-            late = stage == "reading" and now_s - since_s >= LATE_S
-            rank = (0 if late else 1 if stage == "idle" else 2, since_s)
-            if spare is None or rank < spare[0]:
-                spare = (rank, connection)
-        if spare is None:
-            return False
-        del self._connections[spare[1]]
-        self._guests.discard(spare[1])
-        self._leaving.add(spare[1])
-        with contextlib.suppress(OSError):
-            _shut_down(spare[1], socket.SHUT_RDWR)
-        return True
-
-    def close_all(self, grace_s: float) -> None:
-        """End all connections: idle ones now, busy ones when they have been answered."""
-        self.is_closing = True
-        for how, wait_s in ((socket.SHUT_RD, grace_s), (socket.SHUT_RDWR, 1.0)):
-            with self._changed:
-                for connection in (*self._connections, *self._leaving):
-                    with contextlib.suppress(OSError):
-                        _shut_down(connection, how)
-                self._changed.wait_for(
-                    lambda: not self._connections and not self._leaving, timeout=wait_s
-                )
-
-    @contextlib.contextmanager
-    def body_memory(self) -> Iterator[Callable[[int], None]]:
-        """Reserve memory for a body while it is needed.
-
-        Yields:
-            A function that reserves more bytes; it raises RefusedRequestError if none are left.
-        """
-        asked = held = 0
-
-        def take(count: int) -> None:
-            nonlocal asked, held
-            asked += count
-            if asked <= SMALL_BYTES:
-                return
-            with self._changed:
-                if self._bodies_bytes + asked - held > self.limits.bodies_bytes:
-                    raise RefusedRequestError(503, "too many large requests at once", RETRY_AFTER)
-                self._bodies_bytes += asked - held
-                held = asked
-
-        try:
-            yield take
-        finally:
-            with self._changed:
-                self._bodies_bytes -= held
 
 
 class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -304,7 +129,7 @@ class _Handler(socketserver.BaseRequestHandler):
                 self.request.do_handshake()
             incoming = Incoming(self.request, connections.clock)
             try:
-                while incoming.waits_for_request(self._idle_s()):
+                while incoming.waits_for_request(connections.patience(self.request).idle_s):
                     connections.note(self.request, "reading")
                     if not self._answer(incoming):
                         break
@@ -314,12 +139,8 @@ class _Handler(socketserver.BaseRequestHandler):
                 if connections.is_closing:  # then the client did not cause the error
                     reply = Reply.refusal(503, "the endpoint is stopping", RETRY_AFTER)
                 self._send(reply, closing=True)
-                _shut_down(self.request, socket.SHUT_WR)
-                incoming.ignore(GUEST_LINGER_S if connections.is_guest(self.request) else LINGER_S)
-
-    def _idle_s(self) -> float:
-        connections = self.server.connections
-        return GUEST_HEAD_S if connections.is_guest(self.request) else connections.limits.idle_s
+                shut_down(self.request, socket.SHUT_WR)
+                incoming.ignore(connections.patience(self.request).linger_s)
 
     def _answer(self, incoming: Incoming) -> bool:
         """Answer the next request; tell whether another one may follow.
@@ -330,8 +151,7 @@ class _Handler(socketserver.BaseRequestHandler):
         """
         connections = self.server.connections
         limits = connections.limits
-        is_guest = connections.is_guest(self.request)
-        head_s = min(GUEST_HEAD_S, limits.head_timeout_s) if is_guest else limits.head_timeout_s
+        head_s = connections.patience(self.request).head_s
         head = head_of_request(incoming.head(head_s), limits.body_bytes)
         if not head.target.startswith(HEALTH) and not connections.has_place(self.request):
             raise RefusedRequestError(503, "too many connections", RETRY_AFTER)
@@ -380,11 +200,3 @@ def head_of(reply: Reply, *, closing: bool) -> bytes:
         *(f"{name}: {value}" for name, value in reply.headers.items()),
     ]
     return "\r\n".join([*lines, "", ""]).encode("latin-1", errors="replace")
-
-
-def _shut_down(connection: socket.socket, how: int) -> None:
-    """Shut a connection down, below TLS.
-
-    `SSLSocket.shutdown` drops the keys: a thread that still answers would go on unencrypted.
-    """
-    socket.socket.shutdown(connection, how)

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from agent.serve.answered import Listener
 from agent.serve.errors import EndpointError
 from agent.serve.frames import Reply
+from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.http.server import EndpointLimits
 from agent.serve.pool import Prepared
 from agent.serve.router import InferenceCall
 from tests.simulators.patience import PATIENCE_S, finished, until
