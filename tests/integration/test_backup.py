@@ -24,6 +24,7 @@ from controller.store.database import Database, migrate
 from controller.store.restored import RAISE_BY
 from controller.store.tables import Base
 from telemetry.server.tables import metadata as telemetry_metadata
+from tests.integration.conftest import PostgresServer
 from tests.integration.test_migrations import OLD_FLEET
 from tests.simulators.clock import FakeClock
 from wire.codec import from_json, to_json
@@ -213,6 +214,24 @@ def test_a_directory_that_exists_and_a_database_that_is_used_stay(
     assert not (tmp_path / "again").exists()
     with pytest.raises(HomeError, match="is there already"):
         back_up(home, backup, CLOCK)
+
+
+@pytest.mark.postgresql
+def test_a_restore_that_fails_leaves_an_empty_database(
+    home: Path, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    own = f"sqlite:///{home / 'controller.db'}"
+    other = postgres_server.url(postgres_server.create_database())
+    long = "x" * 100  # SQLite does not count characters
+    run(own, f"UPDATE device SET variant = '{long}'")  # noqa: S608 - a constant
+    back_up(home, tmp_path / "long.tar", CLOCK)
+    with pytest.raises(DatabaseError, match="cannot be filled"):
+        restore(tmp_path / "long.tar", tmp_path / "again", CLOCK, database_url=other)
+    assert not (tmp_path / "again").exists()
+    run(own, "UPDATE device SET variant = 'best'")
+    back_up(home, tmp_path / "fleet.tar", CLOCK)
+    restore(tmp_path / "fleet.tar", tmp_path / "again", CLOCK, database_url=other)
+    assert len(content(other)["device"]) == 1
 
 
 def test_the_settings_of_an_earlier_version_lead_to_the_new_directory(
