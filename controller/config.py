@@ -61,6 +61,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """All settings; paths are absolute once loaded."""
 
     database_url: str
+    """SQLAlchemy URL. The path of an SQLite file is relative to the settings, unless it begins with
+    a fourth slash."""
+
     data_dir: str = "."
     """Where the controller may write: the folder of the settings by default."""
 
@@ -105,7 +108,9 @@ def load_config(path: Path) -> ControllerConfig:
             remedy="correct that line",
         ) from exc
     _check(config, path)
-    return _absolute(config, path.absolute().parent)
+    absolute = _absolute(config, path.absolute().parent)
+    _check_database(absolute, path)
+    return absolute
 
 
 def read_secret(path: str, what: str) -> str:
@@ -234,6 +239,21 @@ def _check(config: ControllerConfig, path: Path) -> None:
             raise SettingsError(f"{path}: {text}", remedy="correct that line")
 
 
+def _check_database(config: ControllerConfig, path: Path) -> None:
+    """Refuse the database of another controller, as the settings of a copied directory may name it.
+
+    Raises:
+        SettingsError: The database lies in another directory that has settings of its own.
+    """
+    database = sqlite_path(config.database_url)
+    folder = path.parent if database is None else database.parent
+    if (folder / path.name).exists() and folder.resolve() != path.parent.resolve():
+        raise SettingsError(
+            f"{path}: database_url names the database of another controller, in {folder}",
+            remedy="write a path that is relative to the settings, such as sqlite:///controller.db",
+        )
+
+
 def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
     def there(name: str | None) -> str | None:
         return None if name is None else str(base / name)
@@ -247,6 +267,23 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
     return replace(
         config,
         **paths,
+        database_url=_absolute_url(config.database_url, base),
         api=replace(config.api, **changed(config.api, "token_file")),
         broker=replace(config.broker, **broker_paths),
     )
+
+
+def sqlite_path(url: str) -> Path | None:
+    """Return the path of the SQLite file that a database URL names; None for another database."""
+    scheme, separator, rest = url.partition(":///")
+    path = rest.partition("?")[0]
+    is_file = separator and scheme.partition("+")[0] == "sqlite" and path not in {"", ":memory:"}
+    return Path(path) if is_file else None
+
+
+def _absolute_url(url: str, base: Path) -> str:
+    path = sqlite_path(url)
+    if path is None or path.is_absolute():
+        return url
+    head, _, rest = url.partition(":///")
+    return f"{head}:///{base}/{rest}"

@@ -24,6 +24,14 @@ PUBLIC: Final = 0o644
 """Everybody may read it: a file that a user asked for."""
 
 
+def temporary_of(path: Path) -> Path:
+    """Return the path under which `write_atomic` writes the new content of a file.
+
+    The name is always the same, so the next write replaces a file that a power cut left behind.
+    """
+    return path.with_name(f".{path.name}.new")
+
+
 def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
     """Write a file so that a power cut at any point leaves the old or the new one.
 
@@ -35,8 +43,7 @@ def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
     Raises:
         OSError: It cannot be written; the old file is still there.
     """
-    # The name is always the same, so the next write replaces a file that a power cut left behind.
-    temporary = path.with_name(f".{path.name}.new")
+    temporary = temporary_of(path)
     with os.fdopen(_opened_alone(temporary, mode), "wb") as stream:
         try:
             os.fchmod(stream.fileno(), mode)

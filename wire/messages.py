@@ -27,6 +27,14 @@ MAX_MESSAGE_BYTES = 256 * 1024
 MAX_CHUNK_INDICES = 64
 """Chunks that one request may ask for."""
 
+MAX_REVISION: Final = 2**53 - 1
+"""The greatest revision of a desired state; JSON readers lose digits of larger integers."""
+
+MAX_REVISION_STEP: Final = 2**20
+"""How far apart two revisions may be that follow one another: no fleet sends one device a million
+desired states while it is away. A larger step is believed only of a desired state that names the
+present start of the agent."""
+
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """The fields that all messages have."""
@@ -80,7 +88,8 @@ class Hello(Message, frozen=True, kw_only=True):
     agent_version: str
     profile: DeviceProfile
     revision: int
-    """The newest desired-state revision that the device has accepted; 0 for none."""
+    """The newest desired-state revision that the device has accepted; 0 for none, and for a device
+    that has lost its record."""
 
     release: str | None
     """Digest of the package that is active."""
@@ -199,6 +208,9 @@ class DesiredState(Message, frozen=True, kw_only=True):
     release: ReleaseRef | None
     rollout: str | None = None
     policy: PolicySpec = PolicySpec()
+    boot_id: str | msgspec.UnsetType = msgspec.UNSET
+    """The start of the agent that the controller knew of when it signed this: a device that has
+    lost its record sees by it that this is no recording. Unset by controllers that do not tell."""
 
 
 InstallPhase = Literal[

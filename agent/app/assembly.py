@@ -60,7 +60,6 @@ from wire.transport import Transport
 from wire.trust.root import TrustRoot
 from wire.version import VERSION
 
-STATE_FILE: Final = "state.json"
 SPOOL_FILE: Final = "telemetry.db"
 LOGGED: Final = frozenset(
     {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms"}
@@ -75,8 +74,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The lock of the state directory, which the process holds as long as it lives."""
 
     boot_id: str
-    recovered: bool
-    """Whether the state file was damaged and has been moved aside."""
+    faults: tuple[str, ...]
+    """What was wrong with the record of the installs, each as a line for the operator."""
 
     log: Log
     recorder: Recorder
@@ -138,8 +137,8 @@ def assemble(config: AgentConfig) -> Parts:
         recorder=Recorder(clock, _logging(log)),
         interrupts=Interrupts(clock),
     )
-    store = FileStateStore(config.state_dir / STATE_FILE)
     slots = Slots(config.state_dir)
+    store = FileStateStore(config.state_dir, used=bool(slots.whole()))
     link = Link(config.device, device.boot_id)
     fetcher = Fetcher(config.device, link.publish, clock)
     pump = _pump(device, link)
@@ -166,6 +165,7 @@ def assemble(config: AgentConfig) -> Parts:
     desired_states = DesiredStates(
         config,
         trust,
+        boot_id=device.boot_id,
         store=store,
         adaptation=adaptation,
         installer=installer,
@@ -198,7 +198,7 @@ def assemble(config: AgentConfig) -> Parts:
     return Parts(
         lock=locked,
         boot_id=device.boot_id,
-        recovered=store.recovered,
+        faults=store.faults,
         log=log,
         recorder=device.recorder,
         interrupts=device.interrupts,

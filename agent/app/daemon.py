@@ -69,8 +69,8 @@ class Daemon:
         if parts.control is not None:
             parts.control.start()
         parts.recorder.event("start", f"agent {VERSION} starts", {"boot_id": parts.boot_id})
-        if parts.recovered:
-            parts.recorder.event("start", "the state file was damaged and has been moved aside", {})
+        for fault in parts.faults:
+            parts.recorder.event("storage", fault, {})
         parts.sensing.sense()
         serving = parts.desired_states.restore()
         for name, body in (

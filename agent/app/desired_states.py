@@ -1,15 +1,15 @@
 """Takes desired states: from the controller while the agent runs, from the disk when it starts.
 
 Rules:
-- A desired state that is not signed for this device, or is older than the accepted one, is refused
-  with a reason. Only a checked one sets the policy and goes to the installs.
+- A desired state that is not signed for this device, or is or may be older than the accepted one,
+  is refused with a reason. Only a checked one sets the policy and goes to the installs.
 - A policy in the device's own configuration takes precedence over the controller's.
 """
 
 from __future__ import annotations
 
 from agent.app.config import AgentConfig
-from agent.install.desired import check_revision, read_desired
+from agent.install.desired import Known, check_revision, read_desired
 from agent.install.installer import Installer
 from agent.install.store import StateStore
 from agent.install.thread import Installs
@@ -28,6 +28,7 @@ class DesiredStates:
     Args:
         config: Has the device's name, and its own policy if there is one.
         trust: The keys that may sign a desired state.
+        boot_id: This start of the agent, as its hello names it.
         store: Keeps the desired state that was accepted last.
         adaptation: Follows the policy.
         installer: Puts the package that served before a restart back into service.
@@ -36,11 +37,12 @@ class DesiredStates:
         log: Takes a line for each desired state.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
         self,
         config: AgentConfig,
         trust: TrustRoot,
         *,
+        boot_id: str,
         store: StateStore,
         adaptation: Adaptation,
         installer: Installer,
@@ -50,6 +52,7 @@ class DesiredStates:
     ) -> None:
         self._config = config
         self._trust = trust
+        self._boot_id = boot_id
         self._store = store
         self._adaptation = adaptation
         self._installer = installer
@@ -65,7 +68,7 @@ class DesiredStates:
         """
         try:
             desired = read_desired(envelope, self._trust, self._config.device)
-            check_revision(desired, self._installs.revision)
+            check_revision(desired, self._known())
         except FleetError as exc:
             what = {"code": exc.code, "what": "desired state"}
             self._recorder.event("refused", exc.message, what)
@@ -99,6 +102,9 @@ class DesiredStates:
             reason = f"no variant serves yet: {exc.message}"
             self._recorder.event("worker", reason, {"code": exc.code})
         return self._adaptation.active()
+
+    def _known(self) -> Known:
+        return Known(floor=self._installs.revision, lost=self._store.lost, boot_id=self._boot_id)
 
     def _adopt(self, desired: DesiredState) -> dict[str, object]:
         """Set the controller's policy, unless this device has its own; return what changed."""

@@ -4,12 +4,24 @@ Rules:
 - The signature by the `director` role is checked first; nothing is read before it.
 - It must be for this device, and its revision must not be lower than an accepted one: nobody can
   bring back an old release with a recorded old desired state.
+- Revisions grow in bounded steps, so no single desired state uses them up. Where the device cannot
+  trust what it knows, a desired state counts that names the present start of the agent.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from agent.errors import RefusedError
-from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState, PolicySpec, ReleaseRef, decode_message
+from wire.messages import (
+    DESIRED_PAYLOAD_TYPE,
+    MAX_REVISION,
+    MAX_REVISION_STEP,
+    DesiredState,
+    PolicySpec,
+    ReleaseRef,
+    decode_message,
+)
 from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
@@ -36,26 +48,57 @@ def read_desired(envelope: bytes, trust: TrustRoot, device: str) -> DesiredState
     desired = decode_message(payload, DesiredState)
     if desired.device != device:
         raise RefusedError(f"device {device} received a desired state for {desired.device!r}")
-    if desired.revision < 1:
-        raise RefusedError(f"revision {desired.revision} is not positive")
+    if not 1 <= desired.revision <= MAX_REVISION:
+        raise RefusedError(f"revision {desired.revision} is not within 1 to {MAX_REVISION}")
     if desired.release is not None:
         _check_release(desired.release)
     _check_policy(desired.policy)
     return desired
 
 
-def check_revision(desired: DesiredState, accepted: int) -> None:
-    """Refuse a desired state that is older than what was accepted.
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What the device knows of the desired states that it has accepted."""
+
+    floor: int
+    """The highest revision that was accepted; 0 if none was."""
+
+    lost: bool
+    """Whether it has lost the record of what it accepted."""
+
+    boot_id: str
+    """The present start of the agent; a recording of an earlier desired state cannot name it."""
+
+
+def check_revision(desired: DesiredState, known: Known) -> None:
+    """Refuse a desired state that is older than what was accepted, or may be.
+
+    A desired state that names the present start of the agent was signed after it. It may go back
+    where the record is lost, or where the floor is too high to be true.
 
     Args:
         desired: A verified desired state.
-        accepted: The highest revision that was accepted.
+        known: What was accepted before.
 
     Raises:
-        RefusedError: It is older.
+        RefusedError: It is older, may be older, or too far ahead.
     """
-    if desired.revision < accepted:
-        raise RefusedError(f"revision {desired.revision} is older than the accepted {accepted}")
+    step = desired.revision - known.floor
+    if desired.boot_id == known.boot_id and (known.lost or abs(step) > MAX_REVISION_STEP):
+        return
+    if known.lost and known.floor == 0:
+        raise RefusedError(
+            f"the record of what was accepted is lost, and revision {desired.revision} may be a "
+            "recording: it was not signed for this start of the agent",
+            remedy="wait for the controller's answer to the hello; a controller of an earlier "
+            "version must be updated",
+        )
+    if step < 0:
+        raise RefusedError(f"revision {desired.revision} is older than the accepted {known.floor}")
+    if step > MAX_REVISION_STEP and known.floor > 0:
+        raise RefusedError(
+            f"revision {desired.revision} is more than {MAX_REVISION_STEP} ahead of the accepted "
+            f"{known.floor}, and was not signed for this start of the agent"
+        )
 
 
 def _check_release(release: ReleaseRef) -> None:

@@ -1,8 +1,19 @@
-"""The record of the install that the agent keeps on disk.
+"""The record of the installs that the agent keeps on disk, and the floor of its revisions.
+
+```
+state.json             the record
+state.copy.json        a copy of it, for when the record is damaged
+floor.json             the revision below which no desired state is accepted
+```
 
 Rules:
 - The agent saves the record before it begins the effect that the record announces.
-- The agent moves a record aside if it cannot read it, and then starts from what `current` names.
+- Floor, copy and record are written in this order, each completely or not at all. Until the last of
+  them is written, the change counts as not saved; a desired state is then sent again.
+- The copy is written when more changes than the progress of an install. From an earlier state of
+  the same install the agent goes on as after a power cut.
+- A damaged file is moved aside. If both records are damaged or lost, the package that `current`
+  names goes on serving, and the device takes no desired state that may be a recording.
 """
 
 from __future__ import annotations
@@ -10,19 +21,25 @@ from __future__ import annotations
 import contextlib
 import threading
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from agent.errors import storage_faults
+from agent.errors import StorageError
+from agent.install.sealed import SealedFile, WriteFile
 from agent.install.states import State
-from wire.codec import from_json, to_json
-from wire.errors import WireFormatError
+from wire.errors import IntegrityError
 from wire.files import write_atomic
-from wire.messages import InstallReport, ReleaseRef
+from wire.messages import MAX_REVISION, InstallReport, ReleaseRef
 
 SCHEMA_VERSION = 1
 MAX_STATE_BYTES = 1024 * 1024
+MAX_FLOOR_BYTES: Final = 4096
+STATE_FILE: Final = "state.json"
+COPY_FILE: Final = "state.copy.json"
+FLOOR_FILE: Final = "floor.json"
+UNSEALED_HEAD: Final = b'{"schema_version":1,'
+"""How agents without checksums begin a record."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +91,17 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     """Variant that the operator pinned on this device."""
 
 
+class Floor(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept apart from the record."""
+
+    schema_version: int = SCHEMA_VERSION
+    revision: int
+    """Of the desired state that was accepted last."""
+
+
+K = TypeVar("K", AgentState, Floor)
+
+
 class StateStore(Protocol):
     """A place for the agent's state."""
 
@@ -82,27 +110,86 @@ class StateStore(Protocol):
         """The state that was saved last."""
         ...
 
+    @property
+    def floor(self) -> int:
+        """The revision below which no desired state is accepted; 0 if none was accepted."""
+        ...
+
+    @property
+    def lost(self) -> bool:
+        """Whether this device accepted a desired state once and has lost the record of it."""
+        ...
+
     def update(self, **changes: Any) -> AgentState:  # noqa: ANN401 - fields of AgentState
         """Change fields and save them before returning."""
         ...
 
 
 class FileStateStore:
-    """The agent's state in one file.
+    """The agent's state in a directory.
 
     Args:
-        path: Path of the file; the first save makes it.
+        directory: The directory; the first save makes the files.
+        used: Whether something else shows that a desired state was accepted, such as a package.
+        write: Writes a file completely or not at all.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(
+        self, directory: Path, *, used: bool = False, write: WriteFile = write_atomic
+    ) -> None:
+        self._record = SealedFile(
+            directory / STATE_FILE,
+            AgentState,
+            limit_bytes=MAX_STATE_BYTES,
+            unsealed_head=UNSEALED_HEAD,
+            write=write,
+        )
+        self._copy = SealedFile(
+            directory / COPY_FILE, AgentState, limit_bytes=MAX_STATE_BYTES, write=write
+        )
+        self._floor_file = SealedFile(
+            directory / FLOOR_FILE, Floor, limit_bytes=MAX_FLOOR_BYTES, write=write
+        )
         self._lock = threading.Lock()
-        self._state, self.recovered = _load(path)
+        self._damaged: list[str] = []
+        record, copy = self._read(self._record), self._read(self._copy)
+        found = [each for each in (record, copy) if each is not None]
+        # The newer one counts; of the same revision the record, which is written last.
+        self._state = max(found, key=lambda each: each.revision, default=AgentState())
+        floor = self._read(self._floor_file)
+        self._floor = max(floor.revision if floor else 0, self._state.revision)
+        files = (self._record, self._copy, self._floor_file)
+        self._used = used or bool(self._damaged) or any(file.was_damaged for file in files)
+        self._mend(record, copy, floor)
 
     @property
     def state(self) -> AgentState:
         """The state that was saved last."""
         return self._state
+
+    @property
+    def floor(self) -> int:
+        """The revision below which no desired state is accepted; 0 if none was accepted."""
+        return self._floor
+
+    @property
+    def lost(self) -> bool:
+        """Whether this device accepted a desired state once and has lost the record of it."""
+        return (self._used or self._floor > 0) and self._state.revision == 0
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What was wrong with the files when they were read, each as a line for the operator."""
+        if not (self.lost and self._used):  # a power cut at the first save leaves only the floor
+            return tuple(
+                f"{name} was damaged; what the other files hold is used" for name in self._damaged
+            )
+        what = f"damaged: {', '.join(self._damaged)}" if self._damaged else "lost"
+        line = (
+            f"the record of the installs is {what}; the device serves what it has, and takes only "
+            "a desired state that the controller signs after this start"
+        )
+        return (line,)
 
     def update(self, **changes: Any) -> AgentState:  # noqa: ANN401 - fields of AgentState
         """Change fields and save them before returning.
@@ -118,27 +205,47 @@ class FileStateStore:
         """
         with self._lock:
             changed = msgspec.structs.replace(self._state, **changes)
-            if changed != self._state:
-                with storage_faults(f"cannot write {self._path.name}"):
-                    write_atomic(self._path, to_json(changed))
-                self._state = changed
+            if changed == self._state:
+                return changed
+            if changed.revision != self._state.revision:
+                self._floor_file.write(Floor(revision=changed.revision))
+                self._floor = changed.revision
+            if _lasting(changed) != _lasting(self._state):
+                self._copy.write(changed)
+            self._record.write(changed)
+            self._state = changed
             return changed
 
+    def _read(self, file: SealedFile[K]) -> K | None:
+        """Return what a file holds, or None if there is none or it is damaged."""
+        with contextlib.suppress(IntegrityError):
+            value = file.read()
+            if value is None or _is_possible(value):
+                return value
+        self._damaged.append(file.path.name)
+        file.set_aside()
+        return None
 
-def _load(path: Path) -> tuple[AgentState, bool]:
-    """Read the record; return a new one, and True, if the file cannot be used."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return AgentState(), False
-    except OSError:
-        data = b""
-    try:
-        state = from_json(data, AgentState, limit_bytes=MAX_STATE_BYTES)
-    except WireFormatError:
-        state = None
-    if state is not None and state.schema_version == SCHEMA_VERSION:
-        return state, False
-    with contextlib.suppress(OSError):  # a read-only disk keeps it
-        path.replace(path.with_name(f"{path.name}.corrupt"))
-    return AgentState(), True
+    def _mend(
+        self, record: AgentState | None, copy: AgentState | None, floor: Floor | None
+    ) -> None:
+        """Write again what is missing, damaged or older; a read-only disk stays as it is."""
+        if self._state.revision == 0:
+            return
+        with contextlib.suppress(StorageError):
+            if floor is None or floor.revision != self._floor:
+                self._floor_file.write(Floor(revision=self._floor))
+            if copy is None or _lasting(copy) != _lasting(self._state):
+                self._copy.write(self._state)
+            # Without a copy the record may be of an agent that knew no checksums.
+            if copy is None or record != self._state:
+                self._record.write(self._state)
+
+
+def _is_possible(value: AgentState | Floor) -> bool:
+    return value.schema_version == SCHEMA_VERSION and 0 <= value.revision <= MAX_REVISION
+
+
+def _lasting(record: AgentState) -> AgentState:
+    """Return a record without the progress of its install, which can be made again."""
+    return msgspec.structs.replace(record, state=State.IDLE, attempts=0)

@@ -65,10 +65,10 @@ class Installs:
         """The highest revision that was accepted or waits to be accepted."""
         with self._changed:
             waiting = self._waiting.desired.revision if self._waiting else 0
-            return max(waiting, self._begun, self._store.state.revision)
+            return max(waiting, self._begun, self._store.floor)
 
     def offer(self, desired: DesiredState, envelope: bytes) -> None:
-        """Take a verified desired state that is not older than `revision`; returns at once.
+        """Take a desired state that passed `agent.install.desired`; returns at once.
 
         Args:
             desired: What to run.

@@ -8,6 +8,7 @@ trust.json                   public keys, to be installed on the devices
 keys/release.key             signs packages; may be moved to the machine that builds
 keys/director.key            signs desired states
 broker/dynamic-security.json accounts of a local broker
+controller.db                the database, unless `database_url` names another
 blobs/                       content of published packages
 ```
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from controller.config import load_config
 
 CONFIG_FILE = "controller.toml"
+DATABASE_FILE = "controller.db"
 BROKER_FOLDER = "broker"
 LISTEN_TO_CONNECT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked up, not bound
 

@@ -17,7 +17,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.app.home import BROKER_FOLDER, CONFIG_FILE
+from controller.app.home import BROKER_FOLDER, CONFIG_FILE, DATABASE_FILE
 from controller.broker.access import CONTROLLER_USER, Command, first_accounts
 from controller.broker.errors import HomeError
 from controller.broker.mosquitto import ACCOUNTS_FILE
@@ -77,7 +77,7 @@ def create_home(directory: Path, options: HomeOptions | None = None) -> None:
         # mkdtemp makes it 0700; the rename replaces an empty directory and no other.
         scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
         try:
-            _fill(scratch, target, options)
+            _fill(scratch, options)
             scratch.rename(target)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -109,9 +109,9 @@ def hashed_client(username: str, password: str) -> Command:
     }
 
 
-def config_text(options: HomeOptions, home: Path) -> str:
+def config_text(options: HomeOptions) -> str:
     """Return the content of a new `controller.toml`; relative paths are relative to it."""
-    url = options.database_url or f"sqlite:///{home / 'controller.db'}"
+    url = options.database_url or f"sqlite:///{DATABASE_FILE}"
     # No device can have this client identifier, and the holder of a token cannot guess it. A second
     # connection with the same identifier would end the controller's.
     client_id = f"{CONTROLLER_USER}-{secrets.token_hex(4)}"
@@ -137,7 +137,7 @@ client_id = "{client_id}"
 """
 
 
-def _fill(scratch: Path, target: Path, options: HomeOptions) -> None:
+def _fill(scratch: Path, options: HomeOptions) -> None:
     release, release_seed = SigningKey.generate()
     director, director_seed = SigningKey.generate()
     password = secrets.token_urlsafe(SECRET_BYTES)
@@ -156,7 +156,7 @@ def _fill(scratch: Path, target: Path, options: HomeOptions) -> None:
         f"{BROKER_FOLDER}/{ACCOUNTS_FILE}": to_pretty_json(
             first_accounts(hashed_client(CONTROLLER_USER, password))
         ),
-        CONFIG_FILE: config_text(options, target).encode(),
+        CONFIG_FILE: config_text(options).encode(),
     }
     for name, content in files.items():
         write_new(scratch / name, content, mode=PRIVATE)

@@ -52,3 +52,9 @@ class HomeError(FleetError):
     """The controller's data directory cannot be made or read."""
 
     code = "home"
+
+
+class BackupError(HomeError):
+    """A file is not a backup of a controller, or is damaged."""
+
+    code = "home.backup"

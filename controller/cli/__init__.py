@@ -27,7 +27,7 @@ COMMANDS: Final = {
     "build": ("controller.cli.builds", "Build a package from a model."),
     "why": ("controller.cli.devices", "Show what a device decided, and why."),
     "broker": ("controller.cli.admin", "Run the local MQTT broker."),
-    "controller": ("controller.cli.admin", "Run the controller."),
+    "controller": ("controller.cli.admin", "Run, back up and restore the controller."),
     "token": ("controller.cli.admin", "Make and end tokens that devices enrol with."),
     "tool": ("controller.cli.builds", "Install external converters."),
     "profile": ("controller.cli.packages", "Show kinds of devices."),

@@ -1,4 +1,4 @@
-"""`fleet init`, `fleet broker run`, `fleet controller run`, `fleet token ...`."""
+"""`fleet init`, `fleet broker run`, `fleet controller ...`, `fleet token ...`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,13 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     add_command(app, "init", init)
     add_group(app, "broker", "Run the local MQTT broker.", {"run": broker_run})
-    commands: Commands = {"run": controller_run, "status": controller_status}
-    add_group(app, "controller", "Run the controller.", commands)
+    commands: Commands = {
+        "run": controller_run,
+        "status": controller_status,
+        "backup": controller_backup,
+        "restore": controller_restore,
+    }
+    add_group(app, "controller", "Run, back up and restore the controller.", commands)
     tokens: Commands = {"create": token_create, "list": token_list, "revoke": token_revoke}
     add_group(app, "token", "Make and end tokens that devices enrol with.", tokens)
 
@@ -107,6 +112,68 @@ def controller_run(directory: HomeArgument) -> int:
     from controller.broker.access import access_for
 
     return run(config, access_for)
+
+
+def controller_backup(
+    directory: HomeArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Backup to make.")],
+    without_blobs: Annotated[
+        bool,
+        typer.Option("--without-blobs", help="Leave out the content of published packages."),
+    ] = False,
+) -> None:
+    """Back up a controller into one file, while it runs.
+
+    The file holds the database, the settings, the broker's accounts, the published packages, and
+    all keys, tokens and passwords in the directory. Who has it can command the fleet.
+
+    Examples:
+        fleet controller backup ./my-fleet monday.tar
+        fleet controller backup ./my-fleet monday.tar --without-blobs
+    """
+    from controller.app.backup import back_up
+
+    made = back_up(directory, file, SystemClock(), with_blobs=not without_blobs)
+    for path in made.outside:
+        remark(f"not in the backup, because it is outside of {directory}: {path}")
+    remark(
+        f"made {file}, {made.files} files; it is SECRET: it holds the director's key, the API "
+        "token and the broker's passwords, and is not encrypted"
+    )
+
+
+def controller_restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Backup to restore.")],
+    directory: HomeArgument,
+    database: Annotated[
+        str,
+        typer.Option(
+            help="SQLAlchemy URL of another, empty database.",
+            metavar="URL",
+        ),
+    ] = "",
+) -> None:
+    """Make the data directory of a controller from a backup.
+
+    A directory that exists is never changed, and a database must be empty. Stop the controller
+    that was backed up: two of them must not lead the same devices. Devices take what the backup
+    says as new, also where they have gone on since.
+
+    Examples:
+        fleet controller restore monday.tar ./my-fleet
+        fleet controller restore monday.tar ./fleet --database postgresql://db/fleet
+    """
+    from controller.app.restore import restore
+
+    restored = restore(file, directory, SystemClock(), database_url=database)
+    for path in restored.outside:
+        remark(f"was not in the backup, and is used where it is: {path}")
+    if not restored.has_blobs:
+        remark("the backup has no blobs: publish the releases again, or copy the old blobs here")
+    remark(
+        f"made {directory} as of {local_time(restored.made_at_s)}; before it starts, stop the "
+        f"controller in {restored.home}, if it still runs"
+    )
 
 
 def controller_status(context: typer.Context, as_json: JsonOption = False) -> int:

@@ -25,7 +25,7 @@ from wire.package.index import is_digest
 
 MAX_BLOB_BYTES = 16 * 1024**3
 READ_BYTES = 256 * 1024
-_ASIDE = "incoming"
+UPLOADS_FOLDER = "incoming"
 UPLOAD = "upload it first"
 
 
@@ -44,8 +44,8 @@ class BlobStore:
         self._directory = directory
         self._max_blob_bytes = max_blob_bytes
         try:
-            (directory / _ASIDE).mkdir(mode=0o700, parents=True, exist_ok=True)
-            for stray in (directory / _ASIDE).iterdir():
+            (directory / UPLOADS_FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
+            for stray in (directory / UPLOADS_FOLDER).iterdir():
                 stray.unlink()  # left by a process that was killed while it wrote
         except OSError as exc:
             raise StorageError(
@@ -81,7 +81,7 @@ class BlobStore:
             StorageError: The disk cannot be written.
         """
         return BlobWriter(
-            self._path(sha256), sha256, self._directory / _ASIDE, self._max_blob_bytes
+            self._path(sha256), sha256, self._directory / UPLOADS_FOLDER, self._max_blob_bytes
         )
 
     def put(self, content: bytes) -> str:

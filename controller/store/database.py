@@ -150,6 +150,12 @@ def _is_down(connection: sqlalchemy.Connection, config: Config, revision: str) -
     return revision in {script.revision for script in older} - {present}
 
 
+def has_today_schema(connection: sqlalchemy.Connection) -> bool:
+    """Tell whether a database has the newest schema that this program knows."""
+    newest = ScriptDirectory.from_config(alembic_config(connection)).get_current_head()
+    return MigrationContext.configure(connection).get_current_revision() == newest
+
+
 def alembic_config(connection: sqlalchemy.Connection) -> Config:
     """Return Alembic's configuration for a connection; no file is read."""
     config = Config()

@@ -2,7 +2,7 @@
 
 Rules:
 - A revision always means the same document: all that is sent to the device is stored with it, also
-  the policy.
+  the policy. Only the start of the agent is added, by which a device sees that it is no recording.
 - A change of policy raises only the revision: the release, its rollout, the revision in which it
   was given and every deployment stay the same.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 from sqlalchemy import and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
@@ -29,7 +30,7 @@ from controller.store.tables import (
     ReleaseRow,
 )
 from wire.codec import convert, to_builtins
-from wire.messages import DesiredState, PolicySpec, ReleaseRef
+from wire.messages import MAX_REVISION, DesiredState, PolicySpec, ReleaseRef
 
 REPORT_LOST_AFTER_S = 10.0
 """If a device installs and sends no report for this long, it gets its desired state again, because
@@ -76,9 +77,11 @@ def issue(
     for batch in in_batches(sorted(releases)):
         known = {row.device: row for row in _locked(session, batch)}
         rows = [known.get(device) or DesiredStateRow(device=device, revision=0) for device in batch]
+        reported = _reported(session, batch)
         _choose_policies(session, rows)
         for row in rows:
-            row.revision = row.release_revision = max(row.revision, above) + 1
+            before = max(row.revision, reported.get(row.device, 0), above)
+            row.revision = row.release_revision = min(before + 1, MAX_REVISION)
             row.release = releases[row.device]
             row.rollout = rollout
             row.issued_at_s = now_s
@@ -122,7 +125,7 @@ def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
     found: list[DesiredState] = []
     for batch in in_batches(devices):
         rows = session.execute(
-            select(DesiredStateRow, ReleaseRow)
+            select(DesiredStateRow, ReleaseRow, DeviceRow.boot_id)
             .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
             .outerjoin(ReleaseRow, ReleaseRow.digest == DesiredStateRow.release)
             .where(
@@ -134,7 +137,7 @@ def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
                 ),
             )
         )
-        found.extend(_document(desired, release) for desired, release in rows)
+        found.extend(_document(*row) for row in rows)
     return found
 
 
@@ -214,7 +217,7 @@ def with_stale_policy(session: Session, *, limit: int) -> list[str]:
     )
 
 
-def _document(desired: DesiredStateRow, release: ReleaseRow | None) -> DesiredState:
+def _document(desired: DesiredStateRow, release: ReleaseRow | None, boot_id: str) -> DesiredState:
     ref = None
     if release is not None:
         ref = ReleaseRef(
@@ -231,6 +234,7 @@ def _document(desired: DesiredStateRow, release: ReleaseRow | None) -> DesiredSt
         release=ref,
         rollout=desired.rollout,
         policy=PolicySpec() if desired.policy is None else convert(desired.policy, PolicySpec),
+        boot_id=boot_id or msgspec.UNSET,
     )
 
 
@@ -244,6 +248,14 @@ def _locked(session: Session, devices: Sequence[str]) -> list[DesiredStateRow]:
         .execution_options(populate_existing=True)
     )
     return list(session.scalars(statement))
+
+
+def _reported(session: Session, devices: Sequence[str]) -> dict[str, int]:
+    """Return the revisions that devices have accepted: the database may be older than they."""
+    rows = session.execute(
+        select(DeviceRow.id, DeviceRow.reported_revision).where(DeviceRow.id.in_(devices))
+    )
+    return {row.id: row.reported_revision for row in rows}
 
 
 def _choose_policies(session: Session, rows: Sequence[DesiredStateRow]) -> list[DesiredStateRow]:

@@ -39,12 +39,9 @@ from controller.store.tables import (
     DeviceRow,
     RolloutRow,
 )
-from wire.messages import Hello, InstallReport, Presence
+from wire.messages import MAX_REVISION, MAX_REVISION_STEP, Hello, InstallReport, Presence
 from wire.package.index import is_digest
 from wire.profile import checked_profile
-
-MAX_REVISION = 2**53
-"""JSON readers lose digits of larger integers."""
 
 MISMATCH = "controller.report.mismatch"
 UNNAMED = "controller.report.unnamed"
@@ -130,7 +127,7 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
     boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
     if row.boot_id != boot_id:
         row.boot_id, row.report_sequence = boot_id, 0
-    row.reported_revision = min(max(hello.revision, 0), MAX_REVISION)
+    row.reported_revision = _believed(hello.revision, wanted)
     before, row.reported_release = row.reported_release, _digest(hello.release)
     row.variant = _name(hello.variant)
     row.online = True
@@ -138,8 +135,8 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
     if wanted is None:
         return False
     part = known.deployment
-    if wanted.revision < row.reported_revision < MAX_REVISION:
-        # The database was restored from a backup: the device has a newer revision.
+    if wanted.revision < row.reported_revision:
+        # The database is older than the device, as after a restore by hand.
         _reissue(session, wanted, part, above=row.reported_revision, now_s=now_s)
         return True
     at_work = part is not None and part.state == DeploymentState.ASSIGNED
@@ -180,6 +177,8 @@ def take_report(
         return False
     if not isinstance(report.sequence, msgspec.UnsetType):
         row.report_sequence = report.sequence
+    if not row.boot_id and not isinstance(report.boot_id, msgspec.UnsetType):
+        row.boot_id = clean(report.boot_id, MAX_CODE_CHARS)
     row.reported_revision = max(row.reported_revision, report.revision)
     row.reported_release = _digest(report.active)
     row.variant = _name(report.variant)
@@ -198,7 +197,8 @@ def _is_late(row: DeviceRow, report: InstallReport) -> bool:
     boot_id, sequence = report.boot_id, report.sequence
     if isinstance(boot_id, msgspec.UnsetType) or isinstance(sequence, msgspec.UnsetType):
         return False  # an agent that does not count
-    same_boot = row.boot_id == clean(boot_id, MAX_CODE_CHARS)
+    # After a restore the present start of a device is unknown until it says so.
+    same_boot = row.boot_id in {"", clean(boot_id, MAX_CODE_CHARS)}
     return not same_boot or not row.report_sequence < sequence <= MAX_REVISION
 
 
@@ -282,6 +282,17 @@ def _reissue(
     )
     if part is not None:
         part.revision = revisions[device]
+
+
+def _believed(revision: int, wanted: DesiredStateRow | None) -> int:
+    """Return the revision that a device says it has accepted; 0 if it cannot be.
+
+    A device with a wrong record would drag the revisions to their end, where they cannot grow. It
+    gets its desired state as it is, and accepts it because it names its present start.
+    """
+    issued = 0 if wanted is None else wanted.revision
+    is_possible = 0 <= revision <= min(issued + MAX_REVISION_STEP, MAX_REVISION)
+    return revision if is_possible else 0
 
 
 def _digest(text: str | None) -> str | None:

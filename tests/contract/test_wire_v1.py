@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from wire.codec import to_json, to_msgpack
@@ -133,6 +134,13 @@ def test_a_signed_desired_state_of_version_1_is_unchanged() -> None:
     key = SigningKey(bytes(range(32)))
     sealed = seal(payload, payload_type=DESIRED_PAYLOAD_TYPE, keys=[key])
     assert sealed == (HERE / "desired.dsse.json").read_bytes()
+
+
+def test_a_desired_state_that_names_the_start_of_the_agent_only_adds_that() -> None:
+    recorded = (HERE / "desired.json").read_bytes()
+    message = msgspec.structs.replace(MESSAGES["desired.json"], boot_id="b")
+    assert to_json(message) == recorded[:-1] + b',"boot_id":"b"}'
+    assert decode_message(to_json(message), DesiredState) == message
 
 
 def test_a_package_index_of_version_1_is_unchanged() -> None:

@@ -181,6 +181,15 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
         yield from _copied(request, "template0")
 
 
+@pytest.fixture(params=KINDS)
+def target_database_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of an empty database beside another; of SQLite one in a controller's directory."""
+    if request.param == "sqlite":
+        yield "sqlite:///controller.db"
+    else:
+        yield from _copied(request, "template0")
+
+
 def _copied(request: pytest.FixtureRequest, template: str) -> Iterator[str]:
     server: PostgresServer = request.getfixturevalue("postgres_server")
     name = server.create_database(template)

@@ -13,6 +13,7 @@ import pytest
 
 from agent.errors import AgentError, FetchError
 from agent.install.states import State
+from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE
 from agent.install.workflow import MAX_ATTEMPTS
 from tests.simulators.device import Hook, PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import SignedPackage, two_variants
@@ -106,6 +107,62 @@ def test_power_cut_around_the_save(device: SimulatedDevice, state: State, where:
     begin(device, state)
     assert device.boots == 2
     # Before the first save the desired state was never accepted: the controller says it again.
+    device.install(2, NEW)
+    check(device, expected_after_cut(state))
+
+
+FILES = (FLOOR_FILE, COPY_FILE, STATE_FILE)
+
+
+@pytest.mark.parametrize("state", EVERY)
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("where", ["write", "written"])
+def test_power_cut_around_the_write_of_each_file(
+    device: SimulatedDevice, state: State, file: str, where: str
+) -> None:
+    device.server.add(*NEW.blobs)
+    device.hook = cut_once(f"{where} {file}", state)
+    begin(device, state)
+    if file == STATE_FILE or state is State.PREFLIGHT:
+        assert device.boots == 2
+    assert not device.faults
+    # Before the first save the desired state was never accepted: the controller says it again.
+    device.install(2, NEW)
+    check(device, expected_after_cut(state))
+
+
+@pytest.mark.parametrize("state", EVERY)
+@pytest.mark.parametrize("file", FILES)
+def test_power_cut_that_damages_a_file(device: SimulatedDevice, state: State, file: str) -> None:
+    device.hook = cut_once("effected", state)
+    if state is State.REVERTING:
+        device.bad_golden.add("new best")
+    with pytest.raises(PowerCut):
+        device.install(2, NEW)
+    (device.root / file).write_bytes(b"\0" * 64)
+    device.lose_power()
+    device.boot()
+    assert device.faults == (f"{file} was damaged; what the other files hold is used",)
+    assert (device.store.state.revision, device.store.floor) == (2, 2)
+    device.machine.run()
+    check(device, expected_after_cut(state))
+
+
+@pytest.mark.parametrize("state", EVERY)
+def test_power_cut_that_damages_every_record(device: SimulatedDevice, state: State) -> None:
+    device.hook = cut_once("effected", state)
+    if state is State.REVERTING:
+        device.bad_golden.add("new best")
+    with pytest.raises(PowerCut):
+        device.install(2, NEW)
+    for file in (STATE_FILE, COPY_FILE):
+        (device.root / file).write_bytes(b"\0" * 64)
+    device.lose_power()
+    device.boot()
+    assert (device.store.state.revision, device.store.floor, device.store.lost) == (0, 2, True)
+    assert device.serving.active is not None, "what is on the device serves"
+    assert set(device.served) <= GOOD
+    device.hook = nothing
     device.install(2, NEW)
     check(device, expected_after_cut(state))
 

@@ -100,6 +100,8 @@ def test_an_agent_on_a_bad_disk_serves_and_says_what_is_missing(
         ("telemetry.db", b"SQLite format 3\x00 and no more"),
         ("telemetry.db-wal", b"\x00" * 4096),
         ("state.json", b"{"),
+        ("state.copy.json", b""),
+        ("floor.json", b"{"),
     ],
 )
 def test_a_damaged_file_beside_the_package_does_not_end_serving(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -100,6 +101,11 @@ class FleetDevice:
     online: bool = False
     accepted: list[DesiredState] = field(default_factory=list)
     replies: list[EnrolReply] = field(default_factory=list)
+    sequence: int = 0
+    """Number of the last report; it begins again with each start."""
+
+    hears: Callable[[DesiredState], None] = lambda _wanted: None
+    """Called with every desired state that comes, also with one that is refused."""
 
     def listen(self) -> None:
         self.hub.on(topics.all_down(self.name), self._down)
@@ -140,8 +146,11 @@ class FleetDevice:
 
     def report(self, revision: int, wanted: str | None, outcome: Outcome) -> None:
         """Say how an install ended."""
+        self.sequence += 1
         report = InstallReport(
             device=self.name,
+            boot_id=self.boot_id,
+            sequence=self.sequence,
             revision=revision,
             digest=wanted,
             phase="idle",
@@ -162,6 +171,7 @@ class FleetDevice:
         payload = TRUST.unseal(received.payload, role="director", payload_type=DESIRED_PAYLOAD_TYPE)
         wanted = decode_message(payload, DesiredState)
         assert wanted.device == self.name
+        self.hears(wanted)
         if wanted.revision < self.revision or self.outcome == "silent":
             return
         if wanted.revision > self.revision:

@@ -37,6 +37,7 @@ from tests.simulators.packages import PROFILE, TRUST, SignedPackage, desired
 from tests.simulators.serving import FakeModelServer
 from tests.simulators.transport import MemoryHub
 from wire.errors import FleetError
+from wire.files import write_atomic
 from wire.health import HealthSnapshot
 from wire.messages import Chunk, InstallReport, decode_message
 from wire.profile import DeviceProfile
@@ -67,6 +68,14 @@ class HookedStore:
     @property
     def state(self) -> AgentState:
         return self._inner.state
+
+    @property
+    def floor(self) -> int:
+        return self._inner.floor
+
+    @property
+    def lost(self) -> bool:
+        return self._inner.lost
 
     def update(self, **changes: Any) -> AgentState:
         wanted = msgspec.structs.replace(self._inner.state, **changes)
@@ -146,8 +155,8 @@ class SimulatedDevice:
         self.confirm_s = confirm_s
         self.profile = profile
         self.hook: Hook = nothing
-        """Called with where it is (`save`, `saved`, `effect`, `effected`, or a call of the
-        serving or `publish`) and the state."""
+        """Called with where it is (`save`, `saved`, `write FILE`, `written FILE`, `effect`,
+        `effected`, or a call of the serving or `publish`) and the state."""
 
         self.served: list[bytes] = []
         self.bad_golden: set[str] = set()
@@ -156,15 +165,17 @@ class SimulatedDevice:
         self.server = ChunkServer(self.hub.on("none", lambda _r: None))
         self.hub.on(up(DEVICE, "chunk_request"), self.server.hear)
         self.boots = 0
+        self.phase = State.IDLE
+        """The state of the last save that was begun."""
 
     def boot(self) -> None:
         """Start the agent's parts from what is on the storage, and serve what served."""
         self.boots += 1
         self.interrupts = Interrupts(self.clock)
-        files = FileStateStore(self.root / "state.json")
-        self.store = HookedStore(files, lambda where, record: self.hook(where, record.state))
-        self.recovered = files.recovered
         self.slots = Slots(self.root)
+        files = FileStateStore(self.root, used=bool(self.slots.whole()), write=self._write)
+        self.store = HookedStore(files, self._saving)
+        self.faults = files.faults
         self.serving = FakeModelServer(
             hook=lambda call: self.hook(call, self.store.state.state),
             served=self.served,
@@ -235,6 +246,15 @@ class SimulatedDevice:
                 continue
             return
         raise AssertionError(f"not idle after {times} boots")
+
+    def _saving(self, where: str, record: AgentState) -> None:
+        self.phase = record.state
+        self.hook(where, record.state)
+
+    def _write(self, path: Path, content: bytes) -> None:
+        self.hook(f"write {path.name}", self.phase)
+        write_atomic(path, content)
+        self.hook(f"written {path.name}", self.phase)
 
     def _deliver(self, received: Received) -> None:
         if received.topic.endswith("/chunk"):

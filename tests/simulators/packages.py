@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from wire.codec import sha256_hex, to_json
 from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState, PolicySpec, ReleaseRef
 from wire.package.index import ENVELOPE_FILE, PAYLOAD_TYPE, PackageIndex, asset_directory, entry_for
@@ -178,6 +180,7 @@ def desired(
     key: SigningKey = DIRECTOR_KEY,
     policy: PolicySpec | None = None,
     rollout: str | None = None,
+    boot_id: str | msgspec.UnsetType = msgspec.UNSET,
 ) -> tuple[DesiredState, bytes]:
     """Make and sign a desired state."""
     state = DesiredState(
@@ -187,5 +190,6 @@ def desired(
         release=release.ref if isinstance(release, SignedPackage) else release,
         policy=policy or PolicySpec(),
         rollout=rollout,
+        boot_id=boot_id,
     )
     return state, seal(to_json(state), payload_type=DESIRED_PAYLOAD_TYPE, keys=[key])

@@ -123,3 +123,23 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
         read_secret(str(tmp_path / "p"), "the password")
     with pytest.raises(SettingsError):
         read_secret(str(tmp_path / "none"), "the password")
+
+
+@pytest.mark.parametrize(
+    ("url", "absolute"),
+    [
+        ("sqlite:///x.db", "sqlite:///{base}/x.db"),
+        ("sqlite:///a/x.db?timeout=5", "sqlite:///{base}/a/x.db?timeout=5"),
+        ("sqlite+pysqlite:///x.db", "sqlite+pysqlite:///{base}/x.db"),
+        ("sqlite:////srv/x.db", "sqlite:////srv/x.db"),
+        ("postgresql://u@h/x", "postgresql://u@h/x"),
+        ("postgresql:///x", "postgresql:///x"),
+        ("sqlite://", "sqlite://"),
+        ("sqlite:///:memory:", "sqlite:///:memory:"),
+    ],
+)
+def test_a_database_file_is_relative_to_the_settings(
+    tmp_path: Path, url: str, absolute: str
+) -> None:
+    config = load_config(write(tmp_path, f'database_url = "{url}"\n'))
+    assert config.database_url == absolute.format(base=tmp_path)

@@ -5,30 +5,43 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.app.config import AgentConfig
 from agent.app.desired_states import DesiredStates
+from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE
 from agent.install.thread import Installs
 from agent.log import Log
 from telemetry.device.recorder import Recorder
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import STRANGER_KEY, TRUST, desired, two_variants
-from wire.messages import PolicySpec
+from wire.messages import MAX_REVISION, PolicySpec
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
 ADAPTIVE = PolicySpec(kind="adaptive", dwell_s=7.0)
+BOOT = "this start"
+
+
+def serving_device(root: Path) -> SimulatedDevice:
+    """Return a device on which the old package serves."""
+    device = SimulatedDevice(root)
+    device.boot()
+    device.install(1, OLD)
+    return device
 
 
 class Rig:
     """Desired states of a device on which the old package serves; no install thread runs."""
 
-    def __init__(self, root: Path, own_policy: PolicySpec | None = None) -> None:
-        self.device = SimulatedDevice(root / "device")
-        (root / "device").mkdir(exist_ok=True)
-        self.device.boot()
-        self.device.install(1, OLD)
+    def __init__(
+        self,
+        root: Path,
+        own_policy: PolicySpec | None = None,
+        device: SimulatedDevice | None = None,
+    ) -> None:
+        self.device = device or serving_device(root / "device")
         self.recorder = Recorder(self.device.clock)
         log = Log(self.device.clock, io.StringIO())
         self.installs = Installs(
@@ -39,6 +52,7 @@ class Rig:
                 device="dev-1", state_dir=root, profile=root, trust=root, policy=own_policy
             ),
             TRUST,
+            boot_id=BOOT,
             store=self.device.store,
             adaptation=self.device.adaptation,
             installer=self.device.installer,
@@ -114,3 +128,45 @@ def test_a_kept_desired_state_that_is_no_longer_trusted_is_told_and_the_package_
     ((kind, reason),) = rig.events()
     assert kind == "refused"
     assert reason.startswith("cannot use the stored desired state: ")
+
+
+def again(root: Path, rig: Rig) -> Rig:
+    """Return what runs after the start of an agent on the same storage."""
+    rig.device.reboot()
+    return Rig(root, device=rig.device)
+
+
+def test_a_device_that_lost_its_record_takes_no_recording(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.device.install(2, NEW)
+    for name in (STATE_FILE, COPY_FILE, FLOOR_FILE):
+        (rig.device.root / name).write_bytes(b"\0")
+    rig = again(tmp_path, rig)
+    assert rig.device.adaptation.active() == (NEW.digest, "best")
+    for boot_id in (msgspec.UNSET, "an earlier start"):
+        rig.states.receive(desired(1, OLD, boot_id=boot_id)[1])
+        ((kind, reason),) = rig.events()
+        assert kind == "refused"
+        assert "recording" in reason
+    assert rig.installs.revision == 0
+    rig.states.receive(desired(2, NEW, boot_id=BOOT, policy=ADAPTIVE)[1])
+    assert rig.device.adaptation.policy == ADAPTIVE
+    assert rig.installs.revision == 2
+    rig.device.machine.accept(*desired(2, NEW, boot_id=BOOT))
+    rig.device.machine.run()
+    rig.events()
+    rig.states.receive(desired(1, OLD, boot_id=BOOT)[1])
+    assert "older than the accepted 2" in rig.events()[0][1]
+
+
+def test_a_floor_that_is_too_high_comes_down_by_a_desired_state_for_this_start(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    rig.device.install(MAX_REVISION, OLD)
+    rig.states.receive(desired(2, NEW)[1])
+    assert "older" in rig.events()[0][1]
+    rig.states.receive(desired(2, NEW, boot_id=BOOT)[1])
+    assert rig.events() == []
+    rig.device.install(2, NEW)
+    assert again(tmp_path, rig).installs.revision == 2

@@ -1,15 +1,23 @@
-"""What a desired state may say: values that cannot be are refused, whoever signed them."""
+"""What a desired state may say, and when it may be a recording of an earlier one."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from agent.errors import RefusedError
-from agent.install.desired import read_desired
+from agent.install.desired import Known, check_revision, read_desired
 from tests.simulators.packages import DIRECTOR_KEY, TRUST, desired, two_variants
 from wire.codec import to_json
 from wire.errors import WireFormatError
-from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState, Objective, PolicySpec
+from wire.messages import (
+    DESIRED_PAYLOAD_TYPE,
+    MAX_REVISION,
+    MAX_REVISION_STEP,
+    DesiredState,
+    Objective,
+    PolicySpec,
+)
 from wire.trust.envelope import seal
 
 WANTED = two_variants("1.0.0", best="best", small="small")
@@ -75,3 +83,65 @@ def test_a_deadline_that_is_no_number_does_not_get_through(text: bytes) -> None:
 def test_thresholds_in_the_wrong_order_are_refused(policy: PolicySpec) -> None:
     with pytest.raises(RefusedError, match="policy is not valid"):
         read(policy)
+
+
+FAR = MAX_REVISION_STEP + 1
+
+
+def check(revision: int, *, floor: int, lost: bool = False, boot_id: str | None = None) -> None:
+    named = msgspec.UNSET if boot_id is None else boot_id
+    said, _ = desired(revision, WANTED, boot_id=named)
+    check_revision(said, Known(floor=floor, lost=lost, boot_id="now"))
+
+
+@pytest.mark.parametrize(
+    ("revision", "floor"),
+    [(1, 0), (MAX_REVISION, 0), (7, 7), (8, 7), (7 + MAX_REVISION_STEP, 7)],
+)
+@pytest.mark.parametrize("boot_id", [None, "now", "before"])
+def test_a_revision_that_follows_is_taken(revision: int, floor: int, boot_id: str | None) -> None:
+    check(revision, floor=floor, boot_id=boot_id)
+
+
+@pytest.mark.parametrize("boot_id", [None, "now", "before"])
+@pytest.mark.parametrize("revision", [1, 6])
+def test_an_older_revision_is_refused_whatever_start_it_names(
+    revision: int, boot_id: str | None
+) -> None:
+    with pytest.raises(RefusedError, match="older than the accepted 7"):
+        check(revision, floor=7, boot_id=boot_id)
+
+
+@pytest.mark.parametrize(("revision", "floor"), [(7 + FAR, 7), (MAX_REVISION, 1), (1, FAR + 1)])
+def test_a_step_without_bounds_is_believed_only_if_it_names_this_start(
+    revision: int, floor: int
+) -> None:
+    check(revision, floor=floor, boot_id="now")
+    for boot_id in (None, "before"):
+        with pytest.raises(RefusedError):
+            check(revision, floor=floor, boot_id=boot_id)
+
+
+@pytest.mark.parametrize("revision", [1, 7, FAR, MAX_REVISION])
+def test_without_a_record_and_a_floor_nothing_counts_but_what_names_this_start(
+    revision: int,
+) -> None:
+    check(revision, floor=0, lost=True, boot_id="now")
+    for boot_id in (None, "before", ""):
+        with pytest.raises(RefusedError, match="may be a recording") as caught:
+            check(revision, floor=0, lost=True, boot_id=boot_id)
+        assert "controller" in caught.value.remedy
+
+
+def test_without_a_record_the_floor_still_keeps_recordings_out() -> None:
+    check(7, floor=7, lost=True)
+    check(3, floor=7, lost=True, boot_id="now")
+    with pytest.raises(RefusedError, match="older"):
+        check(6, floor=7, lost=True, boot_id="before")
+
+
+@pytest.mark.parametrize("revision", [0, -1, MAX_REVISION + 1, 2**63 - 1])
+def test_a_revision_that_cannot_be_is_refused(revision: int) -> None:
+    said, envelope = desired(revision, WANTED)
+    with pytest.raises(RefusedError, match="not within 1 to"):
+        read_desired(envelope, TRUST, said.device)

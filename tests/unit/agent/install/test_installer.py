@@ -214,10 +214,11 @@ def test_a_pin_is_obeyed_and_outlives_nothing_that_may_not_serve(device: Simulat
     assert device.adaptation.active() == (OLD.digest, "best")
 
 
-def test_a_lost_state_file_leaves_what_serves(device: SimulatedDevice) -> None:
+def test_a_damaged_record_leaves_what_serves(device: SimulatedDevice) -> None:
     (device.root / "state.json").write_bytes(b"\0" * 10)
     device.reboot()
-    assert device.recovered
+    assert device.faults == ("state.json was damaged; what the other files hold is used",)
     assert device.adaptation.active() == (OLD.digest, "best")
+    assert device.store.state.revision == 1
     device.install(1, OLD)
     assert device.heard.outcomes[-1].outcome == "succeeded"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from controller.app.new_home import HomeOptions, create_home
 from controller.broker.access import CONTROLLER_USER
 from controller.broker.errors import HomeError
 from controller.config import load_config, read_api_token, read_director_key, read_trust
+from controller.errors import SettingsError
 
 
 def mode(path: Path) -> int:
@@ -110,3 +112,22 @@ def test_database_url_with_quotes(tmp_path: Path) -> None:
     url = 'postgresql+psycopg://u:p"w@host/db'
     create_home(tmp_path / "home", HomeOptions(database_url=url))
     assert load_config(tmp_path / "home" / "controller.toml").database_url == url
+
+
+def test_a_copied_home_has_a_database_of_its_own(tmp_path: Path) -> None:
+    create_home(tmp_path / "home")
+    shutil.copytree(tmp_path / "home", tmp_path / "copy")
+    config = load_config(tmp_path / "copy" / "controller.toml")
+    assert config.database_url == f"sqlite:///{tmp_path}/copy/controller.db"
+
+
+def test_a_copy_of_an_earlier_home_does_not_open_the_originals_database(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/home/controller.db"
+    create_home(tmp_path / "home", HomeOptions(database_url=url))
+    assert load_config(tmp_path / "home" / "controller.toml").database_url == url
+    (tmp_path / "link").symlink_to(tmp_path / "home")
+    assert load_config(tmp_path / "link" / "controller.toml").database_url == url
+    shutil.copytree(tmp_path / "home", tmp_path / "copy")
+    with pytest.raises(SettingsError, match="of another controller") as caught:
+        load_config(tmp_path / "copy" / "controller.toml")
+    assert "sqlite:///controller.db" in caught.value.remedy

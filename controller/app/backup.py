@@ -1,0 +1,280 @@
+"""Backs up a controller into one file, while it runs: its database and what is in its directory.
+
+The file is a tar archive:
+
+```
+backup.json              an index: what is in it, with sizes and digests
+database.sqlite          the database, whatever kind it is
+home/controller.toml     and so on: the files of the directory
+home/blobs/...           content of published packages, unless it was left out
+```
+
+Rules:
+- The database is copied first, so that the files have at least what it refers to.
+- Only the owner can read the file (0600): it holds the director's key, tokens and passwords.
+- The file appears whole or not at all, and replaces none.
+- What the settings name outside of the directory is not in the backup; the caller is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from controller.app.home import BROKER_FOLDER, CONFIG_FILE
+from controller.broker.errors import HomeError
+from controller.broker.mosquitto import LOG_FILE
+from controller.config import ControllerConfig, load_config, sqlite_path
+from controller.services.blobs import UPLOADS_FOLDER
+from controller.store.copies import copy_database
+from wire.clock import Clock
+from wire.codec import to_pretty_json
+from wire.files import PRIVATE, sync_directory
+from wire.version import VERSION
+
+FORMAT_VERSION: Final = 1
+INDEX_NAME: Final = "backup.json"
+DATABASE_NAME: Final = "database.sqlite"
+HOME_FOLDER: Final = "home"
+MAX_HELD_BYTES: Final = 1024 * 1024
+"""A larger file is read twice instead of being held in memory; so are blobs, which never change."""
+
+READ_BYTES: Final = 1024 * 1024
+SQLITE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
+BEING_WRITTEN: Final = ".new"
+"""How the names of files end that this program or Mosquitto is writing."""
+
+
+class BackupEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a backup."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+class BackupIndex(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a backup."""
+
+    format_version: int = FORMAT_VERSION
+    program_version: str
+    made_at_s: float
+    home: str
+    """Where the directory was: settings may name files by it."""
+
+    has_blobs: bool
+    files: tuple[BackupEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupMade:
+    """What a backup holds."""
+
+    files: int
+    size_bytes: int
+    outside: tuple[str, ...]
+    """Files and directories that the settings name, but that are not in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file that goes into a backup."""
+
+    entry: BackupEntry
+    path: Path
+    content: bytes | None
+    """None for a file that is too large to be held."""
+
+
+def back_up(home: Path, target: Path, clock: Clock, *, with_blobs: bool = True) -> BackupMade:
+    """Write a backup; the controller may run meanwhile.
+
+    Args:
+        home: The controller's data directory.
+        target: The file to make.
+        clock: For the time of the backup.
+        with_blobs: Put the content of published packages into it.
+
+    Returns:
+        What it holds.
+
+    Raises:
+        HomeError: The file exists, is in the directory, or something cannot be read or written.
+        SettingsError: The settings cannot be used.
+        DatabaseError: The database cannot be copied.
+    """
+    home = home.absolute()
+    config = load_config(home / CONFIG_FILE)
+    _refuse_existing(target)
+    if target.absolute().is_relative_to(home):
+        raise HomeError(f"{target} is in the directory itself", remedy="choose another directory")
+    try:
+        with tempfile.TemporaryDirectory(
+            dir=target.absolute().parent, prefix=".backup-"
+        ) as scratch:
+            copy = Path(scratch) / DATABASE_NAME
+            copy_database(config.database_url, copy)
+            sources = [
+                _source(copy, DATABASE_NAME, hold=False),
+                *(
+                    _source(
+                        path,
+                        f"{HOME_FOLDER}/{path.relative_to(home)}",
+                        hold=not path.is_relative_to(config.blobs_dir),
+                    )
+                    for path in _files(home, config, with_blobs=with_blobs)
+                ),
+            ]
+            index = BackupIndex(
+                program_version=VERSION,
+                made_at_s=clock.now_s(),
+                home=str(home),
+                has_blobs=with_blobs,
+                files=tuple(source.entry for source in sources),
+            )
+            with _whole(target, Path(scratch) / "archive") as stream:
+                _write(stream, index, sources)
+    except OSError as exc:
+        fact = (exc.strerror or str(exc)).lower()
+        raise HomeError(
+            f"cannot back up {home} to {target}: {fact}: {exc.filename or ''}".rstrip(": "),
+            remedy="run as the user of the controller, and choose a disk with enough room",
+        ) from exc
+    return BackupMade(
+        files=len(sources),
+        size_bytes=sum(source.entry.size_bytes for source in sources),
+        outside=named_outside(home, config),
+    )
+
+
+def _files(home: Path, config: ControllerConfig, *, with_blobs: bool) -> Iterator[Path]:
+    """Yield the regular files of a directory that belong into a backup, in order."""
+    database = sqlite_path(config.database_url)
+    left_out = {home / BROKER_FOLDER / LOG_FILE}
+    if database is not None:
+        left_out |= {database.with_name(database.name + suffix) for suffix in SQLITE_SUFFIXES}
+    blobs = Path(config.blobs_dir)
+    for path in sorted(home.rglob("*")):
+        is_blob = path.is_relative_to(blobs)
+        if path.is_symlink() or not path.is_file() or path in left_out:
+            continue
+        if path.is_relative_to(blobs / UPLOADS_FOLDER) or (is_blob and not with_blobs):
+            continue
+        if path.suffix != BEING_WRITTEN:
+            yield path
+
+
+def named_outside(home: Path, config: ControllerConfig) -> tuple[str, ...]:
+    """Return the paths in the settings that a backup of the directory does not hold.
+
+    Args:
+        home: The data directory.
+        config: Its settings.
+
+    Returns:
+        Those outside of it, and all links in it.
+    """
+    broker = config.broker
+    named = [
+        config.blobs_dir, config.trust_file, config.director_key_file, config.api.token_file,
+        broker.password_file, broker.ca_file, broker.cert_file, broker.key_file,
+    ]  # fmt: skip
+    paths = [Path(name) for name in named if name is not None]
+    links = [path for path in home.rglob("*") if path.is_symlink()]
+    outside = [path for path in paths if not path.is_relative_to(home)]
+    return tuple(sorted({str(path) for path in (*outside, *links)}))
+
+
+def _source(path: Path, name: str, *, hold: bool) -> _Source:
+    """Return a file with its digest, and with its content if it is small and may change."""
+    with path.open("rb") as file:
+        content = file.read(MAX_HELD_BYTES + 1)
+        digest, size_bytes = hashlib.sha256(content), len(content)
+        while part := file.read(READ_BYTES):
+            digest.update(part)
+            size_bytes += len(part)
+    entry = BackupEntry(path=name, size_bytes=size_bytes, sha256=digest.hexdigest())
+    return _Source(entry, path, content if hold and size_bytes <= MAX_HELD_BYTES else None)
+
+
+def _write(stream: BinaryIO, index: BackupIndex, sources: list[_Source]) -> None:
+    """Write the archive.
+
+    Raises:
+        HomeError: A file has changed since its digest was made.
+    """
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        content = to_pretty_json(index)
+        archive.addfile(_member(INDEX_NAME, len(content)), io.BytesIO(content))
+        for source in sources:
+            member = _member(source.entry.path, source.entry.size_bytes)
+            if source.content is not None:
+                archive.addfile(member, io.BytesIO(source.content))
+                continue
+            with source.path.open("rb") as file:
+                hashed = _Hashed(file)
+                archive.addfile(member, hashed)
+            if hashed.digest.hexdigest() != source.entry.sha256:
+                raise HomeError(f"{source.path} changed while it was read", remedy="try again")
+
+
+class _Hashed(io.RawIOBase):
+    """A file whose digest is made while it is read.
+
+    Args:
+        file: The file.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes."""
+        data = self._file.read(size)
+        self.digest.update(data)
+        return data
+
+
+def _member(name: str, size_bytes: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size_bytes, PRIVATE
+    return member
+
+
+@contextmanager
+def _whole(target: Path, scratch: Path) -> Iterator[BinaryIO]:
+    """Give a stream whose content becomes a file when it is complete.
+
+    Raises:
+        HomeError: The file has appeared meanwhile.
+    """
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    with os.fdopen(descriptor, "wb") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
+    _refuse_existing(target)
+    scratch.rename(target)
+    sync_directory(target.absolute().parent)
+
+
+def _refuse_existing(target: Path) -> None:
+    """Refuse to replace a file.
+
+    Raises:
+        HomeError: It is there.
+    """
+    if target.exists():
+        raise HomeError(f"{target} is there already", remedy="choose another name")
