@@ -239,12 +239,13 @@ def _check_places(target: Path, offline: Path) -> None:
     Raises:
         HomeError: One exists, or is below the other.
     """
-    for path in (target, offline):
+    remedies = {
+        target: "choose another directory, or use it as it is",
+        offline: "it may hold another fleet's keys: name another directory with --offline-keys",
+    }
+    for path, remedy in remedies.items():
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise HomeError(
-                f"{path} already exists",
-                remedy="choose another directory, or use it as it is",
-            )
+            raise HomeError(f"{path} already exists", remedy=remedy)
     if target == offline or target in offline.parents or offline in target.parents:
         raise HomeError(
             f"the offline keys in {offline} would not be apart from {target}",

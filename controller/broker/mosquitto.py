@@ -234,7 +234,7 @@ def config_text(settings: BrokerSettings, plugin: Path | None) -> str:
     accounts = settings.directory / ACCOUNTS_FILE
     tls, files = "", settings.certificate
     if files is not None:
-        tls = f"\ncertfile {files.cert_file}\nkeyfile {files.key_file}"
+        tls = f"\ntls_version tlsv1.2\ncertfile {files.cert_file}\nkeyfile {files.key_file}"
     access = "allow_anonymous true"
     if plugin is not None:
         access = f"allow_anonymous false\nplugin {plugin}\nplugin_opt_config_file {accounts}"

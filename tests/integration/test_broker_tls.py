@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import queue
 import shutil
+import socket
+import ssl
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,6 +118,23 @@ def test_a_new_broker_speaks_tls_alone(make: Callable[..., Fleet]) -> None:
         f"the broker at 127.0.0.1:{fleet.port} ended the connection without an answer; if it "
         "speaks TLS, set ca_file"
     )
+
+
+def test_old_versions_of_tls_are_refused(make: Callable[..., Fleet]) -> None:
+    fleet = make()
+    with fleet.running():
+        for version in (ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            client = ssl.create_default_context(cafile=fleet.home / CA_FILE)
+            client.set_ciphers("ALL:@SECLEVEL=0")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                client.minimum_version = client.maximum_version = version
+            with socket.create_connection(("127.0.0.1", fleet.port), PATIENCE_S) as raw:
+                if version is ssl.TLSVersion.TLSv1_1:
+                    with pytest.raises(OSError, match=r"alert protocol version|EOF|reset"):
+                        client.wrap_socket(raw, server_hostname="127.0.0.1")
+                    continue
+                client.wrap_socket(raw, server_hostname="127.0.0.1").close()
 
 
 def test_the_controller_itself_connects_by_tls(make: Callable[..., Fleet]) -> None:
