@@ -65,7 +65,7 @@ def measure(quick: bool) -> list[Row]:
 
 def _filled(stack: Stack) -> str:
     """Enrol a device, bring it a release, have it send telemetry, and return the rollout."""
-    key = SigningKey((stack.home / "keys" / "release.key").read_bytes())
+    key = SigningKey(stack.release_key.read_bytes())
     folder = stack.home.parent / "package"
     package("1", [(variant("best"), b"model")], key=key).write_to(folder)
     stack.ok("release", "publish", str(folder))

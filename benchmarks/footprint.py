@@ -1,11 +1,11 @@
 """What the agent's supervisor costs while it is connected and idle.
 
 After the manner of AWS Greengrass nucleus lite: proportional set size, median after a warm-up. The
-peer is the least that anyone would write instead: paho connected to the same broker, psutil, and a
-look at the temperature once a second, in the same interpreter. The controller that answers the
-agent is a real one. The agent runs as its unit runs it: one malloc arena, bytecode without
-docstrings, in an environment as a device has it. typing_extensions is there, as LiteRT's package
-brings it, and msgspec imports it where it is: a device without it needs 1 MiB less.
+peer is the least that anyone would write instead: paho connected to the same broker over TLS,
+psutil, and a look at the temperature once a second, in the same interpreter. The controller that
+answers the agent is a real one. The agent runs as its unit runs it: one malloc arena, bytecode
+without docstrings, in an environment as a device has it. typing_extensions is there, as LiteRT's
+package brings it, and msgspec imports it where it is: a device without it needs 1 MiB less.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import psutil
 
 from benchmarks.harness import Row, against, alone, main
 from benchmarks.programs import program
+from controller.app.home import CA_FILE
 from examples.digits.box import Box, stopping, until
 from tests.simulators.device_environment import device_environment
 from wire.enrolment import enrol_username
@@ -85,6 +86,7 @@ def _start(box: Box, programs: Path) -> tuple[psutil.Process, psutil.Popen]:
             "-P",
             program("paho_client"),
             str(box.broker_port),
+            str(box.home / CA_FILE),
             enrol_username(spare),
             spare,
         ],

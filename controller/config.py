@@ -16,6 +16,7 @@ import msgspec
 from controller.errors import SettingsError
 from wire.codec import from_toml
 from wire.errors import SignatureError, WireFormatError
+from wire.hosts import is_loopback
 
 if TYPE_CHECKING:
     from wire.trust.envelope import SigningKey
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 1024 * 1024
 MIN_API_TOKEN_CHARS = 16
 MAX_PORT = 65535
+LISTEN_TO_CONNECT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked up, not bound
 MIN_TRANSFER_BYTES_PER_S = 256 * 1024
 """One chunk of the largest size per second."""
 
@@ -42,17 +44,32 @@ class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which broker the controller uses, and with which account."""
+    """Which broker the controller uses, and with which account; how the local one listens."""
 
     host: str = "127.0.0.1"
     port: int = 1883
     user: str | None = None
     password_file: str | None = None
     ca_file: str | None = None
-    """PEM file of the authority that signed the broker's certificate; without it, no TLS."""
+    """PEM file of the authority that signed the broker's certificate. With it the controller
+    connects by TLS alone, and the local broker accepts TLS alone."""
 
     cert_file: str | None = None
+    """The controller's own certificate, for a broker that wants one."""
+
     key_file: str | None = None
+    clear_text: bool = False
+    """No TLS, on loopback only: for tests on one machine."""
+
+    names: tuple[str, ...] = ()
+    """Names and addresses by which devices reach the local broker: its certificate is for these."""
+
+    server_cert_file: str = "broker/server.pem"
+    """PEM file with the local broker's certificate, and those up to its authority."""
+
+    server_key_file: str | None = None
+    """PEM file with the key of that certificate; None: it is in the same file."""
+
     client_id: str = "controller"
     """A second controller at the same broker needs another client identifier."""
 
@@ -111,6 +128,18 @@ def load_config(path: Path) -> ControllerConfig:
     absolute = _absolute(config, path.absolute().parent)
     _check_database(absolute, path)
     return absolute
+
+
+def connectable(host: str) -> str:
+    """Return the host to connect to for a server that listens.
+
+    Args:
+        host: Where it listens, perhaps on all addresses.
+
+    Returns:
+        The same, or loopback for all addresses.
+    """
+    return LISTEN_TO_CONNECT.get(host, host)
 
 
 def read_secret(path: str, what: str) -> str:
@@ -233,6 +262,18 @@ def _check(config: ControllerConfig, path: Path) -> None:
             (config.broker.cert_file is None) != (config.broker.key_file is None),
             "broker.cert_file and broker.key_file must be set together",
         ),
+        (
+            config.broker.cert_file is not None and config.broker.ca_file is None,
+            "broker.cert_file needs broker.ca_file",
+        ),
+        (
+            config.broker.clear_text and config.broker.ca_file is not None,
+            "broker.ca_file asks for TLS and broker.clear_text for none",
+        ),
+        (
+            config.broker.clear_text and not is_loopback(config.broker.host),
+            f"broker.clear_text is for loopback only, not for {config.broker.host}",
+        ),
     ]
     for wrong, text in faults:
         if wrong:
@@ -263,7 +304,10 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
 
     replace = msgspec.structs.replace
     paths = changed(config, "data_dir", "blobs_dir", "trust_file", "director_key_file")
-    broker_paths = changed(config.broker, "password_file", "ca_file", "cert_file", "key_file")
+    broker_paths = changed(
+        config.broker, "password_file", "ca_file", "cert_file", "key_file", "server_cert_file",
+        "server_key_file",
+    )  # fmt: skip
     return replace(
         config,
         **paths,

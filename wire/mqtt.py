@@ -5,6 +5,7 @@ Rules:
   the broker down through TCP instead of losing messages here.
 - Nothing is queued while disconnected: after a reconnect the owner decides from its own state what
   to send.
+- A connection that fails says why in one line, with what to do: `Connection.reason`.
 - A packet that is too large is refused by the length in its header, before any of it is kept. The
   limit is announced to the broker, but a broker may be hostile.
 """
@@ -39,6 +40,23 @@ RECONNECT_MIN_S = 1
 RECONNECT_MAX_S = 30
 REFUSED_CODES = frozenset({0x86, 0x87, 0x85})
 """MQTT v5 reason codes: bad user name or password, not authorized, client identifier not valid."""
+
+NO_TLS_REASONS = frozenset({
+    "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING",
+    "WRONG_VERSION_NUMBER",
+})  # fmt: skip
+"""OpenSSL's reasons when what answers is not TLS."""
+
+CERTIFICATE_REMEDIES = {
+    9: "set this machine's clock",
+    10: "renew it with `fleet broker certificate`",
+    62: "it must be made for that name: broker.names in controller.toml",
+    64: "it must be made for that address: broker.names in controller.toml",
+}
+"""By OpenSSL's numbers: X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH,
+_IP_ADDRESS_MISMATCH."""
+
+OTHER_CERTIFICATE_REMEDY = "ca_file must be that broker's ca.pem"
 
 
 class BrokerAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +111,7 @@ class MqttTransport:
         self._client = client = _BoundedClient(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5
         )
+        client.address = address
         client.max_inflight_messages_set(INFLIGHT_MESSAGES)
         client.reconnect_delay_set(RECONNECT_MIN_S, RECONNECT_MAX_S)
         if username is not None:
@@ -100,7 +119,8 @@ class MqttTransport:
         if will is not None:
             client.will_set(will.topic, will.payload, qos=1)
         if address.ca_file is not None:
-            client.tls_set_context(_tls_context(address))
+            client.tls = _tls_context(address)
+            client.tls_set_context(client.tls)
         client.on_socket_open = _no_delay
 
     def start(self, on_message: MessageHandler, on_connection: ConnectionHandler) -> None:
@@ -109,6 +129,7 @@ class MqttTransport:
         def connected(
             client: paho.Client, _data: object, _flags: object, code: ReasonCode, _props: object
         ) -> None:
+            self._client.has_answered = True
             if code.is_failure:
                 refused = code.value in REFUSED_CODES
                 on_connection(Connection(up=False, refused=refused, reason=str(code)))
@@ -124,12 +145,10 @@ class MqttTransport:
         ) -> None:
             with self._lock:
                 self._connected = False
-            reason, self._client.refusal = self._client.refusal, ""
-            on_connection(Connection(up=False, reason=reason or str(code)))
+            on_connection(Connection(up=False, reason=self._end_reason(code)))
 
         def connect_failed(_client: paho.Client, _data: object) -> None:
-            where = f"{self._address.host}:{self._address.port}"
-            on_connection(Connection(up=False, reason=f"no MQTT broker answers at {where}"))
+            on_connection(Connection(up=False, reason=self._client.failure))
 
         def received(_client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
             on_message(Received(message.topic, bytes(message.payload)))
@@ -150,6 +169,15 @@ class MqttTransport:
             properties=properties,
         )
         client.loop_start()
+
+    def _end_reason(self, code: ReasonCode) -> str:
+        """Say why a connection ended."""
+        refusal, self._client.refusal = self._client.refusal, ""
+        if refusal or self._client.has_answered or not code.is_failure:
+            return refusal or str(code)
+        reason = f"the broker at {_where(self._address)} ended the connection without an answer"
+        # What a broker does that waits for TLS and gets something else.
+        return reason if self._address.ca_file else f"{reason}; if it speaks TLS, set ca_file"
 
     def subscribe(self, topic_filter: str) -> None:
         """Receive the messages that match; see `Transport.subscribe`."""
@@ -184,10 +212,46 @@ class MqttTransport:
 
 
 class _BoundedClient(paho.Client):
-    """A client that ends the connection when a packet is too large."""
+    """A client that ends the connection when a packet is too large, and keeps why one failed."""
 
     refusal = ""
     """Why the connection is being ended; empty for paho's own reasons."""
+
+    address = BrokerAddress()
+    tls: ssl.SSLContext
+    """Set if the address asks for TLS."""
+
+    failure = ""
+    """Why the last attempt to connect failed."""
+
+    has_answered = False
+    """Whether the broker has answered this attempt, with a yes or a no."""
+
+    def reconnect(self) -> MQTTErrorCode:
+        self.has_answered = False
+        try:
+            return super().reconnect()
+        except OSError as exc:
+            self.failure = _failure(exc, self.address)
+            raise
+        except (
+            UnicodeError
+        ) as exc:  # from the look-up of an impossible name; paho's thread would end
+            self.failure = f"{self.address.host!r} is not a name or an address"
+            raise OSError(self.failure) from exc
+
+    def _ssl_wrap_socket(self, tcp_sock: socket.socket) -> ssl.SSLSocket:
+        # As paho's own, which leaves the socket of a failed handshake open.
+        sock = self.tls.wrap_socket(
+            tcp_sock, server_hostname=self.address.host, do_handshake_on_connect=False
+        )
+        try:
+            sock.settimeout(self.connect_timeout)
+            sock.do_handshake()
+        except OSError:
+            sock.close()
+            raise
+        return sock
 
     def _sock_recv(self, bufsize: int) -> bytes:
         # paho asks for all that is missing of a packet at once, and keeps it until it is whole.
@@ -195,6 +259,27 @@ class _BoundedClient(paho.Client):
             self.refusal = f"the broker sent a packet of over {MAX_PACKET_BYTES} bytes"
             raise ConnectionAbortedError(self.refusal)
         return super()._sock_recv(bufsize)
+
+
+def _where(address: BrokerAddress) -> str:
+    return f"{address.host}:{address.port}"
+
+
+def _failure(fault: OSError, address: BrokerAddress) -> str:
+    """Say in one line why no connection could be made."""
+    where = _where(address)
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        reason = fault.verify_message.rstrip(".").lower()
+        remedy = CERTIFICATE_REMEDIES.get(fault.verify_code, OTHER_CERTIFICATE_REMEDY)
+        return f"the certificate of the broker at {where} is refused: {reason}; {remedy}"
+    is_no_tls = isinstance(fault, ssl.SSLError) and fault.reason in NO_TLS_REASONS
+    if address.ca_file and (is_no_tls or isinstance(fault, ConnectionResetError)):
+        return f"the broker at {where} does not speak TLS, for which ca_file asks"
+    if isinstance(fault, ssl.SSLError):
+        return f"TLS with the broker at {where} failed: {(fault.reason or str(fault)).lower()}"
+    if isinstance(fault, socket.gaierror):
+        return f"no address is known for the broker's name {address.host}"
+    return f"no MQTT broker answers at {where}"
 
 
 def _subscribe(client: paho.Client, topic_filter: str) -> None:

@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
+from agent.app.broker import connect_with
 from agent.app.commands import Commands
 from agent.app.config import (
     AgentConfig,
-    broker_address,
     load_endpoint_token,
     load_profile,
     load_token,
@@ -37,7 +37,7 @@ from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.link.connector import Connector
-from agent.link.enrolment import Applicant, Connect, Enrolment, Login
+from agent.link.enrolment import Applicant, Enrolment
 from agent.link.identity import Identity
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
@@ -54,9 +54,7 @@ from telemetry.device.spool import Spool
 from wire.clock import Clock, SystemClock
 from wire.files import Lock, lock
 from wire.messages import Hello
-from wire.mqtt import MqttTransport
 from wire.profile import DeviceProfile
-from wire.transport import Transport
 from wire.trust.root import TrustRoot
 from wire.version import VERSION
 
@@ -325,7 +323,7 @@ def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> He
 
 def _connector(device: _Device, link: Link) -> Connector:
     config = device.config
-    connect = _mqtt(config)
+    connect = connect_with(config)
     applicant = Applicant(
         device=config.device, profile=device.profile, labels=config.labels, agent_version=VERSION
     )
@@ -341,21 +339,6 @@ def _connector(device: _Device, link: Link) -> Connector:
         interrupts=device.interrupts,
         recorder=device.recorder,
     )
-
-
-def _mqtt(config: AgentConfig) -> Connect:
-    address = broker_address(config)
-
-    def connect(login: Login) -> Transport:
-        return MqttTransport(
-            address,
-            client_id=login.client_id,
-            username=login.username,
-            password=login.password,
-            will=login.will,
-        )
-
-    return connect
 
 
 def _endpoint(config: AgentConfig, model_server: ModelServer) -> Endpoint:

@@ -23,7 +23,6 @@ Rules:
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from pathlib import Path
 
@@ -33,8 +32,8 @@ from agent.errors import ConfigError
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
 from wire.codec import from_toml
 from wire.errors import FleetError, TopicError
+from wire.hosts import is_loopback
 from wire.messages import Objective, PolicySpec
-from wire.mqtt import BrokerAddress
 from wire.profile import DeviceProfile, profile_from_toml
 from wire.topics import checked_device
 from wire.trust.root import TrustRoot, trust_from_bytes
@@ -50,7 +49,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     host: str = "127.0.0.1"
     port: int = 1883
     ca_file: Path | None = None
-    """Authority of the broker's certificate; without it there is no TLS."""
+    """Authority of the broker's certificate: `ca.pem` from the controller's directory. Without it
+    there is no TLS, and the agent connects only to a broker on this device."""
 
     cert_file: Path | None = None
     key_file: Path | None = None
@@ -267,19 +267,6 @@ def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSetting
         raise ConfigError(f"serving: {exc}") from exc
 
 
-def broker_address(config: AgentConfig) -> BrokerAddress:
-    """Return the address of the broker for the transport."""
-    files = (config.broker.ca_file, config.broker.cert_file, config.broker.key_file)
-    ca_file, cert_file, key_file = (None if file is None else str(file) for file in files)
-    return BrokerAddress(
-        host=config.broker.host,
-        port=config.broker.port,
-        ca_file=ca_file,
-        cert_file=cert_file,
-        key_file=key_file,
-    )
-
-
 def _read(path: Path, what: str) -> bytes:
     try:
         with path.open("rb") as file:
@@ -366,12 +353,7 @@ def _check_keys(values: dict[str, object], kind: type[msgspec.Struct], name: str
 
 def _is_private(endpoint: EndpointConfig) -> bool:
     """Tell whether only this device can reach an endpoint."""
-    if endpoint.unix_path is not None or endpoint.host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(endpoint.host).is_loopback
-    except ValueError:
-        return False  # a name may resolve to anything
+    return endpoint.unix_path is not None or is_loopback(endpoint.host)
 
 
 def _absolute(config: AgentConfig, base: Path) -> AgentConfig:

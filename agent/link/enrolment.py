@@ -92,7 +92,7 @@ class Enrolment:
             token: The enrolment token; not needed if the device is enrolled already.
 
         Raises:
-            EnrolmentError: The controller did not answer; try again later.
+            EnrolmentError: There is no connection or no answer; try again later.
             EnrolmentRefusedError: The controller refuses, or the broker refuses the token.
             StoppedError: The agent is being stopped.
             StorageError: The acceptance could not be saved.
@@ -115,7 +115,7 @@ class Enrolment:
         """Ask until there is an answer; return False if the broker refuses the token.
 
         Raises:
-            EnrolmentError: The controller did not answer.
+            EnrolmentError: There is no connection, or the controller did not answer.
             EnrolmentRefusedError: The controller refuses.
         """
         device = self._applicant.device
@@ -140,6 +140,8 @@ class Enrolment:
                     connected = item.up
                     if item.refused:
                         return False
+                    if not item.up and asked_s < 0:  # it has never been connected
+                        raise EnrolmentError(f"cannot ask to be enrolled: {item.reason}")
         raise EnrolmentError(f"the controller did not answer the enrolment within {TIMEOUT_S:g} s")
 
     def _may_login(self) -> bool:

@@ -1,16 +1,25 @@
 """The controller's data directory, as every command finds it; `controller.app.new_home` makes it.
 
 ```
-controller.toml              where everything is; the only file for people to edit
-api.token                    secret of the HTTP API
-broker.password              secret of the controller's own broker account
-trust.json                   public keys, to be installed on the devices
-keys/release.key             signs packages; may be moved to the machine that builds
-keys/director.key            signs desired states
-broker/dynamic-security.json accounts of a local broker
-controller.db                the database, unless `database_url` names another
-blobs/                       content of published packages
+my-fleet/
+  controller.toml              where everything is; the only file for people to edit
+  api.token                    secret of the HTTP API
+  broker.password              secret of the controller's own broker account
+  trust.json                   public keys, to be installed on the devices
+  ca.pem                       authority of the broker's certificate, to be installed on the devices
+  keys/director.key            signs desired states
+  broker/dynamic-security.json accounts of a local broker
+  broker/server.pem            certificate of a local broker, with its key
+  controller.db                the database, unless `database_url` names another
+  blobs/                       content of published packages
+my-fleet-offline/
+  release.key                  signs packages: belongs to the machine that builds
+  ca.key                       signs the broker's certificate: needed to renew it
 ```
+
+Rules:
+- Nothing that runs reads the offline directory: who takes over the controller cannot sign a
+  package.
 """
 
 from __future__ import annotations
@@ -18,43 +27,52 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.config import load_config
+from controller.config import connectable, load_config
 
 CONFIG_FILE = "controller.toml"
 DATABASE_FILE = "controller.db"
 BROKER_FOLDER = "broker"
-LISTEN_TO_CONNECT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked up, not bound
+CA_FILE = "ca.pem"
+CA_KEY_FILE = "ca.key"
+RELEASE_KEY_FILE = "release.key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeAddresses:
-    """The addresses of a data directory's servers, as other programs need them."""
+    """The address of a data directory's API, as other programs need it."""
 
     api_url: str
     token_file: Path
-    broker_host: str
-    broker_port: int
-    broker_directory: Path
 
 
 def read_home(directory: Path) -> HomeAddresses:
-    """Read the addresses of a data directory's servers.
+    """Read the address of a data directory's API.
 
     Args:
         directory: As `fleet init` made it.
 
     Returns:
-        The addresses.
+        The address, and where its token is.
 
     Raises:
         SettingsError: Its `controller.toml` is missing or cannot be understood.
     """
     config = load_config(directory / CONFIG_FILE)
-    host = LISTEN_TO_CONNECT.get(config.api.host, config.api.host)
+    host = connectable(config.api.host)
     return HomeAddresses(
         api_url=f"http://{f'[{host}]' if ':' in host else host}:{config.api.port}",
         token_file=Path(config.api.token_file),
-        broker_host=config.broker.host,
-        broker_port=config.broker.port,
-        broker_directory=directory.absolute() / BROKER_FOLDER,
     )
+
+
+def offline_directory(directory: Path) -> Path:
+    """Return where the keys are made that a controller does not need.
+
+    Args:
+        directory: The controller's data directory.
+
+    Returns:
+        A directory beside it.
+    """
+    home = directory.absolute()
+    return home.parent / f"{home.name}-offline"

@@ -1,39 +1,54 @@
-"""Makes a controller's data directory; see `controller.app.home` for what is in it.
+"""Makes a controller's data directory, and the keys that lie apart from it; `home` lists the files.
 
 Rules:
-- Only the owner has access to the directory (0700) and to every secret in it (0600).
-- The complete directory appears in one rename; one that exists is never changed.
+- Only the owner has access to both directories (0700) and to every file in them (0600).
+- Each appears complete in one rename, the keys first; one that exists is never changed.
+- The broker speaks TLS unless clear text is asked for, which is for loopback only.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
-import ipaddress
 import json
 import secrets
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from controller.app.home import BROKER_FOLDER, CONFIG_FILE, DATABASE_FILE
+from controller.app.home import (
+    BROKER_FOLDER,
+    CA_FILE,
+    CA_KEY_FILE,
+    CONFIG_FILE,
+    DATABASE_FILE,
+    RELEASE_KEY_FILE,
+    offline_directory,
+)
 from controller.broker.access import CONTROLLER_USER, Command, first_accounts
+from controller.broker.certificates import is_host, issue, make_authority, names_for
 from controller.broker.errors import HomeError
 from controller.broker.mosquitto import ACCOUNTS_FILE
+from controller.config import BrokerConfig
 from wire.codec import to_pretty_json
 from wire.files import PRIVATE, write_new
+from wire.hosts import is_loopback
 from wire.trust.envelope import SigningKey
 from wire.trust.root import Role, TrustRoot, encode_key
 
 TOKEN_FILE = "api.token"  # noqa: S105 - a file name
 PASSWORD_FILE = "broker.password"  # noqa: S105 - a file name
 TRUST_FILE = "trust.json"
-RELEASE_KEY_FILE = "keys/release.key"
 DIRECTOR_KEY_FILE = "keys/director.key"
 BLOBS_FOLDER = "blobs"
 DEFAULT_API_PORT = 8470
-DEFAULT_BROKER_PORT = 1883
+TLS_PORT, CLEAR_TEXT_PORT = 8883, 1883
+"""As registered for MQTT."""
+
+LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104 - with TLS and accounts
+SERVER_FILE = BrokerConfig().server_cert_file
 SECRET_BYTES = 32
 SALT_BYTES = 12
 """What Mosquitto 2.0 itself writes."""
@@ -48,45 +63,62 @@ class HomeOptions:
 
     api_host: str = "127.0.0.1"
     api_port: int = DEFAULT_API_PORT
-    broker_host: str = "127.0.0.1"
-    broker_port: int = DEFAULT_BROKER_PORT
+    broker_host: str = ""
+    """Where the broker listens. Empty means loopback, or all addresses when it has names."""
+
+    broker_port: int | None = None
+    """None means the port that is registered for MQTT, with TLS or without."""
+
+    broker_names: tuple[str, ...] = ()
+    """Names and addresses by which devices reach the broker."""
+
+    clear_text: bool = False
+    """No TLS, on loopback only."""
+
+    offline_keys: Path | None = None
+    """Where the keys go that a controller does not need; None means beside the data directory."""
+
     database_url: str = ""
     """SQLAlchemy URL; empty means SQLite in the directory."""
 
 
 def create_home(directory: Path, options: HomeOptions | None = None) -> None:
-    """Make a data directory with new keys and secrets.
+    """Make a data directory with new keys, certificates and secrets.
 
     Args:
         directory: Where to make it; it must be empty or not exist.
-        options: Addresses and database.
+        options: Addresses, database and encryption.
 
     Raises:
+        CertificateError: There is no `openssl`, which makes certificates.
         HomeError: It exists, an option is impossible, or it cannot be written.
     """
-    options = options or HomeOptions()
+    options = _complete(options or HomeOptions())
     _check_options(options)
     target = directory.absolute()
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise HomeError(
-            f"{directory} already exists",
-            remedy="choose another directory, or use it as it is",
-        )
+    offline = (options.offline_keys or offline_directory(target)).absolute()
+    _check_places(target, offline)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # mkdtemp makes it 0700; the rename replaces an empty directory and no other.
-        scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
-        try:
-            _fill(scratch, options)
+        with contextlib.ExitStack() as undo:
+            scratch, keys = _scratch(target, undo), _scratch(offline, undo)
+            _fill(scratch, keys, options)
+            keys.rename(offline)
+            undo.callback(shutil.rmtree, offline, ignore_errors=True)
             scratch.rename(target)
-        except BaseException:
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise
+            undo.pop_all()
     except OSError as exc:
         raise HomeError(
             f"cannot make {directory}: {(exc.strerror or str(exc)).lower()}",
             remedy="choose a directory in which you may write",
         ) from exc
+
+
+def _scratch(target: Path, undo: contextlib.ExitStack) -> Path:
+    """Make a directory that becomes another by a rename, which replaces only an empty one."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))  # 0700
+    undo.callback(shutil.rmtree, scratch, ignore_errors=True)
+    return scratch
 
 
 def hashed_client(username: str, password: str) -> Command:
@@ -115,6 +147,12 @@ def config_text(options: HomeOptions) -> str:
     # No device can have this client identifier, and the holder of a token cannot guess it. A second
     # connection with the same identifier would end the controller's.
     client_id = f"{CONTROLLER_USER}-{secrets.token_hex(4)}"
+    if options.clear_text:
+        encryption = (
+            "clear_text = true   # for tests on this machine: the broker does not speak TLS"
+        )
+    else:
+        encryption = f'ca_file = "{CA_FILE}"\nnames = {json.dumps(options.broker_names)}'
     # A JSON string is a TOML basic string.
     return f"""\
 # The controller's settings. Relative paths are relative to this file.
@@ -131,13 +169,14 @@ token_file = "{TOKEN_FILE}"
 [broker]
 host = {json.dumps(options.broker_host)}
 port = {options.broker_port}
+{encryption}
 user = "{CONTROLLER_USER}"
 password_file = "{PASSWORD_FILE}"
 client_id = "{client_id}"
 """
 
 
-def _fill(scratch: Path, options: HomeOptions) -> None:
+def _fill(scratch: Path, keys: Path, options: HomeOptions) -> None:
     release, release_seed = SigningKey.generate()
     director, director_seed = SigningKey.generate()
     password = secrets.token_urlsafe(SECRET_BYTES)
@@ -148,32 +187,68 @@ def _fill(scratch: Path, options: HomeOptions) -> None:
     for folder in ("keys", BROKER_FOLDER, BLOBS_FOLDER):
         (scratch / folder).mkdir(mode=0o700)
     files = {
-        RELEASE_KEY_FILE: release_seed,
-        DIRECTOR_KEY_FILE: director_seed,
-        TRUST_FILE: trust.to_bytes(),
-        TOKEN_FILE: f"{secrets.token_urlsafe(SECRET_BYTES)}\n".encode(),
-        PASSWORD_FILE: f"{password}\n".encode(),
-        f"{BROKER_FOLDER}/{ACCOUNTS_FILE}": to_pretty_json(
+        keys / RELEASE_KEY_FILE: release_seed,
+        scratch / DIRECTOR_KEY_FILE: director_seed,
+        scratch / TRUST_FILE: trust.to_bytes(),
+        scratch / TOKEN_FILE: f"{secrets.token_urlsafe(SECRET_BYTES)}\n".encode(),
+        scratch / PASSWORD_FILE: f"{password}\n".encode(),
+        scratch / BROKER_FOLDER / ACCOUNTS_FILE: to_pretty_json(
             first_accounts(hashed_client(CONTROLLER_USER, password))
         ),
-        CONFIG_FILE: config_text(options).encode(),
+        scratch / CONFIG_FILE: config_text(options).encode(),
     }
-    for name, content in files.items():
-        write_new(scratch / name, content, mode=PRIVATE)
+    if not options.clear_text:
+        authority = make_authority(scratch)
+        names = names_for(options.broker_host, options.broker_names)
+        files |= {
+            keys / CA_KEY_FILE: authority.key,
+            scratch / CA_FILE: authority.certificate,
+            scratch / SERVER_FILE: issue(authority, names, scratch),
+        }
+    for path, content in files.items():
+        write_new(path, content, mode=PRIVATE)
+
+
+def _complete(options: HomeOptions) -> HomeOptions:
+    """Choose what the operator has not chosen."""
+    port = CLEAR_TEXT_PORT if options.clear_text else TLS_PORT
+    return replace(
+        options,
+        broker_host=options.broker_host or (EVERYWHERE if options.broker_names else LOOPBACK),
+        broker_port=port if options.broker_port is None else options.broker_port,
+    )
 
 
 def _check_options(options: HomeOptions) -> None:
     for name, port in (("API", options.api_port), ("broker", options.broker_port)):
-        if not 1 <= port <= 65535:  # noqa: PLR2004 - TCP
+        if port is None or not 1 <= port <= 65535:  # noqa: PLR2004 - TCP
             raise HomeError(f"the {name} port {port} is not within 1 to 65535")
-    for name, host in (("API", options.api_host), ("broker", options.broker_host)):
-        if not _is_host(host):
+    hosts = [("API", options.api_host), ("broker", options.broker_host)]
+    for name, host in (*hosts, *(("broker", name) for name in options.broker_names)):
+        if not is_host(host):
             raise HomeError(f"the {name} host {host!r} is not an address or a name")
+    if options.clear_text and not is_loopback(options.broker_host):
+        raise HomeError(
+            f"clear text is for loopback only, not for {options.broker_host}",
+            remedy="let the broker speak TLS, or let it listen on 127.0.0.1",
+        )
 
 
-def _is_host(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return bool(host) and all(c.isascii() and (c.isalnum() or c in "-._") for c in host)
-    return True
+def _check_places(target: Path, offline: Path) -> None:
+    """Insist on two new places, neither below the other.
+
+    Raises:
+        HomeError: One exists, or is below the other.
+    """
+    remedies = {
+        target: "choose another directory, or use it as it is",
+        offline: "it may hold another fleet's keys: name another directory with --offline-keys",
+    }
+    for path, remedy in remedies.items():
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise HomeError(f"{path} already exists", remedy=remedy)
+    if target == offline or target in offline.parents or offline in target.parents:
+        raise HomeError(
+            f"the offline keys in {offline} would not be apart from {target}",
+            remedy="choose another directory for them",
+        )

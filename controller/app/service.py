@@ -18,9 +18,11 @@ from pathlib import Path
 from controller.api.app import create_app
 from controller.api.routes import FleetServices
 from controller.api.server import HttpServer
+from controller.app.home import RELEASE_KEY_FILE
 from controller.app.inbox import Inbox
 from controller.app.logs import configure_logging
 from controller.broker.connection import connection
+from controller.broker.listener import EncryptionWatch
 from controller.config import (
     ControllerConfig,
     read_api_token,
@@ -64,6 +66,7 @@ class Controller:
         clock: Time.
 
     Raises:
+        ClearTextError: The broker's password would cross a network in the clear.
         SettingsError: A file named in the settings is unusable.
         DatabaseError: The database does not answer.
         StorageError: A directory cannot be written.
@@ -93,6 +96,7 @@ class Controller:
         telemetry = TelemetryStore(database.engine)
         self._upkeep = Upkeep(database, telemetry, config.telemetry_retention_days, clock)
         self._director = director = Director(database, self._transport, key, clock)
+        self._encryption = EncryptionWatch(config.broker, clock)
         self._engine = RolloutEngine(database, director, clock)
         self._policies = Policies(database, director, clock)
         self._enrolment = Enrolment(database, access, self._transport, clock)
@@ -168,7 +172,7 @@ class Controller:
         self._ingest.handle(received)
 
     def tick(self) -> None:
-        """Do what time asks for: rollouts, policies, reminders, tokens, silent devices."""
+        """Do what time asks for: rollouts, policies, reminders, tokens, upkeep, warnings."""
         for work in (
             self._engine.tick,
             self._policies.apply,
@@ -176,6 +180,7 @@ class Controller:
             self._enrolment.sweep,
             self._upkeep.mark_silent,
             self._upkeep.prune,
+            self._encryption.look,
         ):
             try:
                 work()
@@ -227,6 +232,7 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
             f"another controller uses the data directory {data_dir}",
             remedy="stop it or name another data directory",
         )
+    _warn_about_release_key(Path(config.director_key_file).with_name(RELEASE_KEY_FILE))
     with locked, contextlib.closing(access_factory(config)) as access:
         controller = Controller(config, access)
         with on_stop_signal(stop.set):
@@ -236,6 +242,14 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
             finally:
                 controller.stop()
     return 0
+
+
+def _warn_about_release_key(path: Path) -> None:
+    if path.exists():
+        _log.warning(
+            "%s signs packages, and no server needs it: move it to the machine that builds",
+            path,
+        )
 
 
 def _check_writable(directory: Path) -> None:

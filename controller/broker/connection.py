@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from controller.config import ControllerConfig, read_secret
+from controller.broker.errors import BrokerPortError, ClearTextError
+from controller.broker.mosquitto import check_port
+from controller.config import BrokerConfig, ControllerConfig, connectable, read_secret
+from wire.hosts import is_loopback
 from wire.mqtt import BrokerAddress, MqttTransport
 
 
@@ -16,16 +19,19 @@ def connection(config: ControllerConfig) -> MqttTransport:
         The transport, not started.
 
     Raises:
+        ClearTextError: The password would cross a network in the clear.
         SettingsError: The password cannot be read.
         TransportError: A certificate cannot be read.
     """
     broker = config.broker
+    if broker.ca_file is None:
+        _refuse_another_machine(broker)
     password = None
     if broker.password_file is not None:
         password = read_secret(broker.password_file, "the broker password")
     return MqttTransport(
         BrokerAddress(
-            host=broker.host,
+            host=connectable(broker.host),
             port=broker.port,
             ca_file=broker.ca_file,
             cert_file=broker.cert_file,
@@ -35,3 +41,21 @@ def connection(config: ControllerConfig) -> MqttTransport:
         username=broker.user,
         password=password,
     )
+
+
+def _refuse_another_machine(broker: BrokerConfig) -> None:
+    """Insist that a broker without TLS is on this machine.
+
+    Raises:
+        ClearTextError: It is not.
+    """
+    host = connectable(broker.host)
+    try:
+        if not is_loopback(host):
+            check_port(host, 0)  # only an address of its own can a machine listen on
+    except BrokerPortError as exc:
+        raise ClearTextError(
+            f"the broker at {broker.host} is on another machine, and without broker.ca_file the "
+            "controller's password would go there in the clear",
+            remedy="name the authority of its certificate as broker.ca_file in controller.toml",
+        ) from exc

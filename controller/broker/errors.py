@@ -48,6 +48,18 @@ class BrokerAccountError(BrokerError):
     code = "broker.account"
 
 
+class CertificateError(BrokerError):
+    """A certificate cannot be made, or clients would refuse it."""
+
+    code = "broker.certificate"
+
+
+class ClearTextError(BrokerError):
+    """Passwords would cross a network in the clear."""
+
+    code = "broker.clear_text"
+
+
 class HomeError(FleetError):
     """The controller's data directory cannot be made or read."""
 

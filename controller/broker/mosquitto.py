@@ -5,6 +5,8 @@ Rules:
   devices reconcile with it on every connect.
 - It listens only at the configured address, and accepts only users that `controller.broker.access`
   made; `anonymous` exists for tests on loopback.
+- With a certificate it accepts TLS alone, 1.2 or newer. Without one it speaks clear text:
+  `controller.broker.listener` decides where that may be.
 - Only the owner may read the files (0600). When root starts Mosquitto, it changes to the user that
   owns the directory.
 """
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from controller.broker.certificates import ServerFiles
 from controller.broker.errors import (
     BrokerDirectoryError,
     BrokerError,
@@ -28,6 +31,7 @@ from controller.broker.errors import (
     BrokerStartError,
 )
 from controller.broker.install import Mosquitto
+from controller.config import connectable
 from wire.clock import Clock, SystemClock
 
 CONFIG_FILE = "mosquitto.conf"
@@ -46,7 +50,7 @@ POLL_S = 0.02
 
 CONFIG = """\
 # Written again at every start; change controller.toml instead.
-listener {port} {host}
+listener {port} {host}{tls}
 {access}
 # Without it a round trip takes 92 ms instead of 0.25.
 set_tcp_nodelay true
@@ -74,6 +78,9 @@ class BrokerSettings:
     port: int = 1883
     anonymous: bool = False
     """Let anybody do anything: for tests on loopback."""
+
+    certificate: ServerFiles | None = None
+    """The certificate for TLS; None for clear text."""
 
 
 class Broker:
@@ -178,7 +185,7 @@ class Broker:
             if self.pid is None:
                 raise BrokerStartError(f"the broker ended at once: {self._last_log_line()}")
             try:
-                address = (_connectable(settings.host), settings.port)
+                address = (connectable(settings.host), settings.port)
                 socket.create_connection(address, timeout=1).close()
             except OSError:
                 self._clock.sleep(POLL_S)
@@ -225,14 +232,19 @@ def config_text(settings: BrokerSettings, plugin: Path | None) -> str:
         BrokerDirectoryError: A path has a line break, which the file cannot hold.
     """
     accounts = settings.directory / ACCOUNTS_FILE
+    tls, files = "", settings.certificate
+    if files is not None:
+        tls = f"\ntls_version tlsv1.2\ncertfile {files.cert_file}\nkeyfile {files.key_file}"
     access = "allow_anonymous true"
     if plugin is not None:
         access = f"allow_anonymous false\nplugin {plugin}\nplugin_opt_config_file {accounts}"
-    if "\n" in f"{settings.host}{accounts}{plugin}".replace("\r", "\n"):
-        raise BrokerDirectoryError("the broker's directory or host has a line break in its name")
+    paths = (accounts, plugin, *((files.cert_file, files.key_file) if files else ()))
+    if any(char in f"{settings.host}{path}" for path in paths for char in "\r\n"):
+        raise BrokerDirectoryError("a file or the host of the broker has a line break in its name")
     return CONFIG.format(
         port=settings.port,
         host=settings.host,
+        tls=tls,
         access=access,
         max_packet_bytes=MAX_PACKET_BYTES,
         max_inflight=MAX_INFLIGHT_MESSAGES,
@@ -290,10 +302,6 @@ def _check_accounts(path: Path) -> None:
         raise BrokerDirectoryError(
             f"{path} is damaged", remedy="restore it from a backup; it holds the devices' accounts"
         )
-
-
-def _connectable(host: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
 
 
 def _user_of(directory: Path) -> str:

@@ -1,4 +1,4 @@
-"""`fleet init`, `fleet broker run`, `fleet controller ...`, `fleet token ...`."""
+"""`fleet init`, `fleet broker ...`, `fleet controller ...`, `fleet token ...`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ HomeArgument = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     add_command(app, "init", init)
-    add_group(app, "broker", "Run the local MQTT broker.", {"run": broker_run})
+    brokers: Commands = {"run": broker_run, "certificate": broker_certificate}
+    add_group(app, "broker", "Run the local MQTT broker.", brokers)
     commands: Commands = {
         "run": controller_run,
         "status": controller_status,
@@ -36,16 +37,49 @@ def register(app: typer.Typer) -> None:
     add_group(app, "token", "Make and end tokens that devices enrol with.", tokens)
 
 
-def init(
+def init(  # noqa: PLR0913, PLR0917 - one parameter for each option
     directory: HomeArgument,
     api_host: Annotated[
         str, typer.Option(help="Address on which the API listens.", metavar="HOST")
     ] = "127.0.0.1",
     api_port: Annotated[int, typer.Option(help="Port of the API.", metavar="PORT")] = 8470,
     broker_host: Annotated[
-        str, typer.Option(help="Address on which the broker listens.", metavar="HOST")
-    ] = "127.0.0.1",
-    broker_port: Annotated[int, typer.Option(help="Port of the broker.", metavar="PORT")] = 1883,
+        str,
+        typer.Option(
+            help="Address on which the broker listens; 127.0.0.1, or with --broker-name 0.0.0.0, "
+            "when not given.",
+            metavar="HOST",
+        ),
+    ] = "",
+    broker_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of the broker; 8883, or in clear text 1883, when not given.", metavar="PORT"
+        ),
+    ] = None,
+    broker_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name or address by which devices reach the broker; it goes into the "
+            "broker's certificate.",
+            metavar="NAME",
+        ),
+    ] = None,
+    clear_text: Annotated[
+        bool,
+        typer.Option(
+            "--clear-text",
+            help="No TLS, on loopback only: for tests on this machine.",
+        ),
+    ] = False,
+    offline_keys: Annotated[
+        Path | None,
+        typer.Option(
+            help="Directory for the keys that the controller does not need; DIR-offline when not "
+            "given.",
+            metavar="DIR",
+        ),
+    ] = None,
     database: Annotated[
         str,
         typer.Option(
@@ -56,12 +90,16 @@ def init(
 ) -> None:
     """Make the data directory of a controller.
 
-    The directory gets new keys and secrets. A directory that exists is never changed.
+    The directory gets new keys, certificates and secrets. The key that signs packages and the key
+    of the authority are made in another one, which may go offline. A directory that exists is never
+    changed.
 
     Examples:
         fleet init ./my-fleet
-        fleet init ./my-fleet --api-port 9000 --broker-host 0.0.0.0
+        fleet init ./my-fleet --broker-name broker.example
+        fleet init ./test-fleet --clear-text
     """
+    from controller.app.home import offline_directory
     from controller.app.new_home import HomeOptions, create_home
 
     create_home(
@@ -71,31 +109,69 @@ def init(
             api_port=api_port,
             broker_host=broker_host,
             broker_port=broker_port,
+            broker_names=tuple(broker_name or ()),
+            clear_text=clear_text,
+            offline_keys=offline_keys,
             database_url=database,
         ),
     )
-    remark(
-        f"made {directory}; next: fleet broker run {directory}, fleet controller run {directory}"
-    )
+    offline = offline_keys or offline_directory(directory)
+    if clear_text:
+        remark("warning: this broker will not be encrypted; use it only for tests on this machine")
+    remark(f"made {directory}; the keys in {offline} belong on other machines")
+    remark(f"next: fleet broker run {directory}, fleet controller run {directory}")
 
 
 def broker_run(directory: HomeArgument) -> None:
     """Run the local MQTT broker in the foreground, until it is told to end.
 
+    It speaks TLS, unless the directory was made with --clear-text.
+
     Examples:
         fleet broker run ./my-fleet
     """
-    from controller.app.home import read_home
+    from controller.app.home import BROKER_FOLDER, CONFIG_FILE
     from controller.broker.install import default_cache, obtain
-    from controller.broker.mosquitto import Broker, BrokerSettings
+    from controller.broker.listener import broker_settings, warning_of
+    from controller.broker.mosquitto import Broker
+    from controller.config import load_config
 
-    home = read_home(directory)
-    settings = BrokerSettings(
-        directory=home.broker_directory, host=home.broker_host, port=home.broker_port
-    )
+    config = load_config(directory / CONFIG_FILE).broker
+    settings = broker_settings(config, directory.absolute() / BROKER_FOLDER)
     broker = Broker(settings, obtain(default_cache(), remark))
-    remark(f"starting the broker on {home.broker_host}:{home.broker_port}")
+    warning = warning_of(config, SystemClock())
+    if warning is not None:
+        remark(f"warning: {warning}")
+    how = "without TLS" if settings.certificate is None else "with TLS"
+    remark(f"starting the broker on {config.host}:{config.port}, {how}")
     broker.exec()
+
+
+def broker_certificate(
+    directory: HomeArgument,
+    ca_key: Annotated[
+        Path | None,
+        typer.Option(help="Key of the authority; in DIR-offline when not given.", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Make a new certificate for the local broker.
+
+    It is for the names in controller.toml. The devices need nothing, because the authority stays;
+    a directory without an authority gets one.
+
+    Examples:
+        fleet broker certificate ./my-fleet
+        fleet broker certificate ./my-fleet --ca-key /media/stick/ca.key
+    """
+    from controller.app.renewal import renew
+
+    made = renew(directory, ca_key)
+    write(f"valid until {local_time(made.expires_at_s)} for {', '.join(made.names)}")
+    if made.new_authority is not None:
+        remark(f"new authority: copy {made.new_authority} to each device, as its broker.ca_file")
+    if not made.is_used:
+        remark('to use it, write ca_file = "ca.pem" below [broker] in controller.toml')
+    remark(f"then start the broker again: fleet broker run {directory}")
 
 
 def controller_run(directory: HomeArgument) -> int:

@@ -151,7 +151,7 @@ def package_sign(
     """Sign a package as it is on this disk.
 
     Examples:
-        fleet package sign detector-1.0.0 --key my-fleet/keys/release.key
+        fleet package sign detector-1.0.0 --key my-fleet-offline/release.key
     """
     from packager.package.directory import seal
     from packager.package.keys import load_key

@@ -32,7 +32,7 @@ import psutil
 
 from agent.app.control import SOCKET_FILE, ask
 from agent.replay.plant import ThermalPlant
-from controller.app.home import read_home
+from controller.app.home import CA_FILE, RELEASE_KEY_FILE, offline_directory, read_home
 from wire.errors import FleetError
 
 BIN = Path(sys.executable).parent
@@ -265,8 +265,13 @@ class Box:
             "MALLOC_ARENA_MAX": "1",
         }
 
+    @property
+    def release_key(self) -> Path:
+        """The key that signs packages."""
+        return offline_directory(self.home) / RELEASE_KEY_FILE
+
     def initialize(self) -> None:
-        """Make the controller's home: keys, trust root, database, broker configuration."""
+        """Make the controller's home: keys, certificates, trust root, database, broker settings."""
         ports = {"--api-port": free_port(), "--broker-port": free_port()}
         words = [str(word) for pair in ports.items() for word in pair]
         self.fleet("init", self.home, *words)
@@ -295,6 +300,7 @@ class Box:
             "confirm_s = 1.0",
             "[broker]",
             f"port = {self.broker_port}",
+            f"ca_file = {json.dumps(str(self.home / CA_FILE))}",
             "[endpoint]",
             f"port = {port}",
             "[labels]",

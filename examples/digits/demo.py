@@ -99,7 +99,7 @@ class Demo:
             *(word for profile in PROFILES for word in ("--profile", profile)),
             "--calibration", data / "calibration.npz", "--evaluation", data / "evaluation.npz",
             "--metric", "top1", "--min-retention", "0.99", "--name", MODEL, "--version", GOOD,
-            "--key", self.box.home / "keys" / "release.key", "--cache", self.cache,
+            "--key", self.box.release_key, "--cache", self.cache,
             "-o", self.good,
         )  # fmt: skip
         require(status == 0, f"the build ended with status {status}")
@@ -171,8 +171,7 @@ class Demo:
     def roll_out_bad(self) -> None:
         """Step 5: a release whose weights are wrong installs nowhere."""
         spoil(self.good, self.bad)
-        key = self.box.home / "keys" / "release.key"
-        self.box.fleet("package", "sign", self.bad, "--key", key)
+        self.box.fleet("package", "sign", self.bad, "--key", self.box.release_key)
         self.box.show("release", "publish", self.bad)
         status = self.box.show(*rollout(BAD), "--watch")
         self.moment("bad-rollout")

@@ -121,7 +121,7 @@ def demo_data(box: Box) -> None:
 def prepare(box: Box, package: Path) -> tuple[Path, Path]:
     """Sign the package, and a spoilt one, with this box's own key."""
     box.initialize()
-    key = box.home / "keys" / "release.key"
+    key = box.release_key
     good, bad = box.root / "good", box.root / "bad"
     shutil.copytree(package, good)
     (good / ENVELOPE_FILE).unlink()

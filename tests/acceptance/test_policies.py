@@ -63,7 +63,7 @@ def prepare(box: Box) -> None:
 
 def publish(box: Box, version: str) -> None:
     """Publish a package of two variants: better and larger, worse and smaller."""
-    key = SigningKey((box.home / "keys" / "release.key").read_bytes())
+    key = SigningKey(box.release_key.read_bytes())
     pairs, assets = [], {}
     for name, accuracy, memory_bytes in (("best", 0.99, 2**22), ("small", 0.90, 2**20)):
         content = f'{{"seed": {len(name)}}}'.encode()

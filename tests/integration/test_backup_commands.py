@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli")]
 
 def test_a_fleet_goes_on_from_a_backup_that_was_made_while_it_ran(tmp_path: Path) -> None:
     with running_stack() as stack:
-        key = SigningKey((stack.home / "keys" / "release.key").read_bytes())
+        key = SigningKey(stack.release_key.read_bytes())
         signed = package("1", [(variant("best"), b"model")], key=key)
         signed.write_to(tmp_path / "package")
         stack.ok("release", "publish", str(tmp_path / "package"))

@@ -24,7 +24,7 @@ def stack() -> Iterator[Stack]:
 @pytest.fixture(scope="module")
 def releases(stack: Stack) -> list[str]:
     """Two releases, published from package directories."""
-    key = SigningKey((stack.home / "keys" / "release.key").read_bytes())
+    key = SigningKey(stack.release_key.read_bytes())
     refs = []
     for version in ("1", "2"):
         signed = package(version, [(variant("best"), b"model " + version.encode())], key=key)
@@ -70,7 +70,7 @@ def test_releases_are_listed_and_shown(stack: Stack, releases: list[str]) -> Non
 
 
 def test_damaged_package_is_not_published(stack: Stack, tmp_path: Path) -> None:
-    key = SigningKey((stack.home / "keys" / "release.key").read_bytes())
+    key = SigningKey(stack.release_key.read_bytes())
     package("9", [(variant("best"), b"model")], key=key).write_to(tmp_path / "p")
     (tmp_path / "p" / "variants" / "best" / "model.json").write_bytes(b"MODEL")
     done = stack.fleet("release", "publish", str(tmp_path / "p"))

@@ -30,7 +30,7 @@ DEVICE = "camera-at-the-northern-entrance-of-the-hall"
 @pytest.fixture(scope="module")
 def rollout(stack: Stack) -> str:
     """Give a device with long names a release, and let it tell what it measured."""
-    key = SigningKey((stack.home / "keys" / "release.key").read_bytes())
+    key = SigningKey(stack.release_key.read_bytes())
     signed = package("1.0.0-candidate.20260131", [(variant("best"), b"model")], key=key)
     signed.write_to(stack.home.parent / "package")
     stack.ok("release", "publish", str(stack.home.parent / "package"))

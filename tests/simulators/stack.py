@@ -28,6 +28,7 @@ from typing import Any
 import httpx
 import pytest
 
+from controller.app.home import CA_FILE, RELEASE_KEY_FILE, offline_directory
 from controller.broker.install import locate
 from controller.cli import main
 from examples.digits.box import free_port
@@ -127,6 +128,16 @@ class Stack:
     broker_port: int
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
+    @property
+    def broker(self) -> BrokerAddress:
+        """Where clients connect: over TLS, as by default."""
+        return BrokerAddress(port=self.broker_port, ca_file=str(self.home / CA_FILE))
+
+    @property
+    def release_key(self) -> Path:
+        """The key that signs packages."""
+        return offline_directory(self.home) / RELEASE_KEY_FILE
+
     def run(self, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.home.parent / "stack.log").open("ab") as log:
             process = subprocess.Popen(
@@ -184,7 +195,7 @@ class Puppet:
 
     def _connect(self, client_id: str, username: str, password: str) -> MqttTransport:
         return MqttTransport(
-            BrokerAddress(port=self._stack.broker_port),
+            self._stack.broker,
             client_id=client_id,
             username=username,
             password=password,

@@ -56,6 +56,10 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         (f"{LEAST}[broker]\nport = 0\n", "broker.port"),
         (f'{LEAST}[broker]\nuser = "u"\n', "broker.user"),
         (f'{LEAST}[broker]\ncert_file = "c"\n', "broker.cert_file"),
+        (f'{LEAST}[broker]\ncert_file = "c"\nkey_file = "k"\n', "needs broker.ca_file"),
+        (f'{LEAST}[broker]\nclear_text = true\nca_file = "c"\n', "asks for TLS and"),
+        (f'{LEAST}[broker]\nclear_text = true\nhost = "0.0.0.0"\n', "for loopback only"),
+        (f'{LEAST}[broker]\nclear_text = true\nhost = "broker.lan"\n', "for loopback only"),
         ("not toml", "controller.toml"),
     ],
 )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.app.broker import broker_address
 from agent.app.config import (
-    broker_address,
     load_config,
     load_endpoint_token,
     load_profile,

@@ -19,7 +19,7 @@ from wire.codec import to_json
 from wire.enrolment import enrol_username
 from wire.messages import EnrolReply, EnrolRequest, decode_message, enrol_proof
 from wire.topics import ENROL_REQUESTS, enrol_reply
-from wire.transport import Received
+from wire.transport import Connection, ConnectionHandler, MessageHandler, Received
 from wire.trust.envelope import is_valid
 
 TOKEN = "one-use-token"
@@ -167,3 +167,25 @@ def test_a_stop_ends_the_waiting(tmp_path: Path) -> None:
     world.interrupts.stop()
     with pytest.raises(StoppedError):
         world.enrolment.ensure(TOKEN)
+
+
+class Unreachable(MemoryTransport):
+    """A broker that cannot be reached, for a reason."""
+
+    def start(self, _on_message: MessageHandler, on_connection: ConnectionHandler) -> None:
+        on_connection(Connection(up=False, reason="no MQTT broker answers at 127.0.0.1:1"))
+
+
+def test_a_broker_that_cannot_be_reached_is_said_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    enrolment = Enrolment(
+        Applicant(device="dev-1", profile=PROFILE, labels={}, agent_version="1"),
+        world.identity,
+        lambda _login: Unreachable(world.hub),
+        interrupts=world.interrupts,
+        clock=world.clock,
+    )
+    with pytest.raises(EnrolmentError, match=r"no MQTT broker answers at 127\.0\.0\.1:1") as caught:
+        enrolment.ensure(TOKEN)
+    assert caught.value.retryable
+    assert world.clock.monotonic_s() < 5, "it did not wait for an answer that cannot come"

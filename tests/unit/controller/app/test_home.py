@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.app.home import read_home
+from controller.app.home import offline_directory, read_home
 from controller.app.new_home import HomeOptions, create_home
 from controller.broker.access import CONTROLLER_USER
 from controller.broker.errors import HomeError
@@ -19,13 +19,42 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+def tree(directory: Path) -> set[str]:
+    return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+
+
 def test_everything_in_it_is_private(tmp_path: Path) -> None:
     home = tmp_path / "a" / "home"
     create_home(home)
-    assert mode(home) == 0o700
-    for path in home.rglob("*"):
-        assert mode(path) == (0o700 if path.is_dir() else 0o600), path
-    assert [path.name for path in home.parent.iterdir()] == ["home"]
+    for top in (home, offline_directory(home)):
+        assert mode(top) == 0o700
+        for path in top.rglob("*"):
+            assert mode(path) == (0o700 if path.is_dir() else 0o600), path
+    assert {path.name for path in home.parent.iterdir()} == {"home", "home-offline"}
+
+
+def test_the_keys_that_no_server_needs_lie_apart(tmp_path: Path) -> None:
+    create_home(tmp_path / "home")
+    assert tree(tmp_path / "home-offline") == {"release.key", "ca.key"}
+    create_home(tmp_path / "other", HomeOptions(offline_keys=tmp_path / "stick" / "fleet"))
+    assert tree(tmp_path / "stick" / "fleet") == {"release.key", "ca.key"}
+    for home in ("home", "other"):
+        assert {name for name in tree(tmp_path / home) if name.endswith(".key")} == {
+            "keys/director.key"
+        }
+
+
+def test_a_home_speaks_tls_unless_asked_not_to(tmp_path: Path) -> None:
+    create_home(tmp_path / "home", HomeOptions(broker_names=("broker.example", "192.0.2.7")))
+    broker = load_config(tmp_path / "home" / "controller.toml").broker
+    assert (broker.host, broker.port, broker.clear_text) == ("0.0.0.0", 8883, False)  # noqa: S104
+    assert broker.ca_file == str(tmp_path / "home" / "ca.pem")
+    assert broker.names == ("broker.example", "192.0.2.7")
+    create_home(tmp_path / "clear", HomeOptions(clear_text=True))
+    broker = load_config(tmp_path / "clear" / "controller.toml").broker
+    assert (broker.host, broker.port, broker.clear_text) == ("127.0.0.1", 1883, True)
+    assert broker.ca_file is None
+    assert tree(tmp_path / "clear-offline") == {"release.key"}
 
 
 def test_the_controller_accepts_it(tmp_path: Path) -> None:
@@ -43,8 +72,11 @@ def test_the_controller_accepts_it(tmp_path: Path) -> None:
 def test_secrets_differ_from_home_to_home(tmp_path: Path) -> None:
     for name in ("a", "b"):
         create_home(tmp_path / name)
-    for name in ("api.token", "broker.password", "keys/release.key", "keys/director.key"):
+    for name in ("api.token", "broker.password", "keys/director.key", "ca.pem"):
         assert (tmp_path / "a" / name).read_bytes() != (tmp_path / "b" / name).read_bytes()
+    for name in ("release.key", "ca.key"):
+        one, other = (tmp_path / f"{home}-offline" / name for home in "ab")
+        assert one.read_bytes() != other.read_bytes()
 
 
 def test_password_is_only_hashed_in_the_accounts(tmp_path: Path) -> None:
@@ -66,6 +98,9 @@ def test_what_exists_is_never_touched(tmp_path: Path) -> None:
     with pytest.raises(HomeError, match="already exists"):
         create_home(tmp_path / "home")
     assert {path: path.read_bytes() for path in before} == before
+    with pytest.raises(HomeError, match="home-offline already exists"):
+        create_home(tmp_path / "new", HomeOptions(offline_keys=tmp_path / "home-offline"))
+    assert not (tmp_path / "new").exists()
     (tmp_path / "file").write_text("")
     with pytest.raises(HomeError, match="already exists"):
         create_home(tmp_path / "file")
@@ -84,6 +119,11 @@ def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
     [
         HomeOptions(api_port=0),
         HomeOptions(broker_port=70_000),
+        HomeOptions(broker_port=0),
+        HomeOptions(broker_names=("https://broker.example",)),
+        HomeOptions(broker_names=("a.example, DNS:b.example",)),
+        HomeOptions(clear_text=True, broker_host="192.0.2.1"),
+        HomeOptions(clear_text=True, broker_names=("broker.example",)),
         HomeOptions(api_host=""),
         HomeOptions(broker_host="a b"),
         HomeOptions(broker_host='x"\nport = 1'),
@@ -131,3 +171,10 @@ def test_a_copy_of_an_earlier_home_does_not_open_the_originals_database(tmp_path
     with pytest.raises(SettingsError, match="of another controller") as caught:
         load_config(tmp_path / "copy" / "controller.toml")
     assert "sqlite:///controller.db" in caught.value.remedy
+
+
+@pytest.mark.parametrize("place", ["home", "home/keys", "."])
+def test_keys_that_would_not_lie_apart(tmp_path: Path, place: str) -> None:
+    with pytest.raises(HomeError):
+        create_home(tmp_path / "home", HomeOptions(offline_keys=tmp_path / place))
+    assert list(tmp_path.iterdir()) == []
