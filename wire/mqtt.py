@@ -7,14 +7,17 @@ Rules:
   to send.
 - A packet that is too large is refused by the length in its header, before any of it is kept. The
   limit is announced to the broker, but a broker may be hostile.
+- A failed attempt to connect is told with its cause, in words for people.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
+import sys
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import paho.mqtt.client as paho
@@ -34,6 +37,9 @@ INFLIGHT_MESSAGES = 40
 
 MAX_PACKET_BYTES = MAX_MESSAGE_BYTES + 4096
 """A message with its topic and properties."""
+
+CONNACK = 0x20
+"""First byte of the packet with which a broker begins."""
 
 RECONNECT_MIN_S = 1
 RECONNECT_MAX_S = 30
@@ -90,6 +96,7 @@ class MqttTransport:
         self._filters: list[str] = []
         self._lock = threading.Lock()
         self._connected = False
+        self._answered = False
         self._client = client = _BoundedClient(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5
         )
@@ -109,6 +116,7 @@ class MqttTransport:
         def connected(
             client: paho.Client, _data: object, _flags: object, code: ReasonCode, _props: object
         ) -> None:
+            self._answered = True
             if code.is_failure:
                 refused = code.value in REFUSED_CODES
                 on_connection(Connection(up=False, refused=refused, reason=str(code)))
@@ -123,13 +131,19 @@ class MqttTransport:
             _client: paho.Client, _data: object, _flags: object, code: ReasonCode, _props: object
         ) -> None:
             with self._lock:
-                self._connected = False
+                was_up, self._connected = self._connected, False
+            answered, self._answered = self._answered, False
+            if answered and not was_up:
+                return  # a refusal, which has been told
             reason, self._client.refusal = self._client.refusal, ""
+            if not answered:
+                reason = _no_answer_text(self._address, reason)
             on_connection(Connection(up=False, reason=reason or str(code)))
 
         def connect_failed(_client: paho.Client, _data: object) -> None:
-            where = f"{self._address.host}:{self._address.port}"
-            on_connection(Connection(up=False, reason=f"no MQTT broker answers at {where}"))
+            # paho calls this while it handles the error.
+            reason = _failure_text(self._address, sys.exception())
+            on_connection(Connection(up=False, reason=reason))
 
         def received(_client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
             on_message(Received(message.topic, bytes(message.payload)))
@@ -184,17 +198,43 @@ class MqttTransport:
 
 
 class _BoundedClient(paho.Client):
-    """A client that ends the connection when a packet is too large."""
+    """A client that ends the connection when a packet is too large, or is none."""
 
     refusal = ""
     """Why the connection is being ended; empty for paho's own reasons."""
 
+    awaits_answer = False
+    """Whether nothing has come on this connection yet."""
+
+    def reconnect(self) -> MQTTErrorCode:
+        self.awaits_answer = True
+        try:
+            return super().reconnect()
+        except UnicodeError as exc:
+            # paho expects errors of the system alone; any other ends its thread without a word.
+            raise OSError("that is not the name of a host") from exc
+
     def _sock_recv(self, bufsize: int) -> bytes:
         # paho asks for all that is missing of a packet at once, and keeps it until it is whole.
         if bufsize > MAX_PACKET_BYTES:
-            self.refusal = f"the broker sent a packet of over {MAX_PACKET_BYTES} bytes"
-            raise ConnectionAbortedError(self.refusal)
-        return super()._sock_recv(bufsize)
+            self._refuse(f"the broker sent a packet of over {MAX_PACKET_BYTES} bytes")
+        data = super()._sock_recv(bufsize)
+        if self.awaits_answer and data:
+            self.awaits_answer = False
+            if data[0] != CONNACK:
+                self._refuse("the server does not speak MQTT")
+        return data
+
+    def _packet_handle(self) -> MQTTErrorCode:
+        try:
+            return super()._packet_handle()
+        except Exception:  # noqa: BLE001 - whatever it is, the thread must not end
+            self.refusal = "the broker sent a packet that is not MQTT"
+            return MQTTErrorCode.MQTT_ERR_PROTOCOL
+
+    def _refuse(self, why: str) -> NoReturn:
+        self.refusal = why
+        raise ConnectionAbortedError(why)
 
 
 def _subscribe(client: paho.Client, topic_filter: str) -> None:
@@ -206,6 +246,29 @@ def _no_delay(_client: paho.Client, _data: object, sock: object) -> None:
     # 92 ms instead of 0.25.
     if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _failure_text(address: BrokerAddress, error: BaseException | None) -> str:
+    """Return why an attempt to connect failed."""
+    where = f"{address.host}:{address.port}"
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"the certificate of the broker at {where} is refused: {error.verify_message}"
+        case ssl.SSLError() | ConnectionResetError() if address.ca_file is not None:
+            return f"no TLS at {where}: does the broker speak clear text on that port? ({error})"
+        case socket.gaierror():
+            return f"the host {address.host} is unknown: {error.strerror}"
+        case OSError():
+            return f"no MQTT broker answers at {where}: {(error.strerror or str(error)).lower()}"
+        case _:
+            return f"no MQTT broker answers at {where}"
+
+
+def _no_answer_text(address: BrokerAddress, reason: str) -> str:
+    """Return why a connection that was made ended before the broker accepted or refused it."""
+    where = f"{address.host}:{address.port}"
+    hint = "; if it speaks TLS, set ca_file" if address.ca_file is None else ""
+    return f"no MQTT broker answers at {where}: {reason or 'the connection was closed'}{hint}"
 
 
 def _tls_context(address: BrokerAddress) -> ssl.SSLContext:
