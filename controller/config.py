@@ -54,7 +54,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cert_file: str | None = None
     key_file: str | None = None
     client_id: str = "controller"
-    """A second controller at the same broker needs another client identifier."""
+    """How the broker's log names the controller's connections; each adds a secret of its own."""
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,13 +15,12 @@ import msgspec
 from agent.app.commands import Commands
 from agent.app.config import (
     AgentConfig,
-    broker_address,
     load_endpoint_token,
     load_profile,
-    load_token,
     load_trust,
     serving_settings,
 )
+from agent.app.connecting import connector
 from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
 from agent.app.messages import Messages
@@ -37,8 +36,7 @@ from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.link.connector import Connector
-from agent.link.enrolment import Applicant, Connect, Enrolment, Login
-from agent.link.identity import Identity
+from agent.link.outage import Outage
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
 from agent.packages import Damage, open_package
@@ -54,9 +52,7 @@ from telemetry.device.spool import Spool
 from wire.clock import Clock, SystemClock
 from wire.files import Lock, lock
 from wire.messages import Hello
-from wire.mqtt import MqttTransport
 from wire.profile import DeviceProfile
-from wire.transport import Transport
 from wire.trust.root import TrustRoot
 from wire.version import VERSION
 
@@ -140,7 +136,8 @@ def assemble(config: AgentConfig) -> Parts:
     )
     store = FileStateStore(config.state_dir / STATE_FILE)
     slots = Slots(config.state_dir)
-    link = Link(config.device, device.boot_id)
+    broker = f"{config.broker.host}:{config.broker.port}"
+    link = Link(config.device, device.boot_id, Outage(broker, device.recorder, clock))
     fetcher = Fetcher(config.device, link.publish, clock)
     pump = _pump(device, link)
     model_server, adaptation = _serving(device, slots)
@@ -179,11 +176,9 @@ def assemble(config: AgentConfig) -> Parts:
         desired_states=desired_states,
         fetcher=fetcher,
         pump=pump,
-        recorder=device.recorder,
         log=log,
         clock=clock,
     )
-    connector = _connector(device, link)
     endpoint = _endpoint(config, model_server)
     commands = Commands(
         config.device,
@@ -213,7 +208,9 @@ def assemble(config: AgentConfig) -> Parts:
         ),
         desired_states=desired_states,
         installs=installs,
-        connector=connector,
+        connector=connector(
+            config, profile, trust, link, interrupts=device.interrupts, clock=clock
+        ),
         link=link,
         messages=messages,
         pump=pump,
@@ -321,41 +318,6 @@ def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> He
         release=release,
         variant=variant,
     )
-
-
-def _connector(device: _Device, link: Link) -> Connector:
-    config = device.config
-    connect = _mqtt(config)
-    applicant = Applicant(
-        device=config.device, profile=device.profile, labels=config.labels, agent_version=VERSION
-    )
-    has_certificate = config.broker.cert_file is not None
-    return Connector(
-        link,
-        connect,
-        None if has_certificate else lambda: Identity(config.state_dir, config.device),
-        lambda identity: Enrolment(
-            applicant, identity, connect, interrupts=device.interrupts, clock=device.clock
-        ),
-        token=lambda: load_token(config),
-        interrupts=device.interrupts,
-        recorder=device.recorder,
-    )
-
-
-def _mqtt(config: AgentConfig) -> Connect:
-    address = broker_address(config)
-
-    def connect(login: Login) -> Transport:
-        return MqttTransport(
-            address,
-            client_id=login.client_id,
-            username=login.username,
-            password=login.password,
-            will=login.will,
-        )
-
-    return connect
 
 
 def _endpoint(config: AgentConfig, model_server: ModelServer) -> Endpoint:

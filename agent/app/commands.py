@@ -34,7 +34,7 @@ class Commands:
         store: Knows what the device should run.
         adaptation: Knows what it runs.
         pump: Has the events.
-        link: Knows whether it is connected.
+        link: Knows whether it is connected, or why not.
         clock: For the time of the oldest event.
         endpoint: Returns the address for applications.
     """
@@ -86,9 +86,11 @@ class Commands:
         record = self._store.state
         digest, variant = self._adaptation.active()
         decision = self._adaptation.decision
+        connected = self._link.is_connected()
         return {
             "device": self._device,
-            "connected": self._link.is_connected(),
+            "connected": connected,
+            "outage": "" if connected else self._link.outage.reason,
             "endpoint": self._endpoint(),
             "release": digest,
             "variant": variant,

@@ -112,9 +112,6 @@ def hashed_client(username: str, password: str) -> Command:
 def config_text(options: HomeOptions, home: Path) -> str:
     """Return the content of a new `controller.toml`; relative paths are relative to it."""
     url = options.database_url or f"sqlite:///{home / 'controller.db'}"
-    # No device can have this client identifier, and the holder of a token cannot guess it. A second
-    # connection with the same identifier would end the controller's.
-    client_id = f"{CONTROLLER_USER}-{secrets.token_hex(4)}"
     # A JSON string is a TOML basic string.
     return f"""\
 # The controller's settings. Relative paths are relative to this file.
@@ -133,7 +130,7 @@ host = {json.dumps(options.broker_host)}
 port = {options.broker_port}
 user = "{CONTROLLER_USER}"
 password_file = "{PASSWORD_FILE}"
-client_id = "{client_id}"
+client_id = "{CONTROLLER_USER}"
 """
 
 

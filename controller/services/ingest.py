@@ -25,7 +25,6 @@ from wire.codec import to_json
 from wire.errors import FleetError, WireFormatError
 from wire.messages import (
     ChunkRequest,
-    EnrolRequest,
     Hello,
     InstallReport,
     Message,
@@ -96,7 +95,7 @@ class Ingest:
         if received.topic.startswith(f"{topics.PREFIX}/enrol/"):
             self.counts["enrol"] += 1
             device = topics.parse_enrol_request(received.topic)
-            self._enrolment.handle(device, decode_message(received.payload, EnrolRequest))
+            self._enrolment.handle(device, received.payload)
             return
         topic = topics.parse_up(received.topic)
         self.counts[topic.kind] += 1

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import psutil
@@ -29,11 +29,13 @@ from tests.simulators.broker import RunningBroker, running_broker
 from tests.simulators.chunk_server import ChunkServer
 from tests.simulators.crowd import Crowd
 from tests.simulators.packages import (
+    DIRECTOR_KEY,
     PROFILE,
     STRANGER_KEY,
     TRUST,
     SignedPackage,
     desired,
+    enrol_reply_to,
     package,
     variant,
 )
@@ -42,7 +44,6 @@ from tests.simulators.rig import INPUT
 from wire.clock import SystemClock
 from wire.codec import to_json
 from wire.messages import (
-    EnrolReply,
     EnrolRequest,
     Event,
     Hello,
@@ -80,6 +81,9 @@ class Controller:
         self.heard: list[Received] = []
         self.enrolments: list[EnrolRequest] = []
         self.events: list[Event] = []
+        self.key = DIRECTOR_KEY
+        """Signs the answers to enrolments."""
+
         self._queue: queue.Queue[Received] = queue.Queue()
         self.transport.subscribe(ALL_UP)
         self.transport.subscribe(ENROL_REQUESTS)
@@ -89,8 +93,8 @@ class Controller:
         if received.topic.endswith("/request"):
             request = decode_message(received.payload, EnrolRequest)
             self.enrolments.append(request)
-            reply = EnrolReply(device=request.device, accepted=request.token == TOKEN)
-            self.transport.publish(enrol_reply(request.device), to_json(reply))
+            reply = enrol_reply_to(received.payload, accepted=request.token == TOKEN, key=self.key)
+            self.transport.publish(enrol_reply(request.device), reply)
             return
         kind = parse_up(received.topic).kind
         if kind == "chunk_request":
@@ -130,10 +134,17 @@ class Controller:
         )
 
 
+class Listening(Protocol):
+    """A broker, or what looks like one."""
+
+    @property
+    def port(self) -> int: ...
+
+
 class Device:
     """An agent process with its files and a board whose sensors are files."""
 
-    def __init__(self, directory: Path, broker: RunningBroker) -> None:
+    def __init__(self, directory: Path, broker: Listening) -> None:
         self.directory = directory
         self.sysfs, self.procfs = directory / "sys", directory / "proc"
         self.set_temperature_c(40)
@@ -183,6 +194,9 @@ class Device:
     def log(self) -> list[dict[str, Any]]:
         lines = (self.directory / "log").read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def reasons(self, action: str) -> list[str]:
+        return [line["reason"] for line in self.log if line["action"] == action]
 
     def ask(self, command: str, **arguments: Any) -> Any:
         return ask(self.config.state_dir / SOCKET_FILE, command, arguments)
