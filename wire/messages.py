@@ -264,6 +264,18 @@ class InstallReport(Message, frozen=True, kw_only=True):
     at_s: float = 0.0
 
 
+class Refusal(Message, frozen=True, kw_only=True):
+    """A device does not accept a desired state that it received, and says why."""
+
+    device: str
+    sha256: str
+    """SHA-256 of the desired state as it was received, signatures included."""
+
+    error_code: str
+    detail: str = ""
+    at_s: float = 0.0
+
+
 class ChunkRequest(Message, frozen=True, kw_only=True):
     """A device asks for chunks of a blob that it lacks."""
 

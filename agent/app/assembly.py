@@ -24,6 +24,7 @@ from agent.app.connecting import connector
 from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
 from agent.app.messages import Messages
+from agent.app.refusals import Refusals
 from agent.app.sensing import Sensing
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, storage_faults
@@ -160,6 +161,7 @@ def assemble(config: AgentConfig) -> Parts:
         rng=random.Random(),  # noqa: S311 - jitter, not a secret
     )
     installs = Installs(machine, store, device.interrupts, log)
+    refusals = Refusals(config.device, link.refuse, device.recorder, clock)
     desired_states = DesiredStates(
         config,
         trust,
@@ -168,7 +170,7 @@ def assemble(config: AgentConfig) -> Parts:
         installer=installer,
         installs=installs,
         recorder=device.recorder,
-        log=log,
+        refusals=refusals,
     )
     messages = Messages(
         link,
@@ -186,6 +188,7 @@ def assemble(config: AgentConfig) -> Parts:
         adaptation=adaptation,
         pump=pump,
         link=link,
+        refusals=refusals,
         clock=clock,
         endpoint=lambda: endpoint.address,
     )

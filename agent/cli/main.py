@@ -72,6 +72,8 @@ def _status(options: argparse.Namespace) -> int:
     if report and report["outcome"] == "failed":
         fault = f"{report['phase']}: {report['detail']} ({report['error_code']})"
         fields.append(("last fault", fault))
+    if status["refused"]:
+        fields.append(("refused", status["refused"]))
     write_fields(fields)
     return 0 if status["variant"] else 1
 

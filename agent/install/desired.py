@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-from agent.errors import RefusedError
+from agent.errors import OlderRevisionError, RefusedError
 from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState, PolicySpec, ReleaseRef, decode_message
 from wire.package.index import is_digest
 from wire.profile import NAME_PATTERN
@@ -52,10 +52,12 @@ def check_revision(desired: DesiredState, accepted: int) -> None:
         accepted: The highest revision that was accepted.
 
     Raises:
-        RefusedError: It is older.
+        OlderRevisionError: It is older.
     """
     if desired.revision < accepted:
-        raise RefusedError(f"revision {desired.revision} is older than the accepted {accepted}")
+        raise OlderRevisionError(
+            f"revision {desired.revision} is older than the accepted {accepted}"
+        )
 
 
 def _check_release(release: ReleaseRef) -> None:

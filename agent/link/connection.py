@@ -22,7 +22,7 @@ from agent.link.enrolment import Connect, Login
 from agent.link.identity import Account
 from agent.link.outage import Outage
 from wire.codec import to_json
-from wire.messages import Hello, InstallReport, Presence
+from wire.messages import Hello, InstallReport, Presence, Refusal
 from wire.mqtt import LastWill
 from wire.topics import all_down, up
 from wire.transport import Connection, Received, Transport
@@ -121,6 +121,10 @@ class Link:
         """Publish a message; return False if there is no connection."""
         transport = self._transport
         return transport is not None and transport.publish(topic, payload, expiry_s=expiry_s)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Publish that the device does not accept a desired state."""
+        self.publish(up(self._device, "refusal"), to_json(refusal))
 
     def is_refused(self) -> bool:
         """Tell whether the broker refused the device's account when it tried last."""

@@ -28,6 +28,7 @@ from wire.messages import (
     Message,
     PolicySpec,
     Presence,
+    Refusal,
     ReleaseRef,
     SumPoint,
     TelemetryAck,
@@ -98,6 +99,9 @@ MESSAGES: dict[str, Message] = {
         error_code="agent.golden",
         detail="no",
         at_s=2.5,
+    ),
+    "refusal.json": Refusal(
+        device="d", sha256="0" * 64, error_code="wire.signature", detail="no", at_s=2.5
     ),
     "chunk_request.json": ChunkRequest(device="d", sha256="1" * 64, chunk_bytes=1024, indices=(0,)),
     "chunk.msgpack": Chunk(sha256="1" * 64, index=0, data=b"\x00\x01"),

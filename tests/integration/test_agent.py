@@ -51,6 +51,7 @@ from wire.messages import (
     M,
     PolicySpec,
     Presence,
+    Refusal,
     TelemetryAck,
     TelemetryBatch,
     decode_message,
@@ -515,8 +516,11 @@ def test_forged_and_old_desired_states_are_refused_and_that_is_told(
     controller.desire(9, null_package("9.0.0"), key=STRANGER_KEY)
     controller.event("refused", lambda e: e.data.get("code") == "wire.signature")
     controller.desire(1, FIRST)
-    controller.event("refused", lambda e: e.data.get("code") == "agent.refused")
+    controller.event("refused", lambda e: e.data.get("code") == "agent.refused.older")
     assert serving.ask("status")["revision"] == 2
+    told = controller.all("refusal", Refusal)
+    assert {refusal.error_code for refusal in told} == {"wire.signature", "agent.refused.older"}
+    assert "older than the accepted 2" in serving.command("status").stdout
 
 
 def test_a_killed_agent_serves_again_before_anybody_says_anything(

@@ -13,8 +13,10 @@ import pytest
 from agent.link.identity import CREDENTIALS_FILE
 from tests.integration.test_agent import DEVICE, Device
 from tests.integration.test_connecting import At
+from tests.simulators.packages import TRUST, package, variant
 from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.stack import Stack, running_stack
+from wire.trust.envelope import SigningKey
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("reenrolment")]
 
@@ -115,3 +117,29 @@ def test_a_quarantined_device_comes_back_with_the_account_that_it_had(
     until(lambda: not is_connected(device), "the end of the connection")
     stack.ok("device", "restore", device.config.device)
     until(lambda: is_connected(device), lambda: f"a connection: {device.log}")
+
+
+def test_a_wrong_trust_file_is_shown_in_the_rollout_and_at_the_device(
+    stack: Stack, device: Device, tmp_path: Path
+) -> None:
+    device.end(signal.SIGTERM)
+    (tmp_path / "trust.json").write_bytes(TRUST.to_bytes())
+    device.start()
+    until(lambda: is_online(stack, device), lambda: f"the device: {device.log}")
+    key = SigningKey((stack.home / "keys" / "release.key").read_bytes())
+    package("1", [(variant("best"), b"model")], key=key).write_to(tmp_path / "package")
+    stack.ok("release", "publish", str(tmp_path / "package"))
+    name = device.config.device
+    done = stack.fleet(
+        "rollout", "create", "digits:1", "--selector", f"id={name}", "--watch", "--json"
+    )
+    assert done.code == 1, done.out + done.err
+    shown = stack.ok("device", "show", name).out
+    assert "wire.signature: no director in the device's trust file signed" in " ".join(
+        shown.split()
+    )
+    rollouts = stack.ok("rollout", "list", "--json").json
+    parts = stack.ok("rollout", "show", rollouts[0]["id"], "--json").json["deployments"]
+    assert [(part["device"], part["error_code"]) for part in parts] == [(name, "wire.signature")]
+    status = " ".join(device.command("status").stdout.split())
+    assert "refused no director in the device's trust file signed the desired state" in status

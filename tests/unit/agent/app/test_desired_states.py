@@ -9,12 +9,14 @@ import pytest
 
 from agent.app.config import AgentConfig
 from agent.app.desired_states import DesiredStates
+from agent.app.refusals import Refusals
 from agent.install.thread import Installs
 from agent.log import Log
 from telemetry.device.recorder import Recorder
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import STRANGER_KEY, TRUST, desired, two_variants
-from wire.messages import PolicySpec
+from wire.codec import sha256_hex
+from wire.messages import PolicySpec, Refusal
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
@@ -30,6 +32,7 @@ class Rig:
         self.device.boot()
         self.device.install(1, OLD)
         self.recorder = Recorder(self.device.clock)
+        self.told: list[Refusal] = []
         log = Log(self.device.clock, io.StringIO())
         self.installs = Installs(
             self.device.machine, self.device.store, self.device.interrupts, log
@@ -44,7 +47,7 @@ class Rig:
             installer=self.device.installer,
             installs=self.installs,
             recorder=self.recorder,
-            log=log,
+            refusals=Refusals("dev-1", self.told.append, self.recorder, self.device.clock),
         )
 
     def events(self) -> list[tuple[str, str]]:
@@ -80,6 +83,9 @@ def test_what_is_refused_changes_nothing(tmp_path: Path, envelope: bytes, reason
     ((kind, told),) = rig.events()
     assert kind == "refused"
     assert reason in told
+    (refusal,) = rig.told
+    assert (refusal.device, refusal.sha256) == ("dev-1", sha256_hex(envelope))
+    assert reason in refusal.detail
     assert rig.installs.revision == 5
     assert rig.device.adaptation.policy == before
 

@@ -181,7 +181,7 @@ def test_reasons_that_wait_are_bounded(rig: Rig) -> None:
 def test_reasons_that_are_too_much_for_one_answer_are_refused_not_cut(rig: Rig) -> None:
     unused: Any = None
     commands = Commands(
-        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused,
+        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, refusals=unused,
         clock=rig.clock, endpoint=str,
     )  # fmt: skip
     for number in range(400):
@@ -199,7 +199,7 @@ def test_reasons_that_are_too_much_for_one_answer_are_refused_not_cut(rig: Rig) 
 def test_a_senseless_time_is_refused(rig: Rig, within_s: object) -> None:
     unused: Any = None
     commands = Commands(
-        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused,
+        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, refusals=unused,
         clock=rig.clock, endpoint=str,
     )  # fmt: skip
     with pytest.raises(ControlError, match="within_s is not a number of seconds"):
