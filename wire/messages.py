@@ -67,6 +67,9 @@ class EnrolRequest(Message, frozen=True, kw_only=True):
     """The client identifier to which the account is bound (`wire.enrolment.client_id`); unset for
     the name of the device, as older agents connect."""
 
+    doubt: str | msgspec.UnsetType = msgspec.UNSET
+    """Why the device does not believe the answer to its last attempt; unset if it got none."""
+
 
 def enrol_proof(device: str, token: str, password: str) -> bytes:
     """Return the bytes that an enrolling device signs with its own key."""

@@ -68,10 +68,15 @@ class Connector:
         """
         identity = self._until_done("no identity", self._identity)
         if isinstance(identity, Account):
-            account = identity
-            self._until_done("not connected", lambda: self._link.open(self._connect, account))
-            return
-        self._keep_enrolled(identity)
+            self._keep_open(identity)
+        else:
+            self._keep_enrolled(identity)
+
+    def _keep_open(self, account: Account) -> None:
+        self._until_done("not connected", lambda: self._link.open(self._connect, account))
+        while True:
+            self._until_refused(_Pauses(self._interrupts))
+            self._interrupts.wait(LOOK_EVERY_S, abandon=False)
 
     def _keep_enrolled(self, identity: Identity) -> None:
         enrolment = self._enrolment(identity)

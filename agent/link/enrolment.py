@@ -4,7 +4,8 @@ Rules:
 - A device with a token asks through the account of the token; without one, or if the broker refuses
   that, through the account for devices whose key the controller knows (`wire.enrolment`).
 - Only an answer that the director signed, for this device and for this very request, counts.
-- Asking again is safe: the device asks for the same account each time.
+- Asking again is safe: the device asks for the same account each time. It says why it did not
+  believe the last answer, so that the controller can show that.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ DOUBT_S: Final = 10.0
 
 POLL_S: Final = 0.2
 SECRET_BYTES: Final = 16
+MAX_DOUBT_CHARS: Final = 300
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +103,7 @@ class Enrolment:
         self._interrupts = interrupts
         self._clock = clock
         self._attempts = 0
+        self._doubt = ""
 
     def apply(self, token: str | None) -> None:
         """Ask until the controller has answered; after that, the device has its account.
@@ -147,7 +150,7 @@ class Enrolment:
         # Nobody else must be able to end this connection by its client identifier.
         client_id = f"enrol-{secrets.token_hex(SECRET_BYTES)}"
         login = Login(client_id=client_id, username=enrol_username(password), password=password)
-        request = to_json(_request(self._applicant, self._identity, token))
+        request = to_json(_request(self._applicant, self._identity, token, self._doubt))
         with _Inbox(self._connect(login), enrol_reply(device)) as inbox:
             asking = _Asking(request, inbox, self._clock.monotonic_s())
             while (now_s := self._clock.monotonic_s()) < asking.end_s:
@@ -186,6 +189,7 @@ class Enrolment:
             answer = _answer(received.payload, self._trust)
         except FleetError as exc:
             asking.doubt(exc, now_s)
+            self._doubt = exc.message[:MAX_DOUBT_CHARS]
             return False
         if answer.device != self._applicant.device or answer.request_sha256 != asking.sha256:
             return False  # the answer to an earlier request
@@ -259,7 +263,7 @@ class _Inbox:
             return  # the device asks again
 
 
-def _request(applicant: Applicant, identity: Identity, token: str) -> EnrolRequest:
+def _request(applicant: Applicant, identity: Identity, token: str, doubt: str) -> EnrolRequest:
     account = identity.own_account
     password = account.password or ""
     proof = identity.key.sign(enrol_proof(applicant.device, token, password))
@@ -274,6 +278,7 @@ def _request(applicant: Applicant, identity: Identity, token: str) -> EnrolReque
         agent_version=applicant.agent_version,
         nonce=secrets.token_hex(SECRET_BYTES),
         client_id=account.client_id,
+        doubt=doubt or msgspec.UNSET,
     )
 
 

@@ -27,7 +27,7 @@ from controller.errors import EnrolmentError, InvalidRequestError
 from controller.ports import BrokerAccess
 from controller.schemas import Token, TokenRequest, TokenSummary
 from controller.services.director import Publisher
-from controller.store import desired, devices, tokens
+from controller.store import desired, devices, reports, tokens
 from controller.store.database import Database
 from controller.store.tables import DeviceRow, EnrolmentTokenRow
 from wire import topics
@@ -254,6 +254,7 @@ class Enrolment:
             taken = None if row is None or row.may_enrol_again else row
             if taken is not None and taken.public_key == request.public_key:
                 _check_state(taken)
+                reports.note_doubt(taken, request)
                 return
             token = tokens.find_valid(transaction, digest, now_s=now_s)
             if token is None:

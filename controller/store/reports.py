@@ -41,7 +41,7 @@ from controller.store.tables import (
     DeviceRow,
     RolloutRow,
 )
-from wire.messages import Hello, InstallReport, Presence, Refusal
+from wire.messages import EnrolRequest, Hello, InstallReport, Presence, Refusal
 from wire.package.index import is_digest
 from wire.profile import checked_profile
 
@@ -50,6 +50,7 @@ MAX_REVISION = 2**53
 
 MISMATCH = "controller.report.mismatch"
 UNNAMED = "controller.report.unnamed"
+DOUBTED = "agent.enrolment"
 OLDER = "agent.refused.older"
 """The code with which a device refuses what is older than what it accepted."""
 
@@ -227,6 +228,15 @@ def take_refusal(
         if _settle(session, part, DeploymentEvent.FAIL, verdict, now_s=now_s):
             part.reported_at_s = now_s
     return row.last_error != before
+
+
+def note_doubt(row: DeviceRow, request: EnrolRequest) -> None:
+    """Record why a device that asks again does not believe the answer, or that it does now."""
+    if isinstance(request.doubt, str):
+        detail = f"the device does not believe this controller: {request.doubt}"
+        row.last_error = f"{DOUBTED}: {clean(detail, MAX_DETAIL_CHARS)}"
+    elif row.last_error.startswith(DOUBTED):
+        row.last_error = ""
 
 
 def _is_late(row: DeviceRow, report: InstallReport) -> bool:

@@ -127,6 +127,24 @@ def test_a_device_that_was_shut_out_does_not_return_by_its_key(fleet: Fleet, sta
         assert not fleet.devices["cam-1"].ask_to_enrol("").accepted, "that takes a token"
 
 
+def test_a_device_that_does_not_believe_the_answer_is_shown(fleet: Fleet) -> None:
+    secret, device = token(fleet), fleet.device("cam-1")
+
+    def last_error() -> str:
+        shown: str = fleet.api.get("/v1/devices/cam-1").json()["last_error"]
+        return shown
+
+    assert device.ask_to_enrol(secret).accepted
+    assert last_error() == ""
+    assert device.ask_to_enrol(secret, doubt="0 of 1\x1b[2J needed" + "x" * 1000).accepted
+    assert last_error().startswith(
+        "agent.enrolment: the device does not believe this controller: 0"
+    )
+    assert last_error().isprintable()
+    assert device.ask_to_enrol("").accepted
+    assert last_error() == ""
+
+
 def test_an_account_is_bound_to_a_client_identifier_of_that_device_alone(fleet: Fleet) -> None:
     secret, device = token(fleet, uses=9), fleet.device("cam-1")
     own = client_id("cam-1", "0" * 32)

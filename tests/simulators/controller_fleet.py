@@ -115,7 +115,12 @@ class FleetDevice:
         self.hub.on(topics.enrol_reply(self.name), self._reply)
 
     def ask_to_enrol(
-        self, token: str, *, key: SigningKey | None = None, client_id: str | None = None
+        self,
+        token: str,
+        *,
+        key: SigningKey | None = None,
+        client_id: str | None = None,
+        doubt: str | None = None,
     ) -> EnrolAnswer:
         """Ask, and return the answer that the director signed."""
         key = key or self.key
@@ -130,6 +135,7 @@ class FleetDevice:
             labels=self.labels,
             agent_version="1.0",
             client_id=client_id or msgspec.UNSET,
+            doubt=doubt or msgspec.UNSET,
         )
         payload, before = to_json(request), len(self.replies)
         self.hub.deliver(Received(topics.enrol_request(self.name), payload))

@@ -222,10 +222,7 @@ def test_a_client_certificate_needs_no_enrolment(tmp_path: Path) -> None:
     world = World(tmp_path, enrolled=False)
     world.read_identity = lambda: Account(client_id="dev-1", username="dev-1", password=None)
     world.accounts.add(None)
-    connector = Connector(
-        world.link, world.connect, world.read_identity, lambda _identity: pytest.fail("no"),
-        token=lambda: None, interrupts=world.interrupts,
-    )  # fmt: skip
-    connector.run()
+    world.clock.moment = world.interrupts.stop
+    world.run()
     assert world.link.is_connected()
     assert world.asked_s == []

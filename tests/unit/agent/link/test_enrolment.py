@@ -220,6 +220,16 @@ def test_a_false_yes_enrols_nobody_and_a_true_one_after_it_does(
     assert world.is_enrolled(tmp_path)
 
 
+def test_the_controller_hears_why_its_answer_was_not_believed(tmp_path: Path) -> None:
+    world = World(tmp_path, answers=(by(STRANGER_KEY),))
+    for _ in range(2):
+        with pytest.raises(EnrolmentError):
+            world.enrolment.apply(TOKEN)
+    doubts = [request.doubt for request in world.requests]
+    assert doubts[0] is msgspec.UNSET
+    assert "0 of 1 needed signatures" in str(doubts[-1])
+
+
 def test_an_answer_that_cannot_be_trusted_is_said_with_a_remedy_before_the_time_is_up(
     tmp_path: Path,
 ) -> None:
