@@ -220,11 +220,12 @@ class Enrolment:
         request, refusal = decode_message(payload, EnrolRequest), ""
         try:
             self._admit(device, request)
+            self._access.allow_device(device, request.password, _client_id(request))
+            self._confirm(device)
         except (EnrolmentError, InvalidRequestError, WireFormatError) as exc:
             _log.warning("device %s is not enrolled: %s", device, exc.message)
             refusal = exc.message
         else:
-            self._access.allow_device(device, request.password, _client_id(request))
             _log.info("device %s is enrolled", device)
         self._answer(
             EnrolAnswer(
@@ -267,6 +268,18 @@ class Enrolment:
             labels = {**request.labels, **token.labels}
             devices.enrol(transaction, row, request, checked_labels(labels), now_s=now_s)
             desired.mark_policy_stale(transaction, device)
+
+    def _confirm(self, device: str) -> None:
+        """Take the account back if an operator shut the device out while it was made.
+
+        Raises:
+            EnrolmentError: The device was shut out.
+        """
+        with self._database.reading() as transaction:
+            state = devices.get(transaction, device).state
+        if state != DeviceState.ENROLLED:
+            self._access.refuse_device(device)
+            raise EnrolmentError(f"the device is {state}")
 
 
 def check_request(device: str, request: EnrolRequest) -> None:

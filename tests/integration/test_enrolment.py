@@ -127,6 +127,15 @@ def test_a_device_that_was_shut_out_does_not_return_by_its_key(fleet: Fleet, sta
         assert not fleet.devices["cam-1"].ask_to_enrol("").accepted, "that takes a token"
 
 
+def test_a_device_that_is_shut_out_while_it_enrols_gets_no_account(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    change = {"state": "decommissioned"}
+    fleet.access.meanwhile = lambda: fleet.api.patch("/v1/devices/cam-1", json=change)
+    answer = fleet.devices["cam-1"].ask_to_enrol("")
+    assert (answer.accepted, answer.reason) == (False, "the device is decommissioned")
+    assert fleet.access.refused == {"cam-1"}
+
+
 def test_a_device_that_does_not_believe_the_answer_is_shown(fleet: Fleet) -> None:
     secret, device = token(fleet), fleet.device("cam-1")
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -62,6 +63,8 @@ class MemoryAccess:
         self.client_ids: dict[str, str] = {}
         self.refused: set[str] = set()
         self.broken: Exception | None = None
+        self.meanwhile: Callable[[], object] = lambda: None
+        """What happens while a device's account is made."""
 
     def allow_enrolment(self, username: str, password: str) -> None:
         self._answer()
@@ -76,6 +79,7 @@ class MemoryAccess:
         self.passwords[device] = password
         self.client_ids[device] = client_id
         self.refused.discard(device)
+        self.meanwhile()
 
     def restore_device(self, device: str) -> None:
         self._answer()
