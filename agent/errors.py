@@ -57,9 +57,15 @@ class BlobMissingError(AgentError):
 
 
 class RefusedError(AgentError):
-    """A desired state is for another device, older than the accepted one, or inconsistent."""
+    """A desired state is for another device, or inconsistent."""
 
     code = "agent.refused"
+
+
+class OlderRevisionError(RefusedError):
+    """A desired state is older than the accepted one."""
+
+    code = "agent.refused.older"
 
 
 class NoVariantError(AgentError):

@@ -71,7 +71,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """PEM file with the key of that certificate; None: it is in the same file."""
 
     client_id: str = "controller"
-    """A second controller at the same broker needs another client identifier."""
+    """How the broker's log names the controller's connections; each adds a secret of its own."""
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,14 +26,18 @@ class BrokerAccess(Protocol):
         """Remove the account of an enrolment token; the account need not exist."""
         ...
 
-    def allow_device(self, device: str, password: str | None) -> None:
+    def allow_device(self, device: str, password: str, client_id: str) -> None:
         """Let a device use its own topics.
 
         Args:
             device: Its identifier, which is its user name.
-            password: The secret that it chose; None keeps the account's password, as when a device
-                comes back from quarantine.
+            password: The secret that it chose.
+            client_id: The only client identifier with which the account may connect.
         """
+        ...
+
+    def restore_device(self, device: str) -> None:
+        """Enable a device's account again, with the password that it had."""
         ...
 
     def refuse_device(self, device: str) -> None:

@@ -1,15 +1,56 @@
-"""The broker account through which an unknown device enrols; a token gives access to it.
+"""The broker accounts through which a device enrols, and the form of its client identifier.
 
 Rules:
-- The account may only send a request to enrol and receive the answer. The controller makes the
-  account together with the token, and removes it when the token is used up or has expired.
+- An enrolment account may only send a request to enrol and receive the answer. The controller makes
+  one for each token, and removes it when the token is used up or has expired.
+- One more is for devices that are enrolled already and lost their own account. Its password follows
+  from the director's public key: it keeps out those who know nothing of the fleet, and gives no
+  right to the others. The controller admits a device there only by its own key.
+- A device's client identifier cannot be guessed: a second connection with the same identifier would
+  end the device's own.
 """
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from wire.codec import sha256_hex
+
+CLIENT_SECRET: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def enrol_username(token: str) -> str:
     """Return the MQTT user name that belongs to a token; the password is the token itself."""
     return f"enrol-{sha256_hex(token.encode())[:8]}"
+
+
+def return_password(director_key: str) -> str:
+    """Return the password of the account for enrolled devices that lost their own.
+
+    Args:
+        director_key: A public key of the `director` role in base64, as the trust root has it.
+
+    Returns:
+        The password; its user name follows from it as from a token, by `enrol_username`.
+    """
+    return sha256_hex(f"edgefleet-enrol-again-v1\n{director_key}".encode())
+
+
+def client_id(device: str, secret: str) -> str:
+    """Return the client identifier of a device.
+
+    Args:
+        device: Its identifier, which has no colon.
+        secret: 32 hexadecimal digits that only the device and its controller know.
+
+    Returns:
+        The client identifier.
+    """
+    return f"{device}:{secret}"
+
+
+def is_client_id_of(device: str, identifier: str) -> bool:
+    """Tell whether a client identifier has the form of a device's, and of no other device's."""
+    name, _, secret = identifier.partition(":")
+    return name == device and CLIENT_SECRET.fullmatch(secret) is not None

@@ -5,7 +5,8 @@ Rules:
 - Control messages are JSON; telemetry and chunks are MessagePack.
 - A receiver trusts a device's message only as far as the broker guarantees its topic: the `device`
   field must equal the topic's, and the receiver checks that.
-- Desired states travel signed (`wire.trust.envelope`) by the `director` role.
+- Desired states and the answers to enrolments travel signed by the `director` role
+  (`wire.trust.envelope`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from wire.profile import DeviceProfile
 
 SCHEMA_VERSION = 1
 DESIRED_PAYLOAD_TYPE = "application/vnd.edgefleet.desired-state+json"
+ENROL_PAYLOAD_TYPE = "application/vnd.edgefleet.enrol-answer+json"
 MAX_MESSAGE_BYTES = 256 * 1024
 """Brokers are commonly limited to packets of this size."""
 
@@ -50,7 +52,8 @@ class EnrolRequest(Message, frozen=True, kw_only=True):
 
     device: str
     token: str
-    """The enrolment token, a secret that the operator gave to the device."""
+    """The enrolment token, a secret that the operator gave to the device; empty if it has none. A
+    device that is enrolled needs none: its key shows who it is."""
 
     public_key: str
     """The device's own Ed25519 key in base64; an identifier that is enrolled already is accepted
@@ -65,6 +68,15 @@ class EnrolRequest(Message, frozen=True, kw_only=True):
     profile: DeviceProfile
     labels: dict[str, str] = {}
     agent_version: str = ""
+    nonce: str | msgspec.UnsetType = msgspec.UNSET
+    """New for each attempt: so the answer to an earlier one is not the answer to this one."""
+
+    client_id: str | msgspec.UnsetType = msgspec.UNSET
+    """The client identifier to which the account is bound (`wire.enrolment.client_id`); unset for
+    the name of the device, as older agents connect."""
+
+    doubt: str | msgspec.UnsetType = msgspec.UNSET
+    """Why the device does not believe the answer to its last attempt; unset if it got none."""
 
 
 def enrol_proof(device: str, token: str, password: str) -> bytes:
@@ -77,6 +89,19 @@ class EnrolReply(Message, frozen=True, kw_only=True):
 
     device: str
     accepted: bool
+    reason: str = ""
+    signed: str | msgspec.UnsetType = msgspec.UNSET
+    """The envelope around an `EnrolAnswer`. Only it counts; older agents read the fields above."""
+
+
+class EnrolAnswer(Message, frozen=True, kw_only=True):
+    """What the director signs in answer to one request to enrol."""
+
+    device: str
+    accepted: bool
+    request_sha256: str
+    """SHA-256 of the request as it was received."""
+
     reason: str = ""
 
 
@@ -251,6 +276,18 @@ class InstallReport(Message, frozen=True, kw_only=True):
     detail: str = ""
     done_bytes: int = 0
     total_bytes: int = 0
+    at_s: float = 0.0
+
+
+class Refusal(Message, frozen=True, kw_only=True):
+    """A device does not accept a desired state that it received, and says why."""
+
+    device: str
+    sha256: str
+    """SHA-256 of the desired state as it was received, signatures included."""
+
+    error_code: str
+    detail: str = ""
     at_s: float = 0.0
 
 

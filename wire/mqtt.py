@@ -16,6 +16,7 @@ import socket
 import ssl
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import paho.mqtt.client as paho
@@ -35,6 +36,9 @@ INFLIGHT_MESSAGES = 40
 
 MAX_PACKET_BYTES = MAX_MESSAGE_BYTES + 4096
 """A message with its topic and properties."""
+
+CONNACK = 0x20
+"""First byte of the packet with which a broker begins."""
 
 RECONNECT_MIN_S = 1
 RECONNECT_MAX_S = 30
@@ -144,7 +148,9 @@ class MqttTransport:
             _client: paho.Client, _data: object, _flags: object, code: ReasonCode, _props: object
         ) -> None:
             with self._lock:
-                self._connected = False
+                was_up, self._connected = self._connected, False
+            if self._client.has_answered and not was_up:
+                return  # a refusal, which has been told
             on_connection(Connection(up=False, reason=self._end_reason(code)))
 
         def connect_failed(_client: paho.Client, _data: object) -> None:
@@ -173,9 +179,12 @@ class MqttTransport:
     def _end_reason(self, code: ReasonCode) -> str:
         """Say why a connection ended."""
         refusal, self._client.refusal = self._client.refusal, ""
-        if refusal or self._client.has_answered or not code.is_failure:
+        if self._client.has_answered or not code.is_failure:
             return refusal or str(code)
-        reason = f"the broker at {_where(self._address)} ended the connection without an answer"
+        where = _where(self._address)
+        reason = f"the broker at {where} ended the connection without an answer"
+        if refusal:
+            reason = f"no MQTT broker answers at {where}: {refusal}"
         # What a broker does that waits for TLS and gets something else.
         return reason if self._address.ca_file else f"{reason}; if it speaks TLS, set ca_file"
 
@@ -212,7 +221,10 @@ class MqttTransport:
 
 
 class _BoundedClient(paho.Client):
-    """A client that ends the connection when a packet is too large, and keeps why one failed."""
+    """A client that ends the connection when a packet is too large, or is none.
+
+    It keeps why a connection failed.
+    """
 
     refusal = ""
     """Why the connection is being ended; empty for paho's own reasons."""
@@ -227,16 +239,18 @@ class _BoundedClient(paho.Client):
     has_answered = False
     """Whether the broker has answered this attempt, with a yes or a no."""
 
+    awaits_answer = False
+    """Whether nothing has come on this connection yet."""
+
     def reconnect(self) -> MQTTErrorCode:
-        self.has_answered = False
+        self.has_answered, self.awaits_answer = False, True
         try:
             return super().reconnect()
         except OSError as exc:
             self.failure = _failure(exc, self.address)
             raise
-        except (
-            UnicodeError
-        ) as exc:  # from the look-up of an impossible name; paho's thread would end
+        except UnicodeError as exc:
+            # From the look-up of an impossible name; paho's thread would end without a word.
             self.failure = f"{self.address.host!r} is not a name or an address"
             raise OSError(self.failure) from exc
 
@@ -256,9 +270,24 @@ class _BoundedClient(paho.Client):
     def _sock_recv(self, bufsize: int) -> bytes:
         # paho asks for all that is missing of a packet at once, and keeps it until it is whole.
         if bufsize > MAX_PACKET_BYTES:
-            self.refusal = f"the broker sent a packet of over {MAX_PACKET_BYTES} bytes"
-            raise ConnectionAbortedError(self.refusal)
-        return super()._sock_recv(bufsize)
+            self._refuse(f"the broker sent a packet of over {MAX_PACKET_BYTES} bytes")
+        data = super()._sock_recv(bufsize)
+        if self.awaits_answer and data:
+            self.awaits_answer = False
+            if data[0] != CONNACK:
+                self._refuse("the server does not speak MQTT")
+        return data
+
+    def _packet_handle(self) -> MQTTErrorCode:
+        try:
+            return super()._packet_handle()
+        except Exception:  # noqa: BLE001 - whatever it is, the thread must not end
+            self.refusal = "the broker sent a packet that is not MQTT"
+            return MQTTErrorCode.MQTT_ERR_PROTOCOL
+
+    def _refuse(self, why: str) -> NoReturn:
+        self.refusal = why
+        raise ConnectionAbortedError(why)
 
 
 def _where(address: BrokerAddress) -> str:

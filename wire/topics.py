@@ -16,7 +16,7 @@ from wire.errors import TopicError
 from wire.profile import NAME_PATTERN
 
 PREFIX = "edgefleet/v1"
-UpKind = Literal["hello", "presence", "report", "chunk_request", "telemetry"]
+UpKind = Literal["hello", "presence", "report", "refusal", "chunk_request", "telemetry"]
 DownKind = Literal["desired", "chunk", "telemetry_ack"]
 
 ENROL_REQUESTS = f"{PREFIX}/enrol/+/request"

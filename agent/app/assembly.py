@@ -12,19 +12,19 @@ from typing import Final
 
 import msgspec
 
-from agent.app.broker import connect_with
 from agent.app.commands import Commands
 from agent.app.config import (
     AgentConfig,
     load_endpoint_token,
     load_profile,
-    load_token,
     load_trust,
     serving_settings,
 )
+from agent.app.connecting import connector
 from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
 from agent.app.messages import Messages
+from agent.app.refusals import Refusals
 from agent.app.sensing import Sensing
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, storage_faults
@@ -37,8 +37,7 @@ from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.link.connector import Connector
-from agent.link.enrolment import Applicant, Enrolment
-from agent.link.identity import Identity
+from agent.link.outage import Outage
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
 from agent.packages import Damage, open_package
@@ -137,7 +136,8 @@ def assemble(config: AgentConfig) -> Parts:
     )
     slots = Slots(config.state_dir)
     store = FileStateStore(config.state_dir, used=bool(slots.whole()))
-    link = Link(config.device, device.boot_id)
+    broker = f"{config.broker.host}:{config.broker.port}"
+    link = Link(config.device, device.boot_id, Outage(broker, device.recorder, clock))
     fetcher = Fetcher(config.device, link.publish, clock)
     pump = _pump(device, link)
     model_server, adaptation = _serving(device, slots)
@@ -160,6 +160,7 @@ def assemble(config: AgentConfig) -> Parts:
         rng=random.Random(),  # noqa: S311 - jitter, not a secret
     )
     installs = Installs(machine, store, device.interrupts, log)
+    refusals = Refusals(config.device, link.refuse, device.recorder, clock)
     desired_states = DesiredStates(
         config,
         trust,
@@ -169,7 +170,7 @@ def assemble(config: AgentConfig) -> Parts:
         installer=installer,
         installs=installs,
         recorder=device.recorder,
-        log=log,
+        refusals=refusals,
     )
     messages = Messages(
         link,
@@ -177,11 +178,9 @@ def assemble(config: AgentConfig) -> Parts:
         desired_states=desired_states,
         fetcher=fetcher,
         pump=pump,
-        recorder=device.recorder,
         log=log,
         clock=clock,
     )
-    connector = _connector(device, link)
     endpoint = _endpoint(config, model_server)
     commands = Commands(
         config.device,
@@ -189,6 +188,7 @@ def assemble(config: AgentConfig) -> Parts:
         adaptation=adaptation,
         pump=pump,
         link=link,
+        refusals=refusals,
         clock=clock,
         endpoint=lambda: endpoint.address,
     )
@@ -211,7 +211,9 @@ def assemble(config: AgentConfig) -> Parts:
         ),
         desired_states=desired_states,
         installs=installs,
-        connector=connector,
+        connector=connector(
+            config, profile, trust, link, interrupts=device.interrupts, clock=clock
+        ),
         link=link,
         messages=messages,
         pump=pump,
@@ -318,26 +320,6 @@ def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> He
         revision=store.state.revision,
         release=release,
         variant=variant,
-    )
-
-
-def _connector(device: _Device, link: Link) -> Connector:
-    config = device.config
-    connect = connect_with(config)
-    applicant = Applicant(
-        device=config.device, profile=device.profile, labels=config.labels, agent_version=VERSION
-    )
-    has_certificate = config.broker.cert_file is not None
-    return Connector(
-        link,
-        connect,
-        None if has_certificate else lambda: Identity(config.state_dir, config.device),
-        lambda identity: Enrolment(
-            applicant, identity, connect, interrupts=device.interrupts, clock=device.clock
-        ),
-        token=lambda: load_token(config),
-        interrupts=device.interrupts,
-        recorder=device.recorder,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from agent.app.control import MAX_LINE_BYTES
+from agent.app.refusals import Refusals
 from agent.errors import ControlError
 from agent.install.store import StateStore
 from agent.link.connection import Link
@@ -34,7 +35,8 @@ class Commands:
         store: Knows what the device should run.
         adaptation: Knows what it runs.
         pump: Has the events.
-        link: Knows whether it is connected.
+        link: Knows whether it is connected, or why not.
+        refusals: Knows what the device refused.
         clock: For the time of the oldest event.
         endpoint: Returns the address for applications.
     """
@@ -47,6 +49,7 @@ class Commands:
         adaptation: Adaptation,
         pump: TelemetryPump,
         link: Link,
+        refusals: Refusals,
         clock: Clock,
         endpoint: Callable[[], str],
     ) -> None:
@@ -55,6 +58,7 @@ class Commands:
         self._adaptation = adaptation
         self._pump = pump
         self._link = link
+        self._refusals = refusals
         self._clock = clock
         self._endpoint = endpoint
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -86,9 +90,12 @@ class Commands:
         record = self._store.state
         digest, variant = self._adaptation.active()
         decision = self._adaptation.decision
+        connected = self._link.is_connected()
         return {
             "device": self._device,
-            "connected": self._link.is_connected(),
+            "connected": connected,
+            "outage": "" if connected else self._link.outage.reason,
+            "refused": self._refusals.last,
             "endpoint": self._endpoint(),
             "release": digest,
             "variant": variant,

@@ -1,8 +1,8 @@
 """The agent's process: starts its threads, turns its loop, stops everything in order.
 
 Threads: this one handles the connection's messages, telemetry and the watchdog; one senses and
-adapts once a second; one installs; one enrols and connects, then ends; the endpoint, the control
-socket and the transport have their own.
+adapts once a second; one installs; one enrols the device and keeps it enrolled; the endpoint, the
+control socket and the transport have their own.
 
 Rules:
 - What served before a restart serves again before there is any network.

@@ -1,19 +1,20 @@
 """Takes desired states: from the controller while the agent runs, from the disk when it starts.
 
 Rules:
-- A desired state that is not signed for this device, or is or may be older than the accepted one,
-  is refused with a reason. Only a checked one sets the policy and goes to the installs.
+- A desired state that is not signed for this device, or is or may be older than the accepted one, is
+  refused, and the controller is told why. Only a checked one sets the policy and goes to the
+  installs.
 - A policy in the device's own configuration takes precedence over the controller's.
 """
 
 from __future__ import annotations
 
 from agent.app.config import AgentConfig
+from agent.app.refusals import Refusals
 from agent.install.desired import Known, check_revision, read_desired
 from agent.install.installer import Installer
 from agent.install.store import StateStore
 from agent.install.thread import Installs
-from agent.log import Log
 from agent.select.adaptation import Adaptation
 from telemetry.device.recorder import Recorder
 from wire.codec import to_builtins
@@ -33,8 +34,8 @@ class DesiredStates:
         adaptation: Follows the policy.
         installer: Puts the package that served before a restart back into service.
         installs: Installs the release.
-        recorder: Takes an event for each refusal and each change of the policy.
-        log: Takes a line for each desired state.
+        recorder: Takes an event for each change of the policy.
+        refusals: Takes what is refused.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
@@ -48,7 +49,7 @@ class DesiredStates:
         installer: Installer,
         installs: Installs,
         recorder: Recorder,
-        log: Log,
+        refusals: Refusals,
     ) -> None:
         self._config = config
         self._trust = trust
@@ -58,7 +59,7 @@ class DesiredStates:
         self._installer = installer
         self._installs = installs
         self._recorder = recorder
-        self._log = log
+        self._refusals = refusals
 
     def receive(self, envelope: bytes) -> None:
         """Check a desired state, set its policy, and offer its release to the installs.
@@ -70,10 +71,9 @@ class DesiredStates:
             desired = read_desired(envelope, self._trust, self._config.device)
             check_revision(desired, self._known())
         except FleetError as exc:
-            what = {"code": exc.code, "what": "desired state"}
-            self._recorder.event("refused", exc.message, what)
+            self._refusals.refused(envelope, exc)
             return
-        self._log.write("desired", revision=desired.revision, rollout=desired.rollout)
+        self._refusals.accepted()
         changed = self._adopt(desired)
         if changed:
             reason = f"the controller set another policy: {desired.policy.kind}"

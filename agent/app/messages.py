@@ -15,7 +15,6 @@ from agent.install.fetch import Fetcher
 from agent.link.connection import Link, Serving
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
-from telemetry.device.recorder import Recorder
 from wire.clock import Clock
 from wire.messages import Chunk, Hello, TelemetryAck, decode_message
 from wire.topics import down_kind
@@ -37,8 +36,7 @@ class Messages:
         desired_states: Takes desired states.
         fetcher: Takes chunks.
         pump: Takes acknowledgements of telemetry.
-        recorder: Takes an event when the broker refuses the device.
-        log: Takes a line for each change of the connection.
+        log: Takes a line for each connection.
         clock: For how long something has served.
     """
 
@@ -50,7 +48,6 @@ class Messages:
         desired_states: DesiredStates,
         fetcher: Fetcher,
         pump: TelemetryPump,
-        recorder: Recorder,
         log: Log,
         clock: Clock,
     ) -> None:
@@ -59,7 +56,6 @@ class Messages:
         self._desired_states = desired_states
         self._fetcher = fetcher
         self._pump = pump
-        self._recorder = recorder
         self._log = log
         self._clock = clock
         self._greeted_s = 0.0
@@ -101,11 +97,8 @@ class Messages:
         self._greeted_s = self._clock.monotonic_s()
 
     def _connection_changed(self, connection: Connection) -> None:
-        self._log.write("connection", up=connection.up, reason=connection.reason)
-        if connection.refused:
-            reason = f"the broker refuses this device: {connection.reason}"
-            self._recorder.event("refused", reason, {})
         if connection.up:
+            self._log.write("connection", up=True)
             self._greet(self._hello())
             self._pump.hurry()
 

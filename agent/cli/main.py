@@ -60,7 +60,7 @@ def _status(options: argparse.Namespace) -> int:
 
     fields = [
         ("device", status["device"]),
-        ("controller", "connected" if status["connected"] else "not connected"),
+        ("controller", _connection(status)),
         ("endpoint", status["endpoint"]),
         ("package", status["release"] or "none"),
         ("variant", f"{status['variant'] or 'none'} ({status['reason'] or 'nothing decided'})"),
@@ -72,8 +72,16 @@ def _status(options: argparse.Namespace) -> int:
     if report and report["outcome"] == "failed":
         fault = f"{report['phase']}: {report['detail']} ({report['error_code']})"
         fields.append(("last fault", fault))
+    if status["refused"]:
+        fields.append(("refused", status["refused"]))
     write_fields(fields)
     return 0 if status["variant"] else 1
+
+
+def _connection(status: dict[str, Any]) -> str:
+    if status["connected"]:
+        return "connected"
+    return f"not connected: {status['outage']}" if status["outage"] else "not connected yet"
 
 
 def _why(options: argparse.Namespace) -> int:

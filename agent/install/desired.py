@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from agent.errors import RefusedError
+from agent.errors import OlderRevisionError, RefusedError
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     MAX_REVISION,
@@ -80,7 +80,8 @@ def check_revision(desired: DesiredState, known: Known) -> None:
         known: What was accepted before.
 
     Raises:
-        RefusedError: It is older, may be older, or too far ahead.
+        OlderRevisionError: It is older.
+        RefusedError: It may be older, or is too far ahead.
     """
     step = desired.revision - known.floor
     if desired.boot_id == known.boot_id and (known.lost or abs(step) > MAX_REVISION_STEP):
@@ -93,7 +94,9 @@ def check_revision(desired: DesiredState, known: Known) -> None:
             "version must be updated",
         )
     if step < 0:
-        raise RefusedError(f"revision {desired.revision} is older than the accepted {known.floor}")
+        raise OlderRevisionError(
+            f"revision {desired.revision} is older than the accepted {known.floor}"
+        )
     if step > MAX_REVISION_STEP and known.floor > 0:
         raise RefusedError(
             f"revision {desired.revision} is more than {MAX_REVISION_STEP} ahead of the accepted "

@@ -37,7 +37,7 @@ class Installs:
         machine: Installs one desired state at a time.
         store: Knows which revision was accepted and whether an install was interrupted.
         interrupts: Ends a running install when a newer one waits.
-        log: Takes a line for each storage fault.
+        log: Takes a line for each desired state and each storage fault.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Installs:
             desired: What to run.
             envelope: Its signed form.
         """
+        self._log.write("desired", revision=desired.revision, rollout=desired.rollout)
         with self._changed:
             # An equal revision waits too: when its install has ended, the machine reports it again.
             is_newer = desired.revision > max(self._begun, self._store.state.revision)

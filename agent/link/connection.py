@@ -19,8 +19,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from agent.link.enrolment import Connect, Login
+from agent.link.identity import Account
+from agent.link.outage import Outage
 from wire.codec import to_json
-from wire.messages import Hello, InstallReport, Presence
+from wire.messages import Hello, InstallReport, Presence, Refusal
 from wire.mqtt import LastWill
 from wire.topics import all_down, up
 from wire.transport import Connection, Received, Transport
@@ -40,15 +42,19 @@ class Link:
     Args:
         device: The device.
         boot_id: Identifies this start of the agent.
+        outage: Takes why there is no connection.
     """
 
-    def __init__(self, device: str, boot_id: str) -> None:
+    def __init__(self, device: str, boot_id: str, outage: Outage) -> None:
+        self.outage = outage
         self._device = device
         self._boot_id = boot_id
         self._inbox: queue.Queue[Received | Connection] = queue.Queue(maxsize=INBOX_ITEMS)
         self._transport: Transport | None = None
         self._lock = threading.Lock()
         self._up = False
+        self._refused = False
+        self._heard_broker = False
         self._closed = False
         self._greeted = False
         self.told: Serving = (None, None)
@@ -56,12 +62,12 @@ class Link:
 
         self._reports = itertools.count(1)
 
-    def open(self, connect: Connect, password: str | None) -> None:
-        """Begin to connect; messages then come to the queue.
+    def open(self, connect: Connect, account: Account) -> None:
+        """Begin to connect, in place of an earlier connection; messages then come to the queue.
 
         Args:
             connect: Makes the connection.
-            password: Password of the device's own account, or None if a certificate replaces it.
+            account: The device's own account.
 
         Raises:
             TransportError: A certificate file cannot be read.
@@ -69,17 +75,20 @@ class Link:
         gone = Presence(device=self._device, online=False, boot_id=self._boot_id)
         transport = connect(
             Login(
-                client_id=self._device,
-                username=self._device,
-                password=password,
+                client_id=account.client_id,
+                username=account.username,
+                password=account.password,
                 will=LastWill(topic=up(self._device, "presence"), payload=to_json(gone)),
             )
         )
         transport.subscribe(all_down(self._device))
+        if self._transport is not None:
+            self._transport.close()
         with self._lock:
             if self._closed:
                 return
             self._transport = transport
+            self._up = self._refused = self._heard_broker = False
             transport.start(self._heard, self._changed)
 
     def next(self, timeout_s: float) -> Received | Connection | None:
@@ -113,6 +122,18 @@ class Link:
         transport = self._transport
         return transport is not None and transport.publish(topic, payload, expiry_s=expiry_s)
 
+    def refuse(self, refusal: Refusal) -> None:
+        """Publish that the device does not accept a desired state."""
+        self.publish(up(self._device, "refusal"), to_json(refusal))
+
+    def is_refused(self) -> bool:
+        """Tell whether the broker refused the device's account when it tried last."""
+        return self._refused
+
+    def is_unheard(self) -> bool:
+        """Tell whether nothing has come of the last `open` yet, neither good nor bad."""
+        return not self._heard_broker
+
     def is_connected(self) -> bool:
         """Tell whether the broker is connected now."""
         return self._up
@@ -130,7 +151,16 @@ class Link:
         self._put(received)
 
     def _changed(self, connection: Connection) -> None:
-        self._up = connection.up
+        self._heard_broker = True
+        self._up, self._refused = connection.up, connection.refused
+        if connection.up:
+            self.outage.over()
+        elif connection.refused:
+            reason = f"the broker refuses the account of this device: {connection.reason}"
+            self.outage.met("connection", reason)
+        elif not self._closed:
+            reason = connection.reason or "the connection was lost"
+            self.outage.met("connection", reason, kind="connection")
         self._put(connection)
 
     def _put(self, item: Received | Connection) -> None:

@@ -1,9 +1,10 @@
-"""Opens the connection to the controller, after the device has been enrolled.
+"""Opens the connection to the controller, and enrols the device when that is needed.
 
 Rules:
+- The device enrols if it is not enrolled, and again if the broker refuses its account: the account
+  may be lost at the broker. Meanwhile it goes on trying its account, which may come back.
 - A device that cannot read its own files, enrol or connect tries again after 2 s, later after up to
-  60 s, and serves meanwhile. It records each new reason once: a reason that repeats for days must
-  not push other events out of the spool.
+  a minute, or five minutes if it was enrolled and is refused now; and it serves meanwhile.
 """
 
 from __future__ import annotations
@@ -12,72 +13,91 @@ import random
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from agent.errors import StoppedError
+from agent.errors import EnrolmentRefusedError, StoppedError
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.link.enrolment import Connect, Enrolment
-from agent.link.identity import Identity
-from telemetry.device.recorder import Recorder
+from agent.link.identity import Account, Identity
+from agent.link.outage import SILENCE_S
 from wire.errors import FleetError
 
 RETRY_MIN_S: Final = 2.0
 RETRY_MAX_S: Final = 60.0
+REFUSED_MAX_S: Final = 300.0
+LOOK_EVERY_S: Final = 1.0
 
 T = TypeVar("T")
 
 
 class Connector:
-    """Enrols the device if it is not enrolled, then opens its link.
+    """Keeps the device enrolled and its link open.
 
     Args:
         link: The link to open.
         connect: Makes a connection to the broker.
-        identity: Reads the device's key and its own account; None if a client certificate
-            identifies the device, and no password.
+        identity: Reads the device's key and its own account, or returns the account of a client
+            certificate, with which a device needs no enrolment by itself.
         enrolment: Makes what enrols an identity.
         token: Reads the enrolment token.
         interrupts: Ends the waiting.
-        recorder: Takes an event for each new reason of a refusal.
     """
 
     def __init__(
         self,
         link: Link,
         connect: Connect,
-        identity: Callable[[], Identity] | None,
+        identity: Callable[[], Identity | Account],
         enrolment: Callable[[Identity], Enrolment],
         *,
         token: Callable[[], str | None],
         interrupts: Interrupts,
-        recorder: Recorder,
     ) -> None:
         self._link = link
         self._connect = connect
         self._identity = identity
         self._enrolment = enrolment
         self._token = token
+        self._outage = link.outage
         self._interrupts = interrupts
-        self._recorder = recorder
 
     def run(self) -> None:
-        """Enrol if needed and open the link.
+        """Enrol if needed, open the link, and enrol again whenever the broker refuses the account.
 
         Raises:
             StoppedError: The agent is being stopped.
         """
-        password: str | None = None
-        if self._identity is not None:
-            identity = self._until_done("no identity", self._identity)
-            enrolment = self._enrolment(identity)
-            self._until_done("not enrolled", lambda: enrolment.ensure(self._token()))
-            password = identity.credentials.password
-        self._until_done("not connected", lambda: self._link.open(self._connect, password))
+        identity = self._until_done("no identity", self._identity)
+        if isinstance(identity, Account):
+            self._keep_open(identity)
+        else:
+            self._keep_enrolled(identity)
+
+    def _keep_open(self, account: Account) -> None:
+        self._until_done("not connected", lambda: self._link.open(self._connect, account))
+        while True:
+            self._until_refused(_Pauses(self._interrupts))
+            self._interrupts.wait(LOOK_EVERY_S, abandon=False)
+
+    def _keep_enrolled(self, identity: Identity) -> None:
+        enrolment = self._enrolment(identity)
+        if not identity.credentials.enrolled:
+            self._until_done("not enrolled", lambda: enrolment.apply(self._token()))
+        # Many devices whose broker lost its accounts must not come back in one moment.
+        pauses = _Pauses(self._interrupts, first_s=RETRY_MIN_S)
+        while True:
+            self._until_done(
+                "not connected", lambda: self._link.open(self._connect, identity.account)
+            )
+            accepted = False
+            while not accepted:
+                self._until_refused(pauses)
+                accepted = self._enrol_again(enrolment, pauses)
 
     def _until_done(self, otherwise: str, work: Callable[[], T]) -> T:
         """Do work again and again until it succeeds.
 
         Args:
-            otherwise: What the device is while it fails, for the event.
+            otherwise: What the device is while it fails.
             work: What to do.
 
         Returns:
@@ -86,17 +106,77 @@ class Connector:
         Raises:
             StoppedError: The agent is being stopped.
         """
-        wait_s, told = RETRY_MIN_S, ""
+        pauses = _Pauses(self._interrupts)
         while True:
+            pauses.rest()
             try:
-                return work()
+                done = work()
             except StoppedError:
                 raise
             except FleetError as exc:
-                if exc.message != told:
-                    reason = f"{otherwise}: {exc.message}"
-                    self._recorder.event("refused", reason, {"code": exc.code})
-                told = exc.message
-                jitter = random.SystemRandom().uniform(0.5, 1.0)
-                self._interrupts.wait(wait_s * jitter, abandon=False)
-                wait_s = min(2 * wait_s, RETRY_MAX_S)
+                self._outage.met("enrolment", f"{otherwise}: {exc}", exc.code)
+            else:
+                self._outage.over("enrolment")
+                return done
+
+    def _until_refused(self, pauses: _Pauses) -> None:
+        """Return when the broker refuses the device's account.
+
+        Raises:
+            StoppedError: The agent is being stopped.
+        """
+        unheard_s = 0.0
+        while not self._link.is_refused():
+            self._interrupts.wait(LOOK_EVERY_S, abandon=False)
+            if self._link.is_connected():
+                pauses.reset()
+            elif self._link.is_unheard():
+                unheard_s += LOOK_EVERY_S
+                if unheard_s >= SILENCE_S:
+                    self._outage.met("connection", self._outage.silence, kind="connection")
+
+    def _enrol_again(self, enrolment: Enrolment, pauses: _Pauses) -> bool:
+        """Ask until the controller has accepted the device again, or the refusals end.
+
+        Returns:
+            Whether the controller has accepted it.
+
+        Raises:
+            StoppedError: The agent is being stopped.
+        """
+        while True:
+            pauses.rest()
+            if not self._link.is_refused():
+                # It was let in, or the broker is away.
+                self._outage.over("enrolment")
+                return False
+            try:
+                enrolment.apply(self._token())
+            except StoppedError:
+                raise
+            except FleetError as exc:
+                self._outage.met("enrolment", f"not enrolled again: {exc}", exc.code)
+                refused = isinstance(exc, EnrolmentRefusedError)
+                pauses.most_s = REFUSED_MAX_S if refused else RETRY_MAX_S
+            else:
+                return True
+
+
+class _Pauses:
+    """Growing pauses, one before each attempt."""
+
+    def __init__(self, interrupts: Interrupts, *, first_s: float = 0.0) -> None:
+        self.most_s = RETRY_MAX_S
+        self._interrupts = interrupts
+        self._first_s = self._next_s = first_s
+
+    def reset(self) -> None:
+        """Begin with the first pause again."""
+        self._next_s = self._first_s
+
+    def rest(self) -> None:
+        """Wait before the next attempt; raises StoppedError if the agent is being stopped."""
+        if self._next_s:
+            jitter = random.SystemRandom().uniform(0.5, 1.0)
+            self._interrupts.wait(self._next_s * jitter, abandon=False)
+        self._next_s = min(max(2 * self._next_s, RETRY_MIN_S), self.most_s)

@@ -1,18 +1,19 @@
-"""Enrols a device: it shows its token and its key, and waits for the controller to accept them.
+"""Enrols a device: it shows its token or its key, and waits for the controller to accept them.
 
 Rules:
-- The token is for a broker account that may only ask for enrolment. When the controller accepts, it
-  makes the device's own account.
-- Asking twice is safe: the device sends the same key and password each time.
-- If the broker refuses a token, the token may be used up by an acceptance that got lost: the device
-  tries the account that it asked for before it gives up.
+- A device with a token asks through the account of the token; without one, or if the broker refuses
+  that, through the account for devices whose key the controller knows (`wire.enrolment`).
+- Only an answer that the director signed, for this device and for this very request, counts.
+- Asking again is safe: the device asks for the same account each time. It says why it did not
+  believe the last answer, so that the controller can show that.
 """
 
 from __future__ import annotations
 
 import base64
 import queue
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
 from typing import Final, Self
 
 import msgspec
@@ -20,22 +21,33 @@ import msgspec
 from agent.errors import EnrolmentError, EnrolmentRefusedError
 from agent.interrupts import Interrupts
 from agent.link.identity import Identity
+from agent.link.outage import SILENCE_S, Outage
 from wire.clock import Clock
-from wire.codec import to_json
-from wire.enrolment import enrol_username
-from wire.errors import WireFormatError
-from wire.messages import EnrolReply, EnrolRequest, decode_message, enrol_proof
+from wire.codec import sha256_hex, to_json
+from wire.enrolment import enrol_username, return_password
+from wire.errors import FleetError, SignatureError
+from wire.messages import (
+    ENROL_PAYLOAD_TYPE,
+    EnrolAnswer,
+    EnrolReply,
+    EnrolRequest,
+    decode_message,
+    enrol_proof,
+)
 from wire.mqtt import LastWill
 from wire.profile import DeviceProfile
 from wire.topics import enrol_reply, enrol_request
 from wire.transport import Connection, Received, Transport
-from wire.trust.envelope import SigningKey
-from wire.trust.root import encode_key
+from wire.trust.root import TrustRoot, encode_key
 
 TIMEOUT_S: Final = 60.0
 ASK_AGAIN_S: Final = 5.0
-LOGIN_TIMEOUT_S: Final = 10.0
+DOUBT_S: Final = 10.0
+"""How long to wait for a good answer after one that cannot be trusted."""
+
 POLL_S: Final = 0.2
+SECRET_BYTES: Final = 16
+MAX_DOUBT_CHARS: Final = 300
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +72,14 @@ class Applicant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enrolment:
-    """Makes sure that this device is enrolled.
+    """Enrols this device.
 
     Args:
         applicant: The data that the device sends about itself.
-        identity: Its key and credentials.
+        identity: Its key, and the account for which it asks.
         connect: Makes a connection to the broker.
+        trust: The keys that may sign the answer.
+        outage: Takes what is in the way, while the device waits.
         interrupts: Ends the waiting.
         clock: For deadlines.
     """
@@ -76,102 +90,158 @@ class Enrolment:
         identity: Identity,
         connect: Connect,
         *,
+        trust: TrustRoot,
+        outage: Outage,
         interrupts: Interrupts,
         clock: Clock,
     ) -> None:
         self._applicant = applicant
         self._identity = identity
         self._connect = connect
+        self._trust = trust
+        self._outage = outage
         self._interrupts = interrupts
         self._clock = clock
+        self._attempts = 0
+        self._doubt = ""
 
-    def ensure(self, token: str | None) -> None:
-        """Enrol the device, unless it is enrolled already.
+    def apply(self, token: str | None) -> None:
+        """Ask until the controller has answered; after that, the device has its account.
 
         Args:
-            token: The enrolment token; not needed if the device is enrolled already.
+            token: The enrolment token, if there is one.
 
         Raises:
-            EnrolmentError: There is no connection or no answer; try again later.
-            EnrolmentRefusedError: The controller refuses, or the broker refuses the token.
+            EnrolmentError: The controller did not answer, or nobody can trust the answer; try again
+                later.
+            EnrolmentRefusedError: The controller refuses, or the broker refuses the accounts.
             StoppedError: The agent is being stopped.
             StorageError: The acceptance could not be saved.
         """
-        if self._identity.credentials.enrolled:
-            return
-        if token is None:
-            raise EnrolmentRefusedError(
-                "the device is not enrolled and has no enrolment token",
-                remedy="write a token from `fleet token create` to token_file",
-            )
-        if not self._ask(token) and not self._may_login():
-            raise EnrolmentRefusedError(
-                "the broker does not accept the enrolment token",
-                remedy="write a new token from `fleet token create` to token_file",
-            )
-        self._identity.confirm()
+        for password in self._passwords(token):
+            if self._ask(password, token or ""):
+                self._identity.confirm()
+                return
+        if token:
+            fact = "the broker accepts neither the enrolment token nor the device's key"
+        else:
+            fact = "the broker does not know this device, and it has no enrolment token"
+        raise EnrolmentRefusedError(
+            fact, remedy="write a new token from `fleet token create` to token_file"
+        )
 
-    def _ask(self, token: str) -> bool:
-        """Ask until there is an answer; return False if the broker refuses the token.
+    def _passwords(self, token: str | None) -> Iterator[str]:
+        """Yield the passwords of the accounts through which to ask."""
+        if token:
+            yield token
+        # A root with several keys is used while they change: each has its turn.
+        keys = self._trust.director.keys
+        yield return_password(keys[self._attempts % len(keys)])
+        self._attempts += 1
+
+    def _ask(self, password: str, token: str) -> bool:
+        """Ask until there is an answer; return False if the broker refuses the account.
 
         Raises:
-            EnrolmentError: There is no connection, or the controller did not answer.
+            EnrolmentError: No answer that can be trusted has come.
             EnrolmentRefusedError: The controller refuses.
         """
         device = self._applicant.device
-        login = Login(client_id=f"enrol-{device}", username=enrol_username(token), password=token)
-        request = to_json(_request(self._applicant, self._identity, token))
-        asked_s = float("-inf")
-        connected = False
+        # Nobody else must be able to end this connection by its client identifier.
+        client_id = f"enrol-{secrets.token_hex(SECRET_BYTES)}"
+        login = Login(client_id=client_id, username=enrol_username(password), password=password)
+        request = to_json(_request(self._applicant, self._identity, token, self._doubt))
         with _Inbox(self._connect(login), enrol_reply(device)) as inbox:
-            end_s = self._clock.monotonic_s() + TIMEOUT_S
-            while (now_s := self._clock.monotonic_s()) < end_s:
-                if connected and now_s - asked_s >= ASK_AGAIN_S:
-                    inbox.transport.publish(enrol_request(device), request)
-                    asked_s = now_s
-                item = self._next(inbox)
-                if isinstance(item, Received) and (reply := _reply(item, device)) is not None:
-                    if not reply.accepted:
-                        raise EnrolmentRefusedError(
-                            f"the controller refused the enrolment: {reply.reason}"
-                        )
-                    return True
-                if isinstance(item, Connection):
-                    connected = item.up
-                    if item.refused:
-                        return False
-                    if not item.up and asked_s < 0:  # it has never been connected
-                        raise EnrolmentError(f"cannot ask to be enrolled: {item.reason}")
-        raise EnrolmentError(f"the controller did not answer the enrolment within {TIMEOUT_S:g} s")
+            asking = _Asking(request, inbox, self._clock.monotonic_s())
+            while (now_s := self._clock.monotonic_s()) < asking.end_s:
+                self._interrupts.check(abandon=False)
+                asking.remind(enrol_request(device), now_s)
+                item = inbox.get()
+                if isinstance(item, Received):
+                    if self._is_accepted(item, asking, now_s):
+                        return True
+                elif item is not None and item.refused:
+                    return False
+                else:
+                    self._connection(item, asking, now_s)
+        raise asking.fault or EnrolmentError(asking.obstacle or "the controller does not answer")
 
-    def _may_login(self) -> bool:
-        credentials = self._identity.credentials
-        login = Login(
-            client_id=credentials.device,
-            username=credentials.device,
-            password=credentials.password,
-        )
-        with _Inbox(self._connect(login), None) as inbox:
-            end_s = self._clock.monotonic_s() + LOGIN_TIMEOUT_S
-            while self._clock.monotonic_s() < end_s:
-                item = self._next(inbox)
-                if isinstance(item, Connection) and (item.up or item.refused):
-                    return item.up
-        return False
+    def _connection(self, change: Connection | None, asking: _Asking, now_s: float) -> None:
+        """Take a change of the connection, or that nothing was heard."""
+        if change is not None:
+            asking.connected, asking.obstacle = change.up, change.reason
+            asking.quiet_s = now_s + SILENCE_S
+        elif now_s >= asking.quiet_s and not asking.obstacle:
+            unheard = "the controller does not answer" if asking.connected else self._outage.silence
+            asking.obstacle = unheard
+        if asking.obstacle:
+            self._outage.met("enrolment", f"not enrolled: {asking.obstacle}")
+        elif change is not None:
+            self._outage.over("enrolment")
 
-    def _next(self, inbox: _Inbox) -> Received | Connection | None:
-        self._interrupts.check(abandon=False)
-        return inbox.get()
+    def _is_accepted(self, received: Received, asking: _Asking, now_s: float) -> bool:
+        """Tell whether a message accepts this device.
+
+        Raises:
+            EnrolmentRefusedError: The controller refuses.
+        """
+        try:
+            answer = _answer(received.payload, self._trust)
+        except FleetError as exc:
+            asking.doubt(exc, now_s)
+            self._doubt = exc.message[:MAX_DOUBT_CHARS]
+            return False
+        if answer.device != self._applicant.device or answer.request_sha256 != asking.sha256:
+            return False  # the answer to an earlier request
+        if not answer.accepted:
+            raise EnrolmentRefusedError(f"the controller refused the enrolment: {answer.reason}")
+        return True
+
+
+class _Asking:
+    """How far one request has come."""
+
+    def __init__(self, request: bytes, inbox: _Inbox, now_s: float) -> None:
+        self.sha256 = sha256_hex(request)
+        self.end_s = now_s + TIMEOUT_S
+        self.quiet_s = now_s + SILENCE_S
+        """When it is too quiet."""
+
+        self.connected = False
+        self.obstacle = ""
+        """What is in the way now, or empty."""
+
+        self.fault: EnrolmentError | None = None
+        """What is wrong with the answers."""
+
+        self._request = request
+        self._inbox = inbox
+        self._asked_s = float("-inf")
+
+    def remind(self, topic: str, now_s: float) -> None:
+        """Send the request if it is time."""
+        if self.connected and now_s - self._asked_s >= ASK_AGAIN_S:
+            self._inbox.transport.publish(topic, self._request)
+            self._asked_s = now_s
+
+    def doubt(self, why: FleetError, now_s: float) -> None:
+        """Note an answer that cannot be trusted; a good one may still come."""
+        if self.fault is None:
+            self.end_s = min(self.end_s, now_s + DOUBT_S)
+            self.fault = EnrolmentError(
+                f"the controller's answer cannot be trusted: {why.message}",
+                remedy="compare the device's trust file with trust.json in the controller's "
+                "directory, and update the controller if it is older than the agent",
+            )
 
 
 class _Inbox:
     """A connection whose messages wait in a queue, for the length of a `with` block."""
 
-    def __init__(self, transport: Transport, topic_filter: str | None) -> None:
+    def __init__(self, transport: Transport, topic_filter: str) -> None:
         self.transport = transport
         self._queue: queue.Queue[Received | Connection] = queue.Queue(maxsize=64)
-        if topic_filter is not None:
-            transport.subscribe(topic_filter)
+        transport.subscribe(topic_filter)
 
     def __enter__(self) -> Self:
         self.transport.start(self._put, self._put)
@@ -193,25 +263,35 @@ class _Inbox:
             return  # the device asks again
 
 
-def _request(applicant: Applicant, identity: Identity, token: str) -> EnrolRequest:
-    key: SigningKey = identity.key
-    password = identity.credentials.password
-    proof = key.sign(enrol_proof(applicant.device, token, password))
+def _request(applicant: Applicant, identity: Identity, token: str, doubt: str) -> EnrolRequest:
+    account = identity.own_account
+    password = account.password or ""
+    proof = identity.key.sign(enrol_proof(applicant.device, token, password))
     return EnrolRequest(
         device=applicant.device,
         token=token,
-        public_key=encode_key(key.public_key),
+        public_key=encode_key(identity.key.public_key),
         password=password,
         signature=base64.b64encode(proof).decode(),
         profile=applicant.profile,
         labels=applicant.labels,
         agent_version=applicant.agent_version,
+        nonce=secrets.token_hex(SECRET_BYTES),
+        client_id=account.client_id,
+        doubt=doubt or msgspec.UNSET,
     )
 
 
-def _reply(received: Received, device: str) -> EnrolReply | None:
-    try:
-        reply = decode_message(received.payload, EnrolReply)
-    except WireFormatError:
-        return None
-    return reply if reply.device == device else None
+def _answer(payload: bytes, trust: TrustRoot) -> EnrolAnswer:
+    """Return the signed part of a reply.
+
+    Raises:
+        WireFormatError: It is malformed.
+        SignatureError: The director has not signed it.
+    """
+    reply = decode_message(payload, EnrolReply)
+    if isinstance(reply.signed, msgspec.UnsetType):
+        raise SignatureError("it is not signed")
+    envelope = reply.signed.encode()
+    signed = trust.unseal(envelope, role="director", payload_type=ENROL_PAYLOAD_TYPE)
+    return decode_message(signed, EnrolAnswer)

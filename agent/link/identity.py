@@ -1,98 +1,171 @@
-"""The identity of this device: its own key, which never leaves it, and its broker password.
+"""The identity of this device: its own key, which never leaves it, and its account at the broker.
 
 Rules:
-- Secrets lie in files that only the agent can read, and in no log.
-- The password is on disk before the device sends it to the controller: so a power cut during
-  enrolment cannot leave a device that the fleet knows but that has lost its password.
+- The key lies in a file that only the agent can read, and its secrets are in no log.
+- The password and the client identifier follow from the key. So nothing but the key must survive:
+  a damaged file of credentials is written anew.
+- The key is named beside the credentials: a damaged one is told as that, not as a stranger's.
 """
 
 from __future__ import annotations
 
-import secrets
+import base64
+import hashlib
+import hmac
 from pathlib import Path
 
 import msgspec
 
 from agent.errors import ConfigError, storage_faults
-from wire.codec import from_json, to_json
+from wire.codec import from_json, sha256_hex, to_json
+from wire.enrolment import client_id
 from wire.errors import WireFormatError
 from wire.files import write_atomic
 from wire.trust.envelope import SEED_BYTES, SigningKey
 
 KEY_FILE = "device.key"
 CREDENTIALS_FILE = "credentials.json"
-PASSWORD_BYTES = 32
+MAX_BYTES = 64 * 1024
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """An account at the broker, with the client identifier to which it is bound."""
+
+    client_id: str
+    username: str
+    password: str | None
+    """None if a certificate replaces it."""
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """The device's login at the broker."""
+    """What this device knows of its enrolment."""
 
     device: str
-    password: str
+    password: str = ""
+    """The random password of a device that enrolled when passwords did not follow from the key;
+    its client identifier is its name. Empty for the password that follows from the key."""
+
     enrolled: bool = False
-    """Whether the controller has accepted them."""
+    """Whether the controller has accepted the device."""
+
+    keyid: str = ""
+    """Name of the key with which it enrolled; empty for older agents."""
+
+    check: str = ""
+    """SHA-256 over the other fields; empty for older agents."""
+
+    def sealed(self) -> Credentials:
+        """Return them with their check."""
+        plain = msgspec.structs.replace(self, check="")
+        return msgspec.structs.replace(self, check=sha256_hex(to_json(plain)))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether they are as they were written, as far as that can be told."""
+        return self == self.sealed() or (not self.check and bool(self.password))
 
 
 class Identity:
-    """The key and the credentials of this device.
+    """The key and the account of this device.
 
     Args:
         directory: Where they are kept; missing files are made.
         device: The identifier from the configuration.
 
     Raises:
-        ConfigError: A file is damaged or belongs to another device.
+        ConfigError: The key is damaged, or the files belong to another device.
         StorageError: They cannot be read or written.
     """
 
     def __init__(self, directory: Path, device: str) -> None:
         self._credentials_path = directory / CREDENTIALS_FILE
-        self.key = _load_key(directory / KEY_FILE)
+        self._seed = _load_seed(directory / KEY_FILE)
+        self.key = SigningKey(self._seed)
         self.credentials = _load_credentials(self._credentials_path, device)
+        _check_key(self.credentials, self.key)
+
+    @property
+    def account(self) -> Account:
+        """The account that the device has, if it is enrolled."""
+        if self.credentials.password:
+            name = self.credentials.device
+            return Account(client_id=name, username=name, password=self.credentials.password)
+        return self.own_account
+
+    @property
+    def own_account(self) -> Account:
+        """The account for which the device asks when it enrols; always the same for one key."""
+        name = self.credentials.device
+        password = base64.urlsafe_b64encode(self._derived("password")).decode().rstrip("=")
+        secret = self._derived("client identifier").hex()[:32]
+        return Account(client_id=client_id(name, secret), username=name, password=password)
 
     def confirm(self) -> None:
-        """Save that the controller has accepted this device.
+        """Save that the controller has accepted this device with `own_account`.
 
         Raises:
             StorageError: It cannot be written.
         """
-        self.credentials = msgspec.structs.replace(self.credentials, enrolled=True)
-        with storage_faults("cannot write the credentials"):
-            write_atomic(self._credentials_path, to_json(self.credentials))
+        made = Credentials(device=self.credentials.device, enrolled=True, keyid=self.key.keyid)
+        self.credentials = _save(self._credentials_path, made)
+
+    def _derived(self, what: str) -> bytes:
+        text = f"edgefleet-broker-{what}-v1\n{self.credentials.device}"
+        return hmac.digest(self._seed, text.encode(), hashlib.sha256)
 
 
-def _load_key(path: Path) -> SigningKey:
+def _load_seed(path: Path) -> bytes:
     with storage_faults("cannot store the device's key"):
         if not path.exists():
-            key, seed = SigningKey.generate()
+            _key, seed = SigningKey.generate()
             write_atomic(path, seed)
-            return key
+            return seed
         seed = path.read_bytes()
     if len(seed) != SEED_BYTES:
         raise ConfigError(
             f"{path.name} has {len(seed)} bytes, not {SEED_BYTES}",
             remedy="remove it and enrol the device again",
         )
-    return SigningKey(seed)
+    return seed
 
 
 def _load_credentials(path: Path, device: str) -> Credentials:
+    new = Credentials(device=device)
     with storage_faults("cannot store the credentials"):
         if not path.exists():
-            made = Credentials(device=device, password=secrets.token_urlsafe(PASSWORD_BYTES))
-            write_atomic(path, to_json(made))
-            return made
-        data = path.read_bytes()
+            return _save(path, new)
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     try:
-        credentials = from_json(data, Credentials, limit_bytes=64 * 1024)
+        credentials = from_json(data, Credentials, limit_bytes=MAX_BYTES)
     except WireFormatError:
-        # The text of the error could hold a part of the secret.
-        raise ConfigError(
-            f"{path.name} is damaged", remedy="remove it and enrol the device again"
-        ) from None
+        return _save(path, new)
+    if not credentials.is_whole:
+        return _save(path, new)
     if credentials.device != device:
         raise ConfigError(
             f"{path.name} belongs to {credentials.device}, but the configuration names {device}",
             remedy="use another state_dir for another device",
         )
     return credentials
+
+
+def _save(path: Path, credentials: Credentials) -> Credentials:
+    sealed = credentials.sealed()
+    with storage_faults("cannot write the credentials"):
+        write_atomic(path, to_json(sealed))
+    return sealed
+
+
+def _check_key(credentials: Credentials, key: SigningKey) -> None:
+    """Refuse a key that is not the one with which the device enrolled.
+
+    Raises:
+        ConfigError: It is another one.
+    """
+    if credentials.keyid not in {"", key.keyid}:
+        raise ConfigError(
+            f"{KEY_FILE} is not the key with which this device enrolled: it is damaged or replaced",
+            remedy=f"restore it; or remove it and {CREDENTIALS_FILE}, decommission and readmit the "
+            "device with `fleet device`, and enrol it with a new token",
+        )

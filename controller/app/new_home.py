@@ -144,9 +144,6 @@ def hashed_client(username: str, password: str) -> Command:
 def config_text(options: HomeOptions) -> str:
     """Return the content of a new `controller.toml`; relative paths are relative to it."""
     url = options.database_url or f"sqlite:///{DATABASE_FILE}"
-    # No device can have this client identifier, and the holder of a token cannot guess it. A second
-    # connection with the same identifier would end the controller's.
-    client_id = f"{CONTROLLER_USER}-{secrets.token_hex(4)}"
     if options.clear_text:
         encryption = (
             "clear_text = true   # for tests on this machine: the broker does not speak TLS"
@@ -172,7 +169,7 @@ port = {options.broker_port}
 {encryption}
 user = "{CONTROLLER_USER}"
 password_file = "{PASSWORD_FILE}"
-client_id = "{client_id}"
+client_id = "{CONTROLLER_USER}"
 """
 
 

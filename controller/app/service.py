@@ -99,7 +99,7 @@ class Controller:
         self._encryption = EncryptionWatch(config.broker, clock)
         self._engine = RolloutEngine(database, director, clock)
         self._policies = Policies(database, director, clock)
-        self._enrolment = Enrolment(database, access, self._transport, clock)
+        self._enrolment = Enrolment(database, access, self._transport, key, clock)
         self._ingest = Ingest(
             database,
             director=director,
@@ -144,7 +144,7 @@ class Controller:
         for topic_filter in (topics.ALL_UP, topics.ENROL_REQUESTS):
             self._transport.subscribe(topic_filter)
         self._inbox.start()
-        self._transport.start(self._inbox.put, self._on_connection)
+        self._transport.start(self._inbox.put, self.on_connection)
         self._ticker.start()
         self._server.start(self.app)
 
@@ -178,6 +178,7 @@ class Controller:
             self._policies.apply,
             self._director.remind,
             self._enrolment.sweep,
+            self._enrolment.allow_returns,
             self._upkeep.mark_silent,
             self._upkeep.prune,
             self._encryption.look,
@@ -194,9 +195,11 @@ class Controller:
             except Exception:  # noqa: BLE001 - the next tick may succeed; a dead ticker cannot
                 _log.exception("a tick failed; the controller tries the next one")
 
-    def _on_connection(self, connection: Connection) -> None:
+    def on_connection(self, connection: Connection) -> None:
+        """Take a change of the connection with the broker."""
         was, self._connected = self._connected, connection.up
         if connection.up:
+            self._enrolment.broker_came()
             _log.info("connected with the broker")
         elif connection.refused:
             _log.error("the broker refuses the controller's account: %s", connection.reason)

@@ -104,24 +104,30 @@ class MosquittoAccess:
         """
         self._ask([{"command": "deleteClient", "username": username}], tolerated=NOT_THERE)
 
-    def allow_device(self, device: str, password: str | None) -> None:
+    def allow_device(self, device: str, password: str, client_id: str) -> None:
         """Let a device use its own topics; see `controller.ports.BrokerAccess`.
 
         Raises:
             BrokerAccessError: No answer.
-            BrokerAccountError: The broker refused, or there is no account whose password to keep.
+            BrokerAccountError: The broker refused.
         """
         username = _device_user(device)
-        if password is None:
-            self._ask([{"command": "enableClient", "username": username}])
-            return
         role: Command = {"rolename": device_role(device), "acls": device_acls(device)}
         # The account is bound to its client identifier: with another's, a device could end that
         # device's connection.
-        account = _account(username, password, device_role(device)) | {"clientid": username}
+        account = _account(username, password, device_role(device)) | {"clientid": client_id}
         create = [{"command": "createRole", **role}, {"command": "createClient", **account}]
         if self._ask(create, tolerated=EXISTS):
             self._ask([{"command": "modifyRole", **role}, *_modify(account)])
+
+    def restore_device(self, device: str) -> None:
+        """Enable a device's account again; see `controller.ports.BrokerAccess`.
+
+        Raises:
+            BrokerAccessError: No answer.
+            BrokerAccountError: The broker refused, or there is no such account.
+        """
+        self._ask([{"command": "enableClient", "username": _device_user(device)}])
 
     def refuse_device(self, device: str) -> None:
         """Disable a device's account and end its connection; see `controller.ports.BrokerAccess`.
@@ -242,7 +248,10 @@ class OpenAccess:
     def end_enrolment(self, username: str) -> None:
         """Do nothing."""
 
-    def allow_device(self, device: str, password: str | None) -> None:
+    def allow_device(self, device: str, password: str, client_id: str) -> None:
+        """Do nothing."""
+
+    def restore_device(self, device: str) -> None:
         """Do nothing."""
 
     def refuse_device(self, device: str) -> None:
@@ -263,11 +272,7 @@ def access_for(config: ControllerConfig) -> BrokerAccess:
     """
     if config.access == "open":
         return OpenAccess()
-    # The controller's own connection uses its client identifier already.
-    client_id = f"{config.broker.client_id}-access-{secrets.token_hex(4)}"
-    broker = msgspec.structs.replace(config.broker, client_id=client_id)
-    transport = connection(msgspec.structs.replace(config, broker=broker))
-    return MosquittoAccess(transport)
+    return MosquittoAccess(connection(config))
 
 
 def device_role(device: str) -> str:

@@ -1,6 +1,13 @@
-"""The controller's own connection to the broker, as the settings name it."""
+"""The controller's own connections to the broker, as the settings name them.
+
+Rules:
+- No two connections have the same client identifier, and nobody can guess one: a second connection
+  with the same identifier would end the controller's.
+"""
 
 from __future__ import annotations
+
+import secrets
 
 from controller.broker.errors import BrokerPortError, ClearTextError
 from controller.broker.mosquitto import check_port
@@ -8,9 +15,11 @@ from controller.config import BrokerConfig, ControllerConfig, connectable, read_
 from wire.hosts import is_loopback
 from wire.mqtt import BrokerAddress, MqttTransport
 
+SECRET_BYTES = 16
+
 
 def connection(config: ControllerConfig) -> MqttTransport:
-    """Return the connection to the broker that the settings name.
+    """Return a new connection to the broker that the settings name.
 
     Args:
         config: The settings.
@@ -37,7 +46,7 @@ def connection(config: ControllerConfig) -> MqttTransport:
             cert_file=broker.cert_file,
             key_file=broker.key_file,
         ),
-        client_id=broker.client_id,
+        client_id=f"{broker.client_id}-{secrets.token_hex(SECRET_BYTES)}",
         username=broker.user,
         password=password,
     )

@@ -107,7 +107,7 @@ class Devices:
                         transaction, device, reason=f"the device was {target}", now_s=now_s
                     )
         if target is DeviceState.ENROLLED:
-            self._access.allow_device(device, None)
+            self._access.restore_device(device)
         elif target is not None:
             self._access.refuse_device(device)
         return self.get(device)

@@ -101,6 +101,10 @@ class Director:
             due = [name for name in lagging if name not in self._sent_at_s]
         return self.publish(due[:MAX_RESENT])
 
+    def sign(self, document: DesiredState) -> bytes:
+        """Return a desired state as it is sent: the same bytes for the same document."""
+        return seal(to_json(document), payload_type=DESIRED_PAYLOAD_TYPE, keys=(self._key,))
+
     def _send(self, document: DesiredState) -> bool:
-        envelope = seal(to_json(document), payload_type=DESIRED_PAYLOAD_TYPE, keys=(self._key,))
-        return self._publisher.publish(topics.down(document.device, "desired"), envelope)
+        topic = topics.down(document.device, "desired")
+        return self._publisher.publish(topic, self.sign(document))

@@ -2,8 +2,9 @@
 
 Rules:
 - A token is a secret that is shown once; the database keeps only its digest.
-- A device proves that it holds its private key. A known identifier is accepted again only with the
-  same key; this takes no further use of the token.
+- A device proves that it holds its private key. An identifier that is enrolled is accepted again
+  with the same key alone, without a token: so a device gets a new account if the broker lost it.
+- The director signs each answer, for one device and one request.
 - Each step is saved before the next begins: the device, then its broker account, then the answer.
   Each step may be repeated, so a device that gets no answer asks again.
 - The account of a used-up token stays for a while: removing it would end the connection that still
@@ -18,23 +19,33 @@ import logging
 import re
 import secrets
 
+import msgspec
+
 from controller.domain.selectors import checked_labels
 from controller.domain.states import DeviceState
 from controller.errors import EnrolmentError, InvalidRequestError
 from controller.ports import BrokerAccess
 from controller.schemas import Token, TokenRequest, TokenSummary
 from controller.services.director import Publisher
-from controller.store import desired, devices, tokens
+from controller.store import desired, devices, reports, tokens
 from controller.store.database import Database
 from controller.store.tables import DeviceRow, EnrolmentTokenRow
 from wire import topics
 from wire.clock import Clock
 from wire.codec import convert, sha256_hex, to_json
-from wire.enrolment import enrol_username
-from wire.errors import FleetError
-from wire.messages import EnrolReply, EnrolRequest, enrol_proof
+from wire.enrolment import enrol_username, is_client_id_of, return_password
+from wire.errors import FleetError, WireFormatError
+from wire.messages import (
+    ENROL_PAYLOAD_TYPE,
+    EnrolAnswer,
+    EnrolReply,
+    EnrolRequest,
+    decode_message,
+    enrol_proof,
+)
 from wire.profile import checked_profile
-from wire.trust.envelope import is_valid
+from wire.trust.envelope import SigningKey, is_valid, seal
+from wire.trust.root import encode_key
 
 TOKEN_BYTES = 24
 ANSWER_GRACE_S = 60.0
@@ -42,9 +53,15 @@ MIN_PASSWORD_CHARS = 16
 MAX_PASSWORD_CHARS = 256
 MAX_TOKEN_CHARS = 256
 MAX_PROFILE_ITEMS = 64
+MAX_REQUEST_BYTES = 32 * 1024
+TRY_AGAIN_S = 30.0
+"""How long to wait when the broker did not take an account."""
+
 _SHOWN = ("state", "uses_left", "labels", "created_at_s", "expires_at_s", "used_at_s")
 """The fields of a token that have the same name in the table and in the API."""
 
+UNKNOWN_TOKEN = "the token is not valid"  # noqa: S105 - a text
+NOT_KNOWN = "there is no token, and no enrolled device of that name has this key"
 _RESERVED = re.compile(r"enrol-[0-9a-f]{8}")
 """User names of enrolment accounts; see `wire.enrolment`."""
 
@@ -58,16 +75,42 @@ class Enrolment:
         database: The control state.
         access: The broker's accounts.
         publisher: Sends the answers.
-        clock: Wall time.
+        key: The director's private key, which signs the answers.
+        clock: Wall time and durations.
     """
 
     def __init__(
-        self, database: Database, access: BrokerAccess, publisher: Publisher, clock: Clock
+        self,
+        database: Database,
+        access: BrokerAccess,
+        publisher: Publisher,
+        key: SigningKey,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._access = access
         self._publisher = publisher
+        self._key = key
         self._clock = clock
+        self._return_due_s = float("inf")
+
+    def broker_came(self) -> None:
+        """Note a new connection with the broker, which may have lost its accounts."""
+        self._return_due_s = float("-inf")
+
+    def allow_returns(self) -> None:
+        """Make the account through which enrolled devices ask for a new one of their own.
+
+        Raises:
+            FleetError: The broker does not answer; a later call tries again.
+        """
+        now_s = self._clock.monotonic_s()
+        if now_s < self._return_due_s:
+            return
+        self._return_due_s = now_s + TRY_AGAIN_S
+        password = return_password(encode_key(self._key.public_key))
+        self._access.allow_enrolment(enrol_username(password), password)
+        self._return_due_s = float("inf")
 
     def create_token(self, request: TokenRequest) -> Token:
         """Make a token and its broker account.
@@ -161,44 +204,82 @@ class Enrolment:
             with self._database.transaction() as transaction:
                 tokens.close(transaction, digest)
 
-    def handle(self, device: str, request: EnrolRequest) -> None:
+    def handle(self, device: str, payload: bytes) -> None:
         """Answer a device that asks to be enrolled.
 
         Args:
             device: Its identifier, from the topic.
-            request: Its request.
+            payload: Its request, as received.
 
         Raises:
+            WireFormatError: It is malformed or too large.
             FleetError: The database or the broker does not answer; the device asks again.
         """
+        if len(payload) > MAX_REQUEST_BYTES:
+            raise WireFormatError(f"a request to enrol has over {MAX_REQUEST_BYTES} bytes")
+        request, refusal = decode_message(payload, EnrolRequest), ""
         try:
             self._admit(device, request)
-        except (EnrolmentError, InvalidRequestError) as exc:
+            self._access.allow_device(device, request.password, _client_id(request))
+            self._confirm(device)
+        except (EnrolmentError, InvalidRequestError, WireFormatError) as exc:
             _log.warning("device %s is not enrolled: %s", device, exc.message)
-            reply = EnrolReply(device=device, accepted=False, reason=exc.message)
+            refusal = exc.message
         else:
-            self._access.allow_device(device, request.password)
             _log.info("device %s is enrolled", device)
-            reply = EnrolReply(device=device, accepted=True)
-        self._publisher.publish(topics.enrol_reply(device), to_json(reply))
+        self._answer(
+            EnrolAnswer(
+                device=device,
+                accepted=not refusal,
+                request_sha256=sha256_hex(payload),
+                reason=refusal,
+            )
+        )
+
+    def _answer(self, answer: EnrolAnswer) -> None:
+        signed = seal(to_json(answer), payload_type=ENROL_PAYLOAD_TYPE, keys=(self._key,))
+        reply = EnrolReply(
+            device=answer.device,
+            accepted=answer.accepted,
+            reason=answer.reason,
+            signed=signed.decode(),
+        )
+        self._publisher.publish(topics.enrol_reply(answer.device), to_json(reply))
 
     def _admit(self, device: str, request: EnrolRequest) -> None:
         check_request(device, request)
         now_s = self._clock.now_s()
         digest = sha256_hex(request.token.encode())
         with self._database.transaction() as transaction:
+            row = devices.find(transaction, device, lock=True)
+            taken = None if row is None or row.may_enrol_again else row
+            if taken is not None and taken.public_key == request.public_key:
+                _check_state(taken)
+                reports.note_doubt(taken, request)
+                return
             token = tokens.find_valid(transaction, digest, now_s=now_s)
             if token is None:
-                raise EnrolmentError("the token is not valid")
-            row = devices.find(transaction, device, lock=True)
-            if row is not None and not row.may_enrol_again:
-                _check_known(row, request)
-                return
+                raise EnrolmentError(UNKNOWN_TOKEN if request.token else NOT_KNOWN)
+            if taken is not None:
+                _check_state(taken)
+                raise EnrolmentError("that identifier belongs to a device with another key")
             if not tokens.use(transaction, digest, now_s=now_s):
                 raise EnrolmentError("the token is used up")
             labels = {**request.labels, **token.labels}
             devices.enrol(transaction, row, request, checked_labels(labels), now_s=now_s)
             desired.mark_policy_stale(transaction, device)
+
+    def _confirm(self, device: str) -> None:
+        """Take the account back if an operator shut the device out while it was made.
+
+        Raises:
+            EnrolmentError: The device was shut out.
+        """
+        with self._database.reading() as transaction:
+            state = devices.get(transaction, device).state
+        if state != DeviceState.ENROLLED:
+            self._access.refuse_device(device)
+            raise EnrolmentError(f"the device is {state}")
 
 
 def check_request(device: str, request: EnrolRequest) -> None:
@@ -221,7 +302,11 @@ def check_request(device: str, request: EnrolRequest) -> None:
             not MIN_PASSWORD_CHARS <= len(request.password) <= MAX_PASSWORD_CHARS,
             f"a password has {MIN_PASSWORD_CHARS} to {MAX_PASSWORD_CHARS} characters",
         ),
-        (not 1 <= len(request.token) <= MAX_TOKEN_CHARS, "the token is not valid"),
+        (len(request.token) > MAX_TOKEN_CHARS, UNKNOWN_TOKEN),
+        (
+            not _has_own_client_id(device, request),
+            "the client identifier is not that of the device",
+        ),
         (any(len(items) > MAX_PROFILE_ITEMS for items in lists), "the profile is too long"),
         (not _is_proven(device, request), "the proof of possession is not valid"),
     ]
@@ -236,6 +321,17 @@ def _summary(row: EnrolmentTokenRow) -> TokenSummary:
     return convert(fields | {"id": row.username}, TokenSummary)
 
 
+def _client_id(request: EnrolRequest) -> str:
+    """Return the client identifier of the account for which a device asks."""
+    own = request.client_id
+    return request.device if isinstance(own, msgspec.UnsetType) else own
+
+
+def _has_own_client_id(device: str, request: EnrolRequest) -> bool:
+    own = _client_id(request)
+    return own == device or is_client_id_of(device, own)
+
+
 def _is_proven(device: str, request: EnrolRequest) -> bool:
     try:
         key = base64.b64decode(request.public_key, validate=True)
@@ -248,10 +344,8 @@ def _is_proven(device: str, request: EnrolRequest) -> bool:
     return canonical and is_valid(key, proof, signature)
 
 
-def _check_known(row: DeviceRow, request: EnrolRequest) -> None:
+def _check_state(row: DeviceRow) -> None:
     if row.state == DeviceState.DECOMMISSIONED:
         raise EnrolmentError("the device was decommissioned, and its identifier is blocked")
-    if row.public_key != request.public_key:
-        raise EnrolmentError("that identifier belongs to a device with another key")
     if row.state != DeviceState.ENROLLED:
         raise EnrolmentError(f"the device is {row.state}")

@@ -16,20 +16,20 @@ from typing import TypeVar
 from controller.services.chunks import ChunkServer
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import Enrolment
-from controller.store import reports
+from controller.store import desired, reports
 from controller.store.database import Database
 from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock
-from wire.codec import to_json
+from wire.codec import sha256_hex, to_json
 from wire.errors import FleetError, WireFormatError
 from wire.messages import (
     ChunkRequest,
-    EnrolRequest,
     Hello,
     InstallReport,
     Message,
     Presence,
+    Refusal,
     TelemetryAck,
     TelemetryBatch,
     decode_message,
@@ -37,6 +37,7 @@ from wire.messages import (
 from wire.topics import UpKind
 from wire.transport import Received
 
+MAX_LOGGED_CHARS = 300
 _log = logging.getLogger(__name__)
 
 
@@ -81,6 +82,7 @@ class Ingest:
             "hello": self._hello,
             "presence": self._presence,
             "report": self._report,
+            "refusal": self._refusal,
             "chunk_request": self._chunk_request,
             "telemetry": self._telemetry_batch,
         }
@@ -96,7 +98,7 @@ class Ingest:
         if received.topic.startswith(f"{topics.PREFIX}/enrol/"):
             self.counts["enrol"] += 1
             device = topics.parse_enrol_request(received.topic)
-            self._enrolment.handle(device, decode_message(received.payload, EnrolRequest))
+            self._enrolment.handle(device, received.payload)
             return
         topic = topics.parse_up(received.topic)
         self.counts[topic.kind] += 1
@@ -135,6 +137,21 @@ class Ingest:
             self.counts["ingest.stale"] += 1
             _log.debug("a report of %s for revision %s is ignored", device, report.revision)
 
+    def _refusal(self, device: str, payload: bytes) -> None:
+        refusal = _read(payload, Refusal, device)
+        now_s = self._clock.now_s()
+        with self._database.transaction() as transaction:
+            known = reports.find(transaction, device)
+            sent = desired.documents(transaction, [device])
+            ours = any(sha256_hex(self._director.sign(d)) == refusal.sha256 for d in sent)
+            is_new = known is not None and reports.take_refusal(
+                transaction, known, refusal, ours=ours, now_s=now_s
+            )
+        if known is None:
+            self._refuse("ingest.stranger", device, "not enrolled")
+        elif is_new:
+            _log.warning("device %s refuses a desired state: %s", device, _shown(refusal))
+
     def _chunk_request(self, device: str, payload: bytes) -> None:
         if not self._chunks.handle(_read(payload, ChunkRequest, device)):
             self.counts["ingest.over_budget"] += 1
@@ -159,7 +176,11 @@ class Ingest:
 
     def _refuse(self, code: str, where: str, why: str) -> None:
         self.counts[code] += 1
-        _log.warning("a message on %s was refused: %s", where[:200], why[:300])
+        _log.warning("a message on %s was refused: %s", where[:200], why[:MAX_LOGGED_CHARS])
+
+
+def _shown(refusal: Refusal) -> str:
+    return reports.clean(refusal.detail, MAX_LOGGED_CHARS)
 
 
 def _read(payload: bytes, kind: type[M], device: str, *, packed: bool = False) -> M:

@@ -8,6 +8,8 @@ Rules:
 - A success counts only if the device runs the release that it was told to run.
 - The last report for a revision is its outcome: a device may still take back a success while its
   rollout goes on. A failure is final.
+- A device that refuses the desired state that was sent has failed, and its rollout sees that. A
+  refusal of anything else is shown with the device alone: nobody knows who sent it.
 - Texts from a device are cut, and their control characters removed, before they are stored.
 """
 
@@ -39,12 +41,23 @@ from controller.store.tables import (
     DeviceRow,
     RolloutRow,
 )
-from wire.messages import MAX_REVISION, MAX_REVISION_STEP, Hello, InstallReport, Presence
+from wire.messages import (
+    MAX_REVISION,
+    MAX_REVISION_STEP,
+    EnrolRequest,
+    Hello,
+    InstallReport,
+    Presence,
+    Refusal,
+)
 from wire.package.index import is_digest
 from wire.profile import checked_profile
 
 MISMATCH = "controller.report.mismatch"
 UNNAMED = "controller.report.unnamed"
+DOUBTED = "agent.enrolment"
+OLDER = "agent.refused.older"
+"""The code with which a device refuses what is older than what it accepted."""
 
 SEEN_EVERY_S = 30.0
 """How exact `last_seen_at_s` is: not every message of a device must cause a write."""
@@ -190,6 +203,47 @@ def take_report(
     if known.deployment is not None:
         _judge(session, known.deployment, report, verdict, now_s)
     return True
+
+
+def take_refusal(
+    session: Session, known: DeviceStatus, refusal: Refusal, *, ours: bool, now_s: float
+) -> bool:
+    """Record that a device does not accept a desired state.
+
+    Args:
+        session: The transaction.
+        known: The device.
+        refusal: What it says.
+        ours: Whether it refused the newest one that this controller has for it.
+        now_s: Wall time.
+
+    Returns:
+        Whether this says something new.
+    """
+    row, part = known.device, known.deployment
+    note_seen(row, now_s=now_s)
+    code = clean(refusal.error_code, MAX_CODE_CHARS) or UNNAMED
+    detail = clean(refusal.detail, MAX_DETAIL_CHARS)
+    if code == OLDER and not ours:
+        return False  # it was on its way while a newer one was accepted
+    if not ours:
+        detail = f"it is not what this controller sent last: {detail}"[:MAX_DETAIL_CHARS]
+    before, row.last_error = row.last_error, f"{code}: {detail}"
+    at_work = part is not None and part.state == DeploymentState.ASSIGNED
+    if part is not None and at_work and ours and code != OLDER:
+        verdict = Verdict(error_code=code, detail=detail)
+        if _settle(session, part, DeploymentEvent.FAIL, verdict, now_s=now_s):
+            part.reported_at_s = now_s
+    return row.last_error != before
+
+
+def note_doubt(row: DeviceRow, request: EnrolRequest) -> None:
+    """Record why a device that asks again does not believe the answer, or that it does now."""
+    if isinstance(request.doubt, str):
+        detail = f"the device does not believe this controller: {request.doubt}"
+        row.last_error = f"{DOUBTED}: {clean(detail, MAX_DETAIL_CHARS)}"
+    elif row.last_error.startswith(DOUBTED):
+        row.last_error = ""
 
 
 def _is_late(row: DeviceRow, report: InstallReport) -> bool:

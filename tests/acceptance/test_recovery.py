@@ -64,7 +64,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 def device(stack: Stack, tmp_path: Path) -> Iterator[Device]:
     """Run an agent that is enrolled and went from the first release to the second."""
     (tmp_path / "device").mkdir()
-    made = Device(tmp_path / "device", Address(stack.broker_port))  # type: ignore[arg-type]  # only the port is asked for
+    made = Device(tmp_path / "device", Address(stack.broker_port))
     token = stack.ok("token", "create").out
     (made.directory / "token").write_text(token)
     made.start()

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import psutil
@@ -29,11 +29,13 @@ from tests.simulators.broker import RunningBroker, running_broker
 from tests.simulators.chunk_server import ChunkServer
 from tests.simulators.crowd import Crowd
 from tests.simulators.packages import (
+    DIRECTOR_KEY,
     PROFILE,
     STRANGER_KEY,
     TRUST,
     SignedPackage,
     desired,
+    enrol_reply_to,
     package,
     variant,
 )
@@ -42,7 +44,6 @@ from tests.simulators.rig import INPUT
 from wire.clock import SystemClock
 from wire.codec import to_json
 from wire.messages import (
-    EnrolReply,
     EnrolRequest,
     Event,
     Hello,
@@ -50,6 +51,7 @@ from wire.messages import (
     M,
     PolicySpec,
     Presence,
+    Refusal,
     TelemetryAck,
     TelemetryBatch,
     decode_message,
@@ -80,6 +82,9 @@ class Controller:
         self.heard: list[Received] = []
         self.enrolments: list[EnrolRequest] = []
         self.events: list[Event] = []
+        self.key = DIRECTOR_KEY
+        """Signs the answers to enrolments."""
+
         self._queue: queue.Queue[Received] = queue.Queue()
         self.transport.subscribe(ALL_UP)
         self.transport.subscribe(ENROL_REQUESTS)
@@ -89,8 +94,8 @@ class Controller:
         if received.topic.endswith("/request"):
             request = decode_message(received.payload, EnrolRequest)
             self.enrolments.append(request)
-            reply = EnrolReply(device=request.device, accepted=request.token == TOKEN)
-            self.transport.publish(enrol_reply(request.device), to_json(reply))
+            reply = enrol_reply_to(received.payload, accepted=request.token == TOKEN, key=self.key)
+            self.transport.publish(enrol_reply(request.device), reply)
             return
         kind = parse_up(received.topic).kind
         if kind == "chunk_request":
@@ -130,10 +135,17 @@ class Controller:
         )
 
 
+class Listening(Protocol):
+    """A broker, or what looks like one."""
+
+    @property
+    def port(self) -> int: ...
+
+
 class Device:
     """An agent process with its files and a board whose sensors are files."""
 
-    def __init__(self, directory: Path, broker: RunningBroker) -> None:
+    def __init__(self, directory: Path, broker: Listening) -> None:
         self.directory = directory
         self.sysfs, self.procfs = directory / "sys", directory / "proc"
         self.set_temperature_c(40)
@@ -183,6 +195,9 @@ class Device:
     def log(self) -> list[dict[str, Any]]:
         lines = (self.directory / "log").read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def reasons(self, action: str) -> list[str]:
+        return [line["reason"] for line in self.log if line["action"] == action]
 
     def ask(self, command: str, **arguments: Any) -> Any:
         return ask(self.config.state_dir / SOCKET_FILE, command, arguments)
@@ -501,8 +516,11 @@ def test_forged_and_old_desired_states_are_refused_and_that_is_told(
     controller.desire(9, null_package("9.0.0"), key=STRANGER_KEY)
     controller.event("refused", lambda e: e.data.get("code") == "wire.signature")
     controller.desire(1, FIRST)
-    controller.event("refused", lambda e: e.data.get("code") == "agent.refused")
+    controller.event("refused", lambda e: e.data.get("code") == "agent.refused.older")
     assert serving.ask("status")["revision"] == 2
+    told = controller.all("refusal", Refusal)
+    assert {refusal.error_code for refusal in told} == {"wire.signature", "agent.refused.older"}
+    assert "older than the accepted 2" in serving.command("status").stdout
 
 
 def test_a_killed_agent_serves_again_before_anybody_says_anything(

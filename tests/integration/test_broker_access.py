@@ -18,12 +18,15 @@ from paho.mqtt.enums import CallbackAPIVersion  # noqa: TID251 - as above
 
 from controller.app.new_home import HomeOptions, create_home
 from controller.broker.access import CONTROLLER_USER, MosquittoAccess, OpenAccess
+from controller.broker.connection import connection
 from controller.broker.errors import BrokerAccessError, BrokerAccountError
 from controller.broker.install import locate
 from controller.broker.mosquitto import ACCOUNTS_FILE, Broker, BrokerSettings
+from controller.config import load_config
 from examples.digits.box import free_port
 from tests.simulators.patience import PATIENCE_S, finished, until
 from wire import topics
+from wire.enrolment import client_id
 from wire.errors import TopicError
 from wire.mqtt import BrokerAddress, MqttTransport
 
@@ -157,7 +160,7 @@ def test_controller_hears_devices_and_enrolments(local: Local, peer: MakePeer) -
 
 
 def test_device_uses_its_own_topics(local: Local, peer: MakePeer) -> None:
-    local.access.allow_device("cam-1", "secret-1")
+    local.access.allow_device("cam-1", "secret-1", "cam-1")
     controller = peer(CONTROLLER_USER, local.password)
     controller.subscribe(topics.ALL_UP)
     device = peer("cam-1", "secret-1")
@@ -170,8 +173,8 @@ def test_device_uses_its_own_topics(local: Local, peer: MakePeer) -> None:
 
 
 def test_device_is_refused_foreign_topics(local: Local, peer: MakePeer) -> None:
-    local.access.allow_device("cam-1", "secret-1")
-    local.access.allow_device("cam-2", "secret-2")
+    local.access.allow_device("cam-1", "secret-1", "cam-1")
+    local.access.allow_device("cam-2", "secret-2", "cam-2")
     controller = peer(CONTROLLER_USER, local.password)
     controller.subscribe(topics.ALL_UP)
     second = peer("cam-2", "secret-2")
@@ -201,14 +204,44 @@ def test_device_is_refused_foreign_topics(local: Local, peer: MakePeer) -> None:
 
 
 def test_device_cannot_take_anothers_connection(local: Local, peer: MakePeer) -> None:
-    local.access.allow_device("cam-1", "secret-1")
-    local.access.allow_device("cam-2", "secret-2")
-    local.access.allow_device("cam-2", "secret-2")
-    victim = peer("cam-1", "secret-1")
-    thief = Peer(local.port, "cam-2", "secret-2", client_id="cam-1")
-    assert thief.connect_code == NOT_AUTHORIZED
-    thief.close()
+    own = client_id("cam-1", "0" * 32)
+    local.access.allow_device("cam-1", "secret-1", own)
+    local.access.allow_device("cam-2", "secret-2", "cam-2")
+    local.access.allow_device("cam-2", "secret-2", "cam-2")
+    victim = Peer(local.port, "cam-1", "secret-1", client_id=own)
+    for taken in (own, "cam-1", CONTROLLER_USER, f"{CONTROLLER_USER}-1"):
+        thief = Peer(local.port, "cam-2", "secret-2", client_id=taken)
+        assert thief.connect_code == NOT_AUTHORIZED
+        thief.close()
+    guess = Peer(local.port, "cam-1", "secret-1", client_id="cam-1")
+    assert guess.connect_code == NOT_AUTHORIZED
+    guess.close()
     assert victim.publish(topics.up("cam-1", "hello")) == NO_SUBSCRIBERS
+    victim.close()
+
+
+def test_a_token_does_not_end_the_connection_of_a_device_or_a_controller(
+    local: Local, peer: MakePeer
+) -> None:
+    own = client_id("cam-1", "0" * 32)
+    local.access.allow_device("cam-1", "secret-1", own)
+    local.access.allow_enrolment("enrol-0011aabb", "token")
+    config = load_config(local.home / "controller.toml")
+    controller, ended = connection(config), threading.Event()
+    up = threading.Event()
+    controller.start(lambda _r: None, lambda c: up.set() if c.up else ended.set())
+    assert up.wait(PATIENCE_S)
+    victim = Peer(local.port, "cam-1", "secret-1", client_id=own)
+    names = ("cam-1", config.broker.client_id, f"{config.broker.client_id}-access", CONTROLLER_USER)
+    for name in names:
+        thief = Peer(local.port, "enrol-0011aabb", "token", client_id=name)
+        assert thief.connect_code == 0
+        thief.close()
+    assert victim.publish(topics.up("cam-1", "hello")) == NO_SUBSCRIBERS
+    assert controller.publish(topics.down("cam-1", "desired"), b"x")
+    assert not ended.is_set()
+    controller.close()
+    victim.close()
 
 
 def test_enrol_user_may_only_ask_and_hear(local: Local, peer: MakePeer) -> None:
@@ -238,21 +271,21 @@ def test_end_of_enrolment(local: Local, peer: MakePeer) -> None:
 
 
 def test_refused_device_is_cut_off_and_may_come_back(local: Local, peer: MakePeer) -> None:
-    local.access.allow_device("cam-1", "secret-1")
+    local.access.allow_device("cam-1", "secret-1", "cam-1")
     device = peer("cam-1", "secret-1")
     local.access.refuse_device("cam-1")
     assert device.next("end") == ADMINISTRATIVE
     assert peer("cam-1", "secret-1").connect_code != 0
     local.access.refuse_device("cam-1")
-    local.access.allow_device("cam-1", None)
+    local.access.restore_device("cam-1")
     assert peer("cam-1", "secret-1").connect_code == 0
 
 
 def test_repeated_calls_bring_the_account_to_what_was_asked(local: Local, peer: MakePeer) -> None:
-    local.access.allow_device("cam-1", "old")
+    local.access.allow_device("cam-1", "old", "cam-1")
     local.access.refuse_device("cam-1")
-    local.access.allow_device("cam-1", "new")
-    local.access.allow_device("cam-1", "new")
+    local.access.allow_device("cam-1", "new", "cam-1")
+    local.access.allow_device("cam-1", "new", "cam-1")
     assert peer("cam-1", "old").connect_code != 0
     device = peer("cam-1", "new")
     assert device.connect_code == 0
@@ -263,19 +296,19 @@ def test_repeated_calls_bring_the_account_to_what_was_asked(local: Local, peer: 
 
 
 def test_accounts_survive_a_killed_broker(local: Local, peer: MakePeer) -> None:
-    local.access.allow_device("cam-1", "secret-1")
-    local.access.allow_device("cam-2", "secret-2")
+    local.access.allow_device("cam-1", "secret-1", "cam-1")
+    local.access.allow_device("cam-2", "secret-2", "cam-2")
     local.access.refuse_device("cam-2")
     local.broker.kill()
     local.broker.start()
     assert peer("cam-1", "secret-1").connect_code == 0
     assert peer("cam-2", "secret-2").connect_code != 0
-    local.access.allow_device("cam-3", "secret-3")
+    local.access.allow_device("cam-3", "secret-3", "cam-3")
     assert peer("cam-3", "secret-3").connect_code == 0
 
 
 def test_passwords_are_hashed_in_a_private_file(local: Local) -> None:
-    local.access.allow_device("cam-1", "secret-that-is-not-stored")
+    local.access.allow_device("cam-1", "secret-that-is-not-stored", "cam-1")
     path = local.home / "broker" / ACCOUNTS_FILE
     text = path.read_text()
     assert "secret-that-is-not-stored" not in text
@@ -292,18 +325,18 @@ def test_nobody_comes_in_without_an_account(local: Local, peer: MakePeer) -> Non
 @pytest.mark.parametrize("name", ["enrol-0011aabb", "_controller", "a/b", "+", "#", ""])
 def test_names_of_other_accounts_are_no_devices(local: Local, name: str) -> None:
     with pytest.raises((BrokerAccountError, TopicError)):
-        local.access.allow_device(name, "x")
+        local.access.allow_device(name, "x", name)
     with pytest.raises((BrokerAccountError, TopicError)):
         local.access.refuse_device(name)
 
 
 def test_no_account_to_restore(local: Local) -> None:
     with pytest.raises(BrokerAccountError, match=r"client not found; .*enrol again"):
-        local.access.allow_device("cam-1", None)
+        local.access.restore_device("cam-1")
 
 
 def test_broker_away_is_a_retryable_error(local: Local) -> None:
-    local.access.allow_device("cam-1", "secret-1")
+    local.access.allow_device("cam-1", "secret-1", "cam-1")
     local.broker.kill()
     impatient = local.connect(timeout_s=0.2)
     with pytest.raises(BrokerAccessError, match="cannot be reached") as caught:
@@ -331,7 +364,7 @@ def test_two_controllers_do_not_take_each_others_answers(local: Local) -> None:
     def enrol(access: MosquittoAccess, name: str) -> None:
         try:
             for number in range(20):
-                access.allow_device(f"{name}-{number}", "secret")
+                access.allow_device(f"{name}-{number}", "secret", f"{name}-{number}")
         except BrokerAccountError as exc:
             faults.append(exc)
 
@@ -351,7 +384,7 @@ def test_two_controllers_do_not_take_each_others_answers(local: Local) -> None:
 
 def test_open_access_says_that_it_does_nothing(caplog: pytest.LogCaptureFixture) -> None:
     access = OpenAccess()
-    access.allow_device("cam-1", "secret")
+    access.allow_device("cam-1", "secret", "cam-1")
     access.refuse_device("cam-1")
     access.allow_enrolment("enrol-0011aabb", "token")
     access.end_enrolment("enrol-0011aabb")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.simulators.controller_fleet import Fleet
-from tests.simulators.packages import PROFILE, STRANGER_KEY, two_variants
+from tests.simulators.packages import PROFILE, STRANGER_KEY, TRUST, two_variants
 from wire import topics
 from wire.codec import sha256_hex, to_json, to_msgpack
-from wire.enrolment import enrol_username
+from wire.enrolment import client_id, enrol_username, return_password
 from wire.errors import TransportError
 from wire.messages import (
     Chunk,
@@ -23,7 +23,7 @@ from wire.messages import (
     TelemetryBatch,
     decode_message,
 )
-from wire.transport import Received
+from wire.transport import Connection, Received
 
 ONE = two_variants("1")
 
@@ -92,6 +92,105 @@ def test_a_known_device_needs_its_own_key(fleet: Fleet) -> None:
     reply = device.ask_to_enrol(secret, key=STRANGER_KEY)
     assert (reply.accepted, "another key" in reply.reason) == (False, True)
     assert device.ask_to_enrol(secret).accepted
+
+
+def test_a_known_device_gets_a_new_account_by_its_key_alone(fleet: Fleet) -> None:
+    fleet.publish(ONE)
+    fleet.enrol("cam-1")
+    assert fleet.run(fleet.roll_out("digits:1"))["state"] == "succeeded"
+    device = fleet.devices["cam-1"]
+    fleet.access.passwords.clear()  # the broker lost its store
+    for secret in ("", "a token that was never made"):
+        device.password = f"another password {secret}"
+        assert device.ask_to_enrol(secret).accepted
+        assert fleet.access.passwords == {"cam-1": device.password}
+    shown = fleet.api.get("/v1/devices/cam-1").json()
+    assert (shown["release"], shown["revision"]) == ("digits:1", 1), "nothing else changed"
+    for name in ("cam-1", "cam-2"):
+        stranger = fleet.devices.get(name) or fleet.device(name)
+        answer = stranger.ask_to_enrol("", key=STRANGER_KEY)
+        assert not answer.accepted
+        assert (
+            answer.reason == "there is no token, and no enrolled device of that name has this key"
+        )
+
+
+@pytest.mark.parametrize("state", ["quarantined", "decommissioned"])
+def test_a_device_that_was_shut_out_does_not_return_by_its_key(fleet: Fleet, state: str) -> None:
+    fleet.enrol("cam-1")
+    fleet.api.patch("/v1/devices/cam-1", json={"state": state}).raise_for_status()
+    answer = fleet.devices["cam-1"].ask_to_enrol("")
+    assert (answer.accepted, state in answer.reason) == (False, True)
+    assert fleet.access.refused == {"cam-1"}
+    if state == "decommissioned":
+        fleet.api.patch("/v1/devices/cam-1", json={"may_enrol_again": True}).raise_for_status()
+        assert not fleet.devices["cam-1"].ask_to_enrol("").accepted, "that takes a token"
+
+
+def test_a_device_that_is_shut_out_while_it_enrols_gets_no_account(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    change = {"state": "decommissioned"}
+    fleet.access.meanwhile = lambda: fleet.api.patch("/v1/devices/cam-1", json=change)
+    answer = fleet.devices["cam-1"].ask_to_enrol("")
+    assert (answer.accepted, answer.reason) == (False, "the device is decommissioned")
+    assert fleet.access.refused == {"cam-1"}
+
+
+def test_a_device_that_does_not_believe_the_answer_is_shown(fleet: Fleet) -> None:
+    secret, device = token(fleet), fleet.device("cam-1")
+
+    def last_error() -> str:
+        shown: str = fleet.api.get("/v1/devices/cam-1").json()["last_error"]
+        return shown
+
+    assert device.ask_to_enrol(secret).accepted
+    assert last_error() == ""
+    assert device.ask_to_enrol(secret, doubt="0 of 1\x1b[2J needed" + "x" * 1000).accepted
+    assert last_error().startswith(
+        "agent.enrolment: the device does not believe this controller: 0"
+    )
+    assert last_error().isprintable()
+    assert device.ask_to_enrol("").accepted
+    assert last_error() == ""
+
+
+def test_an_account_is_bound_to_a_client_identifier_of_that_device_alone(fleet: Fleet) -> None:
+    secret, device = token(fleet, uses=9), fleet.device("cam-1")
+    own = client_id("cam-1", "0" * 32)
+    assert device.ask_to_enrol(secret, client_id=own).accepted
+    assert fleet.access.client_ids == {"cam-1": own}
+    for other in (client_id("cam-2", "0" * 32), "cam-2", "controller", f"cam-1:{'x' * 32}", "+"):
+        answer = device.ask_to_enrol(secret, client_id=other)
+        assert (answer.accepted, "client identifier" in answer.reason) == (False, True)
+    assert fleet.access.client_ids == {"cam-1": own}
+    assert device.ask_to_enrol(secret).accepted
+    assert fleet.access.client_ids == {"cam-1": "cam-1"}, "as older agents connect"
+
+
+def test_the_account_for_returning_devices_is_made_for_each_connection_with_the_broker(
+    fleet: Fleet,
+) -> None:
+    password = return_password(TRUST.director.keys[0])
+    account = {enrol_username(password): password}
+    fleet.step()
+    assert fleet.access.enrolment == {}
+    fleet.controller.on_connection(Connection(up=True))
+    fleet.step()
+    assert fleet.access.enrolment == account
+    fleet.access.enrolment.clear()  # the broker lost its store, and comes back
+    fleet.access.broken = TransportError("away")
+    fleet.controller.on_connection(Connection(up=True))
+    fleet.step()
+    fleet.access.broken = None
+    fleet.step(60)
+    assert fleet.access.enrolment == account
+
+
+def test_a_request_that_is_too_large_is_not_read(fleet: Fleet) -> None:
+    device, secret = fleet.device("cam-1"), token(fleet)
+    device.labels = {f"key-{number}": "x" * 100 for number in range(1000)}
+    with pytest.raises(AssertionError, match="no answer"):
+        device.ask_to_enrol(secret)
 
 
 def test_a_quarantined_device_does_not_enrol_itself_out(fleet: Fleet) -> None:

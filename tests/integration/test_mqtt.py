@@ -138,3 +138,36 @@ def test_a_huge_packet_ends_the_connection_before_it_is_kept() -> None:
     assert ended.reason.startswith("the broker sent a packet of over ")
     assert sent < 16 * 1024 * 1024, "more than the buffers of the kernel"
     assert peer.messages.empty()
+
+
+def test_a_packet_that_is_not_mqtt_ends_the_connection_and_not_the_client() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_S)
+        host, port = server.getsockname()
+        peer = Peer(BrokerAddress(host=host, port=port), "a")
+        for nonsense in (b"\x30\x01\x00", b"\x40\x01\x00"):
+            connection, _ = server.accept()
+            with connection:
+                connection.settimeout(PATIENCE_S)
+                connection.recv(4096)
+                connection.sendall(b"\x20\x03\x00\x00\x00" + nonsense)
+                while connection.recv(4096):
+                    pass
+            peer.connected()
+        peer.transport.close()
+
+
+def test_a_refused_account_is_told_once_for_each_attempt() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_S)
+        host, port = server.getsockname()
+        peer = Peer(BrokerAddress(host=host, port=port), "a")
+        for _ in range(2):
+            connection, _address = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"\x20\x03\x00\x87\x00")  # CONNACK: not authorized
+            told = peer.connections.get(timeout=PATIENCE_S)
+            assert (told.up, told.refused, told.reason) == (False, True, "Not authorized")
+        peer.transport.close()
+        assert peer.connections.empty()

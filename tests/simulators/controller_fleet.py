@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from controller.app.service import Controller
 from controller.config import ApiConfig, BrokerConfig, ControllerConfig
 from tests.simulators.clock import FakeClock
@@ -30,7 +32,9 @@ from wire import topics
 from wire.codec import sha256_hex, to_json
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
+    ENROL_PAYLOAD_TYPE,
     DesiredState,
+    EnrolAnswer,
     EnrolReply,
     EnrolRequest,
     Hello,
@@ -56,8 +60,11 @@ class MemoryAccess:
     def __init__(self) -> None:
         self.enrolment: dict[str, str] = {}
         self.passwords: dict[str, str] = {}
+        self.client_ids: dict[str, str] = {}
         self.refused: set[str] = set()
         self.broken: Exception | None = None
+        self.meanwhile: Callable[[], object] = lambda: None
+        """What happens while a device's account is made."""
 
     def allow_enrolment(self, username: str, password: str) -> None:
         self._answer()
@@ -67,10 +74,15 @@ class MemoryAccess:
         self._answer()
         self.enrolment.pop(username, None)
 
-    def allow_device(self, device: str, password: str | None) -> None:
+    def allow_device(self, device: str, password: str, client_id: str) -> None:
         self._answer()
-        if password is not None:
-            self.passwords[device] = password
+        self.passwords[device] = password
+        self.client_ids[device] = client_id
+        self.refused.discard(device)
+        self.meanwhile()
+
+    def restore_device(self, device: str) -> None:
+        self._answer()
         self.refused.discard(device)
 
     def refuse_device(self, device: str) -> None:
@@ -111,8 +123,15 @@ class FleetDevice:
         self.hub.on(topics.all_down(self.name), self._down)
         self.hub.on(topics.enrol_reply(self.name), self._reply)
 
-    def ask_to_enrol(self, token: str, *, key: SigningKey | None = None) -> EnrolReply:
-        """Ask, and return the answer."""
+    def ask_to_enrol(
+        self,
+        token: str,
+        *,
+        key: SigningKey | None = None,
+        client_id: str | None = None,
+        doubt: str | None = None,
+    ) -> EnrolAnswer:
+        """Ask, and return the answer that the director signed."""
         key = key or self.key
         proof = key.sign(enrol_proof(self.name, token, self.password))
         request = EnrolRequest(
@@ -124,11 +143,23 @@ class FleetDevice:
             profile=PROFILE,
             labels=self.labels,
             agent_version="1.0",
+            client_id=client_id or msgspec.UNSET,
+            doubt=doubt or msgspec.UNSET,
         )
-        before = len(self.replies)
-        self.hub.deliver(Received(topics.enrol_request(self.name), to_json(request)))
+        payload, before = to_json(request), len(self.replies)
+        self.hub.deliver(Received(topics.enrol_request(self.name), payload))
         assert len(self.replies) == before + 1, "no answer to an enrolment"
-        return self.replies[-1]
+        reply = self.replies[-1]
+        assert isinstance(reply.signed, str)
+        signed = TRUST.unseal(
+            reply.signed.encode(), role="director", payload_type=ENROL_PAYLOAD_TYPE
+        )
+        answer = decode_message(signed, EnrolAnswer)
+        assert answer.request_sha256 == sha256_hex(payload)
+        said = (reply.device, reply.accepted, reply.reason)
+        assert said == (self.name, answer.accepted, answer.reason)
+        assert answer.device == self.name
+        return answer
 
     def connect(self) -> None:
         """Connect, as after a boot."""

@@ -8,7 +8,17 @@ from pathlib import Path
 import msgspec
 
 from wire.codec import sha256_hex, to_json
-from wire.messages import DESIRED_PAYLOAD_TYPE, DesiredState, PolicySpec, ReleaseRef
+from wire.messages import (
+    DESIRED_PAYLOAD_TYPE,
+    ENROL_PAYLOAD_TYPE,
+    DesiredState,
+    EnrolAnswer,
+    EnrolReply,
+    EnrolRequest,
+    PolicySpec,
+    ReleaseRef,
+    decode_message,
+)
 from wire.package.index import ENVELOPE_FILE, PAYLOAD_TYPE, PackageIndex, asset_directory, entry_for
 from wire.package.manifest import (
     MANIFEST_FILE,
@@ -193,3 +203,16 @@ def desired(
         boot_id=boot_id,
     )
     return state, seal(to_json(state), payload_type=DESIRED_PAYLOAD_TYPE, keys=[key])
+
+
+def enrol_reply_to(
+    request: bytes, *, accepted: bool = True, reason: str = "", key: SigningKey = DIRECTOR_KEY
+) -> bytes:
+    """Answer a request to enrol, as a controller does that has this key."""
+    device = decode_message(request, EnrolRequest).device
+    answer = EnrolAnswer(
+        device=device, accepted=accepted, request_sha256=sha256_hex(request), reason=reason
+    )
+    signed = seal(to_json(answer), payload_type=ENROL_PAYLOAD_TYPE, keys=[key])
+    reply = EnrolReply(device=device, accepted=accepted, reason=reason, signed=signed.decode())
+    return to_json(reply)

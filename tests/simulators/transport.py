@@ -73,6 +73,16 @@ class MemoryTransport:
         if self._on_connection is not None:
             self._on_connection(Connection(up=up, refused=self._refused))
 
+    def refuse(self) -> None:
+        """End the connection, and refuse it from now on."""
+        self._refused = True
+        self.set_up(False)
+
+    def accept(self) -> None:
+        """Let a connection in that was refused."""
+        self._refused = False
+        self.set_up(True)
+
     def wants(self, topic: str) -> bool:
         return self.up and any(matches(f, topic) for f in self._filters)
 

@@ -10,13 +10,15 @@ import pytest
 
 from agent.app.config import AgentConfig
 from agent.app.desired_states import DesiredStates
+from agent.app.refusals import Refusals
 from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE
 from agent.install.thread import Installs
 from agent.log import Log
 from telemetry.device.recorder import Recorder
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import STRANGER_KEY, TRUST, desired, two_variants
-from wire.messages import MAX_REVISION, PolicySpec
+from wire.codec import sha256_hex
+from wire.messages import MAX_REVISION, PolicySpec, Refusal
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
@@ -43,6 +45,7 @@ class Rig:
     ) -> None:
         self.device = device or serving_device(root / "device")
         self.recorder = Recorder(self.device.clock)
+        self.told: list[Refusal] = []
         log = Log(self.device.clock, io.StringIO())
         self.installs = Installs(
             self.device.machine, self.device.store, self.device.interrupts, log
@@ -58,7 +61,7 @@ class Rig:
             installer=self.device.installer,
             installs=self.installs,
             recorder=self.recorder,
-            log=log,
+            refusals=Refusals("dev-1", self.told.append, self.recorder, self.device.clock),
         )
 
     def events(self) -> list[tuple[str, str]]:
@@ -94,6 +97,9 @@ def test_what_is_refused_changes_nothing(tmp_path: Path, envelope: bytes, reason
     ((kind, told),) = rig.events()
     assert kind == "refused"
     assert reason in told
+    (refusal,) = rig.told
+    assert (refusal.device, refusal.sha256) == ("dev-1", sha256_hex(envelope))
+    assert reason in refusal.detail
     assert rig.installs.revision == 5
     assert rig.device.adaptation.policy == before
 

@@ -13,6 +13,7 @@ import pytest
 from agent.app.commands import Commands
 from agent.errors import ControlError
 from agent.link.connection import Link
+from agent.link.outage import Outage
 from agent.link.telemetry import HELD_POINTS, TelemetryPump
 from telemetry.device.recorder import MAX_EVENTS, Recorder
 from telemetry.device.spool import DISK_EVERY_S, Spool
@@ -29,8 +30,9 @@ class Rig:
         self.recorder = Recorder(self.clock)
         self.path = directory / "telemetry.db"
         self.spool = self.opened()
+        self.link = Link("dev-1", "b", Outage("here", self.recorder, self.clock))
         self.pump = TelemetryPump(
-            "dev-1", recorder=self.recorder, spool=self.spool, link=Link("dev-1", "b"),
+            "dev-1", recorder=self.recorder, spool=self.spool, link=self.link,
             clock=self.clock, interval_s=60.0,
         )  # fmt: skip
 
@@ -179,8 +181,8 @@ def test_reasons_that_wait_are_bounded(rig: Rig) -> None:
 def test_reasons_that_are_too_much_for_one_answer_are_refused_not_cut(rig: Rig) -> None:
     unused: Any = None
     commands = Commands(
-        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, clock=rig.clock,
-        endpoint=str,
+        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, refusals=unused,
+        clock=rig.clock, endpoint=str,
     )  # fmt: skip
     for number in range(400):
         rig.recorder.event("switch", str(number), {"verdicts": {"a": "x" * 14_000}})
@@ -197,8 +199,8 @@ def test_reasons_that_are_too_much_for_one_answer_are_refused_not_cut(rig: Rig) 
 def test_a_senseless_time_is_refused(rig: Rig, within_s: object) -> None:
     unused: Any = None
     commands = Commands(
-        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, clock=rig.clock,
-        endpoint=str,
+        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, refusals=unused,
+        clock=rig.clock, endpoint=str,
     )  # fmt: skip
     with pytest.raises(ControlError, match="within_s is not a number of seconds"):
         commands.answer("why", {"within_s": within_s})

@@ -63,7 +63,7 @@ def test_the_controller_accepts_it(tmp_path: Path) -> None:
     assert (config.api.port, config.broker.host, config.broker.port) == (7001, "::1", 7002)
     assert config.database_url == f"sqlite:///{tmp_path}/home/controller.db"
     assert config.broker.user == CONTROLLER_USER
-    assert config.broker.client_id.startswith("_controller-")
+    assert config.broker.client_id == CONTROLLER_USER
     assert len(read_api_token(config)) >= 32
     trust = read_trust(config, read_director_key(config))
     assert trust.release.keys != trust.director.keys

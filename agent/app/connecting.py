@@ -1,0 +1,65 @@
+"""Makes what connects the device to its controller, from the configuration; nothing runs yet."""
+
+from __future__ import annotations
+
+from agent.app.broker import connect_with
+from agent.app.config import AgentConfig, load_token
+from agent.interrupts import Interrupts
+from agent.link.connection import Link
+from agent.link.connector import Connector
+from agent.link.enrolment import Applicant, Enrolment
+from agent.link.identity import Account, Identity
+from wire.clock import Clock
+from wire.profile import DeviceProfile
+from wire.trust.root import TrustRoot
+from wire.version import VERSION
+
+
+def connector(
+    config: AgentConfig,
+    profile: DeviceProfile,
+    trust: TrustRoot,
+    link: Link,
+    *,
+    interrupts: Interrupts,
+    clock: Clock,
+) -> Connector:
+    """Return what enrols the device and opens its link.
+
+    Args:
+        config: The configuration of this device.
+        profile: Its profile.
+        trust: The keys that may sign the controller's answers.
+        link: The link to open.
+        interrupts: Ends the waiting.
+        clock: For deadlines.
+
+    Returns:
+        The connector.
+    """
+    connect = connect_with(config)
+    applicant = Applicant(
+        device=config.device, profile=profile, labels=config.labels, agent_version=VERSION
+    )
+
+    def identity() -> Identity | Account:
+        if config.broker.cert_file is not None:
+            return Account(client_id=config.device, username=config.device, password=None)
+        return Identity(config.state_dir, config.device)
+
+    return Connector(
+        link,
+        connect,
+        identity,
+        lambda known: Enrolment(
+            applicant,
+            known,
+            connect,
+            trust=trust,
+            outage=link.outage,
+            interrupts=interrupts,
+            clock=clock,
+        ),
+        token=lambda: load_token(config),
+        interrupts=interrupts,
+    )
