@@ -98,6 +98,8 @@ class Health:
     status: Literal["ok", "degraded"]
     broker_connected: bool
     version: str
+    needs: list[str] = field(default_factory=list)
+    """What it lacks to work, one line for each; empty while the status is `ok`."""
 
 
 @dataclass(kw_only=True)

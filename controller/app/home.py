@@ -30,6 +30,9 @@ class HomeAddresses:
 
     api_url: str
     token_file: Path
+    ca_file: Path | None
+    """Authority of the API's certificate; None for those of the system."""
+
     broker_host: str
     broker_port: int
     broker_directory: Path
@@ -48,10 +51,13 @@ def read_home(directory: Path) -> HomeAddresses:
         SettingsError: Its `controller.toml` is missing or cannot be understood.
     """
     config = load_config(directory / CONFIG_FILE)
-    host = LISTEN_TO_CONNECT.get(config.api.host, config.api.host)
+    api = config.api
+    host = LISTEN_TO_CONNECT.get(api.host, api.host)
+    scheme = "http" if api.cert_file is None else "https"
     return HomeAddresses(
-        api_url=f"http://{f'[{host}]' if ':' in host else host}:{config.api.port}",
-        token_file=Path(config.api.token_file),
+        api_url=f"{scheme}://{f'[{host}]' if ':' in host else host}:{api.port}",
+        token_file=Path(api.token_file),
+        ca_file=None if api.ca_file is None else Path(api.ca_file),
         broker_host=config.broker.host,
         broker_port=config.broker.port,
         broker_directory=directory.absolute() / BROKER_FOLDER,
