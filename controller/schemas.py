@@ -143,6 +143,9 @@ class Device:
     state: DeviceState
     online: bool
     profile: str
+    runtimes: list[str] | None = None
+    """Those of its profile that it has; None where it has all of them, or did not say."""
+
     labels: dict[str, str]
     agent_version: str
     release: str | None

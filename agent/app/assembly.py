@@ -25,6 +25,7 @@ from agent.app.config import (
 from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
 from agent.app.messages import Messages
+from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, storage_faults
@@ -100,7 +101,12 @@ class _Device(msgspec.Struct, frozen=True, kw_only=True):
     """What most parts need to know about this device."""
 
     config: AgentConfig
+    declared: DeviceProfile
+    """The profile of this kind of device, as the controller knows it."""
+
     profile: DeviceProfile
+    """The same, with the runtimes that are installed here."""
+
     trust: TrustRoot
     boot_id: str
     clock: Clock
@@ -124,18 +130,21 @@ def assemble(config: AgentConfig) -> Parts:
     """
     clock = SystemClock()
     log = Log(clock)
-    profile, trust = load_profile(config), load_trust(config)
+    declared, trust = load_profile(config), load_trust(config)
     with storage_faults("cannot make the state directory"):
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     locked = _locked(config.state_dir)
+    recorder = Recorder(clock, _logging(log))
+    profile = usable_profile(declared, recorder)
     device = _Device(
         config=config,
+        declared=declared,
         profile=profile,
         trust=trust,
         boot_id=secrets.token_hex(8),
         clock=clock,
         log=log,
-        recorder=Recorder(clock, _logging(log)),
+        recorder=recorder,
         interrupts=Interrupts(clock),
     )
     store = FileStateStore(config.state_dir / STATE_FILE)
@@ -312,11 +321,13 @@ def _serving(device: _Device, slots: Slots) -> tuple[ModelServer, Adaptation]:
 
 def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> Hello:
     release, variant = adaptation.active()
+    has_all = device.profile.runtimes == device.declared.runtimes
     return Hello(
         device=device.config.device,
         boot_id=device.boot_id,
         agent_version=VERSION,
-        profile=device.profile,
+        profile=device.declared,
+        runtimes=msgspec.UNSET if has_all else device.profile.runtimes,
         revision=store.state.revision,
         release=release,
         variant=variant,
@@ -327,7 +338,7 @@ def _connector(device: _Device, link: Link) -> Connector:
     config = device.config
     connect = _mqtt(config)
     applicant = Applicant(
-        device=config.device, profile=device.profile, labels=config.labels, agent_version=VERSION
+        device=config.device, profile=device.declared, labels=config.labels, agent_version=VERSION
     )
     has_certificate = config.broker.cert_file is not None
     return Connector(

@@ -31,11 +31,17 @@ def fitting(package: Package, profile: DeviceProfile) -> tuple[Variant, ...]:
     """
     variants = package.manifest.fitting(profile)
     if not variants:
+        lacking = sorted({v.info.runtime for v in package.manifest.variants} - {*profile.runtimes})
         why = "; ".join(
             f"{v.name} {v.misfit(profile) or 'is not for this profile'}"
             for v in package.manifest.variants
         )
-        raise NoVariantError(f"no variant of {package.release} fits: {why}")
+        raise NoVariantError(
+            f"no variant of {package.release} fits: {why}",
+            remedy=f"if the device can have it: pip install 'edgefleet[{lacking[0]}]'"
+            if lacking
+            else "build the package for the profile of the device",
+        )
     return variants
 
 

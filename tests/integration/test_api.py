@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.api.guard import MAX_BODY_BYTES
@@ -121,6 +122,20 @@ def test_faults_have_one_form(fleet: Fleet) -> None:
     for answer, status, code in answers:
         assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
         assert answer.json()["message"]
+
+
+def test_a_device_shows_which_runtimes_it_has(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    assert fleet.api.get("/v1/devices/cam-1").json()["runtimes"] is None
+    fleet.devices["cam-1"].runtimes = ("abacus",)
+    fleet.devices["cam-1"].connect()
+    assert fleet.api.get("/v1/devices/cam-1").json()["runtimes"] == []
+    fleet.devices["cam-1"].runtimes = ("abacus", "null")
+    fleet.devices["cam-1"].connect()
+    assert fleet.api.get("/v1/devices/cam-1").json()["runtimes"] == ["null"]
+    fleet.devices["cam-1"].runtimes = msgspec.UNSET
+    fleet.devices["cam-1"].connect()
+    assert fleet.api.get("/v1/devices/cam-1").json()["runtimes"] is None
 
 
 def test_a_body_is_bounded_whatever_it_announces(fleet: Fleet) -> None:

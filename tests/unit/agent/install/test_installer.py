@@ -20,6 +20,7 @@ from tests.simulators.packages import (
 from tests.simulators.packages import desired as make_desired
 from wire.health import HealthSnapshot
 from wire.messages import Chunk, InstallReport, ReleaseRef
+from wire.profile import only_runtimes
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
@@ -77,6 +78,7 @@ def test_a_package_for_other_devices(device: SimulatedDevice) -> None:
     report = failed(device, package("2.0.0", [(alien, b"x")]))
     assert report.error_code == "agent.variant"
     assert "best needs the runtime tensorrt" in report.detail
+    assert report.detail.endswith("pip install 'edgefleet[tensorrt]'")
 
 
 def test_a_package_larger_than_the_storage_that_packages_may_use(tmp_path: Path) -> None:
@@ -135,6 +137,28 @@ def test_a_file_that_rots_after_verifying_is_never_loaded(
     device.hook = rot
     report = failed(device, NEW)
     assert report.phase == state.value
+
+
+def test_variants_of_a_runtime_that_the_device_lacks_are_not_fetched(tmp_path: Path) -> None:
+    declared = msgspec.structs.replace(PROFILE, runtimes=("null", "tensorrt"))
+    device = SimulatedDevice(tmp_path, profile=only_runtimes(declared, ("null",)))
+    device.boot()
+    fast = variant("fast", accuracy=0.99)
+    info = msgspec.structs.replace(fast.info, runtime="tensorrt", profiles=(PROFILE.name,))
+    slow = variant("slow", accuracy=0.9)
+    kept = msgspec.structs.replace(slow.info, profiles=(PROFILE.name,))
+    made = package(
+        "1.0.0",
+        [
+            (msgspec.structs.replace(fast, info=info), b"not for this device"),
+            (msgspec.structs.replace(slow, info=kept), b"slow"),
+        ],
+    )
+    device.install(1, made)
+    report = device.heard.outcomes[-1]
+    assert (report.outcome, report.variant) == ("succeeded", "slow")
+    files = {path.name for path in (device.slots.directory(made.digest) / "variants").iterdir()}
+    assert files == {"slow"}
 
 
 def test_only_variants_that_fit_are_fetched(device: SimulatedDevice) -> None:
