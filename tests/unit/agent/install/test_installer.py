@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from agent.errors import StorageFullError
+from agent.install.preflight import FREE_MARGIN_BYTES, check_storage
 from agent.install.states import State
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import (
@@ -88,8 +91,23 @@ def test_a_package_larger_than_the_storage_that_packages_may_use(tmp_path: Path)
     device.install(1, OLD)
     report = failed(device, two_variants("2.0.0", best="x" * 30_000))
     assert (report.phase, report.error_code) == ("preflight", "agent.storage.full")
+    assert "of the 20000 that the profile allows to packages only " in report.detail
+    assert report.detail.endswith("; raise storage_bytes in the profile of the device")
     sent = [name for name, _ in device.server.sent]
     assert len(sent) < 30_000 / 1024, "only what says what the package is has come"
+
+
+def test_a_disk_without_room_tells_the_reserve_and_the_remedy(device: SimulatedDevice) -> None:
+    free = device.slots.free_bytes() - FREE_MARGIN_BYTES
+    with pytest.raises(StorageFullError) as caught:
+        check_storage(device.slots, needed_bytes=2**60, allowed_bytes=2**61, keep=())
+    found = re.search(
+        r"needs (\d+) bytes, but only (\d+) are free beside the reserve of (\d+)", str(caught.value)
+    )
+    assert found is not None
+    assert (int(found[1]), int(found[3])) == (2**60, FREE_MARGIN_BYTES)
+    assert abs(int(found[2]) - free) < 2**34, "others write to this disk too"
+    assert caught.value.remedy == "free some storage on the device"
 
 
 def test_a_package_that_needs_more_memory_than_there_is(device: SimulatedDevice) -> None:
