@@ -69,9 +69,13 @@ class Connector:
         if self._identity is not None:
             identity = self._until_done("no identity", self._identity)
             enrolment = self._enrolment(identity)
-            self._until_done("not enrolled", lambda: enrolment.ensure(self._token()))
+            self._until_done("not enrolled", lambda: self._enrol(identity, enrolment))
             password = identity.credentials.password
         self._until_done("not connected", lambda: self._link.open(self._connect, password))
+
+    def _enrol(self, identity: Identity, enrolment: Enrolment) -> None:
+        # An enrolled device needs no token: nobody has to leave the file there.
+        enrolment.ensure(None if identity.credentials.enrolled else self._token())
 
     def _until_done(self, otherwise: str, work: Callable[[], T]) -> T:
         """Do work again and again until it succeeds.
@@ -94,7 +98,7 @@ class Connector:
                 raise
             except FleetError as exc:
                 if exc.message != told:
-                    reason = f"{otherwise}: {exc.message}"
+                    reason = f"{otherwise}: {exc}"
                     self._recorder.event("refused", reason, {"code": exc.code})
                 told = exc.message
                 jitter = random.SystemRandom().uniform(0.5, 1.0)
