@@ -254,6 +254,17 @@ def test_connections_in_every_state_do_not_keep_the_server_from_stopping(
     assert "api" not in names
 
 
+@pytest.mark.parametrize(("host", "told"), [("127.0.0.1", False), ("0.0.0.0", True)])  # noqa: S104 - to be told
+def test_an_api_in_the_clear_on_other_addresses_is_told(
+    host: str, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = HttpServer(host, 0)
+    with caplog.at_level("WARNING"):
+        server.start(application(Gate()))
+    server.stop()
+    assert ("the API has no TLS" in caplog.text) is told
+
+
 def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("nothing")
     for cert_file, reason in (("none.pem", "no such file"), ("cert.pem", "not the PEM data")):

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from controller.app.service import Controller
+from controller.cli import main
 from controller.cli.arguments import ConnectionOptions
 from controller.cli.client import ApiClient, find_controller
 from controller.cli.errors import NoControllerError, UnreachableError
@@ -40,8 +41,9 @@ def settings(directory: Path, certificate: Certificate | None) -> ControllerConf
     return msgspec.structs.replace(config, api=api)
 
 
-def run(config: ControllerConfig) -> Iterator[int]:
-    controller = Controller(config, MemoryAccess(), transport=MemoryHub().connect())
+def run(config: ControllerConfig, *, refused: bool = False) -> Iterator[int]:
+    transport = MemoryHub().connect(refused=refused)
+    controller = Controller(config, MemoryAccess(), transport=transport)
     controller.start()
     yield controller.api_address[1]
     controller.stop()
@@ -69,7 +71,8 @@ def test_fleet_trusts_the_authority_that_it_is_told(secured: int, authority: Aut
     for api in (client(url, ca_file), client(url, FLEET_CA_FILE=str(ca_file))):
         with api:
             assert api.get("/v1/devices", list[Device]) == []
-            assert api.get("/v1/health", Health).version
+            health = api.get("/v1/health", Health)
+            assert (health.status, health.needs) == ("ok", [])
 
 
 def test_no_other_authority_is_trusted(
@@ -112,6 +115,17 @@ def test_https_to_an_api_without_tls_says_so(plain: int, authority: Authority) -
     ):
         api.get("/v1/devices", list[Device])
     assert "http://" in caught.value.remedy
+
+
+def test_the_command_line_says_what_the_controller_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for port in run(settings(tmp_path, None), refused=True):
+        options = ("--url", f"http://127.0.0.1:{port}", "--token-file", str(tmp_path / "api.token"))
+        assert main(["controller", "status", *options]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "status degraded" in told
+    assert "needs a connection with the MQTT broker" in told
 
 
 def test_an_authority_that_cannot_be_read_is_named(tmp_path: Path) -> None:
