@@ -26,7 +26,8 @@ def main() -> int:
         return fault(
             "fleet",
             f"{exc.name} is not installed: this environment is that of a device; "
-            "install 'edgefleet[controller]', and 'edgefleet[packager]' to build packages",
+            "install 'edgefleet[controller]', and 'edgefleet[packager]' to build packages; a "
+            "device itself needs only `fleet-agent`, also for `fleet-agent profile detect`",
         )
     return command()
 

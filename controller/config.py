@@ -26,6 +26,7 @@ MAX_FILE_BYTES = 1024 * 1024
 MIN_API_TOKEN_CHARS = 16
 MAX_PORT = 65535
 LISTEN_TO_CONNECT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked up, not bound
+MAX_CONNECTIONS = 4096
 MIN_TRANSFER_BYTES_PER_S = 256 * 1024
 """One chunk of the largest size per second."""
 
@@ -34,13 +35,31 @@ class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Where the HTTP API listens."""
 
     host: str = "127.0.0.1"
-    """Loopback: the API has no TLS of its own; put a reverse proxy before it to open it."""
+    """Loopback by default. For any other address set `cert_file` and `key_file`, or put a proxy
+    with TLS before the API: callers send their token."""
 
     port: int = 8470
     """0 lets the system choose."""
 
     token_file: str = "api.token"  # noqa: S105 - a file name
     """A caller that knows its content may do everything."""
+
+    cert_file: str | None = None
+    """PEM file of the API's certificate and those up to its authority; with it the API accepts only
+    TLS."""
+
+    key_file: str | None = None
+    """PEM file of its private key, not encrypted."""
+
+    ca_file: str | None = None
+    """PEM file of the authority that `fleet --home` trusts; without it, those of the system."""
+
+    connections: int = 512
+    """Open connections. A new one takes the place of one that waits for a request."""
+
+    connections_per_client: int = 64
+    """Open connections from one address, or one IPv6 network of 64 bits. Set it higher behind a
+    proxy: all connections come from its address."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -251,6 +270,22 @@ def _check(config: ControllerConfig, path: Path) -> None:
     faults = [
         (not 0 <= config.api.port <= MAX_PORT, "api.port is not a port"),
         (not 1 <= config.broker.port <= MAX_PORT, "broker.port is not a port"),
+        (
+            not 1 <= config.api.connections <= MAX_CONNECTIONS,
+            f"api.connections is not within 1 to {MAX_CONNECTIONS}",
+        ),
+        (
+            not 1 <= config.api.connections_per_client <= MAX_CONNECTIONS,
+            f"api.connections_per_client is not within 1 to {MAX_CONNECTIONS}",
+        ),
+        (
+            (config.api.cert_file is None) != (config.api.key_file is None),
+            "api.cert_file and api.key_file must be set together",
+        ),
+        (
+            config.api.ca_file is not None and config.api.cert_file is None,
+            "api.ca_file needs api.cert_file",
+        ),
         (not 0.01 <= config.tick_interval_s <= 60, "tick_interval_s is not within 0.01 to 60"),  # noqa: PLR2004 - the bounds are in the text
         (config.transfer_bytes_per_s < MIN_TRANSFER_BYTES_PER_S, "transfer_bytes_per_s is too low"),
         (config.telemetry_retention_days <= 0, "telemetry_retention_days is not positive"),
@@ -304,6 +339,7 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
 
     replace = msgspec.structs.replace
     paths = changed(config, "data_dir", "blobs_dir", "trust_file", "director_key_file")
+    api_paths = changed(config.api, "token_file", "cert_file", "key_file", "ca_file")
     broker_paths = changed(
         config.broker, "password_file", "ca_file", "cert_file", "key_file", "server_cert_file",
         "server_key_file",
@@ -312,7 +348,7 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         config,
         **paths,
         database_url=_absolute_url(config.database_url, base),
-        api=replace(config.api, **changed(config.api, "token_file")),
+        api=replace(config.api, **api_paths),
         broker=replace(config.broker, **broker_paths),
     )
 

@@ -98,6 +98,8 @@ class Health:
     status: Literal["ok", "degraded"]
     broker_connected: bool
     version: str
+    needs: list[str] = field(default_factory=list)
+    """What it lacks to work, one line for each; empty while the status is `ok`."""
 
 
 @dataclass(kw_only=True)
@@ -141,6 +143,9 @@ class Device:
     state: DeviceState
     online: bool
     profile: str
+    runtimes: list[str] | None = None
+    """Those of its profile that it has; None where it has all of them, or did not say."""
+
     labels: dict[str, str]
     agent_version: str
     release: str | None

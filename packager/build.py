@@ -115,6 +115,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             architecture=pipeline.toolchain.machine.split()[0],
             keep=frozenset(request.keep),
             families={c.name: RUNTIMES.recipes[c.recipe].family or c.name for c in plan.candidates},
+            drop_beaten=request.drop_beaten,
         )
         require_variants(verdicts, first_losses(plan, pipeline))
         kept = {n for verdict in verdicts.values() for n, v in verdict.items() if v.kept}
@@ -204,6 +205,7 @@ def _make_and_check(
         request.gates,
         references=plan.references,
         keep=frozenset(request.keep),
+        drop_beaten=request.drop_beaten,
     )
     reasons = {c.evaluate: hopeless[c.name] for c in candidates if c.name in hopeless}
     for step in steps:

@@ -84,6 +84,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     keep: tuple[str, ...] = ()
     """Variants that are kept even if others beat them."""
 
+    drop_beaten: bool = False
+    """Drop what others beat even if it is the fastest variant of its runtime."""
+
     repair_trials: int = 24
     tune: int = 0
     """Trials per task of auto-tuning; 0 uses only the schedules in the database."""

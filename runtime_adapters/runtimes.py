@@ -31,6 +31,10 @@ class RuntimeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Python packages, each of which brings the runtime; the extra installs the first. Empty where
     a variant needs only the C library."""
 
+    modules: tuple[str, ...]
+    """Python modules by which a device finds out that it has the runtime: one is enough. Empty
+    where the agent has all that is needed."""
+
     size_mb: int = 0
     """Installed size of the first package in megabytes, without NumPy."""
 
@@ -54,6 +58,7 @@ ONNXRUNTIME: Final = RuntimeSpec(
     name="onnxruntime",
     title="ONNX Runtime",
     packages=("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"),
+    modules=("onnxruntime",),
     size_mb=68,
     architectures=("x86_64", "aarch64"),
     threads="all threads of a session, the calling one included",
@@ -66,6 +71,7 @@ RUNTIMES: Final = (
         name="openvino",
         title="OpenVINO",
         packages=("openvino",),
+        modules=("openvino",),
         size_mb=180,
         architectures=("x86_64", "aarch64"),
         threads="threads of one stream",
@@ -75,6 +81,7 @@ RUNTIMES: Final = (
         name="litert",
         title="LiteRT",
         packages=("ai-edge-litert", "tflite-runtime"),
+        modules=("ai_edge_litert", "tflite_runtime"),
         size_mb=62,
         architectures=("x86_64", "aarch64", "armv7l"),
         threads="threads of a session",
@@ -83,6 +90,7 @@ RUNTIMES: Final = (
     RuntimeSpec(
         name="tvm",
         title="TVM",
+        modules=("numpy",),  # beside it, a variant needs the C library alone
         libc="glibc",
         architectures=("x86_64", "aarch64", "armv7l", "riscv64"),
         threads="no effect: the code runs in the calling thread",
@@ -92,6 +100,7 @@ RUNTIMES: Final = (
         name="iree",
         title="IREE",
         packages=("iree-base-runtime",),
+        modules=("iree.runtime",),
         size_mb=45,
         architectures=("x86_64", "aarch64"),
         threads="threads of a call; with one, the calling thread",
@@ -100,6 +109,7 @@ RUNTIMES: Final = (
     RuntimeSpec(
         name="null",
         title="none",
+        modules=(),
         architectures=("x86_64", "aarch64", "armv7l", "riscv64"),
         threads="no effect: it works in the calling thread",
         devices="none",

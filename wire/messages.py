@@ -112,6 +112,9 @@ class Hello(Message, frozen=True, kw_only=True):
     boot_id: str
     agent_version: str
     profile: DeviceProfile
+    runtimes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """The runtimes of the profile that the device has; unset where it has all of them."""
+
     revision: int
     """The newest desired-state revision that the device has accepted; 0 for none, and for a device
     that has lost its record."""

@@ -8,16 +8,18 @@ Rules:
 - A message may contain a profile with unknown fields, because its sender may run another release.
 - A field that is not set is left out when a profile is written, so that a profile with only the
   fields of the first release has the same bytes as then.
+- A file has no thermal limits if they are the usual ones: nobody has measured them.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Collection
+from typing import Any, Literal
 
 import msgspec
 
-from wire.codec import convert, from_toml, to_builtins
+from wire.codec import convert, from_toml, to_builtins, to_json
 from wire.errors import WireFormatError
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -99,6 +101,60 @@ def profile_from_toml(data: bytes) -> DeviceProfile:
         WireFormatError: Not TOML, an unknown key, a missing key, or an impossible value.
     """
     return checked_profile(convert(to_builtins(from_toml(data, ProfileFile)), DeviceProfile))
+
+
+def profile_to_toml(profile: DeviceProfile) -> str:
+    """Return a profile as the text of a TOML file.
+
+    Args:
+        profile: The profile.
+
+    Returns:
+        The text, which ends with a newline.
+    """
+    values: dict[str, Any] = to_builtins(profile)
+    if profile.thermal == ThermalLimits():
+        del values["thermal"]
+    tables = {name: values.pop(name) for name in list(values) if isinstance(values[name], dict)}
+    lines = _toml_lines(values)
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *_toml_lines(table)]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_lines(values: dict[str, Any]) -> list[str]:
+    """Return keys with texts, numbers and lists of texts; TOML writes these as JSON does."""
+    lines: list[str] = []
+    for key, value in values.items():
+        if isinstance(value, list | tuple) and value:
+            lines += [f"{key} = [", *(f"  {_toml(item)}," for item in value), "]"]
+        else:
+            lines.append(f"{key} = {_toml(value)}")
+    return lines
+
+
+def _toml(value: object) -> str:
+    return to_json(value).decode().replace("\x7f", "\\u007f")  # TOML alone forbids it
+
+
+def only_runtimes(profile: DeviceProfile, names: Collection[str]) -> DeviceProfile:
+    """Return a profile without the runtimes that a device lacks.
+
+    Args:
+        profile: The profile of a kind of device.
+        names: The runtimes that one such device has.
+
+    Returns:
+        The profile of that device.
+    """
+    versions = profile.runtime_versions
+    if not isinstance(versions, msgspec.UnsetType):
+        versions = {name: version for name, version in versions.items() if name in names}
+    return msgspec.structs.replace(
+        profile,
+        runtimes=tuple(name for name in profile.runtimes if name in names),
+        runtime_versions=versions,
+    )
 
 
 def checked_profile(profile: DeviceProfile) -> DeviceProfile:

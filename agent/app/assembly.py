@@ -25,6 +25,7 @@ from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
 from agent.app.messages import Messages
 from agent.app.refusals import Refusals
+from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, storage_faults
@@ -96,7 +97,12 @@ class _Device(msgspec.Struct, frozen=True, kw_only=True):
     """What most parts need to know about this device."""
 
     config: AgentConfig
+    declared: DeviceProfile
+    """The profile of this kind of device, as the controller knows it."""
+
     profile: DeviceProfile
+    """The same, with the runtimes that are installed here."""
+
     trust: TrustRoot
     boot_id: str
     clock: Clock
@@ -120,18 +126,21 @@ def assemble(config: AgentConfig) -> Parts:
     """
     clock = SystemClock()
     log = Log(clock)
-    profile, trust = load_profile(config), load_trust(config)
+    declared, trust = load_profile(config), load_trust(config)
     with storage_faults("cannot make the state directory"):
         config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     locked = _locked(config.state_dir)
+    recorder = Recorder(clock, _logging(log))
+    profile = usable_profile(declared, recorder)
     device = _Device(
         config=config,
+        declared=declared,
         profile=profile,
         trust=trust,
         boot_id=secrets.token_hex(8),
         clock=clock,
         log=log,
-        recorder=Recorder(clock, _logging(log)),
+        recorder=recorder,
         interrupts=Interrupts(clock),
     )
     slots = Slots(config.state_dir)
@@ -212,7 +221,7 @@ def assemble(config: AgentConfig) -> Parts:
         desired_states=desired_states,
         installs=installs,
         connector=connector(
-            config, profile, trust, link, interrupts=device.interrupts, clock=clock
+            config, declared, trust, link, interrupts=device.interrupts, clock=clock
         ),
         link=link,
         messages=messages,
@@ -312,11 +321,13 @@ def _serving(device: _Device, slots: Slots) -> tuple[ModelServer, Adaptation]:
 
 def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> Hello:
     release, variant = adaptation.active()
+    has_all = device.profile.runtimes == device.declared.runtimes
     return Hello(
         device=device.config.device,
         boot_id=device.boot_id,
         agent_version=VERSION,
-        profile=device.profile,
+        profile=device.declared,
+        runtimes=msgspec.UNSET if has_all else device.profile.runtimes,
         revision=store.state.revision,
         release=release,
         variant=variant,

@@ -205,17 +205,15 @@ def load_token(config: AgentConfig) -> str | None:
         config: The configuration.
 
     Returns:
-        The token, or None if none is configured or its file is gone.
+        The token, or None if none is configured.
 
     Raises:
-        ConfigError: The file cannot be read or holds no text.
+        ConfigError: The file is missing, cannot be read or holds no token.
     """
-    if config.token_file is None or not config.token_file.exists():
+    if config.token_file is None:
         return None
-    try:
-        return _read(config.token_file, "enrolment token").decode().strip() or None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{config.token_file.name} is not UTF-8 text") from None
+    remedy = "write a token from `fleet token create` there, which the agent may read"
+    return _token(config.token_file, "enrolment token", remedy)
 
 
 def load_endpoint_token(config: AgentConfig) -> str | None:
@@ -230,13 +228,9 @@ def load_endpoint_token(config: AgentConfig) -> str | None:
     Raises:
         ConfigError: The file cannot be read, or holds no token.
     """
-    file = config.endpoint.token_file
-    if file is None:
+    if config.endpoint.token_file is None:
         return None
-    token = _read(file, "endpoint token").decode(errors="replace").strip()
-    if not token or not token.isascii() or not token.isprintable():
-        raise ConfigError(f"{file.name} contains no token", remedy="write one line of plain text")
-    return token
+    return _token(config.endpoint.token_file, "endpoint token", "write one line of plain text")
 
 
 def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSettings:
@@ -267,14 +261,21 @@ def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSetting
         raise ConfigError(f"serving: {exc}") from exc
 
 
-def _read(path: Path, what: str) -> bytes:
+def _token(path: Path, what: str, remedy: str) -> str:
+    token = _read(path, what, remedy).decode(errors="replace").strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise ConfigError(f"{path} holds no {what}", remedy=remedy)
+    return token
+
+
+def _read(path: Path, what: str, remedy: str = "check the path and the permissions") -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(MAX_CONFIG_BYTES + 1)
     except OSError as exc:
         raise ConfigError(
             f"cannot read the {what} {path}: {(exc.strerror or str(exc)).lower()}",
-            remedy="check the path and the permissions",
+            remedy=remedy,
         ) from exc
 
 

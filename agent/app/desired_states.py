@@ -1,7 +1,7 @@
 """Takes desired states: from the controller while the agent runs, from the disk when it starts.
 
 Rules:
-- A desired state that is not signed for this device, or is or may be older than the accepted one, is
+- A desired state that is not signed for this device, or that may be older than the accepted one, is
   refused, and the controller is told why. Only a checked one sets the policy and goes to the
   installs.
 - A policy in the device's own configuration takes precedence over the controller's.

@@ -189,6 +189,14 @@ def _replay(options: argparse.Namespace) -> int:
     return 0
 
 
+def _profile(options: argparse.Namespace) -> int:
+    # The supervisor never needs it.
+    from agent.cli.profile import describe
+
+    sys.stdout.write(describe(options.name or "", options.output, as_json=options.json))
+    return 0
+
+
 def _completion(options: argparse.Namespace) -> int:
     from agent.cli.completion import completion_script
 
@@ -204,6 +212,7 @@ RUNS: Final[dict[str, Run]] = {
     "pin": _pin,
     "record": _record,
     "replay": _replay,
+    "profile": _profile,
     "completion": _completion,
 }
 

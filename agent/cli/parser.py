@@ -124,6 +124,7 @@ def build_parser(runs: dict[str, Run]) -> Parser:
     which.add_argument("--clear", action="store_true", help="Let the policy choose again.")
     record = _add_record(commands, runs["record"])
     _add_replay(commands, runs["replay"])
+    profile = _add_profile(commands, runs["profile"])
     completion = commands.add(
         "completion",
         "Print a script that completes commands in a shell.",
@@ -141,7 +142,7 @@ def build_parser(runs: dict[str, Run]) -> Parser:
             metavar="FILE",
             help="TOML file of the agent.",
         )
-    for sub in (status, why, variants, pin):
+    for sub in (status, why, variants, pin, profile):
         sub.add_argument("--json", action="store_true", help="Print as JSON.")
     return parser
 
@@ -175,6 +176,27 @@ def _add_record(commands: Subcommands, run: Run) -> Parser:
         help="Time within which the application needs an answer.",
     )
     return record
+
+
+def _add_profile(commands: Subcommands, run: Run) -> Parser:
+    profile = commands.add(
+        "profile",
+        "Describe this device as a profile.\n\nThe profile names the runtimes that are installed "
+        "here. Where the kernel tells no limit of heat, it has none.",
+        run,
+        "detect",
+        "detect --name my-board -o /etc/edgefleet/profile.toml",
+    )
+    profile.add_argument(
+        "action", choices=("detect",), metavar="detect", help="Look at this device."
+    )
+    profile.add_argument(
+        "--name", metavar="NAME", help="Name of the profile. The default is that of the board."
+    )
+    profile.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="Write the profile to this file."
+    )
+    return profile
 
 
 def _add_replay(commands: Subcommands, run: Run) -> None:

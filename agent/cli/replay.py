@@ -4,10 +4,13 @@ Rules:
 - No model runs and nothing is served: of a package only the manifest is read, and no signature is
   checked.
 - Without variants it takes a made-up set, and the text says so.
+- Of a package it takes the variants for the processor of the trace's profile that have figures. The
+  text names those that it leaves out.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +25,7 @@ from agent.select.policies import POLICIES
 from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_pretty_json
 from wire.errors import WireFormatError
 from wire.messages import PolicySpec
-from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
+from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes
 
 EXAMPLE: Final = SHIPPED / "example_variants.json"
 
@@ -95,16 +98,34 @@ def _candidates(
 ) -> tuple[str, tuple[Candidate, ...]]:
     if package is not None:
         data = read_file(package / MANIFEST_FILE, "name the directory of a package", MAX_JSON_BYTES)
-        manifest = manifest_from_bytes(data)
-        kept = [v for v in manifest.variants if trace.header.profile in v.info.profiles]
-        source = f"{manifest.name}:{manifest.version}"
-        return source, tuple(candidate(v) for v in kept or manifest.variants)
+        return _of_package(manifest_from_bytes(data), trace.header.profile)
     path, remedy = variants or EXAMPLE, "name a JSON file of variants"
     try:
         listed = from_json(read_file(path, remedy, MAX_JSON_BYTES), VariantList)
     except WireFormatError as exc:
         raise ReplayError(f"{path}: {exc.message}", remedy=remedy) from exc
     return listed.source, listed.variants
+
+
+def _of_package(manifest: Manifest, profile: str) -> tuple[str, tuple[Candidate, ...]]:
+    """Return the variants of a package for a profile; for another one, those for this processor.
+
+    Raises:
+        ReplayError: None of them has figures.
+    """
+    release, machine = f"{manifest.name}:{manifest.version}", os.uname().machine
+    chosen = [v for v in manifest.variants if profile in v.info.profiles] or [
+        v for v in manifest.variants if machine in (v.info.requirements.architectures or (machine,))
+    ]
+    kept = [v for v in chosen if v.info.performance is not None]
+    if not kept:
+        raise ReplayError(
+            f"no variant of {release} for {profile} or this processor has figures",
+            remedy="build the package on such a processor, or give the figures with --variants",
+        )
+    left_out = ", ".join(v.name for v in manifest.variants if v not in kept)
+    note = f"; for other processors, or not measured: {left_out}" if left_out else ""
+    return release + note, tuple(map(candidate, kept))
 
 
 def _table(trace: Trace, source: str, done: Replay) -> list[str]:

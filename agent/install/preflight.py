@@ -31,11 +31,17 @@ def fitting(package: Package, profile: DeviceProfile) -> tuple[Variant, ...]:
     """
     variants = package.manifest.fitting(profile)
     if not variants:
+        lacking = sorted({v.info.runtime for v in package.manifest.variants} - {*profile.runtimes})
         why = "; ".join(
             f"{v.name} {v.misfit(profile) or 'is not for this profile'}"
             for v in package.manifest.variants
         )
-        raise NoVariantError(f"no variant of {package.release} fits: {why}")
+        raise NoVariantError(
+            f"no variant of {package.release} fits: {why}",
+            remedy=f"if the device can have it: pip install 'edgefleet[{lacking[0]}]'"
+            if lacking
+            else "build the package for the profile of the device",
+        )
     return variants
 
 
@@ -77,8 +83,15 @@ def check_storage(
         slots.collect(keep)
     free = slots.free_bytes() - FREE_MARGIN_BYTES
     left = allowed_bytes - slots.used_bytes({slots.current(), *keep})
-    if needed_bytes > min(free, left):
+    if needed_bytes > left and left < free:
         raise StorageFullError(
-            f"the package needs {needed_bytes} bytes, but only {max(min(free, left), 0)} are free",
-            remedy="free some storage on the device or raise the profile's storage_bytes",
+            f"the package needs {needed_bytes} bytes, but of the {allowed_bytes} that the profile "
+            f"allows to packages only {max(left, 0)} are left",
+            remedy="raise storage_bytes in the profile of the device",
+        )
+    if needed_bytes > free:
+        raise StorageFullError(
+            f"the package needs {needed_bytes} bytes, but only {max(free, 0)} are free beside the "
+            f"reserve of {FREE_MARGIN_BYTES}",
+            remedy="free some storage on the device",
         )

@@ -28,6 +28,7 @@ from agent.errors import (
     StorageError,
     SupersededError,
 )
+from agent.install.events import ending
 from agent.install.states import InstallEvent, State, may_abandon, next_state
 from agent.install.store import AgentState, Failure, StateStore
 from agent.interrupts import Interrupts
@@ -129,6 +130,7 @@ class Machine:
         self._rng = rng
         self._attempts = 0
         self._bytes = (0, 0)
+        self._known = False  # whether the device had the package before; a restart forgets it
         self._reported_s = float("-inf")
         self._unsaved: dict[str, Any] = {}
         self._repaired_s = float("-inf")
@@ -162,6 +164,7 @@ class Machine:
             "attempts": 0,
         }
         self._bytes = (0, 0)
+        self._known = target is not None and target.digest in {current, *record.dropped}
         if target is None or (
             target.digest == current and self._effects.why_silent(target.digest) is None
         ):
@@ -324,7 +327,7 @@ class Machine:
         failure = changes.get("failure", record.failure)
         if changes.get("abandoned", record.abandoned):
             self._store.update(state=State.IDLE, attempts=0, **changes)
-            self._note(record, "stopped because a newer desired state arrived", None)
+            self._note(record, None)
             return
         report = self._report(record, State.IDLE, failure=failure)
         changes = {"repairing": record.repairing and failure is not None, **changes}
@@ -333,20 +336,20 @@ class Machine:
         finally:
             # Reported even if it cannot be saved: the controller must not wait in vain.
             self._link.tell(report)
-            self._note(record, report.detail or report.outcome, report)
+            self._note(record, report)
 
-    def _note(self, record: AgentState, reason: str, report: InstallReport | None) -> None:
-        target = record.target
+    def _note(self, record: AgentState, report: InstallReport | None) -> None:
+        ended = ending(report, record.target, repairing=record.repairing, known=self._known)
         data = {
             "revision": record.revision,
-            "release": f"{target.name}:{target.version}" if target else None,
+            "release": ended.release,
             "outcome": report.outcome if report else "abandoned",
             "repair": record.repairing,
             "phase": report.phase if report else None,
             "code": report.error_code if report else "",
             "active": self._effects.serving()[0],
         }
-        self._events.event("install", reason, data)
+        self._events.event(ended.kind, ended.reason, data)
 
     def _report(
         self, record: AgentState, state: State, *, failure: Failure | None
@@ -393,5 +396,5 @@ def _was_installed(record: AgentState) -> bool:
 
 
 def _failed(state: State, exc: FleetError) -> _Result:
-    detail = " ".join(exc.message.split())[:MAX_DETAIL]
+    detail = " ".join(str(exc).split())[:MAX_DETAIL]  # with the remedy
     return _Result(InstallEvent.FAILED, Failure(phase=state, code=exc.code, detail=detail))

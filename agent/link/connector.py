@@ -81,7 +81,7 @@ class Connector:
     def _keep_enrolled(self, identity: Identity) -> None:
         enrolment = self._enrolment(identity)
         if not identity.credentials.enrolled:
-            self._until_done("not enrolled", lambda: enrolment.apply(self._token()))
+            self._until_done("not enrolled", lambda: self._apply(enrolment))
         # Many devices whose broker lost its accounts must not come back in one moment.
         pauses = _Pauses(self._interrupts, first_s=RETRY_MIN_S)
         while True:
@@ -92,6 +92,23 @@ class Connector:
             while not accepted:
                 self._until_refused(pauses)
                 accepted = self._enrol_again(enrolment, pauses)
+
+    def _apply(self, enrolment: Enrolment) -> None:
+        """Ask to be enrolled. Without a token the controller may know the device's key.
+
+        Raises:
+            FleetError: The device is not enrolled; if its token cannot be read, that is why.
+            StoppedError: The agent is being stopped.
+        """
+        token, unread = None, None
+        try:
+            token = self._token()
+        except FleetError as exc:
+            unread = exc
+        try:
+            enrolment.apply(token)
+        except EnrolmentRefusedError as exc:
+            raise unread or exc from exc
 
     def _until_done(self, otherwise: str, work: Callable[[], T]) -> T:
         """Do work again and again until it succeeds.
@@ -151,7 +168,7 @@ class Connector:
                 self._outage.over("enrolment")
                 return False
             try:
-                enrolment.apply(self._token())
+                self._apply(enrolment)
             except StoppedError:
                 raise
             except FleetError as exc:

@@ -30,7 +30,7 @@ def counted(spec: "bootstrap.ModuleSpec") -> object:
         if inner:
             inner[-1] += whole
         parts = spec.name.split(".")
-        ours = parts[0] in ("agent", "telemetry", "wire")
+        ours = parts[0] in ("agent", "runtime_adapters", "telemetry", "wire")
         package = ".".join(parts[:2]) if ours else parts[0].lstrip("_")
         added[package] = added.get(package, 0) + own
 

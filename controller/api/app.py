@@ -1,7 +1,8 @@
 """The HTTP API: the only access for the command line and for other programs.
 
 Rules:
-- Every path needs the API token, except the health and the description of the API.
+- Every path needs the API token, except the health. The description of the API at `/openapi.json`
+  needs it too; there are no pages of documentation, because theirs load scripts from the internet.
 - Every error has the same form, `schemas.Fault`.
 """
 
@@ -12,14 +13,15 @@ from fastapi.security import HTTPBearer
 
 from controller.api import faults as api_faults
 from controller.api.guard import Guard
-from controller.api.routes import FleetServices, fleet_routes
+from controller.api.routes import FleetServices, fleet_routes, health_route
 from controller.services.blobs import MAX_BLOB_BYTES
 
 _DESCRIPTION = """
 Devices, releases, rollouts, policies and telemetry of a fleet.
 
-Send the API token as `Authorization: Bearer TOKEN`. Times are seconds since the epoch (`_s`), sizes
-are bytes, digests are SHA-256 in hexadecimal. Every answer of 400 or more is a `Fault`.
+Send the API token as `Authorization: Bearer TOKEN`; only the health needs none. Times are seconds
+since the epoch (`_s`), sizes are bytes, digests are SHA-256 in hexadecimal. Every answer of 400 or
+more is a `Fault`.
 """
 
 
@@ -46,12 +48,14 @@ def create_app(
         description=_DESCRIPTION,
         version=version,
         responses=api_faults.FAULT_RESPONSES,
+        docs_url=None,
         redoc_url=None,
-        # This checks nothing: it only documents which token the guard requires.
-        dependencies=[Security(HTTPBearer(auto_error=False, description="The API token."))],
     )
+    # This checks nothing: it only documents which token the guard requires.
+    token_needed = [Security(HTTPBearer(auto_error=False, description="The API token."))]
+    app.include_router(health_route(services.health))
     for router in fleet_routes(services):
-        app.include_router(router)
+        app.include_router(router, dependencies=token_needed)
     api_faults.install(app)
     app.add_middleware(Guard, token=token, max_blob_bytes=max_blob_bytes)
     return app

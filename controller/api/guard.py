@@ -17,8 +17,8 @@ from controller.errors import TooLargeError, UnauthorizedError
 from wire.errors import FleetError
 
 MAX_BODY_BYTES = 1024 * 1024
-OPEN_PATHS = frozenset({"/v1/health", "/openapi.json", "/docs"})
-"""These paths need no token, because they say nothing about the fleet."""
+OPEN_PATHS = frozenset({"/v1/health"})
+"""These paths need no token: they say nothing about the fleet, and load balancers ask for them."""
 
 _BLOBS = "/v1/blobs/"
 

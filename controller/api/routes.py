@@ -69,10 +69,22 @@ class FleetServices:
     clock: Clock
 
 
+def health_route(health: Callable[[], Health]) -> APIRouter:
+    """Return the route that needs no token."""
+    router = APIRouter(prefix="/v1", tags=["controller"])
+
+    @router.get("/health", name="health")
+    def answer() -> Health:
+        """Tell whether the controller works, and what it lacks; this needs no token."""
+        return health()
+
+    return router
+
+
 def fleet_routes(services: FleetServices) -> list[APIRouter]:
-    """Return all routes."""
+    """Return the routes that need the token: all but the health."""
     return [
-        _admin(services),
+        _tokens(services.enrolment),
         _devices(services),
         _blobs(services.blobs),
         _releases(services.releases),
@@ -82,28 +94,23 @@ def fleet_routes(services: FleetServices) -> list[APIRouter]:
     ]
 
 
-def _admin(services: FleetServices) -> APIRouter:
-    router = APIRouter(prefix="/v1", tags=["controller"])
+def _tokens(enrolment: Enrolment) -> APIRouter:
+    router = APIRouter(prefix="/v1/tokens", tags=["controller"])
 
-    @router.get("/health")
-    def health() -> Health:
-        """Whether the controller works and has its broker; needs no token."""
-        return services.health()
-
-    @router.post("/tokens", status_code=201)
+    @router.post("", status_code=201)
     def create_token(request: TokenRequest) -> Token:
         """Make an enrolment token; it is shown this once."""
-        return services.enrolment.create_token(request)
+        return enrolment.create_token(request)
 
-    @router.get("/tokens")
+    @router.get("")
     def list_tokens(limit: LimitParameter = DEFAULT_LISTED) -> list[TokenSummary]:
         """List enrolment tokens, the newest first, without their secrets."""
-        return services.enrolment.newest_tokens(limit=limit)
+        return enrolment.newest_tokens(limit=limit)
 
-    @router.delete("/tokens/{token}")
+    @router.delete("/{token}")
     def revoke_token(token: str) -> TokenSummary:
         """End a token: no device enrols with it any more."""
-        return services.enrolment.revoke_token(token)
+        return enrolment.revoke_token(token)
 
     return router
 

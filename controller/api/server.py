@@ -2,22 +2,30 @@
 
 Rules:
 - A port in use gives one clear error before anything else starts.
+- The token crosses the network in the clear only where the operator has set no certificate; the log
+  says so.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import ipaddress
 import logging
 import socket
+import ssl
 import threading
+from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
 
+from controller.api.places import Places
+from controller.api.protocol import BoundedProtocol, ConnectionLimits
 from controller.errors import ListenError
 
 BACKLOG = 128
 STOP_S = 2
-MAX_CONNECTIONS = 512
 _log = logging.getLogger(__name__)
 
 
@@ -27,12 +35,23 @@ class HttpServer:
     Args:
         host: Address to listen on.
         port: 0 lets the system choose.
+        tls: Certificate and key; None for no TLS.
+        limits: What clients may hold.
 
     Raises:
         ListenError: The address is in use or not ours.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        self._tls = tls
+        self._limits = limits or ConnectionLimits()
         self._socket = _listen(host, port)
         self.host = host
         self.port: int = self._socket.getsockname()[1]
@@ -41,12 +60,19 @@ class HttpServer:
 
     def start(self, app: FastAPI) -> None:
         """Begin to serve."""
+        protocol = functools.partial(
+            BoundedProtocol,
+            limits=self._limits,
+            places=Places[BoundedProtocol](self._limits.total, self._limits.per_client),
+            tls=self._tls,
+        )
         config = uvicorn.Config(
             app,
+            http=cast("type[asyncio.Protocol]", protocol),  # uvicorn only calls it
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
-            limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=STOP_S,
         )
         self._server = uvicorn.Server(config)
@@ -57,7 +83,13 @@ class HttpServer:
             daemon=True,  # a request that never ends must not keep the process alive
         )
         self._thread.start()
-        _log.info("the API listens at http://%s:%d", self.host, self.port)
+        scheme = "http" if self._tls is None else "https"
+        _log.info("the API listens at %s://%s:%d", scheme, self.host, self.port)
+        if self._tls is None and not _is_loopback(self._socket):
+            _log.warning(
+                "the API has no TLS: its token crosses the network in the clear; set api.cert_file "
+                "and api.key_file in controller.toml, or put a proxy with TLS before it"
+            )
 
     def stop(self) -> None:
         """Let running requests finish for a bounded time, then close."""
@@ -65,6 +97,10 @@ class HttpServer:
             self._server.should_exit = True
             self._thread.join(2 * STOP_S)
         self._socket.close()
+
+
+def _is_loopback(listening: socket.socket) -> bool:
+    return ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def _listen(host: str, port: int) -> socket.socket:

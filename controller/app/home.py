@@ -43,6 +43,8 @@ class HomeAddresses:
 
     api_url: str
     token_file: Path
+    ca_file: Path | None
+    """Authority of the API's certificate; None for those of the system."""
 
 
 def read_home(directory: Path) -> HomeAddresses:
@@ -58,10 +60,13 @@ def read_home(directory: Path) -> HomeAddresses:
         SettingsError: Its `controller.toml` is missing or cannot be understood.
     """
     config = load_config(directory / CONFIG_FILE)
-    host = connectable(config.api.host)
+    api = config.api
+    host = connectable(api.host)
+    scheme = "http" if api.cert_file is None else "https"
     return HomeAddresses(
-        api_url=f"http://{f'[{host}]' if ':' in host else host}:{config.api.port}",
-        token_file=Path(config.api.token_file),
+        api_url=f"{scheme}://{f'[{host}]' if ':' in host else host}:{api.port}",
+        token_file=Path(api.token_file),
+        ca_file=None if api.ca_file is None else Path(api.ca_file),
     )
 
 

@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import ssl
 import threading
 from pathlib import Path
 
 from controller.api.app import create_app
+from controller.api.protocol import ConnectionLimits
 from controller.api.routes import FleetServices
 from controller.api.server import HttpServer
+from controller.api.tls import server_tls
 from controller.app.home import RELEASE_KEY_FILE
 from controller.app.inbox import Inbox
 from controller.app.logs import configure_logging
 from controller.broker.connection import connection
 from controller.broker.listener import EncryptionWatch
 from controller.config import (
+    ApiConfig,
     ControllerConfig,
     read_api_token,
     read_director_key,
@@ -84,8 +88,10 @@ class Controller:
         clock = clock or SystemClock()
         self._config = config
         self._connected = False
+        self._lacks = _lack(Connection(up=False))
         self._stopping = threading.Event()
         token = read_api_token(config)
+        tls = _api_tls(config.api)
         key = read_director_key(config)
         trust = read_trust(config, key)
         _check_writable(Path(config.data_dir))
@@ -129,7 +135,14 @@ class Controller:
         self._inbox = Inbox(self.receive)
         self._ticker = threading.Thread(target=self._tick_for_ever, name="ticker", daemon=True)
         try:
-            self._server = HttpServer(config.api.host, config.api.port)
+            self._server = HttpServer(
+                config.api.host,
+                config.api.port,
+                tls=tls,
+                limits=ConnectionLimits(
+                    total=config.api.connections, per_client=config.api.connections_per_client
+                ),
+            )
         except FleetError:
             database.close()
             raise
@@ -160,11 +173,12 @@ class Controller:
         _log.info("the controller has stopped")
 
     def health(self) -> Health:
-        """Return whether the controller works and has its broker."""
+        """Return whether the controller works, and what it lacks."""
         return Health(
             status="ok" if self._connected else "degraded",
             broker_connected=self._connected,
             version=VERSION,
+            needs=[] if self._connected else [self._lacks],
         )
 
     def receive(self, received: Received) -> None:
@@ -198,6 +212,7 @@ class Controller:
     def on_connection(self, connection: Connection) -> None:
         """Take a change of the connection with the broker."""
         was, self._connected = self._connected, connection.up
+        self._lacks = _lack(connection)
         if connection.up:
             self._enrolment.broker_came()
             _log.info("connected with the broker")
@@ -253,6 +268,25 @@ def _warn_about_release_key(path: Path) -> None:
             "%s signs packages, and no server needs it: move it to the machine that builds",
             path,
         )
+
+
+def _api_tls(api: ApiConfig) -> ssl.SSLContext | None:
+    """Return the certificate and key of the API, or None if it has no TLS.
+
+    Raises:
+        SettingsError: A file cannot be read, or is not what it should be.
+    """
+    if api.cert_file is None or api.key_file is None:
+        return None
+    return server_tls(api.cert_file, api.key_file)
+
+
+def _lack(connection: Connection) -> str:
+    """Return what the controller lacks without its broker, for callers that may have no token."""
+    text = "a connection with the MQTT broker"
+    if connection.refused:
+        return f"{text}, which refuses the controller's account: correct it in [broker]"
+    return f"{text}: start it, or correct [broker] in controller.toml; the log says more"
 
 
 def _check_writable(directory: Path) -> None:

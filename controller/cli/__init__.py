@@ -43,7 +43,7 @@ COMMANDS: Final = {
 
 HELP: Final = """Build, sign, roll out and watch models on a fleet of devices.
 
-The options --home, --url and --token-file may stand anywhere on the line.
+The options --home, --url, --token-file and --ca-file may stand anywhere on the line.
 
 Examples:
     fleet init ./my-fleet
@@ -115,12 +115,19 @@ def _root(
         Path | None,
         typer.Option(help="File with its API token (or FLEET_TOKEN).", metavar="FILE"),
     ] = None,
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Authority of its certificate, for an https:// address (or FLEET_CA_FILE).",
+            metavar="FILE",
+        ),
+    ] = None,
     _version: Annotated[
         bool,
         typer.Option("--version", help=VERSION_TEXT, is_eager=True, callback=_show_version),
     ] = False,
 ) -> None:
-    context.obj = ConnectionOptions(home=home, url=url, token_file=token_file)
+    context.obj = ConnectionOptions(home=home, url=url, token_file=token_file, ca_file=ca_file)
 
 
 def _usage_fault(exc: typer.TyperException) -> int:

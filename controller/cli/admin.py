@@ -253,7 +253,7 @@ def controller_restore(
 
 
 def controller_status(context: typer.Context, as_json: JsonOption = False) -> int:
-    """Ask the controller whether it works and has its broker.
+    """Ask the controller whether it works, and what it needs.
 
     The exit code is 1 when it does not.
 
@@ -270,6 +270,7 @@ def controller_status(context: typer.Context, as_json: JsonOption = False) -> in
             [
                 ("status", health.status),
                 ("broker connected", health.broker_connected),
+                ("needs", "; ".join(map(plain_text, health.needs)) or None),
                 ("version", health.version),
             ]
         )

@@ -25,7 +25,7 @@ MAX_DIGITS: Final = 10
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 ALL_DEVICES = "all devices"
-GLOBAL_OPTIONS = ("--home", "--url", "--token-file")
+GLOBAL_OPTIONS = ("--home", "--url", "--token-file", "--ca-file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,7 @@ class ConnectionOptions:
     home: Path | None = None
     url: str | None = None
     token_file: Path | None = None
+    ca_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,6 +108,13 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         list[str] | None,
         typer.Option(metavar="VARIANT", help="Keep this variant even when others are better."),
     ] = None,
+    drop_beaten: Annotated[
+        bool,
+        typer.Option(
+            "--drop-beaten",
+            help="Drop the fastest variant of a runtime when one of another runtime is better.",
+        ),
+    ] = False,
     repair_trials: Annotated[
         int,
         typer.Option(
@@ -195,7 +202,8 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
 ) -> None:
     """Build a package from a model.
 
-    The package holds the best variants for each profile.
+    The package holds the best variants for each profile, and at least the fastest one for each of
+    its runtimes: a device may have that one alone.
 
     A second build takes finished steps from the cache, measured figures among them, and gives the
     same bytes. With another cache the model files are the same and the measured figures are new,
@@ -237,6 +245,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             max_memory_bytes=max_memory,
         ),
         keep=tuple(keep or ()),
+        drop_beaten=drop_beaten,
         repair_trials=repair_trials,
         tune=tune,
         tuning_database=tuning_database,

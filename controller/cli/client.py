@@ -3,18 +3,25 @@
 Rules:
 - Every fault leaves here as one of `controller.cli.errors`.
 - The token is sent to the named controller alone: redirects are not followed, and no proxy of the
-  environment is used.
+  environment is used. With `https://` the certificate is always checked.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection, InvalidURL
+from http.client import (
+    BadStatusLine,
+    HTTPConnection,
+    HTTPException,
+    HTTPSConnection,
+    InvalidURL,
+)
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TypeVar
@@ -51,6 +58,8 @@ class Target:
 
     url: str
     token: str
+    ca_file: Path | None = None
+    """Authority of the certificate; None for those of the system."""
 
 
 def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) -> Target:
@@ -58,26 +67,27 @@ def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) 
 
     Args:
         options: From the command line.
-        environment: FLEET_HOME, FLEET_URL, FLEET_TOKEN.
+        environment: FLEET_HOME, FLEET_URL, FLEET_TOKEN, FLEET_CA_FILE.
 
     Returns:
-        Address and token.
+        Address, token and authority.
 
     Raises:
         NoControllerError: No setting names a controller, or its file cannot be read.
     """
-    token_file, url = options.token_file, options.url
-    home = options.home
+    token_file, url, home = options.token_file, options.url, options.home
+    ca_file = options.ca_file or _path(environment, "FLEET_CA_FILE")
     if url is None and home is None:
         url = environment.get("FLEET_URL") or None
-        home = Path(environment["FLEET_HOME"]) if environment.get("FLEET_HOME") else None
+        home = _path(environment, "FLEET_HOME")
     if url is None and home is None:
         raise NoControllerError("no controller is named", remedy=REMEDY)
     if url is None and home is not None:
         from controller.app.home import read_home
 
         found = read_home(home)
-        return Target(url=found.api_url, token=_read_token(token_file or found.token_file))
+        token = _read_token(token_file or found.token_file)
+        return Target(url=found.api_url, token=token, ca_file=ca_file or found.ca_file)
     url = (url or "").rstrip("/")
     if not url.startswith(("http://", "https://")):
         raise NoControllerError(f"{url!r} is not an address", remedy="write http://HOST:PORT")
@@ -93,7 +103,11 @@ def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) 
             f"{url!r} is not an address: it holds a space or a character that no address has",
             remedy="write http://HOST:PORT",
         )
-    return Target(url=url, token=token)
+    return Target(url=url, token=token, ca_file=ca_file)
+
+
+def _path(environment: Mapping[str, str], name: str) -> Path | None:
+    return Path(environment[name]) if environment.get(name) else None
 
 
 def _is_word(text: str) -> bool:
@@ -133,8 +147,14 @@ class ApiClient:
         self._headers = {"Authorization": f"Bearer {target.token}", "Accept": "application/json"}
         try:
             parts = urlsplit(target.url)
-            kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-            self._http = kind(parts.hostname or "", parts.port, timeout=CONNECT_TIMEOUT_S)
+            host, port = parts.hostname or "", parts.port
+            self._http = (
+                HTTPSConnection(
+                    host, port, timeout=CONNECT_TIMEOUT_S, context=_trusting(target.ca_file)
+                )
+                if parts.scheme == "https"
+                else HTTPConnection(host, port, timeout=CONNECT_TIMEOUT_S)
+            )
         except ValueError as exc:
             raise self._unusable(exc) from exc
         self._prefix = parts.path
@@ -257,12 +277,28 @@ class ApiClient:
                 ) from exc
             if isinstance(exc, InvalidURL | UnicodeError):
                 raise self._unusable(exc) from exc
+            if isinstance(exc, ssl.SSLError):
+                raise self._untrusted(exc) from exc
             if isinstance(exc, OSError | HTTPException):
+                remedy = "start it with `fleet controller run DIR`, or correct --home or --url"
+                if isinstance(exc, BadStatusLine) and self._url.startswith("http:"):
+                    remedy += "; write https:// if it has TLS"
                 raise UnreachableError(
-                    f"no controller answers at {self._url}",
-                    remedy="start it with `fleet controller run DIR`, or correct --home or --url",
+                    f"no controller answers at {self._url}", remedy=remedy
                 ) from exc
             raise
+
+    def _untrusted(self, why: ssl.SSLError) -> UnreachableError:
+        if isinstance(why, ssl.SSLCertVerificationError):
+            return UnreachableError(
+                f"the certificate of {self._url} is refused: {why.verify_message.rstrip('.')}",
+                remedy="name the file of its authority with --ca-file FILE (or FLEET_CA_FILE), and "
+                "use a host name that the certificate holds",
+            )
+        return UnreachableError(
+            f"no TLS with {self._url}: {(why.reason or str(why)).lower().replace('_', ' ')}",
+            remedy="write http:// if that controller has no TLS",
+        )
 
     def _unusable(self, why: Exception) -> NoControllerError:
         return NoControllerError(f"{self._url!r} cannot be used: {why}")
@@ -299,6 +335,23 @@ class ApiClient:
             f"{self._url} gave {what}",
             remedy="check that the address is that of a controller of this version",
         )
+
+
+def _trusting(ca_file: Path | None) -> ssl.SSLContext:
+    """Return a context that checks certificates against one authority, or those of the system.
+
+    Raises:
+        NoControllerError: The file cannot be read or holds no certificate.
+    """
+    try:
+        return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    except OSError as exc:
+        is_content = isinstance(exc, ssl.SSLError)
+        reason = "it holds no certificate" if is_content else str(exc.strerror or exc).lower()
+        raise NoControllerError(
+            f"cannot use the CA file {ca_file}: {reason}",
+            remedy="name the PEM file of the authority with --ca-file FILE (or FLEET_CA_FILE)",
+        ) from exc
 
 
 def _read_token(path: Path) -> str:

@@ -272,6 +272,12 @@ def _policy_text(device: Device) -> str:
     return f"{name} ({'accepted' if device.policy_accepted else 'not accepted yet'})"
 
 
+def _runtimes_text(device: Device) -> str:
+    if device.runtimes is None:
+        return "all of the profile"
+    return f"{', '.join(map(plain_text, device.runtimes)) or 'none'} of the profile"
+
+
 def _show(device: Device, *, as_json: bool) -> None:
     if as_json:
         write_json(device)
@@ -283,6 +289,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("state", device.state),
             ("online", device.online),
             ("profile", device.profile),
+            ("runtimes", _runtimes_text(device)),
             ("labels", device.labels),
             ("agent", device.agent_version),
             ("release", device.release),

@@ -65,7 +65,8 @@ def profile_show(
         fleet profile show rpi4
         fleet profile show rpi4 > my-board.toml
     """
-    from packager.device_profiles import load_profile, profile_to_toml
+    from packager.device_profiles import load_profile
+    from wire.profile import profile_to_toml
 
     profile = load_profile(name)
     if json:
@@ -92,7 +93,9 @@ def profile_detect(
         fleet profile detect
         fleet profile detect --name my-board -o my-board.toml
     """
-    from packager.device_profiles import detect_profile, profile_to_toml, save_profile
+    from packager.device_profiles import save_profile
+    from runtime_adapters.machine import detect_profile
+    from wire.profile import profile_to_toml
 
     profile = detect_profile(name)
     if output is not None:

@@ -136,6 +136,7 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
     devices.set_profile(row, checked_profile(hello.profile))
     if kind != (row.profile_name, row.architecture):
         desired.mark_policy_stale(session, row.id)
+    row.runtimes = _runtimes(hello)
     row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
     boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
     if row.boot_id != boot_id:
@@ -158,6 +159,12 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
     # A device that lost its release is told again, and one that has it back says how that went.
     differs = row.reported_release != wanted.release or before != wanted.release
     return row.reported_revision < wanted.revision or at_work or differs
+
+
+def _runtimes(hello: Hello) -> list[str] | None:
+    if isinstance(hello.runtimes, msgspec.UnsetType):
+        return None
+    return [name for name in hello.profile.runtimes if name in hello.runtimes]
 
 
 def take_presence(row: DeviceRow, presence: Presence, *, now_s: float) -> None:

@@ -78,6 +78,9 @@ class DeviceRow(Base):
     profile_name: Mapped[str] = mapped_column(String(NAME_CHARS))
     architecture: Mapped[str] = mapped_column(String(16))
     profile: Mapped[dict[str, Any]]
+    runtimes: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
+    """Those of the profile that it has; null where it has all of them, or did not say."""
+
     agent_version: Mapped[str] = mapped_column(String(64))
     boot_id: Mapped[str] = mapped_column(String(64))
     online: Mapped[bool] = mapped_column(Boolean)

@@ -6,6 +6,8 @@ Rules:
 - A verdict names the gate that a candidate fails, with the figure. No candidate is dropped without
   a reason.
 - The reference variant is kept wherever it passes, because a device falls back to it.
+- The fastest variant of each runtime is kept too, because a device may have that runtime alone.
+  `drop_beaten` turns this off.
 - A latency is valid only for the architecture that it was measured on. For another architecture, a
   candidate is dropped only in favour of a closer one that runs the same instructions, or of a float
   variant of the same runtime that is as good and as small.
@@ -20,26 +22,24 @@ from typing import Final
 import msgspec
 
 from packager.errors import QualityGateError
-from packager.judge.metrics import quality
-from wire.package.manifest import Accuracy, Performance, Variant
+from packager.judge.ranking import (
+    MAX_SLOWDOWN,
+    SIZE_TOLERANCE,
+    beats,
+    defeat,
+    figures,
+    latency_ms,
+    rank,
+    worth,
+)
+from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
-
-LATENCY_TOLERANCE: Final = 0.05
-MEMORY_TOLERANCE: Final = 0.03
-SIZE_TOLERANCE: Final = 0.01
-"""Smaller differences are measurement noise, or too small to keep a variant for."""
-
-MAX_SLOWDOWN: Final = 4.0
-"""A variant that is this many times slower than one of at least its quality is dropped, whatever
-memory or disk it saves: nobody would use it, and every answer costs battery."""
 
 UNFIT: Final = 1e9
 """The excess of a variant that cannot run on the device, far above that of other limits."""
 
 _FLOAT: Final = "fp"
 """The prefix of the precisions that compute in floats."""
-
-MIB: Final = 1024**2
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +85,7 @@ def judge(
     architecture: str,
     keep: frozenset[str] = frozenset(),
     families: Mapping[str, str] | None = None,
+    drop_beaten: bool = False,
 ) -> Verdicts:
     """Decide for every profile which variants it gets.
 
@@ -96,6 +97,7 @@ def judge(
         architecture: Architecture of the measuring machine, as `uname -m` prints it.
         keep: Names of variants that are kept even if others beat them.
         families: Variant to the name that it shares with those that run the same instructions.
+        drop_beaten: Drop what another beats even if it is the fastest of its runtime.
 
     Returns:
         The verdicts.
@@ -117,7 +119,8 @@ def judge(
         if foreign:
             found |= {v.name: _unmeasured(v, finalists, pinned=pinned) for v in finalists}
         else:
-            found |= _front(finalists, pinned=pinned)
+            fastest = frozenset[str]() if drop_beaten else _fastest(finalists)
+            found |= _front(finalists, pinned=pinned, fastest=fastest)
         verdicts[profile.name] = found
     return verdicts
 
@@ -129,11 +132,13 @@ def too_slow(
     *,
     references: frozenset[str],
     keep: frozenset[str] = frozenset(),
+    drop_beaten: bool = False,
 ) -> dict[str, str]:
     """Return the variants that need no evaluation, because they are too slow to be used.
 
     A variant is too slow if a reference variant, which has the reference's quality, serves the same
-    profiles many times as fast. Only a variant better than the reference could be lost this way.
+    profiles many times as fast. Only a variant better than the reference could be lost this way. A
+    variant that is not so slow among those of its own runtime is evaluated: `judge` may keep it.
 
     Args:
         variants: Variants that are built and measured, but not evaluated yet.
@@ -141,15 +146,22 @@ def too_slow(
         gates: The limits.
         references: Names of variants that compute what the reference computes.
         keep: Names of variants that are evaluated in any case.
+        drop_beaten: As for `judge`.
 
     Returns:
         Variant to the reason.
     """
     able = [v for v in variants if v.name in references and v.info.performance]
     found: dict[str, str] = {}
+    least_ms: dict[str, float] = {}
+    for variant in () if drop_beaten else variants:
+        runtime, taken_ms = variant.info.runtime, latency_ms(variant)
+        least_ms[runtime] = min(taken_ms, least_ms.get(runtime, taken_ms))
     for variant in variants:
         slow = variant.info.performance
         if slow is None or variant.name in keep | references:
+            continue
+        if slow.latency_p50_ms <= MAX_SLOWDOWN * least_ms.get(variant.info.runtime, 0.0):
             continue
         for other in able:
             fast = other.info.performance
@@ -191,20 +203,33 @@ def require_variants(verdicts: Verdicts, losses: Mapping[str, str]) -> None:
         )
 
 
-def _front(passed: list[Variant], *, pinned: frozenset[str]) -> dict[str, Verdict]:
-    """Keep the pinned variants and those that no other beats; start with the worst."""
+def _front(
+    passed: list[Variant], *, pinned: frozenset[str], fastest: frozenset[str]
+) -> dict[str, Verdict]:
+    """Keep the pinned and the fastest variants and those that no other beats, the worst first."""
     found: dict[str, Verdict] = {}
-    remaining = sorted(passed, key=_rank)
+    remaining = sorted(passed, key=rank)
     for variant in reversed(tuple(remaining)):
-        winner = None
-        if variant.name not in pinned:
-            winner = next((v for v in remaining if v is not variant and _beats(v, variant)), None)
-        if winner is not None:
-            remaining.remove(variant)
-            found[variant.name] = Verdict(kept=False, reason=_defeat(winner, variant))
-        else:
+        winner = next((v for v in remaining if v is not variant and beats(v, variant)), None)
+        if winner is None or variant.name in pinned:
             found[variant.name] = Verdict(kept=True, reason="kept")
+        elif variant.name in fastest:
+            reason = f"kept: a device may have {variant.info.runtime} alone"
+            found[variant.name] = Verdict(kept=True, reason=reason)
+        else:
+            remaining.remove(variant)
+            found[variant.name] = Verdict(kept=False, reason=defeat(winner, variant))
     return found
+
+
+def _fastest(passed: list[Variant]) -> frozenset[str]:
+    """Return the name of the fastest variant of each runtime that no other of it beats."""
+    found: set[str] = set()
+    for runtime in {v.info.runtime for v in passed}:
+        own = [v for v in passed if v.info.runtime == runtime]
+        unbeaten = [v for v in own if not any(beats(other, v) for other in own)]
+        found.add(min(unbeaten or own, key=lambda v: (latency_ms(v), rank(v))).name)
+    return frozenset(found)
 
 
 def _best_of_families(
@@ -239,7 +264,7 @@ def _unmeasured(variant: Variant, others: list[Variant], *, pinned: frozenset[st
             and other.info.runtime == variant.info.runtime
             and other.info.precision.startswith(_FLOAT)
             and not variant.info.precision.startswith(_FLOAT)
-            and _worth(figures(other)[0]) >= _worth(figures(variant)[0])
+            and worth(figures(other)[0]) >= worth(figures(variant)[0])
             and other.info.size_bytes <= variant.info.size_bytes * (1 + SIZE_TOLERANCE)
         ):
             return Verdict(
@@ -301,78 +326,6 @@ def _cost_misses(variant: Variant, profile: DeviceProfile, gates: Gates) -> Iter
     misfit = variant.misfit(profile)
     if misfit is not None and variant.info.requirements.memory_bytes <= profile.memory_bytes:
         yield Miss(text=misfit, excess=UNFIT)
-
-
-def figures(variant: Variant) -> tuple[Accuracy, Performance | None]:
-    """Return the figures of a variant.
-
-    Args:
-        variant: A candidate after its evaluation.
-
-    Returns:
-        Accuracy, and performance where it could be measured on the building machine.
-
-    Raises:
-        QualityGateError: It was not evaluated.
-    """
-    accuracy = variant.info.accuracy
-    if accuracy is None:
-        raise QualityGateError(f"{variant.name} was not evaluated")
-    return accuracy, variant.info.performance
-
-
-def _worth(accuracy: Accuracy) -> float:
-    """Return the quality by which variants are compared, at most that of the reference.
-
-    If a quantized variant is better than its reference, that is chance.
-    """
-    return quality(accuracy) if accuracy.retention <= 1.0 else _ideal(accuracy)
-
-
-def _ideal(accuracy: Accuracy) -> float:
-    return quality(msgspec.structs.replace(accuracy, value=accuracy.reference))
-
-
-def _rank(variant: Variant) -> tuple[float, float, int, str]:
-    accuracy, performance = figures(variant)
-    if performance is None:
-        return (-_worth(accuracy), float("inf"), 0, variant.name)
-    return (
-        -_worth(accuracy),
-        performance.latency_p50_ms,
-        performance.peak_memory_bytes,
-        variant.name,
-    )
-
-
-def _beats(one: Variant, other: Variant) -> bool:
-    """Tell whether one is as good in everything and better in something, apart from noise."""
-    (good, ours), (worse, theirs) = figures(one), figures(other)
-    if ours is None or theirs is None or _worth(good) < _worth(worse):
-        return False
-    if theirs.latency_p50_ms > MAX_SLOWDOWN * ours.latency_p50_ms:
-        return True
-    axes = (
-        (ours.latency_p50_ms, theirs.latency_p50_ms, LATENCY_TOLERANCE),
-        (ours.peak_memory_bytes, theirs.peak_memory_bytes, MEMORY_TOLERANCE),
-        (one.info.size_bytes, other.info.size_bytes, SIZE_TOLERANCE),
-    )
-    if any(mine > yours * (1 + tolerance) for mine, yours, tolerance in axes):
-        return False
-    better = any(mine * (1 + tolerance) < yours for mine, yours, tolerance in axes)
-    return better or _worth(good) > _worth(worse)
-
-
-def _defeat(winner: Variant, loser: Variant) -> str:
-    (good, fast), (worse, slow) = figures(winner), figures(loser)
-    text = f"{winner.name} is better: {good.metric} {good.value:.4f} against {worse.value:.4f}"
-    if fast is None or slow is None:
-        return text
-    return (
-        f"{text}, {fast.latency_p50_ms:.3f} against {slow.latency_p50_ms:.3f} ms, "
-        f"{fast.peak_memory_bytes / MIB:.0f} against {slow.peak_memory_bytes / MIB:.0f} MiB, "
-        f"{winner.info.size_bytes} against {loser.info.size_bytes} B"
-    )
 
 
 def _quantity(value: float, unit: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from packager.judge.gates import MIB, Gates, Verdict, Verdicts
+from packager.judge.gates import Gates, Verdict, Verdicts
+from packager.judge.ranking import MIB
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts
 from packager.plan.recipes import PREPARE
 from packager.plan.steps import GOLDEN

@@ -16,8 +16,9 @@ from typing import Any, Final
 import msgspec
 from markupsafe import Markup
 
-from packager.judge.gates import MIB, Gates
+from packager.judge.gates import Gates
 from packager.judge.metrics import METRICS, quality
+from packager.judge.ranking import MIB
 from packager.report.marks import mark
 from packager.report.plots import Axis, Limit, Point, draw
 from packager.report.text import architecture_of, machine_of, ms, share, size_text

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from packager.judge.gates import MIB
+from packager.judge.ranking import MIB
 from packager.plan.values import Impossible, Plan
 from packager.result import BuildResult, CandidateReport
 from wire.package.manifest import Accuracy, Manifest, Performance

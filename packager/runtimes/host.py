@@ -18,6 +18,7 @@ from packager.plan.targets import target_of
 from packager.plan.values import Host
 from packager.tools import toolchains
 from packager.tools.environments import default_root, environment_python, environment_version, names
+from runtime_adapters.machine import versions_of
 from runtime_adapters.processor import CPUINFO, kernel_fields
 from wire.profile import DeviceProfile
 
@@ -35,7 +36,7 @@ def describe_host(profiles: tuple[DeviceProfile, ...], runtimes: Runtimes) -> Ho
         What it has and lacks for them.
     """
     targets = {target.name: target for target in map(target_of, profiles)}
-    tools = toolchains.versions_of(_packages(runtimes))
+    tools = versions_of(_packages(runtimes))
     for name in names():
         if environment_python(name, default_root()) is not None:
             tools[name] = environment_version(name)

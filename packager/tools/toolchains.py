@@ -1,7 +1,6 @@
-"""The Python packages, compilers and emulators of this machine, for builds that need them.
+"""The compilers and emulators of this machine, for builds that need them.
 
 Rules:
-- This module reads the version of a tool without importing it.
 - An error about a missing tool names the Debian package that has it.
 - The compiler of this machine builds for the architecture of this machine.
 """
@@ -11,8 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
@@ -20,17 +17,6 @@ from packager.plan.targets import Target
 from runtime_adapters.processor import CPUINFO, cpu_flags
 
 _VERSION_TIMEOUT_S: Final = 30.0
-
-
-def versions_of(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those Python packages that are installed, by name."""
-    found: dict[str, str] = {}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def compiler(target: Target) -> str | None:

@@ -110,5 +110,6 @@ def test_without_a_runtime_the_door_says_what_is_missing() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("RuntimeUnavailableError the runtime litert cannot be imported")
-    assert "tflite_runtime" in done.stdout
+    assert "the package ai-edge-litert is not installed" in done.stdout
+    assert "tflite" not in done.stdout
     assert "edgefleet[litert]" in done.stdout

@@ -81,6 +81,16 @@ MESSAGES: dict[str, Message] = {
         release="0" * 64,
         variant="a",
     ),
+    "hello_runtimes.json": Hello(
+        device="d",
+        boot_id="b",
+        agent_version="0.1.0",
+        profile=PROFILE,
+        runtimes=(),
+        revision=0,
+        release=None,
+        variant=None,
+    ),
     "presence.json": Presence(device="d", online=False, boot_id="b"),
     "desired.json": DesiredState(
         device="d",

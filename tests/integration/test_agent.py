@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 import psutil
 import pytest
@@ -171,6 +172,11 @@ class Device:
     def config(self) -> AgentConfig:
         return load_config(self.config_path)
 
+    def set_runtimes(self, *names: str) -> None:
+        """Write other runtimes into the profile."""
+        path = self.directory / "profile.toml"
+        path.write_text(path.read_text().replace('["null"]', json.dumps(names)))
+
     def set_temperature_c(self, temperature_c: float) -> None:
         zone = self.sysfs / "class/thermal/thermal_zone0"
         zone.mkdir(parents=True, exist_ok=True)
@@ -308,6 +314,7 @@ def test_it_enrols_and_says_hello(device: Device, controller: Controller) -> Non
     device.start()
     hello = until(lambda: controller.all("hello", Hello), "a hello")[0]
     assert (hello.revision, hello.release, hello.profile.name) == (0, None, "bench")
+    assert hello.runtimes is msgspec.UNSET, "it has all runtimes of its profile"
     request = controller.enrolments[0]
     assert (request.device, request.token) == (DEVICE, TOKEN)
     assert controller.all("presence", Presence)[-1].online

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.api.guard import MAX_BODY_BYTES
@@ -47,8 +48,9 @@ def upload(fleet: Fleet, made: SignedPackage) -> dict[str, str]:
 def test_everything_but_the_health_needs_the_token(fleet: Fleet) -> None:
     client = TestClient(fleet.controller.app)
     assert client.get("/v1/health").json()["status"] == "degraded"
-    described = client.get("/openapi.json").json()
-    for path, operations in described["paths"].items():
+    described = fleet.api.get("/openapi.json").json()
+    paths = {"/openapi.json": ["get"], **described["paths"]}
+    for path, operations in paths.items():
         for method in operations:
             if path == "/v1/health":
                 continue
@@ -59,6 +61,28 @@ def test_everything_but_the_health_needs_the_token(fleet: Fleet) -> None:
                 assert answer.headers["www-authenticate"] == "Bearer"
                 if method != "head":
                     assert answer.json()["code"] == "controller.unauthorized"
+
+
+def test_the_description_says_which_operation_needs_the_token(fleet: Fleet) -> None:
+    paths = fleet.api.get("/openapi.json").json()["paths"]
+    free = {p for p, found in paths.items() for o in found.values() if not o.get("security")}
+    assert free == {"/v1/health"}
+    assert "token" in paths["/v1/health"]["get"]["description"]
+
+
+@pytest.mark.parametrize("page", ["/docs", "/redoc", "/docs/oauth2-redirect"])
+def test_no_page_loads_something_from_the_internet(fleet: Fleet, page: str) -> None:
+    assert TestClient(fleet.controller.app).get(page).status_code == 401
+    assert fleet.api.get(page).status_code == 404
+
+
+def test_the_health_says_what_it_needs(fleet: Fleet) -> None:
+    client = TestClient(fleet.controller.app)
+    health = client.get("/v1/health").json()
+    assert (health["status"], health["broker_connected"]) == ("degraded", False)
+    (need,) = health["needs"]
+    assert need.startswith("a connection with the MQTT broker")
+    assert "[broker] in controller.toml" in need
 
 
 def test_every_operation_is_described(fleet: Fleet) -> None:
@@ -98,6 +122,20 @@ def test_faults_have_one_form(fleet: Fleet) -> None:
     for answer, status, code in answers:
         assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
         assert answer.json()["message"]
+
+
+def test_a_device_shows_which_runtimes_it_has(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    assert fleet.api.get("/v1/devices/cam-1").json()["runtimes"] is None
+    fleet.devices["cam-1"].runtimes = ("abacus",)
+    fleet.devices["cam-1"].connect()
+    assert fleet.api.get("/v1/devices/cam-1").json()["runtimes"] == []
+    fleet.devices["cam-1"].runtimes = ("abacus", "null")
+    fleet.devices["cam-1"].connect()
+    assert fleet.api.get("/v1/devices/cam-1").json()["runtimes"] == ["null"]
+    fleet.devices["cam-1"].runtimes = msgspec.UNSET
+    fleet.devices["cam-1"].connect()
+    assert fleet.api.get("/v1/devices/cam-1").json()["runtimes"] is None
 
 
 def test_a_body_is_bounded_whatever_it_announces(fleet: Fleet) -> None:

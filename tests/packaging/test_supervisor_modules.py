@@ -13,11 +13,14 @@ from tests.simulators.device_environment import device_environment
 from tests.simulators.patience import PATIENCE_S
 
 LIST: Final = Path(__file__).with_name("supervisor_modules.txt")
-OURS: Final = {"agent", "telemetry", "wire"}
+OURS: Final = {"agent", "runtime_adapters", "telemetry", "wire"}
+ADAPTERS: Final = {"installed", "runtimes"}
+"""All that the supervisor needs of `runtime_adapters`."""
+
 PROGRAM: Final = """
 import sys
 import agent.cli.main, agent.app.daemon
-print("\\n".join(sorted({name.partition(".")[0] for name in sys.modules})))
+print("\\n".join(sorted(sys.modules)))
 """
 
 
@@ -37,15 +40,22 @@ def loaded() -> set[str]:
             check=True,
             timeout=PATIENCE_S,
         )
-    return {name for name in done.stdout.split() if not name.startswith("_")} - OURS
+    return {name for name in done.stdout.split() if not name.startswith("_")}
 
 
 def test_the_supervisor_loads_nothing_that_was_not_weighed() -> None:
     allowed = {line for line in LIST.read_text().splitlines() if line and line[0] != "#"}
-    new = loaded() - allowed - {"sitecustomize", "usercustomize"}
+    tops = {name.partition(".")[0] for name in loaded()}
+    new = tops - OURS - allowed - {"sitecustomize", "usercustomize"}
     assert not new, f"weigh what {sorted(new)} cost with benchmarks/footprint.py, then list them"
 
 
 def test_of_other_peoples_packages_there_are_three() -> None:
-    foreign = loaded() - set(sys.stdlib_module_names)
+    foreign = {name.partition(".")[0] for name in loaded()} - OURS - {*sys.stdlib_module_names}
     assert foreign - {"sitecustomize", "usercustomize"} == {"msgspec", "nacl", "paho"}
+
+
+def test_of_the_runtimes_it_loads_the_table_alone() -> None:
+    folders = (name.split(".") for name in loaded())
+    found = {parts[1] for parts in folders if parts[0] == "runtime_adapters" and len(parts) > 1}
+    assert found == ADAPTERS

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 OURS = {"wire", "runtime_adapters", "telemetry", "agent", "packager", "controller"}
 HEAVY = (
     "numpy", "onnxruntime", "openvino", "onnx", "nncf", "sqlalchemy", "fastapi", "pydantic",
-    "typer", "rich", "runtime_adapters", "packager", "controller",
+    "typer", "rich", "runtime_adapters.protocol", "runtime_adapters.registry", "packager",
+    "controller",
 )  # fmt: skip
 
 

@@ -110,6 +110,7 @@ class FleetDevice:
     boot_id: str = "boot-1"
     revision: int = 0
     active: str | None = None
+    runtimes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     online: bool = False
     accepted: list[DesiredState] = field(default_factory=list)
     replies: list[EnrolReply] = field(default_factory=list)
@@ -169,6 +170,7 @@ class FleetDevice:
             boot_id=self.boot_id,
             agent_version="1.0",
             profile=PROFILE,
+            runtimes=self.runtimes,
             revision=self.revision,
             release=self.active,
             variant="best" if self.active else None,

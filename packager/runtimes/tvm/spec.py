@@ -9,6 +9,7 @@ from packager.plan.runtimes import BuildRuntime
 from packager.plan.targets import Target
 from packager.runtimes.common.compiled_recipes import compiled_recipes
 from packager.tools import toolchains
+from runtime_adapters.machine import versions_of
 
 NAME: Final = "tvm"
 EXTRA: Final = "edgefleet[packager-tvm]"
@@ -32,7 +33,7 @@ def missing_to_build(target: Target) -> str | None:
     Returns:
         The name of the extra or of one Debian package, or None when nothing is missing.
     """
-    if len(toolchains.versions_of(PACKAGES)) < len(PACKAGES):
+    if len(versions_of(PACKAGES)) < len(PACKAGES):
         return EXTRA
     return toolchains.missing_compiler(target)
 

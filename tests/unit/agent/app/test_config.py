@@ -107,12 +107,16 @@ def test_the_files_that_it_names(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_bytes(TRUST.to_bytes())
     assert load_profile(config).name == "pi"
     assert load_trust(config) == TRUST
-    assert load_token(config) is None
+    with pytest.raises(ConfigError, match="no such file") as caught:
+        load_token(config)
+    assert str(tmp_path / "token") in caught.value.message
+    assert "fleet token create" in caught.value.remedy
     (tmp_path / "token").write_text("  secret\n")
     assert load_token(config) == "secret"
     (tmp_path / "token").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+    with pytest.raises(ConfigError, match="holds no enrolment token"):
         load_token(config)
+    assert load_token(load_config(write(tmp_path, LEAST))) is None
 
 
 def test_a_faulty_profile_or_trust_root_names_its_file(tmp_path: Path) -> None:
@@ -137,7 +141,7 @@ def test_any_other_address_needs_a_token(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the endpoint token"):
         load_endpoint_token(config)
     (tmp_path / "infer.token").write_text("\n")
-    with pytest.raises(ConfigError, match="contains no token"):
+    with pytest.raises(ConfigError, match="holds no endpoint token"):
         load_endpoint_token(config)
     (tmp_path / "infer.token").write_text("s3cret\n")
     assert load_endpoint_token(config) == "s3cret"

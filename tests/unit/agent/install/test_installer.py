@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from agent.errors import StorageFullError
+from agent.install.preflight import FREE_MARGIN_BYTES, check_storage
 from agent.install.states import State
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import (
@@ -20,6 +23,7 @@ from tests.simulators.packages import (
 from tests.simulators.packages import desired as make_desired
 from wire.health import HealthSnapshot
 from wire.messages import Chunk, InstallReport, ReleaseRef
+from wire.profile import only_runtimes
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
@@ -77,6 +81,7 @@ def test_a_package_for_other_devices(device: SimulatedDevice) -> None:
     report = failed(device, package("2.0.0", [(alien, b"x")]))
     assert report.error_code == "agent.variant"
     assert "best needs the runtime tensorrt" in report.detail
+    assert report.detail.endswith("pip install 'edgefleet[tensorrt]'")
 
 
 def test_a_package_larger_than_the_storage_that_packages_may_use(tmp_path: Path) -> None:
@@ -86,8 +91,23 @@ def test_a_package_larger_than_the_storage_that_packages_may_use(tmp_path: Path)
     device.install(1, OLD)
     report = failed(device, two_variants("2.0.0", best="x" * 30_000))
     assert (report.phase, report.error_code) == ("preflight", "agent.storage.full")
+    assert "of the 20000 that the profile allows to packages only " in report.detail
+    assert report.detail.endswith("; raise storage_bytes in the profile of the device")
     sent = [name for name, _ in device.server.sent]
     assert len(sent) < 30_000 / 1024, "only what says what the package is has come"
+
+
+def test_a_disk_without_room_tells_the_reserve_and_the_remedy(device: SimulatedDevice) -> None:
+    free = device.slots.free_bytes() - FREE_MARGIN_BYTES
+    with pytest.raises(StorageFullError) as caught:
+        check_storage(device.slots, needed_bytes=2**60, allowed_bytes=2**61, keep=())
+    found = re.search(
+        r"needs (\d+) bytes, but only (\d+) are free beside the reserve of (\d+)", str(caught.value)
+    )
+    assert found is not None
+    assert (int(found[1]), int(found[3])) == (2**60, FREE_MARGIN_BYTES)
+    assert abs(int(found[2]) - free) < 2**34, "others write to this disk too"
+    assert caught.value.remedy == "free some storage on the device"
 
 
 def test_a_package_that_needs_more_memory_than_there_is(device: SimulatedDevice) -> None:
@@ -135,6 +155,28 @@ def test_a_file_that_rots_after_verifying_is_never_loaded(
     device.hook = rot
     report = failed(device, NEW)
     assert report.phase == state.value
+
+
+def test_variants_of_a_runtime_that_the_device_lacks_are_not_fetched(tmp_path: Path) -> None:
+    declared = msgspec.structs.replace(PROFILE, runtimes=("null", "tensorrt"))
+    device = SimulatedDevice(tmp_path, profile=only_runtimes(declared, ("null",)))
+    device.boot()
+    fast = variant("fast", accuracy=0.99)
+    info = msgspec.structs.replace(fast.info, runtime="tensorrt", profiles=(PROFILE.name,))
+    slow = variant("slow", accuracy=0.9)
+    kept = msgspec.structs.replace(slow.info, profiles=(PROFILE.name,))
+    made = package(
+        "1.0.0",
+        [
+            (msgspec.structs.replace(fast, info=info), b"not for this device"),
+            (msgspec.structs.replace(slow, info=kept), b"slow"),
+        ],
+    )
+    device.install(1, made)
+    report = device.heard.outcomes[-1]
+    assert (report.outcome, report.variant) == ("succeeded", "slow")
+    files = {path.name for path in (device.slots.directory(made.digest) / "variants").iterdir()}
+    assert files == {"slow"}
 
 
 def test_only_variants_that_fit_are_fetched(device: SimulatedDevice) -> None:

@@ -74,6 +74,20 @@ def test_going_back_to_the_previous_package_after_a_failure_is_a_success(
     last = device.heard.reports[-1]
     assert (last.revision, last.outcome, last.active) == (3, "succeeded", OLD.digest)
     assert device.serving.calls == [*before, "probe"], "it was only asked whether it answers"
+    kind, reason, _ = device.heard.events[-1]
+    assert (kind, reason) == ("restore", "digits:1.0.0 was on this device already; it serves")
+
+
+def test_a_package_that_the_device_still_has_is_told_as_restored(device: SimulatedDevice) -> None:
+    device.install(2, NEW)
+    assert device.heard.events[-1][:2] == ("install", "succeeded")
+    device.install(3, OLD)
+    assert device.heard.reports[-1].active == OLD.digest
+    kind, reason, _ = device.heard.events[-1]
+    assert (kind, reason) == ("restore", "digits:1.0.0 was on this device already; it serves")
+    device.install(4, None)
+    reason = device.heard.events[-1][1]
+    assert reason == "no release is desired; nothing was installed"
 
 
 def test_a_variant_that_is_not_the_first_choice_is_dropped(device: SimulatedDevice) -> None:

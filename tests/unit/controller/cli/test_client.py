@@ -44,6 +44,20 @@ def test_address_and_token(token_file: Path) -> None:
     assert "secret" not in repr(target)
 
 
+def test_a_home_with_tls_names_its_authority(home: Path, tmp_path: Path) -> None:
+    config = home / "controller.toml"
+    tls = '[api]\ncert_file = "api.pem"\nkey_file = "api.key"\nca_file = "ca.pem"\n'
+    config.write_text(config.read_text().replace("[api]\n", tls))
+    target = find_controller(ConnectionOptions(home=home), {})
+    assert (target.url, target.ca_file) == ("https://127.0.0.1:7001", home / "ca.pem")
+    other = tmp_path / "other.pem"
+    for options, environment in (
+        (ConnectionOptions(home=home, ca_file=other), {"FLEET_CA_FILE": "/nowhere"}),
+        (ConnectionOptions(home=home), {"FLEET_CA_FILE": str(other)}),
+    ):
+        assert find_controller(options, environment).ca_file == other
+
+
 def test_option_beats_environment(home: Path) -> None:
     target = find_controller(
         ConnectionOptions(home=home), {"FLEET_URL": "http://x:1", "FLEET_TOKEN": "t"}

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from packager.errors import QualityGateError
-from packager.judge.gates import MIB, Gates, Verdict, judge, require_variants, too_slow
+from packager.judge.gates import Gates, Verdict, judge, require_variants, too_slow
+from packager.judge.ranking import MIB
 from wire.package.manifest import (
     Accuracy,
     Performance,
@@ -123,6 +124,46 @@ def test_keep_overrides_being_beaten_but_no_gate() -> None:
     assert found["bad"].excess == pytest.approx(0.99 - 0.5 / 0.9)
 
 
+BOTH = profile(runtimes=("onnxruntime", "litert", "tvm"))
+
+
+def test_the_fastest_of_each_runtime_is_kept_for_devices_that_have_it_alone() -> None:
+    variants = (
+        FLOAT,
+        variant("ort-int8", value=0.899, latency_ms=1.2),
+        variant("ort-other", value=0.899, latency_ms=1.3),
+        variant("litert-int8", runtime="litert", value=0.899, latency_ms=0.5),
+        variant("litert-float", runtime="litert", latency_ms=3.0, size=4500),
+        variant("tvm", runtime="tvm", latency_ms=90.0),
+        variant("tvm-slow", runtime="tvm", latency_ms=95.0),
+    )
+    found = decide(*variants, device=BOTH)
+    kept = {name for name, verdict in found.items() if verdict.kept}
+    assert kept == {"float", "ort-int8", "litert-int8", "tvm"}
+    assert found["ort-int8"].reason == "kept: a device may have onnxruntime alone"
+    assert found["ort-other"].reason.startswith("litert-int8 is better")
+    found = decide(*variants, device=BOTH, drop_beaten=True)
+    assert {name for name, verdict in found.items() if verdict.kept} == {"float", "litert-int8"}
+
+
+def test_no_runtime_keeps_what_a_gate_refuses() -> None:
+    found = decide(FLOAT, variant("tvm", runtime="tvm", value=0.5), device=BOTH)
+    assert not found["tvm"].kept
+
+
+def test_the_fastest_of_a_runtime_is_evaluated_though_it_is_slow() -> None:
+    variants = (
+        FLOAT,
+        variant("tvm", runtime="tvm", latency_ms=90.0),
+        variant("tvm-int8", runtime="tvm", latency_ms=300.0),
+        variant("tvm-slow", runtime="tvm", latency_ms=400.0),
+    )
+    references = frozenset({"float"})
+    assert set(too_slow(variants, (BOTH,), Gates(), references=references)) == {"tvm-slow"}
+    found = too_slow(variants, (BOTH,), Gates(), references=references, drop_beaten=True)
+    assert set(found) == {"tvm", "tvm-int8", "tvm-slow"}
+
+
 def test_much_slower_is_beaten_whatever_it_saves() -> None:
     slow = variant("slow", latency_ms=4.1, memory_mib=10, size=10)
     assert decide(FLOAT, variant("fast"), slow)["slow"].reason.startswith("fast is better")
@@ -178,12 +219,14 @@ def test_latency_measured_elsewhere_drops_nothing() -> None:
 
 
 def test_what_is_hopelessly_slow_is_not_even_evaluated() -> None:
-    options = {"references": frozenset({"float"})}
+    references = frozenset({"float"})
     slow = variant("slow", latency_ms=8.1, memory_mib=10)
     bearable = variant("bearable", latency_ms=7.9)
-    found = too_slow((FLOAT, slow, bearable), (profile(),), Gates(), **options)
+    found = too_slow((FLOAT, slow, bearable), (profile(),), Gates(), references=references)
     assert found == {"slow": "not evaluated: 8.100 ms is over 4 times the 2.000 ms of float"}
-    kept = too_slow((FLOAT, slow), (profile(),), Gates(), keep=frozenset({"slow"}), **options)
+    kept = too_slow(
+        (FLOAT, slow), (profile(),), Gates(), references=references, keep=frozenset({"slow"})
+    )
     assert not kept
 
 

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from packager.device_profiles import load_profile
-from packager.judge.gates import MIB, Gates, judge
+from packager.judge.gates import Gates, judge
+from packager.judge.ranking import MIB
 from packager.plan.values import Impossible
 from packager.report.marks import MARKS
 from packager.report.page import report_page

@@ -13,7 +13,7 @@ import pytest
 from packager.report.marks import MARKS
 from packager.runtimes.table import RUNTIMES
 from packager.steps.functions import KINDS
-from packager.tools.toolchains import versions_of
+from runtime_adapters.machine import versions_of
 from runtime_adapters.runtimes import BY_NAME, REAL, RuntimeSpec
 from runtime_adapters.runtimes import RUNTIMES as DEVICE_RUNTIMES
 

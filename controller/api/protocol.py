@@ -1,0 +1,180 @@
+"""One connection to the HTTP API: uvicorn's protocol, with bounds on what a client may hold.
+
+uvicorn bounds neither the time of a header nor that of a TLS handshake, and counts a connection
+only after the handshake. So the handshake is made here, and a connection has its place from the
+first packet on.
+
+Rules:
+- A client that sends no complete header in time loses its connection, whatever it sent of it; so
+  does one that stops in the middle of a body.
+- A connection that loses its place ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.utils import get_remote_addr
+
+from controller.api.places import Places, client_of
+
+FAREWELL_S: Final = 1.0
+"""How long the end of a TLS connection may take; a client need not take part in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Bounds on what the clients of the API may hold."""
+
+    total: int = 512
+    """Open connections."""
+
+    per_client: int = 64
+    """Open connections from one address."""
+
+    header_s: float = 10.0
+    """Time for the TLS handshake and the first header, and from an answer to the end of the next
+    header."""
+
+    silence_s: float = 30.0
+    """Time without a byte of a body that has begun."""
+
+
+class BoundedProtocol(H11Protocol):
+    """One connection.
+
+    Args:
+        limits: The bounds.
+        places: The places of all connections.
+        tls: Certificate and key; None for no TLS.
+        uvicorn: What uvicorn gives to its protocols.
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: ConnectionLimits,
+        places: Places[BoundedProtocol],
+        tls: ssl.SSLContext | None,
+        **uvicorn: Any,  # noqa: ANN401 - uvicorn's own
+    ) -> None:
+        super().__init__(**uvicorn)
+        self._limits = limits
+        self._places = places
+        self._tls = tls
+        self._tcp: asyncio.Transport | None = None
+        self._open = False
+        """Whether uvicorn has the connection: without TLS at once, else after the handshake."""
+
+        self._early = bytearray()
+        """What came together with the last message of the handshake."""
+
+        self._handshake: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
+        """Take a place, then begin with TLS or with HTTP."""
+        self._tcp = transport
+        self.connections.add(self)
+        address = get_remote_addr(transport)
+        loser = self._places.take(self, client_of(address[0] if address else ""))
+        if loser is not None:
+            loser.end()
+        if loser is self:
+            return
+        self._set_deadline(self._limits.header_s)
+        if self._tls is None:
+            self._begin(transport)
+        else:
+            transport.pause_reading()
+            self._handshake = self.loop.create_task(self._agree(transport, self._tls))
+
+    def data_received(self, data: bytes) -> None:
+        """Read what the client sends."""
+        if not self._open:
+            self._early += data
+            return
+        super().data_received(data)
+        self._note()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or answer the one that has come already."""
+        self._places.wait(self)
+        self._set_deadline(self._limits.header_s)
+        super().on_response_complete()
+        self._note()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        self._leave()
+        if self._open:
+            super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """End the connection when its request has been answered, because the server stops."""
+        if self._is_answering:
+            super().shutdown()
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """End the connection at once; what has not been sent is lost."""
+        if self._tcp is not None:
+            self._tcp.abort()
+
+    async def _agree(self, tcp: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        """Make the TLS handshake, then begin with HTTP."""
+        try:
+            secured = await self.loop.start_tls(
+                tcp,
+                self,
+                tls,
+                server_side=True,
+                ssl_handshake_timeout=self._limits.header_s,
+                ssl_shutdown_timeout=FAREWELL_S,
+            )
+        except OSError:  # no TLS, no common version, too late, or gone
+            secured = None
+        if secured is None:  # asyncio does not say so to a protocol that is not connected yet
+            self.end()
+            self._leave()
+            return
+        self._begin(secured)
+        early, self._early = bytes(self._early), bytearray()
+        if early:
+            self.data_received(early)
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        self._open = True
+        super().connection_made(transport)
+
+    @property
+    def _is_answering(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # uvicorn sets it later
+        return cycle is not None and not cycle.response_complete
+
+    def _note(self) -> None:
+        """Keep the place while a request is being answered, and bound only its body in time."""
+        if self._is_answering:  # else the time for the header runs on
+            self._places.work(self)
+            self._set_deadline(self._limits.silence_s if self.cycle.more_body else None)
+
+    def _set_deadline(self, within_s: float | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if within_s is None else self.loop.call_later(within_s, self._late)
+
+    def _late(self) -> None:
+        if self._open and self.flow.read_paused:  # the controller is slow, not the client
+            self._set_deadline(self._limits.silence_s)
+        else:
+            self.end()
+
+    def _leave(self) -> None:
+        self._set_deadline(None)
+        self._places.leave(self)
+        self.connections.discard(self)

@@ -1,0 +1,25 @@
+"""Keep which runtimes a device has, where they are fewer than its profile's.
+
+Revision ID: 0007
+Revises: 0004
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0007"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the column; each device tells at its next connection."""
+    op.add_column("device", sa.Column("runtimes", sa.JSON(none_as_null=True), nullable=True))
+
+
+def downgrade() -> None:
+    """Remove it."""
+    op.drop_column("device", "runtimes")

@@ -1,0 +1,68 @@
+"""What an agent tells whose device is not complete: a runtime or the enrolment token is missing."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_agent import FIRST, TOKEN, Controller, Device
+from tests.simulators.broker import running_broker
+from tests.simulators.patience import until
+from wire.messages import Hello
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Device, Controller]]:
+    """Return a device that is not started, and its controller."""
+    with running_broker() as broker:
+        controller, device = Controller(broker), Device(tmp_path, broker)
+        try:
+            yield device, controller
+        finally:
+            if device.process is not None:
+                device.end(signal.SIGKILL)
+            controller.transport.close()
+
+
+def logged(device: Device, event: str) -> dict[str, Any]:
+    return until(
+        lambda: next((line for line in device.log if line["action"] == event), None),
+        f"{event} in the log",
+    )
+
+
+def test_it_says_which_runtimes_of_its_profile_it_has(pair: tuple[Device, Controller]) -> None:
+    device, controller = pair
+    device.set_runtimes("null", "abacus")
+    device.start()
+    hello = until(lambda: controller.all("hello", Hello), "a hello")[0]
+    assert (hello.profile.runtimes, hello.runtimes) == (("null", "abacus"), ("null",))
+    told = controller.event("start", lambda e: "missing" in e.data)
+    assert told.data["missing"] == ["abacus"]
+    assert "pip install 'edgefleet[abacus]'" in told.reason
+    controller.desire(1, FIRST)
+    assert controller.outcome(1).outcome == "succeeded"
+
+
+def test_a_missing_token_file_is_named_until_there_is_one(pair: tuple[Device, Controller]) -> None:
+    device, controller = pair
+    token = device.directory / "token"
+    token.unlink()
+    device.start()
+    reason = logged(device, "refused")["reason"]
+    assert f"cannot read the enrolment token {token}: no such file" in reason
+    assert "fleet token create" in reason
+    token.write_text(f"{TOKEN}\n")
+    until(lambda: controller.all("hello", Hello), "a hello")
+    # An enrolled device needs its token no more.
+    token.unlink()
+    device.end(signal.SIGTERM)
+    before = len(controller.all("hello", Hello))
+    device.start()
+    until(lambda: len(controller.all("hello", Hello)) > before, "another hello")

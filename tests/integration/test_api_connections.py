@@ -1,0 +1,273 @@
+"""Clients of the controller's API that hold connections, and those that want an answer."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI, Request
+
+from controller.api.protocol import ConnectionLimits
+from controller.api.server import HttpServer
+from controller.api.tls import server_tls
+from controller.errors import SettingsError
+from tests.simulators.certificates import Authority
+from tests.simulators.patience import PATIENCE_S, finished
+
+HOST = "127.0.0.1"
+OTHER = "127.0.0.2"
+"""Another address of this machine."""
+
+CROWD = 600
+UNFINISHED = b"GET /now HTTP/1.1\r\nHost: x\r\n"
+HASTY = ConnectionLimits(header_s=1.0, silence_s=1.0)
+
+
+class Gate:
+    """Lets a request go on when it is opened."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Semaphore(0)
+        self.opened = threading.Event()
+
+
+def application(gate: Gate) -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/now")
+    def now() -> str:
+        return "now"
+
+    @app.get("/later")
+    def later() -> str:
+        gate.asked.release()
+        gate.opened.wait(PATIENCE_S)
+        return "later"
+
+    @app.post("/length")
+    async def length(request: Request) -> int:
+        return len(await request.body())
+
+    return app
+
+
+@contextmanager
+def serving(
+    limits: ConnectionLimits | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[tuple[int, Gate]]:
+    server, gate = HttpServer(HOST, 0, tls=tls, limits=limits), Gate()
+    server.start(application(gate))
+    try:
+        yield server.port, gate
+    finally:
+        gate.opened.set()
+        server.stop()
+
+
+def dial(port: int, source: str = HOST) -> socket.socket:
+    return socket.create_connection((HOST, port), PATIENCE_S, source_address=(source, 0))
+
+
+def ask(port: int, source: str = HOST, tls: ssl.SSLContext | None = None) -> bytes:
+    connection = (
+        http.client.HTTPConnection(HOST, port, PATIENCE_S, source_address=(source, 0))
+        if tls is None
+        else http.client.HTTPSConnection(
+            HOST, port, timeout=PATIENCE_S, source_address=(source, 0), context=tls
+        )
+    )
+    try:
+        connection.request("GET", "/now")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.read()
+    finally:
+        connection.close()
+
+
+def ended(connection: socket.socket) -> bool:
+    """Wait until the server ends a connection; return whether it has answered nothing."""
+    try:
+        return connection.recv(1) == b""
+    except (ConnectionError, ssl.SSLError):
+        return True
+
+
+@pytest.mark.parametrize("source", [HOST, OTHER], ids=["same-address", "other-address"])
+@pytest.mark.parametrize("first", [b"", UNFINISHED], ids=["silent", "unfinished-header"])
+def test_a_client_that_holds_600_connections_keeps_nobody_out(first: bytes, source: str) -> None:
+    with serving() as (port, _), ExitStack() as held:
+        for _ in range(CROWD):
+            connection = held.enter_context(dial(port))
+            if first:
+                connection.sendall(first)
+        for _ in range(3):
+            assert ask(port, source) == b'"now"'
+
+
+def test_a_client_may_hold_only_so_many_connections() -> None:
+    with serving(ConnectionLimits(per_client=3)) as (port, _), ExitStack() as held:
+        own = [held.enter_context(dial(port)) for _ in range(3)]
+        theirs = held.enter_context(dial(port, OTHER))
+        theirs.sendall(UNFINISHED)
+        own.append(held.enter_context(dial(port)))
+        assert ended(own[0])
+        theirs.sendall(b"\r\n")
+        assert theirs.recv(100).startswith(b"HTTP/1.1 200"), "another client has lost nothing"
+
+
+def test_a_request_that_is_being_answered_keeps_its_place() -> None:
+    with serving(ConnectionLimits(per_client=2, header_s=1.0)) as (port, gate), ExitStack() as held:
+        busy = http.client.HTTPConnection(HOST, port, PATIENCE_S)
+        busy.request("GET", "/later")
+        assert gate.asked.acquire(timeout=PATIENCE_S)
+        late = [held.enter_context(dial(port)) for _ in range(5)]
+        assert ended(late[-1]), "its time for a header has passed, and that of the request has not"
+        gate.opened.set()
+        assert busy.getresponse().read() == b'"later"'
+        busy.close()
+
+
+def trickle(connection: socket.socket, part: bytes, stop: threading.Event) -> None:
+    while not stop.wait(0.02):
+        try:
+            connection.sendall(part)
+        except OSError:
+            return
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        UNFINISHED,
+        b"GET /now HTTP/1.1\r\nHost: x\r\n\r\n" + UNFINISHED,
+        b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc",
+    ],
+    ids=["silent", "unfinished-header", "second-request", "unfinished-body"],
+)
+def test_what_does_not_come_in_time_ends_the_connection(first: bytes) -> None:
+    with serving(HASTY) as (port, _), dial(port) as connection:
+        connection.sendall(first)
+        answer = b""
+        while part := received(connection):
+            answer += part
+        assert answer.count(b"HTTP/1.1") == first.count(b"\r\n\r\n" + UNFINISHED)
+
+
+def test_a_header_that_comes_byte_by_byte_has_no_more_time() -> None:
+    with serving(HASTY) as (port, _), dial(port) as connection:
+        connection.sendall(UNFINISHED + b"X: ")
+        stop = threading.Event()
+        sending = threading.Thread(target=trickle, args=(connection, b"x", stop))
+        sending.start()
+        try:
+            assert ended(connection)
+        finally:
+            stop.set()
+            finished(sending)
+
+
+def test_a_body_that_comes_slowly_is_read() -> None:
+    with serving(ConnectionLimits(header_s=1.0)) as (port, _), dial(port) as connection:
+        connection.sendall(b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+        stop = threading.Event()
+        sending = threading.Thread(target=trickle, args=(connection, b"x", stop))
+        sending.start()
+        try:
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        finally:
+            stop.set()
+            finished(sending)
+
+
+def test_many_requests_over_one_connection_are_answered() -> None:
+    with serving(ConnectionLimits(total=1, per_client=1)) as (port, _):
+        connection = http.client.HTTPConnection(HOST, port, PATIENCE_S)
+        for _ in range(20):
+            connection.request("GET", "/now")
+            assert connection.getresponse().read() == b'"now"'
+        connection.close()
+
+
+def received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(4096)
+    except ConnectionError:
+        return b""
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"), "ours")
+
+
+@pytest.fixture(scope="module")
+def tls(authority: Authority) -> ssl.SSLContext:
+    issued = authority.issue("api")
+    return server_tls(str(issued.cert_file), str(issued.key_file))
+
+
+def test_over_tls_too_a_crowd_keeps_nobody_out(tls: ssl.SSLContext, authority: Authority) -> None:
+    with serving(tls=tls) as (port, _), ExitStack() as held:
+        for _ in range(CROWD):
+            held.enter_context(dial(port))
+        for source in (HOST, OTHER):
+            assert ask(port, source, authority.client(None)) == b'"now"'
+
+
+@pytest.mark.parametrize("first", [b"", UNFINISHED + b"\r\n"], ids=["silent", "no-tls"])
+def test_who_makes_no_handshake_gets_nothing(tls: ssl.SSLContext, first: bytes) -> None:
+    with serving(HASTY, tls) as (port, _), dial(port) as connection:
+        connection.sendall(first)
+        answer = b""
+        while part := received(connection):
+            answer += part
+        assert b"HTTP" not in answer
+
+
+def test_a_header_over_tls_has_its_time_too(tls: ssl.SSLContext, authority: Authority) -> None:
+    with (
+        serving(HASTY, tls) as (port, _),
+        dial(port) as raw,
+        authority.client(None).wrap_socket(raw, server_hostname=HOST) as secured,
+    ):
+        secured.sendall(UNFINISHED)
+        assert ended(secured)
+
+
+def test_connections_in_every_state_do_not_keep_the_server_from_stopping(
+    tls: ssl.SSLContext, authority: Authority
+) -> None:
+    with ExitStack() as held, serving(tls=tls) as (port, _):
+        held.enter_context(dial(port))
+        secured = authority.client(None).wrap_socket(dial(port), server_hostname=HOST)
+        held.enter_context(secured)
+        secured.sendall(UNFINISHED)
+    names = [thread.name for thread in threading.enumerate()]
+    assert "api" not in names
+
+
+@pytest.mark.parametrize(("host", "told"), [("127.0.0.1", False), ("0.0.0.0", True)])  # noqa: S104 - to be told
+def test_an_api_in_the_clear_on_other_addresses_is_told(
+    host: str, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = HttpServer(host, 0)
+    with caplog.at_level("WARNING"):
+        server.start(application(Gate()))
+    server.stop()
+    assert ("the API has no TLS" in caplog.text) is told
+
+
+def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("nothing")
+    for cert_file, reason in (("none.pem", "no such file"), ("cert.pem", "not the PEM data")):
+        with pytest.raises(SettingsError, match=reason) as caught:
+            server_tls(str(tmp_path / cert_file), str(tmp_path / "key.pem"))
+        assert cert_file in str(caught.value)

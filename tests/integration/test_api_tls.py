@@ -1,0 +1,144 @@
+"""The controller's API over TLS, and `fleet` as its client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from controller.app.service import Controller
+from controller.cli import main
+from controller.cli.arguments import ConnectionOptions
+from controller.cli.client import ApiClient, find_controller
+from controller.cli.errors import NoControllerError, UnreachableError
+from controller.config import ControllerConfig
+from controller.errors import SettingsError
+from controller.schemas import Device, Health
+from tests.simulators.certificates import Authority, Certificate
+from tests.simulators.controller_fleet import API_TOKEN, MemoryAccess, make_home
+from tests.simulators.transport import MemoryHub
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"), "ours")
+
+
+@pytest.fixture(scope="module")
+def certificate(authority: Authority) -> Certificate:
+    return authority.issue("api")
+
+
+def settings(directory: Path, certificate: Certificate | None) -> ControllerConfig:
+    config = make_home(directory, f"sqlite:///{directory / 'control.db'}")
+    if certificate is None:
+        return config
+    api = msgspec.structs.replace(
+        config.api, cert_file=str(certificate.cert_file), key_file=str(certificate.key_file)
+    )
+    return msgspec.structs.replace(config, api=api)
+
+
+def run(config: ControllerConfig, *, refused: bool = False) -> Iterator[int]:
+    transport = MemoryHub().connect(refused=refused)
+    controller = Controller(config, MemoryAccess(), transport=transport)
+    controller.start()
+    yield controller.api_address[1]
+    controller.stop()
+
+
+@pytest.fixture
+def secured(tmp_path: Path, certificate: Certificate) -> Iterator[int]:
+    """Run a controller whose API has TLS; return its port."""
+    yield from run(settings(tmp_path, certificate))
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[int]:
+    """Run a controller whose API has none."""
+    yield from run(settings(tmp_path, None))
+
+
+def client(url: str, ca_file: Path | None = None, **environment: str) -> ApiClient:
+    options = ConnectionOptions(url=url, ca_file=ca_file)
+    return ApiClient(find_controller(options, {"FLEET_TOKEN": API_TOKEN, **environment}))
+
+
+def test_fleet_trusts_the_authority_that_it_is_told(secured: int, authority: Authority) -> None:
+    url, ca_file = f"https://127.0.0.1:{secured}", authority.ca_file
+    for api in (client(url, ca_file), client(url, FLEET_CA_FILE=str(ca_file))):
+        with api:
+            assert api.get("/v1/devices", list[Device]) == []
+            health = api.get("/v1/health", Health)
+            assert (health.status, health.needs) == ("ok", [])
+
+
+def test_no_other_authority_is_trusted(
+    secured: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    stranger = Authority(tmp_path_factory.mktemp("stranger"), "stranger")
+    for ca_file in (None, stranger.ca_file):
+        with (
+            pytest.raises(UnreachableError, match=r"certificate of .* is refused") as caught,
+            client(f"https://127.0.0.1:{secured}", ca_file) as api,
+        ):
+            api.get("/v1/devices", list[Device])
+        assert "--ca-file" in caught.value.remedy
+
+
+def test_a_name_that_the_certificate_does_not_hold_is_refused(
+    secured: int, authority: Authority
+) -> None:
+    with (
+        pytest.raises(UnreachableError, match="localhost") as caught,
+        client(f"https://localhost:{secured}", authority.ca_file) as api,
+    ):
+        api.get("/v1/devices", list[Device])
+    assert "host name" in caught.value.remedy
+
+
+def test_the_token_is_not_sent_in_the_clear_and_the_error_says_https(secured: int) -> None:
+    with (
+        pytest.raises(UnreachableError, match="no controller answers") as caught,
+        client(f"http://127.0.0.1:{secured}") as api,
+    ):
+        api.get("/v1/devices", list[Device])
+    assert "https://" in caught.value.remedy
+
+
+def test_https_to_an_api_without_tls_says_so(plain: int, authority: Authority) -> None:
+    with (
+        pytest.raises(UnreachableError, match="no TLS with") as caught,
+        client(f"https://127.0.0.1:{plain}", authority.ca_file) as api,
+    ):
+        api.get("/v1/devices", list[Device])
+    assert "http://" in caught.value.remedy
+
+
+def test_the_command_line_says_what_the_controller_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for port in run(settings(tmp_path, None), refused=True):
+        options = ("--url", f"http://127.0.0.1:{port}", "--token-file", str(tmp_path / "api.token"))
+        assert main(["controller", "status", *options]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "status degraded" in told
+    assert "needs a connection with the MQTT broker" in told
+
+
+def test_an_authority_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("nothing")
+    for name, reason in (("none.pem", "no such file"), ("empty.pem", "no certificate")):
+        with pytest.raises(NoControllerError, match=reason) as caught:
+            client("https://127.0.0.1:1", tmp_path / name)
+        assert name in str(caught.value)
+
+
+def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
+    config = settings(
+        tmp_path, Certificate(cert_file=tmp_path / "none.pem", key_file=tmp_path / "none.key")
+    )
+    with pytest.raises(SettingsError, match=r"none\.pem"):
+        Controller(config, MemoryAccess(), transport=MemoryHub().connect())
