@@ -15,18 +15,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from controller.domain.rollout_policy import StageState
-from controller.domain.states import (
-    DeploymentState,
-    DeviceState,
-    ReleaseState,
-    RolloutState,
-    TokenState,
-)
+from controller.domain.states import DeviceState, ReleaseState, TokenState
 from wire.messages import PolicySpec
 
-MAX_DEVICES = 10_000_000
-MAX_WAIT_S = 366 * 86_400
 MAX_PRIORITY = 1000
 MAX_EXACT = 2**53
 """JSON readers lose digits of larger integers."""
@@ -268,6 +259,19 @@ class VariantSummary:
 
 
 @dataclass(kw_only=True)
+class RunningDevice:
+    """A device that runs a release."""
+
+    device: str
+    online: bool
+    rollout: str | None
+    """A rollout that brought the release to it."""
+
+    previous: str | None
+    """What a rollback of that rollout brings it to, as `name:version`; None if there is nothing."""
+
+
+@dataclass(kw_only=True)
 class Release:
     """A published package."""
 
@@ -278,114 +282,8 @@ class Release:
     state: ReleaseState
     published_at_s: float
     variants: list[VariantSummary] = field(default_factory=list)
-
-
-@dataclass(kw_only=True)
-class Stage(Request):
-    """One step of a rollout: go on until this many devices run the release."""
-
-    count: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] | None = None
-    percent: Annotated[float, Bounds(gt=0, le=100)] | None = None
-
-
-@dataclass(kw_only=True)
-class RolloutRequest(Request):
-    """A new rollout."""
-
-    release: str
-    """`name:version` or a digest."""
-
-    selector: str = ""
-    """Label expression; empty selects every enrolled device."""
-
-    stages: list[Stage] = field(default_factory=lambda: [Stage(percent=100)])
-    max_in_flight: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 100
-    soak_s: Annotated[float, Bounds(ge=0, le=MAX_WAIT_S)] = 0
-    """How long a finished stage must stay good before the next begins."""
-
-    device_deadline_s: Annotated[float, Bounds(gt=0, le=MAX_WAIT_S)] = 3600
-    """A device that has not finished by then counts as failed."""
-
-    max_failures: Annotated[int, Bounds(ge=0, le=MAX_DEVICES)] = 0
-    """More failed devices than this halt the rollout."""
-
-    max_failure_percent: Annotated[float, Bounds(ge=0, le=100)] | None = None
-    """From `min_finished` finished devices on, a larger share of failed ones halts it too."""
-
-    min_finished: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 10
-    approval: bool = False
-    """Wait for `approve` between stages."""
-
-
-@dataclass(kw_only=True)
-class RollbackRequest(Request):
-    """Bring the devices that a rollout touched to another release, stage by stage."""
-
-    release: str
-    """`name:version` or a digest."""
-
-
-@dataclass(kw_only=True)
-class StageProgress:
-    """How far a stage is."""
-
-    number: int
-    """From 1."""
-
-    target: int
-    """How many devices get the release by the end of this stage, earlier stages included."""
-
-    state: StageState
-
-
-@dataclass(kw_only=True)
-class Deployment:
-    """One device's part in a rollout."""
-
-    device: str
-    state: DeploymentState
-    stage: int
-    phase: str = ""
-    done_bytes: int = 0
-    total_bytes: int = 0
-    error_code: str = ""
-    detail: str = ""
-    started_at_s: float | None = None
-    finished_at_s: float | None = None
-
-
-@dataclass(kw_only=True)
-class RolloutEvent:
-    """A decision and its reason."""
-
-    at_s: float
-    action: str
-    reason: str
-
-
-@dataclass(kw_only=True)
-class Rollout:
-    """A rollout and how far it is."""
-
-    id: str
-    release: str
-    previous: dict[str, int] = field(default_factory=dict)
-    """How many devices ran which release before."""
-
-    selector: str
-    rollback_of: str | None = None
-    """The rollout that this one undoes; no further device joins it."""
-
-    state: RolloutState
-    reason: str = ""
-    """The reason of the last decision."""
-
-    created_at_s: float
-    finished_at_s: float | None
-    stages: list[StageProgress]
-    counts: dict[DeploymentState, int]
-    deployments: list[Deployment] = field(default_factory=list)
-    events: list[RolloutEvent] = field(default_factory=list)
+    running: list[RunningDevice] = field(default_factory=list)
+    """The devices that run it; empty in a list of releases."""
 
 
 @dataclass(kw_only=True)

@@ -17,6 +17,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
 
 from controller.errors import UnknownBlobError
+from controller.rollout_schemas import RetryRequest, RollbackRequest, Rollout, RolloutRequest
 from controller.schemas import (
     BlobRef,
     Device,
@@ -27,9 +28,6 @@ from controller.schemas import (
     PolicyRequest,
     Release,
     ReleaseRequest,
-    RollbackRequest,
-    Rollout,
-    RolloutRequest,
     TelemetryTable,
     Token,
     TokenRequest,
@@ -219,12 +217,12 @@ def _releases(releases: Releases) -> APIRouter:
 
     @router.get("/{ref}")
     def get_release(ref: str) -> Release:
-        """Return a release by `name:version` or digest."""
+        """Return a release by `name:version` or digest, with the devices that run it."""
         return releases.get(ref)
 
     @router.post("/{ref}/revoke")
     def revoke(ref: str) -> Release:
-        """Stop handing out a release, and halt its rollouts."""
+        """Stop handing out a release, and halt its rollouts; say which devices run it."""
         return releases.revoke(ref)
 
     return router
@@ -260,17 +258,26 @@ def _rollouts(rollouts: Rollouts) -> APIRouter:
         )
 
     order("pause", rollouts.pause, "Start nothing until resumed.")
-    order("resume", rollouts.resume, "Go on.")
+    order("resume", rollouts.resume, "Go on; after a halt, without the devices that failed.")
     order("approve", rollouts.approve, "Let the next stage begin.")
     order("abort", rollouts.abort, "End it; devices that failed or have not finished go back.")
 
     @router.post("/{rollout}/rollback", status_code=201)
     def roll_back(rollout: str, request: RollbackRequest) -> Rollout:
-        """Bring the devices that a rollout touched to a named release, in a rollout of its own.
+        """Bring the devices that a rollout touched to a release, in a rollout of its own.
 
-        It has the stages and limits of the first, which is aborted if it still goes on.
+        Without a named release each device goes to what it had before. The new rollout has the
+        stages and limits of the first, which is aborted if it still goes on.
         """
         return rollouts.get(rollouts.roll_back(rollout, request), limit=DEFAULT_LISTED)
+
+    @router.post("/{rollout}/retry", status_code=201)
+    def retry(rollout: str, request: RetryRequest) -> Rollout:
+        """Bring the release to the devices that do not run it, in a rollout of its own.
+
+        It has the stages and limits of the first. A second time is refused while it goes on.
+        """
+        return rollouts.get(rollouts.retry(rollout, request), limit=DEFAULT_LISTED)
 
     return router
 

@@ -44,7 +44,8 @@ from controller.services.enrolment import Enrolment
 from controller.services.ingest import Ingest
 from controller.services.policies import Policies
 from controller.services.releases import Releases
-from controller.services.rollouts import RolloutEngine, Rollouts
+from controller.services.rollout_engine import RolloutEngine
+from controller.services.rollouts import Rollouts
 from controller.services.upkeep import Upkeep
 from controller.store.database import Database, migrate
 from telemetry.server.store import TelemetryStore

@@ -13,11 +13,14 @@ from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
 from controller.cli.errors import PackageFilesError
 from controller.cli.output import write_json
-from controller.schemas import Release, ReleaseRequest
-from wire.console.output import remark, write, write_fields, write_table
+from controller.schemas import Release, ReleaseRequest, RunningDevice
+from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.text import bytes_text, local_time
 
 HASH_STEP_BYTES = 1024 * 1024
+MAX_NAMED = 15
+"""Devices that one selector names: it has at most 1024 characters."""
+
 ReleaseArgument = Annotated[
     str, typer.Argument(metavar="RELEASE", help="The release as NAME:VERSION or its digest.")
 ]
@@ -92,7 +95,7 @@ def release_list(context: typer.Context, as_json: JsonOption = False) -> None:
 def release_show(
     context: typer.Context, release: ReleaseArgument, as_json: JsonOption = False
 ) -> None:
-    """Show a release and its variants.
+    """Show a release, its variants and the devices that run it.
 
     Examples:
         fleet release show detector:1.0.0
@@ -105,15 +108,53 @@ def release_show(
     _show(found)
 
 
-def release_revoke(context: typer.Context, release: ReleaseArgument) -> None:
-    """Forbid further rollouts of a release.
+def release_revoke(
+    context: typer.Context, release: ReleaseArgument, as_json: JsonOption = False
+) -> None:
+    """Forbid further rollouts of a release, and say which devices run it.
+
+    They go on running it. The answer has the commands that bring them back to what they had before.
 
     Examples:
         fleet release revoke detector:1.0.0
     """
     with connect(context) as api:
         found = api.send("POST", f"/v1/releases/{segment(release)}/revoke", Release)
+    if as_json:
+        write_json(found)
+        return
     write(f"{found.name}:{found.version} {found.state}")
+    if found.running:
+        write()
+        _show_running(found.running)
+        write()
+        write_lines(way_back(found.running))
+
+
+def way_back(running: list[RunningDevice]) -> list[str]:
+    """Return what brings devices off a release: sentences and commands.
+
+    Args:
+        running: The devices, with the rollouts that brought it.
+
+    Returns:
+        The lines; a command is indented.
+    """
+    back = sorted({d.rollout for d in running if d.rollout and d.previous})
+    stay = [d for d in running if d.previous is None]
+    lines = []
+    if back:
+        lines.append("To bring them back to what they had before:")
+        lines += [f"  fleet rollout rollback {rollout}" for rollout in back]
+    if stay:
+        names = [d.device for d in stay]
+        lines.append(f"To bring {len(stay)} without a published release before to another one:")
+        lines += [
+            "  fleet rollout create NAME:VERSION --selector "
+            f"'id in ({','.join(names[start : start + MAX_NAMED])})'"
+            for start in range(0, len(names), MAX_NAMED)
+        ]
+    return lines
 
 
 def package_files(directory: Path) -> list[PackageFile]:
@@ -226,3 +267,13 @@ def _show(release: Release) -> None:
         ],
         minor=("MEMORY", "SIZE", "ACCURACY", "PRECISION"),
     )  # fmt: skip
+    if release.running:
+        write()
+        _show_running(release.running)
+
+
+def _show_running(running: list[RunningDevice]) -> None:
+    write_table(
+        ("RUNS ON", "ONLINE", "ROLLOUT", "BEFORE"),
+        [(d.device, d.online, d.rollout, d.previous) for d in running],
+    )

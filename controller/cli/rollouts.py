@@ -11,7 +11,14 @@ from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
 from controller.cli.output import write_json
 from controller.cli.watch import counts_text, event_text, watch
-from controller.schemas import Request, RollbackRequest, Rollout, RolloutRequest, Stage
+from controller.rollout_schemas import (
+    RetryRequest,
+    RollbackRequest,
+    Rollout,
+    RolloutRequest,
+    Stage,
+)
+from controller.schemas import Request
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.text import local_time
 
@@ -32,6 +39,7 @@ def register(app: typer.Typer) -> None:
         "resume": rollout_resume,
         "abort": rollout_abort,
         "approve": rollout_approve,
+        "retry": rollout_retry,
         "rollback": rollout_rollback,
     }
     add_group(app, "rollout", "Bring releases to devices, in stages.", commands)
@@ -65,8 +73,16 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         ),
     ] = "0s",
     deadline: Annotated[
-        str, typer.Option(help="A device that takes longer than this has failed.", metavar="TIME")
+        str,
+        typer.Option(
+            help="A device that is online for longer than this without an outcome has failed.",
+            metavar="TIME",
+        ),
     ] = "1h",
+    offline_limit: Annotated[
+        str,
+        typer.Option(help="How long a stage waits for devices that are offline.", metavar="TIME"),
+    ] = "1d",
     max_failures: Annotated[
         int, typer.Option(help="More failed devices than this halt the rollout.", metavar="N")
     ] = 0,
@@ -88,16 +104,20 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
 ) -> int:
     """Bring a release to devices, stage by stage.
 
-    The rollout halts by itself when too many devices fail.
+    The rollout halts by itself when too many devices fail. Devices that are offline have not
+    failed: the rollout waits for them, up to the offline limit. Those that are still offline when
+    it ends get the release when they return.
 
     Examples:
         fleet rollout create detector:1.0.0
         fleet rollout create detector:1.0.0 --stage 1 --stage 100% --watch
         fleet rollout create detector:1.0.0 --selector site=berlin --soak 10m
+        fleet rollout create detector:1.0.0 --offline-limit 2d
     """
     stages = [parse_stage(text) for text in stage or ["100%"]]
     soak_s = parse_duration(soak, option="--soak")
     device_deadline_s = parse_duration(deadline, option="--deadline")
+    offline_limit_s = parse_duration(offline_limit, option="--offline-limit")
     body = RolloutRequest(
         release=release,
         selector=selector,
@@ -105,6 +125,7 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         max_in_flight=max_in_flight,
         soak_s=soak_s,
         device_deadline_s=device_deadline_s,
+        offline_limit_s=offline_limit_s,
         max_failures=max_failures,
         max_failure_percent=max_failure_percent,
         min_finished=min_finished,
@@ -158,7 +179,8 @@ def rollout_show(
 def rollout_watch(context: typer.Context, rollout: RolloutArgument) -> int:
     """Follow a rollout until it ends.
 
-    The exit code is 1 when it was halted or aborted.
+    The exit status is 0 when it succeeded, also without devices that are offline, and 1 when it was
+    halted or aborted.
 
     Examples:
         fleet rollout watch r-7f3a
@@ -177,7 +199,10 @@ def rollout_pause(context: typer.Context, rollout: RolloutArgument) -> None:
 
 
 def rollout_resume(context: typer.Context, rollout: RolloutArgument) -> None:
-    """Go on with a paused rollout.
+    """Go on with a paused or halted rollout.
+
+    After a halt, the devices that failed so far no longer count, and the others go on. They can be
+    tried again with `fleet rollout retry --failed`.
 
     Examples:
         fleet rollout resume r-7f3a
@@ -205,23 +230,58 @@ def rollout_approve(context: typer.Context, rollout: RolloutArgument) -> None:
     _change(context, rollout, "approve")
 
 
-def rollout_rollback(
+def rollout_retry(
     context: typer.Context,
     rollout: RolloutArgument,
-    to: Annotated[str, typer.Option("--to", metavar="RELEASE", help="Release to go to.")],
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only the devices that failed, not the unreached ones.")
+    ] = False,
     follow: WatchOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Bring the devices of a rollout to another release.
+    """Bring the release of a rollout to the devices that do not run it.
 
-    This starts a new rollout.
+    This starts a new rollout over the devices that failed or were not reached.
 
     Examples:
-        fleet rollout rollback r-7f3a --to detector:0.9.0 --watch
+        fleet rollout retry r-7f3a --watch
+        fleet rollout retry r-7f3a --failed
+    """
+    with connect(context) as api:
+        body = RetryRequest(only_failed=failed)
+        created = _post(api, f"/v1/rollouts/{segment(rollout)}/retry", body)
+        return _answer(api, created, follow=follow, as_json=as_json)
+
+
+def rollout_rollback(
+    context: typer.Context,
+    rollout: RolloutArgument,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="RELEASE",
+            help="Release to go to. The default is what each device had before the rollout.",
+        ),
+    ] = None,
+    follow: WatchOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Bring the devices of a rollout back to what they had before, or to a release that you name.
+
+    This starts a new rollout. Without --to it leaves alone the devices that have nothing to go back
+    to, and says which.
+
+    Examples:
+        fleet rollout rollback r-7f3a --watch
+        fleet rollout rollback r-7f3a --to detector:0.9.0
     """
     with connect(context) as api:
         body = RollbackRequest(release=to)
         created = _post(api, f"/v1/rollouts/{segment(rollout)}/rollback", body)
+        for event in created.events:
+            if event.action == "skip":
+                remark(event_text(event))
         return _answer(api, created, follow=follow, as_json=as_json)
 
 
@@ -261,7 +321,9 @@ def _show(rollout: Rollout) -> None:
             ("state", rollout.state),
             ("reason", rollout.reason),
             ("rolls back", rollout.rollback_of),
+            ("tries again", rollout.retry_of),
             ("devices", counts_text(rollout)),
+            ("acknowledged", f"{rollout.acknowledged} of the failed"),
             ("created", local_time(rollout.created_at_s)),
             ("finished", local_time(rollout.finished_at_s)),
         ]
@@ -274,15 +336,15 @@ def _show(rollout: Rollout) -> None:
     if rollout.deployments:
         write()
         write_table(
-            ("DEVICE", "STATE", "STAGE", "PHASE", "FINISHED", "ERROR", "DETAIL"),
+            ("DEVICE", "STATE", "RELEASE", "STAGE", "PHASE", "FINISHED", "ERROR", "DETAIL"),
             [
                 (
-                    d.device, d.state, d.stage, d.phase, local_time(d.finished_at_s),
+                    d.device, d.state, d.release, d.stage, d.phase, local_time(d.finished_at_s),
                     d.error_code, d.detail,
                 )
                 for d in rollout.deployments
             ],
-            minor=("FINISHED", "PHASE", "STAGE", "ERROR"),
+            minor=("RELEASE", "FINISHED", "PHASE", "STAGE", "ERROR"),
         )  # fmt: skip
     if rollout.events:
         write()

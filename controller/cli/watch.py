@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from controller.cli.errors import UnreachableError
 from controller.domain.states import DeploymentState
-from controller.schemas import Deployment, Rollout, RolloutEvent
+from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
 from wire.clock import Clock, SystemClock
 from wire.console.output import is_terminal, remark, write
 from wire.console.text import bytes_text, local_time, plain_text
@@ -39,7 +39,7 @@ def watch(fetch: Fetch, *, clock: Clock | None = None) -> int:
         clock: Source of time and of waiting.
 
     Returns:
-        0 when it succeeded, 1 when it was halted or aborted.
+        0 when it succeeded, also without devices that are offline; 1 when it was halted or aborted.
     """
     states = _states(fetch, clock or SystemClock())
     last = _watch_live(states) if is_terminal() else _watch_lines(states)
@@ -148,7 +148,7 @@ def _picture(rollout: Rollout) -> RenderableType:
         stages.add_column(name)
     for stage in rollout.stages:
         stages.add_row(str(stage.number), str(stage.target), _words(stage.state))
-    active = [d for d in rollout.deployments if d.state in {"assigned", "failed"}]
+    active = [d for d in rollout.deployments if d.state in {"assigned", "waiting", "failed"}]
     lines = [Text(_device_text(d)) for d in active[:MAX_LIVE_DEVICES]]
     if len(active) > MAX_LIVE_DEVICES:
         lines.append(Text(f"and {len(active) - MAX_LIVE_DEVICES} more"))
@@ -163,6 +163,8 @@ def _device_text(deployment: Deployment) -> str:
         text += f" {plain_text(deployment.phase)}"
     if deployment.state == "assigned" and deployment.total_bytes:
         text += f" {bytes_text(deployment.done_bytes)} of {bytes_text(deployment.total_bytes)}"
+    if deployment.state == "waiting":
+        text += ": offline, goes on when it returns"
     if deployment.state == "failed":
         text += f": {plain_text(deployment.error_code)} {plain_text(deployment.detail)}".rstrip()
     return text

@@ -2,26 +2,41 @@
 
 Rules:
 - The abort rules come first, also while the rollout is paused.
-- Devices start only while the rollout runs. At most `max_in_flight` are in flight at once, and at
-  most the stage's target is started in total.
-- A device that was started counts towards its stage, whatever its outcome: no other device
-  replaces a failed one.
-- A device that sends no report before its deadline counts as failed.
+- Devices start only while the rollout runs, and only those that are online. At most `max_in_flight`
+  are in flight at once, and at most the stage's target is started in total.
+- A device that was started counts towards its stage, whatever becomes of it: no other device
+  replaces one that failed or is away, so that a bad release reaches no more than the stage.
+- All limits are measured with the rollout's own clock, which stands still while no controller runs.
+- A device that was online for longer than its deadline without an outcome counts as failed.
+- A device that goes offline before the release may have run on it waits: it has not failed, and it
+  is not in flight until it returns.
+- A device that goes offline later stays in flight, because the release may be the cause. If it is
+  away for longer than the offline limit, it counts as failed.
+- A stage waits for devices that are offline up to the offline limit, and then goes on without them,
+  but never before one device has finished; until then it tries one more device after each limit.
+  A rollout that ends without devices leaves them its order.
+- Failures that the operator acknowledged do not count.
 - Stages are cumulative; the last one includes devices that joined late.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
+from wire.durations import format_duration
 
 Action = Literal["hold", "advance", "halt", "finish"]
-StageState = Literal["waiting", "running", "soaking", "awaiting_approval", "done"]
+StageState = Literal[
+    "waiting", "running", "soaking", "waiting_for_devices", "awaiting_approval", "done"
+]
 _ROUNDING = 1e-9
 """Keeps 10 % of 30 at 3 although 0.1 has no exact binary form."""
+
+HARMLESS_PHASES = frozenset({"", "preflight", "fetching", "verifying", "staging"})
+"""The phases of an install in which nothing of the release has run yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +54,12 @@ class Limits:
     max_in_flight: int
     soak_s: float
     device_deadline_s: float
+    """How long a device may be online without an outcome."""
+
+    offline_limit_s: float
+    """How long a stage waits for devices that are offline, and how long a device may be away while
+    the release may run on it."""
+
     max_failures: int
     max_failure_percent: float | None
     min_finished: int
@@ -50,7 +71,15 @@ class InFlight:
     """A device that was started and has not finished."""
 
     device: str
-    started_at_s: float
+    online: bool = True
+    online_s: float
+    """How long it was online since it was started."""
+
+    away_s: float = 0.0
+    """How long it was offline since it was started."""
+
+    phase: str = ""
+    """What it reported last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +87,8 @@ class RolloutView:
     """Everything that a decision needs."""
 
     now_s: float
+    """The rollout's own clock."""
+
     state: RolloutState
     limits: Limits
     stages: tuple[StageSpec, ...]
@@ -65,7 +96,7 @@ class RolloutView:
     """The current one, from 1."""
 
     stage_complete_at_s: float | None
-    """The time since which every device of the current stage has finished."""
+    """The time since which every device of the current stage that is not offline has finished."""
 
     approved_stage: int
     """The last stage that the operator approved."""
@@ -75,22 +106,39 @@ class RolloutView:
 
     succeeded: int
     failed: int
+    acknowledged: int = 0
+    """Failed devices that the operator acknowledged."""
+
     in_flight: tuple[InFlight, ...]
-    waiting: int
+    waiting: int = 0
+    """Devices that have their order and went offline; nothing is expected of them."""
+
+    returned: tuple[str, ...] = ()
+    """Those of them that are online again."""
+
+    pending: int
     """Devices that were not started."""
 
+    offline: int = 0
+    """Those of them that are offline."""
+
     candidates: tuple[str, ...]
-    """The first of the waiting devices, in the order in which they will start."""
+    """The first of those that are online, in the order in which they will start."""
+
+    @property
+    def finished(self) -> int:
+        """Devices with an outcome."""
+        return self.succeeded + self.failed
 
     @property
     def started(self) -> int:
-        """Devices that were started, whatever their outcome."""
-        return self.succeeded + self.failed + len(self.in_flight)
+        """Devices that were started, whatever has become of them."""
+        return self.finished + len(self.in_flight) + self.waiting
 
     @property
     def devices(self) -> int:
         """Devices that take part, without those that were skipped."""
-        return self.started + self.waiting
+        return self.started + self.pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +148,20 @@ class Decision:
     action: Action
     reason: str
     start: tuple[str, ...] = ()
-    expired: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()
     """Devices in flight that count as failed because their deadline has passed."""
+
+    lost: tuple[str, ...] = ()
+    """Devices in flight that count as failed because they did not come back."""
+
+    parted: tuple[str, ...] = ()
+    """Devices in flight that wait from now on."""
+
+    returned: tuple[str, ...] = ()
+    """Devices that waited and are in flight again."""
+
+    leave: int = 0
+    """How many devices that were not started get the release when they return, after the end."""
 
     stage_complete_at_s: float | None = None
     """The time since which the current stage is complete; the caller saves it."""
@@ -118,55 +178,52 @@ def decide(view: RolloutView) -> Decision:
     """
     if view.state not in ACTIVE_ROLLOUTS:
         return Decision(action="hold", reason=f"the rollout is {view.state}")
-    expired = tuple(
-        item.device
-        for item in view.in_flight
-        if view.now_s - item.started_at_s > view.limits.device_deadline_s
-    )
-    fault = broken_rule(view, silent=len(expired))
+    seen = _changes(view)
+    fault = broken_rule(view, silent=len(seen.silent), lost=len(seen.lost))
     if fault is not None:
-        return Decision(action="halt", reason=fault, expired=expired)
+        return Decision(action="halt", reason=fault, silent=seen.silent, lost=seen.lost)
     if view.state is RolloutState.PAUSED:
-        return Decision(
-            action="hold",
-            reason="paused by the operator",
-            expired=expired,
-            stage_complete_at_s=view.stage_complete_at_s,
+        return replace(
+            seen, reason="paused by the operator", stage_complete_at_s=view.stage_complete_at_s
         )
     target = stage_targets(view)[view.stage - 1]
-    busy = len(view.in_flight) - len(expired)
-    if view.started < target or busy:
+    gone = len(seen.silent) + len(seen.lost) + len(seen.parted)
+    busy = len(view.in_flight) - gone + len(seen.returned)
+    if busy or (view.started < target and view.pending > view.offline):
         room = max(0, min(target - view.started, view.limits.max_in_flight - busy))
-        return Decision(
-            action="hold",
+        return replace(
+            seen,
             reason=f"stage {view.stage} brings the release to {counted(target)}",
             start=view.candidates[:room],
-            expired=expired,
         )
-    return _after_stage(view, expired)
+    return _after_stage(view, seen, target)
 
 
-def broken_rule(view: RolloutView, *, silent: int) -> str | None:
+def broken_rule(view: RolloutView, *, silent: int, lost: int = 0) -> str | None:
     """Say which abort rule is broken.
 
     Args:
         view: What is known.
         silent: Devices in flight that are past their deadline.
+        lost: Devices in flight that did not come back.
 
     Returns:
         The reason to halt, or None.
     """
-    limits, failed = view.limits, view.failed + silent
+    limits, failed = view.limits, view.failed - view.acknowledged + silent + lost
     finished = view.succeeded + failed
-    silence = f", {silent} of them sent no report before the deadline" if silent else ""
+    what = f", {silent} of them sent no report before the deadline" if silent else ""
+    what += f", {lost} of them went offline and did not come back" if lost else ""
+    if view.acknowledged:
+        what += f", not counting {view.acknowledged} that the operator acknowledged"
     if failed > limits.max_failures:
-        return f"{counted(failed)} failed{silence}; allowed: {limits.max_failures}"
+        return f"{counted(failed)} failed{what}; allowed: {limits.max_failures}"
     if limits.max_failure_percent is None or finished < limits.min_finished:
         return None
     percent = 100.0 * failed / finished
     if percent > limits.max_failure_percent:
         return (
-            f"{percent:.1f} % of {finished} finished devices failed{silence}, "
+            f"{percent:.1f} % of {finished} finished devices failed{what}, "
             f"at most {limits.max_failure_percent:g} % are allowed"
         )
     return None
@@ -194,49 +251,106 @@ def stage_targets(view: RolloutView) -> tuple[int, ...]:
 
 def stage_states(view: RolloutView) -> tuple[StageState, ...]:
     """Return the state of each stage, to be shown to people."""
-    return tuple(_stage_state(view, number) for number in range(1, len(view.stages) + 1))
+    targets = stage_targets(view)
+    return tuple(
+        _stage_state(view, number, is_short=view.started - view.waiting < target)
+        for number, target in enumerate(targets, start=1)
+    )
 
 
-def _stage_state(view: RolloutView, number: int) -> StageState:
+def _stage_state(view: RolloutView, number: int, *, is_short: bool) -> StageState:
     if number != view.stage:
         return "done" if number < view.stage else "waiting"
     if view.state is RolloutState.SUCCEEDED:
         return "done"
-    if view.stage_complete_at_s is None:
+    if view.stage_complete_at_s is None or (is_short and not view.finished):
         return "running"
-    if view.now_s - view.stage_complete_at_s < view.limits.soak_s or number == len(view.stages):
+    if view.now_s - view.stage_complete_at_s < view.limits.soak_s:
         return "soaking"
-    return "awaiting_approval" if _needs_approval(view) else "soaking"
+    if number < len(view.stages) and _needs_approval(view):
+        return "awaiting_approval"
+    return "waiting_for_devices" if is_short else "soaking"
 
 
-def _after_stage(view: RolloutView, expired: tuple[str, ...]) -> Decision:
-    since_s = view.stage_complete_at_s if view.stage_complete_at_s is not None else view.now_s
-    if view.now_s - since_s < view.limits.soak_s:
-        return Decision(
-            action="hold",
-            reason=f"stage {view.stage} is complete and soaks for {view.limits.soak_s:g} s",
-            expired=expired,
-            stage_complete_at_s=since_s,
-        )
-    if view.stage == len(view.stages):
-        return Decision(
-            action="finish",
-            reason=f"{view.succeeded} of {view.devices} devices run the release",
-            expired=expired,
-            stage_complete_at_s=since_s,
-        )
-    if _needs_approval(view):
-        return Decision(
-            action="hold",
-            reason=f"stage {view.stage + 1} waits for approval",
-            expired=expired,
-            stage_complete_at_s=since_s,
-        )
+def _changes(view: RolloutView) -> Decision:
+    """Return what has become of the devices with an order, as a decision that does no more."""
+    limits = view.limits
+    silent, lost, parted = [], [], []
+    for item in view.in_flight:
+        if item.online_s > limits.device_deadline_s:
+            silent.append(item.device)
+        elif not item.online and item.phase in HARMLESS_PHASES:
+            parted.append(item.device)
+        elif not item.online and item.away_s > limits.offline_limit_s:
+            lost.append(item.device)
     return Decision(
+        action="hold",
+        reason="",
+        silent=tuple(silent),
+        lost=tuple(lost),
+        parted=tuple(parted),
+        returned=view.returned,
+    )
+
+
+def _after_stage(view: RolloutView, seen: Decision, target: int) -> Decision:
+    """Decide about a stage in which nothing is left to do but for devices that are offline.
+
+    Args:
+        view: What is known.
+        seen: What has become of the devices with an order.
+        target: How many devices the stage brings to the release.
+
+    Returns:
+        The decision.
+    """
+    short = max(0, target - view.started + view.waiting + len(seen.parted))
+    since_s = view.stage_complete_at_s if view.stage_complete_at_s is not None else view.now_s
+    held = replace(seen, stage_complete_at_s=since_s)
+    passed_s, is_last = view.now_s - since_s, view.stage == len(view.stages)
+    if short and not view.finished + len(seen.silent) + len(seen.lost):
+        return _without_proof(view, held, passed_s)
+    if passed_s < view.limits.soak_s:
+        soak = f"soaks for {view.limits.soak_s:g} s"
+        return replace(held, reason=f"stage {view.stage} is complete and {soak}")
+    if not is_last and _needs_approval(view):
+        return replace(held, reason=f"stage {view.stage + 1} waits for approval")
+    # Where stages need approval, the operator decides whether to go on without devices.
+    by_hand = view.limits.approval and not is_last
+    if short and not by_hand and passed_s < view.limits.offline_limit_s:
+        limit = format_duration(view.limits.offline_limit_s)
+        missing = f"{counted(short)} that {'is' if short == 1 else 'are'} offline"
+        reason = f"stage {view.stage} waits for {missing}, for {limit} at most"
+        return replace(held, reason=reason)
+    if is_last:
+        return replace(
+            held,
+            action="finish",
+            reason=f"{view.succeeded} of {view.devices} devices run the release{_left(short)}",
+            leave=max(0, target - view.started),
+        )
+    return replace(
+        seen,
         action="advance",
         reason=f"stage {view.stage} is complete: stage {view.stage + 1} begins",
-        expired=expired,
     )
+
+
+def _without_proof(view: RolloutView, held: Decision, passed_s: float) -> Decision:
+    """Decide about a stage whose devices are all away."""
+    if view.candidates and passed_s >= view.limits.offline_limit_s:
+        reason = f"stage {view.stage} tries another device, as none has come back"
+        start = view.candidates[:1]
+        return replace(held, reason=reason, start=start, stage_complete_at_s=None)
+    reason = f"stage {view.stage} waits for the first of its devices to come online"
+    return replace(held, reason=reason)
+
+
+def _left(devices: int) -> str:
+    if devices == 0:
+        return ""
+    verbs = ("is", "gets") if devices == 1 else ("are", "get")
+    return f"; {counted(devices)} {verbs[0]} offline and {verbs[1]} it on return"
 
 
 def _needs_approval(view: RolloutView) -> bool:

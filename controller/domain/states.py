@@ -2,7 +2,8 @@
 
 Rules:
 - A pair that is not in a table is refused, here and by the database's guarded updates.
-- No event leads out of a final state.
+- No event leads out of a final state. A halt is not final, nor is what it cancelled: the operator
+  may resume it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class RolloutState(StrEnum):
     """No further device starts. Devices that were started go on, and the abort rules still hold."""
 
     HALTED = "halted"
-    """Ended by its abort rules, or because its release was revoked."""
+    """Stopped by its abort rules, or because its release was revoked; it can be resumed."""
 
     SUCCEEDED = "succeeded"
     ABORTED = "aborted"
@@ -57,6 +58,8 @@ class RolloutOrder(StrEnum):
 
     PAUSE = "pause"
     RESUME = "resume"
+    """Go on after a pause; after a halt, without regard to the devices that failed so far."""
+
     HALT = "halt"
     ABORT = "abort"
     FINISH = "finish"
@@ -67,6 +70,9 @@ class DeploymentState(StrEnum):
 
     PENDING = "pending"
     ASSIGNED = "assigned"
+    WAITING = "waiting"
+    """The device has its order, but was offline; it goes on when it returns."""
+
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -76,16 +82,24 @@ class DeploymentEvent(StrEnum):
     """What happens to one device of a rollout."""
 
     ASSIGN = "assign"
+    """The device gets its order, or is back with it."""
+
+    WAIT = "wait"
+    """The device is offline: nothing is expected of it until it returns."""
+
     SUCCEED = "succeed"
     FAIL = "fail"
     """The device reported a failure, its deadline passed, or it took its success back."""
 
     CANCEL = "cancel"
+    REOPEN = "reopen"
+    """The rollout whose halt cancelled it goes on."""
 
 
 ROLLOUT_TRANSITIONS: Mapping[tuple[RolloutState, RolloutOrder], RolloutState] = {
     (RolloutState.RUNNING, RolloutOrder.PAUSE): RolloutState.PAUSED,
     (RolloutState.PAUSED, RolloutOrder.RESUME): RolloutState.RUNNING,
+    (RolloutState.HALTED, RolloutOrder.RESUME): RolloutState.RUNNING,
     (RolloutState.RUNNING, RolloutOrder.HALT): RolloutState.HALTED,
     (RolloutState.PAUSED, RolloutOrder.HALT): RolloutState.HALTED,
     (RolloutState.RUNNING, RolloutOrder.ABORT): RolloutState.ABORTED,
@@ -95,16 +109,27 @@ ROLLOUT_TRANSITIONS: Mapping[tuple[RolloutState, RolloutOrder], RolloutState] = 
 
 DEPLOYMENT_TRANSITIONS: Mapping[tuple[DeploymentState, DeploymentEvent], DeploymentState] = {
     (DeploymentState.PENDING, DeploymentEvent.ASSIGN): DeploymentState.ASSIGNED,
+    (DeploymentState.PENDING, DeploymentEvent.WAIT): DeploymentState.WAITING,
     (DeploymentState.PENDING, DeploymentEvent.CANCEL): DeploymentState.CANCELLED,
+    (DeploymentState.ASSIGNED, DeploymentEvent.WAIT): DeploymentState.WAITING,
     (DeploymentState.ASSIGNED, DeploymentEvent.SUCCEED): DeploymentState.SUCCEEDED,
     (DeploymentState.ASSIGNED, DeploymentEvent.FAIL): DeploymentState.FAILED,
     (DeploymentState.ASSIGNED, DeploymentEvent.CANCEL): DeploymentState.CANCELLED,
+    (DeploymentState.WAITING, DeploymentEvent.ASSIGN): DeploymentState.ASSIGNED,
+    (DeploymentState.WAITING, DeploymentEvent.SUCCEED): DeploymentState.SUCCEEDED,
+    (DeploymentState.WAITING, DeploymentEvent.FAIL): DeploymentState.FAILED,
+    (DeploymentState.WAITING, DeploymentEvent.CANCEL): DeploymentState.CANCELLED,
     # The last report for a revision is its outcome: a device may fall back while a stage soaks.
     (DeploymentState.SUCCEEDED, DeploymentEvent.FAIL): DeploymentState.FAILED,
+    (DeploymentState.CANCELLED, DeploymentEvent.REOPEN): DeploymentState.PENDING,
 }
 
 ACTIVE_ROLLOUTS = (RolloutState.RUNNING, RolloutState.PAUSED)
-UNFINISHED_DEPLOYMENTS = (DeploymentState.PENDING, DeploymentState.ASSIGNED)
+ORDERED_DEPLOYMENTS = (DeploymentState.ASSIGNED, DeploymentState.WAITING)
+"""The device has its order, and no outcome is known."""
+
+UNFINISHED_DEPLOYMENTS = (DeploymentState.PENDING, *ORDERED_DEPLOYMENTS)
+ENDING_EVENTS = (DeploymentEvent.SUCCEED, DeploymentEvent.FAIL, DeploymentEvent.CANCEL)
 
 S = TypeVar("S", bound=StrEnum)
 E = TypeVar("E", bound=StrEnum)
@@ -132,3 +157,18 @@ def outcome(transitions: Mapping[tuple[S, E], S], event: E) -> S:
     if len(targets) != 1:
         raise KeyError(event)
     return targets.pop()
+
+
+def shown_state(state: DeploymentState, *, online: bool) -> DeploymentState:
+    """Return the state of a deployment as people see it.
+
+    Args:
+        state: As it is recorded.
+        online: Whether the device is online.
+
+    Returns:
+        `WAITING` for an unfinished deployment of a device that is offline, else the state.
+    """
+    if state in UNFINISHED_DEPLOYMENTS and not online:
+        return DeploymentState.WAITING
+    return state

@@ -7,7 +7,7 @@ from controller.domain.selectors import checked_labels, parse_selector
 from controller.domain.states import DeviceState
 from controller.ports import BrokerAccess
 from controller.schemas import Device, DeviceUpdate
-from controller.store import desired, devices, rollouts
+from controller.store import desired, devices, rollout_steps
 from controller.store.database import Database
 from controller.store.desired import PolicySet
 from controller.store.devices import DeviceRecord
@@ -103,7 +103,7 @@ class Devices:
             if target is not None and (target != row.state or target != DeviceState.DECOMMISSIONED):
                 devices.move(transaction, device, target)
                 if target is not DeviceState.ENROLLED:
-                    rollouts.skip_device(
+                    rollout_steps.skip_device(
                         transaction, device, reason=f"the device was {target}", now_s=now_s
                     )
         if target is DeviceState.ENROLLED:

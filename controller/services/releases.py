@@ -6,6 +6,7 @@ Rules:
 - A published release is complete: every file is in the blob store with the signed size.
 - A name and version always mean the same package.
 - Revoking a release halts its rollouts, and the controller no longer sends desired states with it.
+  Devices that run it go on; the answer names them and the rollouts that brought it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 
 from controller.domain.states import ReleaseState, RolloutOrder
 from controller.errors import ConflictError, InvalidRequestError
-from controller.schemas import Release, VariantSummary
+from controller.schemas import Release, RunningDevice, VariantSummary
 from controller.services.blobs import BlobStore
 from controller.services.director import Director
-from controller.store import releases, rollouts
+from controller.store import deployments, releases, rollout_steps, rollouts, way_back
 from controller.store.database import Database, Transaction
 from controller.store.tables import ReleaseRow
 from wire.clock import Clock
@@ -34,6 +35,8 @@ MAX_CHUNK_BYTES = MAX_MESSAGE_BYTES - 4096
 """The largest chunk that fits into one message with its header."""
 
 MAX_RELEASES = 10_000
+MAX_RUNNING = 100_000
+"""The greatest number of devices that an answer names."""
 
 
 class Releases:
@@ -103,13 +106,14 @@ class Releases:
             ]
 
     def get(self, ref: str) -> Release:
-        """Return a release by digest or `name:version`.
+        """Return a release by digest or `name:version`, with the devices that run it.
 
         Raises:
             UnknownReleaseError: None of that name has been published.
         """
         with self._database.reading() as transaction:
-            return to_schema(releases.get(transaction, ref))
+            row = releases.get(transaction, ref)
+            return _with_devices(transaction, row)
 
     def revoke(self, ref: str) -> Release:
         """Stop handing out a release and halt its rollouts; repeating the call changes nothing.
@@ -118,7 +122,7 @@ class Releases:
             ref: Digest or `name:version`.
 
         Returns:
-            The release.
+            The release, with the devices that run it.
 
         Raises:
             UnknownReleaseError: None of that name has been published.
@@ -127,16 +131,15 @@ class Releases:
         told: list[str] = []
         with self._database.transaction() as transaction:
             row = releases.get(transaction, ref)
+            reason = f"release {row.name}:{row.version} was revoked"
             if releases.revoke(transaction, row):
                 for rollout in rollouts.active_for_release(transaction, row.digest):
-                    told += rollouts.end(
-                        transaction,
-                        rollout,
-                        RolloutOrder.HALT,
-                        reason=f"release {row.name}:{row.version} was revoked",
-                        now_s=now_s,
+                    told += rollout_steps.end(
+                        transaction, rollout, RolloutOrder.HALT, reason=reason, now_s=now_s
                     )
-            release = to_schema(row)
+                for ended in deployments.waiting_for(transaction, row.digest):
+                    told += rollout_steps.recall(transaction, ended, reason=reason, now_s=now_s)
+            release = _with_devices(transaction, row)
         self._director.publish(told)
         return release
 
@@ -179,6 +182,20 @@ def to_schema(row: ReleaseRow) -> Release:
     )
 
 
+def _with_devices(transaction: Transaction, row: ReleaseRow) -> Release:
+    shown = to_schema(row)
+    shown.running = [
+        RunningDevice(
+            device=item.device,
+            online=item.online,
+            rollout=item.rollout,
+            previous=f"{item.previous.name}:{item.previous.version}" if item.previous else None,
+        )
+        for item in way_back.running(transaction, row.digest, limit=MAX_RUNNING)
+    ]
+    return shown
+
+
 def _kept(transaction: Transaction, row: ReleaseRow, blobs: list[tuple[str, int]]) -> Release:
     known = releases.find(transaction, f"{row.name}:{row.version}")
     if known is None:
@@ -190,7 +207,9 @@ def _kept(transaction: Transaction, row: ReleaseRow, blobs: list[tuple[str, int]
             remedy="give the new package a new version",
         )
     if known.state != ReleaseState.PUBLISHED:
-        raise ConflictError(f"{row.name}:{row.version} has been revoked")
+        raise ConflictError(
+            f"{row.name}:{row.version} has been revoked", remedy="give the package a new version"
+        )
     return to_schema(known)
 
 

@@ -1,135 +1,237 @@
-"""Deployments: the part of one device in a rollout, and the release to which it can go back."""
+"""Deployments, the part of one device in a rollout: who starts next, who works, who is not done.
+
+This module reads; `controller.store.deployment_changes` writes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from sqlalchemy import bindparam, exists, func, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy.orm import Session, aliased
 
 from controller.domain.rollout_policy import InFlight
 from controller.domain.selectors import Selector
 from controller.domain.states import (
-    DEPLOYMENT_TRANSITIONS,
+    ACTIVE_ROLLOUTS,
     UNFINISHED_DEPLOYMENTS,
-    DeploymentEvent,
     DeploymentState,
     DeviceState,
-    ReleaseState,
-    outcome,
-    sources,
 )
-from controller.errors import IllegalTransitionError
 from controller.store import devices as device_rows
-from controller.store.database import changed_rows, in_batches
-from controller.store.releases import published
+from controller.store.database import in_batches
 from controller.store.tables import (
-    Base,
     DeploymentRow,
-    DesiredStateRow,
     DeviceRow,
     ReleaseRow,
+    RolloutRow,
 )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Why a deployment ended."""
-
-    error_code: str = ""
-    detail: str = ""
+_AT_WORK = DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS) & DeploymentRow.rollout.in_(
+    select(RolloutRow.id).where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
+)
+"""The deployment keeps its device from other rollouts; one that waits after the end does not."""
 
 
-NO_VERDICT = Verdict()
+def target() -> ColumnElement[str]:
+    """Return the release that a device is brought to, for a deployment joined with its rollout."""
+    return func.coalesce(DeploymentRow.release, RolloutRow.release)
 
 
-def counts(session: Session, rollout: str) -> dict[DeploymentState, int]:
-    """Return how many deployments of a rollout are in each state."""
+def tally(session: Session, rollout: str) -> dict[tuple[DeploymentState, bool], int]:
+    """Return how many deployments of a rollout are in each state, on devices online or not."""
     rows = session.execute(
-        select(DeploymentRow.state, func.count())
+        select(DeploymentRow.state, DeviceRow.online, func.count())
+        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
         .where(DeploymentRow.rollout == rollout)
-        .group_by(DeploymentRow.state)
+        .group_by(DeploymentRow.state, DeviceRow.online)
     )
-    return {DeploymentState(state): count for state, count in rows}
+    return {(DeploymentState(state), bool(online)): count for state, online, count in rows}
 
 
-def previous_counts(session: Session, rollout: str) -> dict[str, int]:
-    """Return how many started devices of a rollout had each release before, by `name:version`."""
-    rows = session.execute(
-        select(ReleaseRow.name, ReleaseRow.version, func.count())
-        .join(DeploymentRow, DeploymentRow.previous == ReleaseRow.digest)
-        .where(DeploymentRow.rollout == rollout)
-        .group_by(ReleaseRow.name, ReleaseRow.version)
-        .order_by(ReleaseRow.name, ReleaseRow.version)
+def count_acknowledged(session: Session, rollout: str) -> int:
+    """Return how many failed devices of a rollout the operator acknowledged."""
+    statement = select(func.count()).where(
+        DeploymentRow.rollout == rollout,
+        DeploymentRow.state == DeploymentState.FAILED,
+        DeploymentRow.acknowledged.is_(True),
     )
-    return {f"{name}:{version}": count for name, version, count in rows}
+    return session.scalar(statement) or 0
 
 
-def in_flight(session: Session, rollout: str) -> tuple[InFlight, ...]:
-    """Return the devices of a rollout that were started and have not finished."""
+def in_flight(session: Session, rollout: str, *, clock_s: float) -> tuple[InFlight, ...]:
+    """Return the devices of a rollout that were started, have not finished and do not wait.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        clock_s: The rollout's own clock.
+
+    Returns:
+        The devices.
+    """
     rows = session.execute(
-        select(DeploymentRow.device, DeploymentRow.started_at_s)
+        select(
+            DeploymentRow.device,
+            DeploymentRow.phase,
+            DeploymentRow.clock_s,
+            DeploymentRow.away_s,
+            DeploymentRow.away_from_s,
+        )
         .where(DeploymentRow.rollout == rollout, DeploymentRow.state == DeploymentState.ASSIGNED)
         .order_by(DeploymentRow.device)
     )
-    return tuple(InFlight(device=device, started_at_s=at_s or 0.0) for device, at_s in rows)
+    found = []
+    for device, phase, began_s, away_s, away_from_s in rows:
+        now_away_s = 0.0 if away_from_s is None else max(0.0, clock_s - away_from_s)
+        found.append(
+            InFlight(
+                device=device,
+                online=away_from_s is None,
+                online_s=clock_s - began_s - away_s - now_away_s,
+                away_s=away_s + now_away_s,
+                phase=phase,
+            )
+        )
+    return tuple(found)
 
 
 def candidates(session: Session, rollout: str, *, limit: int) -> tuple[str, ...]:
-    """Return the devices of a rollout that start next: those that are online first."""
-    return tuple(
-        session.scalars(
-            select(DeploymentRow.device)
-            .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
-            .where(DeploymentRow.rollout == rollout, DeploymentRow.state == DeploymentState.PENDING)
-            .order_by(DeviceRow.online.desc(), DeploymentRow.position, DeploymentRow.device)
-            .limit(limit)
-        )
-    )
+    """Return the devices of a rollout that are online and start next."""
+    return tuple(_of_devices(session, rollout, DeploymentState.PENDING, online=True, limit=limit))
 
 
-def of_rollout(session: Session, rollout: str, *, limit: int) -> list[DeploymentRow]:
-    """Return deployments of a rollout, sorted by device."""
-    return list(
-        session.scalars(
-            select(DeploymentRow)
-            .where(DeploymentRow.rollout == rollout)
-            .order_by(DeploymentRow.device)
-            .limit(limit)
-        )
-    )
+def returned(session: Session, rollout: str, *, limit: int) -> tuple[str, ...]:
+    """Return the devices of a rollout that waited and are online again."""
+    return tuple(_of_devices(session, rollout, DeploymentState.WAITING, online=True, limit=limit))
 
 
-def started_devices(session: Session, rollout: str) -> list[str]:
-    """Return the enrolled devices that a rollout started, whatever their outcome."""
+def absent(session: Session, rollout: str, *, limit: int) -> list[str]:
+    """Return the devices of a rollout that were not started and are offline."""
+    return _of_devices(session, rollout, DeploymentState.PENDING, online=False, limit=limit)
+
+
+def _of_devices(
+    session: Session, rollout: str, state: DeploymentState, *, online: bool, limit: int
+) -> list[str]:
+    """Return the devices of a rollout in one state, in the order in which they start."""
     return list(
         session.scalars(
             select(DeploymentRow.device)
             .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
             .where(
                 DeploymentRow.rollout == rollout,
-                DeploymentRow.started_at_s.is_not(None),
-                DeviceRow.state == DeviceState.ENROLLED,
+                DeploymentRow.state == state,
+                DeviceRow.online.is_(online),
             )
+            .order_by(DeploymentRow.position, DeploymentRow.device)
+            .limit(limit)
+        )
+    )
+
+
+def of_rollout(
+    session: Session, rollout: str, *, limit: int
+) -> list[tuple[DeploymentRow, bool, ReleaseRow]]:
+    """Return deployments of a rollout, sorted by device.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        limit: The greatest number.
+
+    Returns:
+        Each with whether its device is online, and the release that it is brought to.
+    """
+    rows = session.execute(
+        select(DeploymentRow, DeviceRow.online, ReleaseRow)
+        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
+        .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
+        .join(ReleaseRow, ReleaseRow.digest == target())
+        .where(DeploymentRow.rollout == rollout)
+        .order_by(DeploymentRow.device)
+        .limit(limit)
+    )
+    return [(part, bool(online), release) for part, online, release in rows]
+
+
+def targets(session: Session, rollout: str, devices: Sequence[str]) -> dict[str, str]:
+    """Return the release to which a rollout brings each of some of its devices."""
+    found: dict[str, str] = {}
+    for batch in in_batches(devices):
+        rows = session.execute(
+            select(DeploymentRow.device, target())
+            .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
+            .where(DeploymentRow.rollout == rollout, DeploymentRow.device.in_(batch))
+        )
+        found |= dict(rows.all())
+    return found
+
+
+def waiting_for(session: Session, release: str) -> list[str]:
+    """Return the rollouts that have devices which wait for a release."""
+    return list(
+        session.scalars(
+            select(DeploymentRow.rollout)
+            .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
+            .where(DeploymentRow.state == DeploymentState.WAITING, target() == release)
+            .order_by(DeploymentRow.rollout)
+            .distinct()
+        )
+    )
+
+
+def in_state(session: Session, rollout: str, *states: DeploymentState) -> list[str]:
+    """Return the devices of a rollout whose deployments are in one of some states, sorted."""
+    return list(
+        session.scalars(
+            select(DeploymentRow.device)
+            .where(DeploymentRow.rollout == rollout, DeploymentRow.state.in_(states))
             .order_by(DeploymentRow.device)
         )
     )
 
 
-def unfinished(session: Session, devices: Sequence[str]) -> list[DeploymentRow]:
-    """Return the unfinished deployments of some devices, in any rollout."""
-    found: list[DeploymentRow] = []
-    for batch in in_batches(devices):
-        found.extend(
-            session.scalars(
-                select(DeploymentRow).where(
-                    DeploymentRow.device.in_(batch),
-                    DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS),
-                )
+def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[str, str | None]:
+    """Return devices of a rollout in some final states that no other rollout has started since.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        *states: The states of their deployments.
+
+    Returns:
+        Enrolled device to the release that it is brought to, if that is not the rollout's.
+    """
+    other = aliased(DeploymentRow)
+    taken = exists().where(
+        other.device == DeploymentRow.device,
+        other.rollout != DeploymentRow.rollout,
+        other.started_at_s >= DeploymentRow.finished_at_s,
+    )
+    rows = session.execute(
+        select(DeploymentRow.device, DeploymentRow.release)
+        .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
+        .where(
+            DeploymentRow.rollout == rollout,
+            DeploymentRow.state.in_(states),
+            DeviceRow.state == DeviceState.ENROLLED,
+            ~taken,
+        )
+        .order_by(DeploymentRow.device)
+    )
+    return dict(rows.all())
+
+
+def unfinished(session: Session, device: str) -> list[DeploymentRow]:
+    """Return the unfinished deployments of a device, in any rollout, ended or not."""
+    return list(
+        session.scalars(
+            select(DeploymentRow).where(
+                DeploymentRow.device == device, DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS)
             )
         )
-    return found
+    )
 
 
 def newcomers(session: Session, rollout: str, selector: Selector, *, limit: int) -> list[str]:
@@ -147,15 +249,13 @@ def newcomers(session: Session, rollout: str, selector: Selector, *, limit: int)
     takes_part = exists().where(
         DeploymentRow.rollout == rollout, DeploymentRow.device == DeviceRow.id
     )
-    busy = exists().where(
-        DeploymentRow.device == DeviceRow.id, DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS)
-    )
+    is_busy = exists().where(DeploymentRow.device == DeviceRow.id, _AT_WORK)
     statement = (
         select(DeviceRow.id)
         .where(
             DeviceRow.state == DeviceState.ENROLLED,
             ~takes_part,
-            ~busy,
+            ~is_busy,
             *device_rows.selected(selector),
         )
         .order_by(DeviceRow.id)
@@ -164,190 +264,34 @@ def newcomers(session: Session, rollout: str, selector: Selector, *, limit: int)
     return list(session.scalars(statement))
 
 
-def busy(session: Session, selector: Selector) -> DeploymentRow | None:
-    """Return an unfinished deployment of a device that matches a selector, or None."""
-    return session.scalar(
-        select(DeploymentRow)
+def busy(session: Session, selector: Selector) -> dict[str, str]:
+    """Return a device that matches a selector and takes part in an unfinished rollout, and which.
+
+    Args:
+        session: The transaction.
+        selector: Which devices it is for.
+
+    Returns:
+        The first such device with its rollout; empty if there is none.
+    """
+    rows = session.execute(
+        select(DeploymentRow.device, DeploymentRow.rollout)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
-        .where(DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS), *device_rows.selected(selector))
+        .where(_AT_WORK, *device_rows.selected(selector))
         .order_by(DeploymentRow.device)
         .limit(1)
     )
+    return dict(rows.all())
 
 
-def add(session: Session, rollout: str, places: Iterable[tuple[str, int]]) -> None:
-    """Add devices to a rollout, each with its place in the order of starting."""
-    session.add_all(
-        DeploymentRow(
-            rollout=rollout,
-            device=device,
-            state=DeploymentState.PENDING,
-            position=position,
-            stage=0,
-            phase="",
-            done_bytes=0,
-            total_bytes=0,
-            error_code="",
-            detail="",
-        )
-        for device, position in places
-    )
-    session.flush()
-
-
-def move(
-    session: Session,
-    rollout: str,
-    devices: Sequence[str],
-    event: DeploymentEvent,
-    *,
-    now_s: float,
-    verdict: Verdict = NO_VERDICT,
-) -> None:
-    """Change the state of deployments that the caller found unfinished.
-
-    Args:
-        session: The transaction.
-        rollout: The rollout.
-        devices: Their devices; every deployment must be in a state that allows the event.
-        event: What happens to them.
-        now_s: Wall time.
-        verdict: Why.
-
-    Raises:
-        IllegalTransitionError: One of them has finished in the meantime.
-    """
-    values: dict[str, object] = {"state": outcome(DEPLOYMENT_TRANSITIONS, event)}
-    if event is not DeploymentEvent.ASSIGN:
-        values |= {
-            "finished_at_s": now_s,
-            "error_code": verdict.error_code,
-            "detail": verdict.detail,
-        }
-    allowed = set(sources(DEPLOYMENT_TRANSITIONS, event)) & set(UNFINISHED_DEPLOYMENTS)
-    changed = 0
-    for batch in in_batches(devices):
-        changed += changed_rows(
-            session,
-            update(DeploymentRow)
-            .where(
-                DeploymentRow.rollout == rollout,
-                DeploymentRow.device.in_(batch),
-                DeploymentRow.state.in_(sorted(allowed)),
-            )
-            .values(**values)
-            .execution_options(synchronize_session=False),
-        )
-    if changed != len(devices):
-        raise IllegalTransitionError(
-            f"rollout {rollout}: {len(devices) - changed} devices can no longer {event}"
-        )
-
-
-def start(
-    session: Session,
-    rollout: str,
-    revisions: Mapping[str, int],
-    before: Mapping[str, str | None],
-    *,
-    stage: int,
-    now_s: float,
-) -> None:
-    """Record that pending deployments are started.
-
-    Args:
-        session: The transaction.
-        rollout: The rollout.
-        revisions: Device to the revision of the desired state that starts it; at least one.
-        before: Device to the release to which it can go back, or None.
-        stage: In which stage.
-        now_s: Wall time.
-
-    Raises:
-        IllegalTransitionError: A deployment is no longer pending.
-    """
-    table = Base.metadata.tables[DeploymentRow.__tablename__]
-    session.flush()
-    session.connection().execute(
-        update(table)
-        .where(table.c.rollout == rollout, table.c.device == bindparam("of_device"))
-        .values(
-            revision=bindparam("new_revision"),
-            previous=bindparam("had"),
-            stage=stage,
-            started_at_s=now_s,
-        ),
-        [
-            {"of_device": device, "new_revision": revision, "had": before.get(device)}
-            for device, revision in revisions.items()
-        ],
-    )
-    move(session, rollout, list(revisions), DeploymentEvent.ASSIGN, now_s=now_s)
-
-
-def unfinished_of(session: Session, rollout: str) -> list[str]:
-    """Return the devices of a rollout whose deployment has not finished."""
-    return list(
-        session.scalars(
-            select(DeploymentRow.device)
-            .where(
-                DeploymentRow.rollout == rollout, DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS)
-            )
-            .order_by(DeploymentRow.device)
-        )
-    )
-
-
-def releases_before(session: Session, devices: Sequence[str]) -> dict[str, str | None]:
-    """Return the release that each device has now, so that it can go back to it later.
-
-    The release that a device reports takes precedence over the one that it was ordered to run. No
-    device can go back to a release that is unknown or revoked.
-
-    Args:
-        session: The transaction.
-        devices: Which devices.
-
-    Returns:
-        Device to digest, or None.
-    """
-    found: dict[str, str | None] = {}
+def busy_among(session: Session, devices: Sequence[str]) -> dict[str, str]:
+    """Return those of some devices that take part in an unfinished rollout, and in which one."""
+    found: dict[str, str] = {}
     for batch in in_batches(devices):
         rows = session.execute(
-            select(DeviceRow.id, DeviceRow.reported_release, DesiredStateRow.release)
-            .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
-            .where(DeviceRow.id.in_(batch))
-        ).all()
-        usable = published(session, {digest for row in rows for digest in row[1:] if digest})
-        for device, reported, desired in rows:
-            found[device] = next((item for item in (reported, desired) if item in usable), None)
+            select(DeploymentRow.device, DeploymentRow.rollout)
+            .where(DeploymentRow.device.in_(batch), _AT_WORK)
+            .order_by(DeploymentRow.device)
+        )
+        found |= dict(rows.all())
     return found
-
-
-def to_restore(session: Session, rollout: str) -> dict[str, str | None]:
-    """Return a rollout's devices that failed or have not finished, and the release to restore.
-
-    Args:
-        session: The transaction.
-        rollout: The rollout.
-
-    Returns:
-        Device to digest or None; devices that have been given another release since are left out.
-    """
-    rows = session.execute(
-        select(DeploymentRow.device, DeploymentRow.previous, ReleaseRow.state)
-        .join(
-            DesiredStateRow,
-            (DesiredStateRow.device == DeploymentRow.device)
-            & (DesiredStateRow.release_revision == DeploymentRow.revision),
-        )
-        .outerjoin(ReleaseRow, ReleaseRow.digest == DeploymentRow.previous)
-        .where(
-            DeploymentRow.rollout == rollout,
-            DeploymentRow.state.in_((DeploymentState.ASSIGNED, DeploymentState.FAILED)),
-        )
-    )
-    return {
-        device: before if state == ReleaseState.PUBLISHED else None
-        for device, before, state in rows
-    }

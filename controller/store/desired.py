@@ -18,7 +18,12 @@ from sqlalchemy.orm import Session
 
 from controller.domain.policy_choice import FleetPolicy, choose_policy
 from controller.domain.selectors import parse_selector
-from controller.domain.states import DeploymentState, DeviceState, ReleaseState
+from controller.domain.states import (
+    ORDERED_DEPLOYMENTS,
+    DeploymentState,
+    DeviceState,
+    ReleaseState,
+)
 from controller.store import devices as device_rows
 from controller.store.database import in_batches
 from controller.store.tables import (
@@ -149,7 +154,7 @@ def lagging(session: Session, *, now_s: float) -> list[str]:
     unanswered = and_(
         func.coalesce(DeploymentRow.reported_at_s, DeploymentRow.started_at_s)
         < now_s - REPORT_LOST_AFTER_S,
-        DeploymentRow.state == DeploymentState.ASSIGNED,
+        DeploymentRow.state.in_(ORDERED_DEPLOYMENTS),
     )
     lost = and_(device_rows.drifted(), DeploymentRow.state.is_distinct_from(DeploymentState.FAILED))
     statement = (

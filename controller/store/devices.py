@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, and_, exists, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased, selectinload
 
 from controller.domain.selectors import OWN_KEYS, Selector, Term
-from controller.domain.states import DeploymentState, DeviceState
+from controller.domain.states import ORDERED_DEPLOYMENTS, DeviceState
 from controller.errors import IllegalTransitionError, UnknownDeviceError
 from controller.store.database import changed_rows
 from controller.store.tables import (
@@ -29,6 +29,9 @@ _OWN: Mapping[str, InstrumentedAttribute[str]] = {
     "profile": DeviceRow.profile_name,
     "arch": DeviceRow.architecture,
 }
+
+
+_KNOWN = "`fleet device list` shows the devices that are"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ def get(session: Session, device: str, *, lock: bool = False) -> DeviceRow:
     """
     row = find(session, device, lock=lock)
     if row is None:
-        raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled")
+        raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled", remedy=_KNOWN)
     return row
 
 
@@ -85,12 +88,12 @@ def selected(selector: Selector) -> list[ColumnElement[bool]]:
 def drifted() -> ColumnElement[bool]:
     """Return the condition that a device runs another release than it should.
 
-    It is on `DeviceRow` and `DesiredStateRow`. A device that a rollout has told to install and that
-    has not finished has not drifted. Neither has one that should have no release: it keeps what it
-    runs.
+    It is on `DeviceRow` and `DesiredStateRow`. A device that a rollout has told to install, or
+    tells when it returns, has not drifted yet. Neither has one that should have no release: it
+    keeps what it runs.
     """
     part = aliased(DeploymentRow)  # a statement may join the deployments, too
-    at_work = exists().where(part.device == DeviceRow.id, part.state == DeploymentState.ASSIGNED)
+    at_work = exists().where(part.device == DeviceRow.id, part.state.in_(ORDERED_DEPLOYMENTS))
     return and_(
         DeviceRow.state == DeviceState.ENROLLED,
         DesiredStateRow.release.is_not(None),
@@ -114,7 +117,7 @@ def record(session: Session, device: str) -> DeviceRecord:
     """
     found = _records(session, [DeviceRow.id == device], limit=1)
     if not found:
-        raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled")
+        raise UnknownDeviceError(f"no device {device[:64]!r} is enrolled", remedy=_KNOWN)
     return found[0]
 
 

@@ -61,7 +61,10 @@ def get_published(session: Session, ref: str) -> ReleaseRow:
     """
     row = get(session, ref)
     if row.state != ReleaseState.PUBLISHED:
-        raise IllegalTransitionError(f"release {row.name}:{row.version} has been revoked")
+        raise IllegalTransitionError(
+            f"release {row.name}:{row.version} has been revoked",
+            remedy="choose another one: `fleet release list` shows which are published",
+        )
     return row
 
 

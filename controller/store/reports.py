@@ -18,12 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
-from sqlalchemy import and_, bindparam, select, update
+from sqlalchemy import and_, bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     DEPLOYMENT_TRANSITIONS,
+    ORDERED_DEPLOYMENTS,
     DeploymentEvent,
     DeploymentState,
     DeviceState,
@@ -32,7 +33,7 @@ from controller.domain.states import (
 )
 from controller.store import desired, devices
 from controller.store.database import changed_rows
-from controller.store.deployments import Verdict
+from controller.store.deployment_changes import Verdict
 from controller.store.tables import (
     MAX_CODE_CHARS,
     MAX_DETAIL_CHARS,
@@ -71,8 +72,11 @@ _STATUS = (
         and_(
             DeploymentRow.device == DeviceRow.id,
             DeploymentRow.revision == DesiredStateRow.release_revision,
-            DeploymentRow.rollout.in_(
-                select(RolloutRow.id).where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
+            or_(
+                DeploymentRow.state == DeploymentState.WAITING,
+                DeploymentRow.rollout.in_(
+                    select(RolloutRow.id).where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
+                ),
             ),
         ),
     )
@@ -85,7 +89,10 @@ _SEEN = select(DeviceRow.online, DeviceRow.last_seen_at_s).where(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceStatus:
-    """An enrolled device, its desired state, and its deployment in a rollout that has not ended."""
+    """An enrolled device, its desired state, and its deployment for it.
+
+    The deployment is one of a rollout that has not ended, or one that waited when it ended.
+    """
 
     device: DeviceRow
     desired: DesiredStateRow | None
@@ -153,7 +160,7 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
         # The database is older than the device, as after a restore by hand.
         _reissue(session, wanted, part, above=row.reported_revision, now_s=now_s)
         return True
-    at_work = part is not None and part.state == DeploymentState.ASSIGNED
+    at_work = part is not None and part.state in ORDERED_DEPLOYMENTS
     if wanted.release is None:
         return row.reported_revision < wanted.revision or at_work
     # A device that lost its release is told again, and one that has it back says how that went.
@@ -275,7 +282,7 @@ def _judge(
         event = DeploymentEvent.FAIL if verdict.error_code else DeploymentEvent.SUCCEED
         if not _settle(session, part, event, verdict, now_s=now_s):
             return
-    elif part.state != DeploymentState.ASSIGNED:
+    elif part.state not in ORDERED_DEPLOYMENTS:
         return
     part.reported_at_s = now_s
     part.phase = report.phase

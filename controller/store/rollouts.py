@@ -1,27 +1,21 @@
-"""Rollouts: their rows, stages and log, and the steps that a rollout is made of.
+"""Rollouts: their rows, stages and log.
 
-Rules:
-- A step returns the devices that have a new desired state. The caller publishes them after the
-  transaction.
-- A device that goes back gets a new desired state, because a revision never goes down.
-- A decision, its effects and its reason are saved in one transaction.
+This module makes, finds and shows them; `controller.store.rollout_steps` moves them on.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from sqlalchemy import select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
-from controller.domain.rollout_policy import Decision, Limits, RolloutView, StageSpec, counted
-from controller.domain.selectors import parse_selector
+from controller.domain.rollout_policy import Limits, RolloutView, StageSpec, counted
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     ROLLOUT_TRANSITIONS,
-    DeploymentEvent,
     DeploymentState,
     RolloutOrder,
     RolloutState,
@@ -29,18 +23,29 @@ from controller.domain.states import (
     sources,
 )
 from controller.errors import IllegalTransitionError, UnknownRolloutError
-from controller.store import deployments, desired
+from controller.store import deployment_changes, deployments
 from controller.store.database import changed_rows
-from controller.store.deployments import Verdict
-from controller.store.tables import MAX_DETAIL_CHARS, RolloutEventRow, RolloutRow, RolloutStageRow
+from controller.store.tables import (
+    MAX_DETAIL_CHARS,
+    DeploymentRow,
+    RolloutEventRow,
+    RolloutRow,
+    RolloutStageRow,
+)
 
 MAX_CANDIDATES = 1000
 """The greatest number of devices that one tick starts."""
 
-MAX_NEWCOMERS = 1000
-"""The greatest number of devices that join in one tick."""
-
-_SILENT = Verdict(error_code="controller.deadline", detail="sent no report before its deadline")
+_REMEDIES: Mapping[str, str] = {
+    RolloutState.RUNNING: "it goes on by itself; `fleet rollout show {id}` says how far it is",
+    RolloutState.PAUSED: "`fleet rollout resume {id}` lets it go on",
+    RolloutState.HALTED: "`fleet rollout resume {id}` goes on without the devices that failed, "
+    "`fleet rollout retry {id}` tries them again",
+    RolloutState.SUCCEEDED: "it has ended; make a new one with `fleet rollout create`",
+    RolloutState.ABORTED: "it has ended; make a new one with `fleet rollout create`, "
+    "or `fleet rollout retry {id}`",
+}
+"""What to do instead of an order that the state of a rollout does not allow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +59,15 @@ class NewRollout:
     selector: str
     limits: Limits
     stages: tuple[StageSpec, ...]
-    rollback_of: str | None = None
+    origin: str | None = None
+    """The rollout whose devices it takes."""
+
+    is_retry: bool = False
+    """Whether it tries the release of its origin again, and does not roll it back."""
+
     created_at_s: float
+    releases: Mapping[str, str] = field(default_factory=dict)
+    """Device to the release that it is brought to, where that is another one."""
 
 
 def get(session: Session, rollout: str, *, lock: bool = False) -> RolloutRow:
@@ -74,7 +86,10 @@ def get(session: Session, rollout: str, *, lock: bool = False) -> RolloutRow:
     """
     row = session.get(RolloutRow, rollout, with_for_update=lock or None)
     if row is None:
-        raise UnknownRolloutError(f"there is no rollout {rollout[:64]!r}")
+        raise UnknownRolloutError(
+            f"there is no rollout {rollout[:64]!r}",
+            remedy="`fleet rollout list` shows all rollouts",
+        )
     return row
 
 
@@ -90,14 +105,28 @@ def active_ids(session: Session) -> list[str]:
 
 
 def active_for_release(session: Session, release: str) -> list[RolloutRow]:
-    """Return the rollouts of a release that have not ended, locked."""
+    """Return the rollouts that bring a release and have not ended, locked."""
+    own = select(DeploymentRow.rollout).where(DeploymentRow.release == release)
     return list(
         session.scalars(
             select(RolloutRow)
-            .where(RolloutRow.state.in_(ACTIVE_ROLLOUTS), RolloutRow.release == release)
+            .where(
+                RolloutRow.state.in_(ACTIVE_ROLLOUTS),
+                or_(RolloutRow.release == release, RolloutRow.id.in_(own)),
+            )
             .order_by(RolloutRow.id)
             .with_for_update()
         )
+    )
+
+
+def rollback_of(session: Session, rollout: str) -> str | None:
+    """Return a rollout that rolled another one back, or None."""
+    return session.scalar(
+        select(RolloutRow.id)
+        .where(RolloutRow.origin == rollout, RolloutRow.is_retry.is_(False))
+        .order_by(RolloutRow.created_at_s)
+        .limit(1)
     )
 
 
@@ -124,13 +153,15 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
         RolloutRow(
             id=new.id,
             release=new.release,
-            rollback_of=new.rollback_of,
+            origin=new.origin,
+            is_retry=new.is_retry,
             selector=new.selector,
             state=RolloutState.RUNNING,
             reason="",
             max_in_flight=limits.max_in_flight,
             soak_s=limits.soak_s,
             device_deadline_s=limits.device_deadline_s,
+            offline_limit_s=limits.offline_limit_s,
             max_failures=limits.max_failures,
             max_failure_percent=limits.max_failure_percent,
             min_finished=limits.min_finished,
@@ -138,6 +169,7 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
             initial_devices=len(devices),
             stage=1,
             approved_stage=1,
+            ran_s=0.0,
             created_at_s=new.created_at_s,
         )
     )
@@ -146,8 +178,10 @@ def begin(session: Session, new: NewRollout, devices: Sequence[str]) -> None:
         RolloutStageRow(rollout=new.id, number=number, count=spec.count, percent=spec.percent)
         for number, spec in enumerate(new.stages, start=1)
     )
-    _take_in(session, new.id, devices)
-    what = "made" if new.rollback_of is None else f"made to roll back {new.rollback_of}"
+    take_in(session, new.id, devices, releases=new.releases, now_s=new.created_at_s)
+    what = "made"
+    if new.origin is not None:
+        what = f"made to {'try again' if new.is_retry else 'roll back'} {new.origin}"
     reason = f"{what} for {counted(len(devices))} in {len(new.stages)} stages"
     log(session, new.id, action="create", reason=reason, now_s=new.created_at_s)
 
@@ -158,6 +192,7 @@ def limits(row: RolloutRow) -> Limits:
         max_in_flight=row.max_in_flight,
         soak_s=row.soak_s,
         device_deadline_s=row.device_deadline_s,
+        offline_limit_s=row.offline_limit_s,
         max_failures=row.max_failures,
         max_failure_percent=row.max_failure_percent,
         min_finished=row.min_finished,
@@ -165,12 +200,16 @@ def limits(row: RolloutRow) -> Limits:
     )
 
 
-def view(session: Session, row: RolloutRow, *, now_s: float) -> RolloutView:
+def view(session: Session, row: RolloutRow) -> RolloutView:
     """Return everything that a decision about a rollout needs."""
-    counts = deployments.counts(session, row.id)
+    tally = deployments.tally(session, row.id)
+
+    def count(state: DeploymentState) -> int:
+        return tally.get((state, True), 0) + tally.get((state, False), 0)
+
     room = min(row.max_in_flight, MAX_CANDIDATES)
     return RolloutView(
-        now_s=now_s,
+        now_s=row.ran_s,
         state=RolloutState(row.state),
         limits=limits(row),
         stages=stages(session, row.id),
@@ -178,10 +217,14 @@ def view(session: Session, row: RolloutRow, *, now_s: float) -> RolloutView:
         stage_complete_at_s=row.stage_complete_at_s,
         approved_stage=row.approved_stage,
         initial_devices=row.initial_devices,
-        succeeded=counts.get(DeploymentState.SUCCEEDED, 0),
-        failed=counts.get(DeploymentState.FAILED, 0),
-        in_flight=deployments.in_flight(session, row.id),
-        waiting=counts.get(DeploymentState.PENDING, 0),
+        succeeded=count(DeploymentState.SUCCEEDED),
+        failed=count(DeploymentState.FAILED),
+        acknowledged=deployments.count_acknowledged(session, row.id),
+        in_flight=deployments.in_flight(session, row.id, clock_s=row.ran_s),
+        waiting=count(DeploymentState.WAITING),
+        returned=deployments.returned(session, row.id, limit=MAX_CANDIDATES),
+        pending=count(DeploymentState.PENDING),
+        offline=tally.get((DeploymentState.PENDING, False), 0),
         candidates=deployments.candidates(session, row.id, limit=room),
     )
 
@@ -209,7 +252,10 @@ def move(session: Session, row: RolloutRow, order: RolloutOrder) -> None:
         .values(state=target),
     )
     if changed != 1:
-        raise IllegalTransitionError(f"rollout {row.id} is {row.state}: it cannot {order}")
+        raise IllegalTransitionError(
+            f"rollout {row.id} is {row.state}: it cannot {order}",
+            remedy=_REMEDIES.get(row.state, "").format(id=row.id),
+        )
 
 
 def approve(session: Session, row: RolloutRow, *, now_s: float) -> None:
@@ -239,139 +285,26 @@ def events(session: Session, rollout: str, *, limit: int) -> list[RolloutEventRo
     return list(rows)[::-1]
 
 
-def join_newcomers(session: Session, row: RolloutRow, *, now_s: float) -> None:
-    """Let devices that enrolled since the beginning take part in the last stage of a rollout."""
-    selector = parse_selector(row.selector)
-    found = deployments.newcomers(session, row.id, selector, limit=MAX_NEWCOMERS)
-    if found:
-        _take_in(session, row.id, found)
-        reason = _named(found, "joined late")
-        log(session, row.id, action="join", reason=reason, now_s=now_s)
-
-
-def save_decision(
-    session: Session, row: RolloutRow, decision: Decision, *, now_s: float
-) -> list[str]:
-    """Save a decision, its reason and its effects.
+def take_in(
+    session: Session,
+    rollout: str,
+    devices: Sequence[str],
+    *,
+    releases: Mapping[str, str],
+    now_s: float,
+) -> None:
+    """Add devices to a rollout; those that wait for the release of an earlier one no longer do.
 
     Args:
         session: The transaction.
-        row: The rollout, locked.
-        decision: What was decided.
+        rollout: The rollout.
+        devices: Devices that no other unfinished rollout has.
+        releases: Device to the release that it is brought to, where that is not the rollout's.
         now_s: Wall time.
-
-    Returns:
-        The devices that have a new desired state.
-
-    Raises:
-        IllegalTransitionError: A device or the rollout has changed its state in the meantime.
     """
-    if expired := decision.expired:
-        deployments.move(
-            session, row.id, expired, DeploymentEvent.FAIL, now_s=now_s, verdict=_SILENT
-        )
-        reason = _named(expired, _SILENT.detail)
-        log(session, row.id, action="expire", reason=reason, now_s=now_s)
-    row.stage_complete_at_s = decision.stage_complete_at_s
-    match decision.action:
-        case "halt":
-            return end(session, row, RolloutOrder.HALT, reason=decision.reason, now_s=now_s)
-        case "finish":
-            return end(session, row, RolloutOrder.FINISH, reason=decision.reason, now_s=now_s)
-        case "advance":
-            row.stage += 1
-        case "hold":
-            pass
-    if row.reason != decision.reason:
-        row.reason = decision.reason
-        log(session, row.id, action=decision.action, reason=decision.reason, now_s=now_s)
-    return start(session, row, decision.start, now_s=now_s)
-
-
-def start(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: float) -> list[str]:
-    """Give devices the release of a rollout.
-
-    Args:
-        session: The transaction.
-        row: The rollout.
-        devices: Devices whose deployments are pending.
-        now_s: Wall time.
-
-    Returns:
-        The devices, which have a new desired state.
-
-    Raises:
-        IllegalTransitionError: A deployment is no longer pending.
-    """
-    if not devices:
-        return []
-    before = deployments.releases_before(session, devices)
-    revisions = desired.issue(
-        session, dict.fromkeys(devices, row.release), rollout=row.id, now_s=now_s
-    )
-    deployments.start(session, row.id, revisions, before, stage=row.stage, now_s=now_s)
-    reason = _named(devices, f"for stage {row.stage}")
-    log(session, row.id, action="start", reason=reason, now_s=now_s)
-    return list(devices)
-
-
-def end(
-    session: Session, row: RolloutRow, order: RolloutOrder, *, reason: str, now_s: float
-) -> list[str]:
-    """End a rollout: none of its devices starts any more.
-
-    Args:
-        session: The transaction.
-        row: The rollout.
-        order: `HALT`, `ABORT` or `FINISH`.
-        reason: Why.
-        now_s: Wall time.
-
-    Returns:
-        The devices that go back, with a new desired state; none when the rollout finished.
-
-    Raises:
-        IllegalTransitionError: It has ended already.
-    """
-    move(session, row, order)
-    row.finished_at_s = now_s
-    row.reason = reason[:MAX_DETAIL_CHARS]
-    log(session, row.id, action=order, reason=reason, now_s=now_s)
-    back: list[str] = []
-    if order is not RolloutOrder.FINISH:
-        back = _send_back(session, row, now_s=now_s)
-    left = deployments.unfinished_of(session, row.id)
-    verdict = Verdict(error_code=f"controller.{order}", detail=reason[:MAX_DETAIL_CHARS])
-    deployments.move(session, row.id, left, DeploymentEvent.CANCEL, now_s=now_s, verdict=verdict)
-    return back
-
-
-def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> None:
-    """Take a device out of the rollout that it takes part in, if any, and let it go back.
-
-    Args:
-        session: The transaction.
-        device: The device.
-        reason: Why.
-        now_s: Wall time.
-
-    Raises:
-        IllegalTransitionError: Its deployment has finished in the meantime.
-    """
-    for row in deployments.unfinished(session, [device]):
-        verdict = Verdict(error_code="controller.skipped", detail=reason)
-        if row.state == DeploymentState.ASSIGNED:
-            back = deployments.to_restore(session, row.rollout)
-            mine = {name: item for name, item in back.items() if name == device}
-            desired.issue(session, mine, rollout=row.rollout, now_s=now_s)
-        deployments.move(
-            session, row.rollout, [device], DeploymentEvent.CANCEL, now_s=now_s, verdict=verdict
-        )
-        log(session, row.rollout, action="skip", reason=f"{device}: {reason}", now_s=now_s)
-
-
-def _take_in(session: Session, rollout: str, devices: Sequence[str]) -> None:
-    deployments.add(session, rollout, [(name, _position(rollout, name)) for name in devices])
+    deployment_changes.supersede(session, rollout, devices, now_s=now_s)
+    places = [(name, _position(rollout, name)) for name in devices]
+    deployment_changes.add(session, rollout, places, releases)
 
 
 def _position(rollout: str, device: str) -> int:
@@ -379,17 +312,7 @@ def _position(rollout: str, device: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{rollout}/{device}".encode()).digest()[:3])
 
 
-def _send_back(session: Session, row: RolloutRow, *, now_s: float) -> list[str]:
-    back = deployments.to_restore(session, row.id)
-    if not back:
-        return []
-    desired.issue(session, back, rollout=row.id, now_s=now_s)
-    names = sorted(back)
-    reason = _named(names, "back to what was there before")
-    log(session, row.id, action="restore", reason=reason, now_s=now_s)
-    return names
-
-
-def _named(devices: Sequence[str], what: str) -> str:
+def named(devices: Sequence[str], what: str) -> str:
+    """Return what happened to devices, with the names of the first of them."""
     shown = ", ".join(devices[:5]) + (", ..." if len(devices) > 5 else "")  # noqa: PLR2004 - what a line holds
     return f"{counted(len(devices))} {what}: {shown}"

@@ -175,8 +175,14 @@ class RolloutRow(Base):
 
     id: Mapped[str] = mapped_column(String(NAME_CHARS), primary_key=True)
     release: Mapped[str] = mapped_column(ForeignKey("release.digest"))
-    rollback_of: Mapped[str | None] = mapped_column(ForeignKey("rollout.id"))
-    """Set for a rollback: its devices are those of that rollout and no others join."""
+    origin: Mapped[str | None] = mapped_column(
+        ForeignKey("rollout.id", name="fk_rollout_rollback_of")
+    )
+    """Set for a rollback and for another try: the devices are those of that rollout, and no others
+    join."""
+
+    is_retry: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    """Whether it tries the release of its origin again, and does not roll it back."""
 
     selector: Mapped[str] = mapped_column(String(1024))
     state: Mapped[str] = mapped_column(String(16))
@@ -186,6 +192,7 @@ class RolloutRow(Base):
     max_in_flight: Mapped[int] = mapped_column(Integer)
     soak_s: Mapped[float]
     device_deadline_s: Mapped[float]
+    offline_limit_s: Mapped[float] = mapped_column(server_default="86400")
     max_failures: Mapped[int] = mapped_column(Integer)
     max_failure_percent: Mapped[float | None]
     min_finished: Mapped[int] = mapped_column(Integer)
@@ -193,7 +200,13 @@ class RolloutRow(Base):
     initial_devices: Mapped[int] = mapped_column(Integer)
     stage: Mapped[int] = mapped_column(Integer)
     approved_stage: Mapped[int] = mapped_column(Integer)
+    ran_s: Mapped[float] = mapped_column(server_default="0")
+    """The rollout's own clock: how long a controller has watched it. Its limits are measured with
+    this clock, so that no time passes for devices while no controller hears them."""
+
     stage_complete_at_s: Mapped[float | None]
+    """By the rollout's own clock."""
+
     created_at_s: Mapped[float]
     finished_at_s: Mapped[float | None]
 
@@ -227,8 +240,8 @@ class DeploymentRow(Base):
             "uq_deployment_unfinished",
             "device",
             unique=True,
-            sqlite_where=text("state IN ('pending', 'assigned')"),
-            postgresql_where=text("state IN ('pending', 'assigned')"),
+            sqlite_where=text("state IN ('pending', 'assigned', 'waiting')"),
+            postgresql_where=text("state IN ('pending', 'assigned', 'waiting')"),
         ),
         Index(None, "rollout", "state", "position"),
         Index(None, "device", "revision"),
@@ -248,6 +261,21 @@ class DeploymentRow(Base):
 
     previous: Mapped[str | None] = mapped_column(ForeignKey("release.digest"))
     """The release that the device had before and can go back to."""
+
+    release: Mapped[str | None] = mapped_column(ForeignKey("release.digest"))
+    """The release that the device is brought to, if it is not the rollout's."""
+
+    acknowledged: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    """Whether the operator went on despite this failure."""
+
+    clock_s: Mapped[float] = mapped_column(server_default="0")
+    """When it was started, by the rollout's own clock."""
+
+    away_s: Mapped[float] = mapped_column(server_default="0")
+    """How long it was offline since, without the time that still goes on."""
+
+    away_from_s: Mapped[float | None]
+    """Since when it is offline, by the rollout's own clock; None while it is online."""
 
     phase: Mapped[str] = mapped_column(String(16))
     done_bytes: Mapped[int] = mapped_column(BigInteger)

@@ -36,7 +36,10 @@ def stack() -> Iterator[Stack]:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["device", "show", "nobody"], "nobody"),
+        (["device", "show", "nobody"], "no device 'nobody' is enrolled; `fleet device list` shows"),
+        (["device", "quarantine", "nobody"], "; `fleet device list` shows the devices that are"),
+        (["rollout", "pause", "nothing"], "; `fleet rollout list` shows all rollouts"),
+        (["rollout", "create", "no:1", "--offline-limit", "soon"], "--offline-limit: 'soon'"),
         (["device", "show", "../tokens"], "not found"),
         (["device", "list", "--selector", "site=="], "selector"),
         (["release", "show", "no:1"], "no:1"),

@@ -8,8 +8,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from controller.domain.rollout_policy import InFlight
 from controller.errors import DatabaseError, SettingsError
-from controller.store import desired, policies, reports
+from controller.store import desired, policies, reports, rollouts
 from controller.store.database import Database, alembic_config, migrate
 from controller.store.tables import Base, PolicyRow
 from telemetry.server.store import metadata as telemetry_metadata
@@ -133,6 +134,40 @@ def test_a_running_deployment_is_found_again_after_going_down(database_url: str)
         with database.reading() as session:
             (document,) = desired.documents(session, ["cam-1"])
             assert (document.revision, document.policy) == (8, PolicySpec())
+    finally:
+        database.close()
+
+
+def test_what_is_at_work_goes_on_by_the_clock_of_its_rollout(database_url: str) -> None:
+    database = old_fleet(database_url)
+    try:
+        with database.transaction() as session:
+            session.execute(sa.text("UPDATE rollout SET stage_complete_at_s = 1750000000.0"))
+        database.close()
+        migrate(database_url)
+        with database.transaction() as session:
+            view = rollouts.view(session, rollouts.get(session, "r1"))
+            assert (view.now_s, view.stage_complete_at_s) == (0.0, 0.0)
+            assert view.limits.offline_limit_s == 86_400.0
+            assert view.in_flight == (InFlight(device="cam-1", online_s=0.0),)
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize(("state", "after"), [("running", "assigned"), ("succeeded", "cancelled")])
+def test_a_device_that_waits_goes_down(database_url: str, state: str, after: str) -> None:
+    database = old_fleet(database_url)
+    try:
+        migrate(database_url)
+        with database.transaction() as session:
+            session.execute(sa.text("UPDATE deployment SET state = 'waiting', release = 'd'"))
+            session.execute(sa.text(f"UPDATE rollout SET state = '{state}', origin = 'r1'"))  # noqa: S608 - a constant
+        database.close()
+        migrate(database_url, "0004")
+        with database.transaction() as session:
+            row = session.execute(sa.text("SELECT state, revision FROM deployment")).one()
+            assert tuple(row) == (after, 7)
+            assert session.scalar(sa.text("SELECT rollback_of FROM rollout")) == "r1"
     finally:
         database.close()
 

@@ -10,7 +10,7 @@ from sqlalchemy import event, text
 
 from controller.domain.policy_choice import MAX_POLICIES
 from controller.errors import ConflictError, UnknownPolicyError
-from controller.store import deployments, desired, devices, policies, rollouts
+from controller.store import deployments, desired, devices, policies, rollout_steps
 from controller.store.database import Database
 from controller.store.policies import Reach
 from controller.store.tables import DesiredStateRow, PolicyRow
@@ -152,11 +152,11 @@ def test_a_deployment_stands_whatever_the_policy(database: Database) -> None:  #
         add_device(session, "one")
         add_release(session)
         row = add_rollout(session, "r1", ("one",))
-        rollouts.start(session, row, ["one"], now_s=NOW_S)
+        rollout_steps.start(session, row, ["one"], now_s=NOW_S)
 
     def deployment() -> dict[str, Any]:
         with database.reading() as session:
-            (part,) = deployments.of_rollout(session, "r1", limit=10)
+            ((part, _online, _release),) = deployments.of_rollout(session, "r1", limit=10)
             return {column.name: getattr(part, column.name) for column in part.__table__.columns}
 
     before = deployment()

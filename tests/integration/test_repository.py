@@ -28,7 +28,17 @@ from controller.errors import (
     UnknownReleaseError,
     UnknownRolloutError,
 )
-from controller.store import deployments, desired, devices, releases, rollouts, tokens
+from controller.store import (
+    deployment_changes,
+    deployments,
+    desired,
+    devices,
+    releases,
+    rollout_steps,
+    rollouts,
+    tokens,
+    way_back,
+)
 from controller.store.database import Database, migrate
 from controller.store.rollouts import NewRollout
 from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
@@ -91,6 +101,7 @@ def add_rollout(
         max_in_flight=10,
         soak_s=0.0,
         device_deadline_s=60.0,
+        offline_limit_s=600.0,
         max_failures=0,
         max_failure_percent=None,
         min_finished=1,
@@ -116,7 +127,7 @@ def busy(database: Database) -> Database:
         add_device(session, "two")
         add_release(session)
         row = add_rollout(session, "r1", ("one", "two"))
-        rollouts.start(session, row, ["one"], now_s=NOW_S)
+        rollout_steps.start(session, row, ["one"], now_s=NOW_S)
     return database
 
 
@@ -148,7 +159,7 @@ def test_a_device_has_one_unfinished_deployment(busy: Database) -> None:
         add_rollout(session, "r2", ("two",))
     with busy.transaction() as session:
         row = rollouts.get(session, "r1", lock=True)
-        rollouts.end(session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S)
+        rollout_steps.end(session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S)
         add_rollout(session, "r2", ("two",))
 
 
@@ -176,19 +187,20 @@ def test_unknown_names(database: Database) -> None:
 
 def test_a_deployment_moves_only_along_the_table(busy: Database) -> None:
     with pytest.raises(IllegalTransitionError), busy.transaction() as session:
-        deployments.move(session, "r1", ["one"], DeploymentEvent.ASSIGN, now_s=NOW_S)
+        deployment_changes.move(session, "r1", ["one"], DeploymentEvent.ASSIGN, now_s=NOW_S)
     with pytest.raises(IllegalTransitionError), busy.transaction() as session:
-        deployments.move(session, "r1", ["one", "two"], DeploymentEvent.FAIL, now_s=NOW_S)
+        deployment_changes.move(session, "r1", ["one", "two"], DeploymentEvent.FAIL, now_s=NOW_S)
     with busy.reading() as session:
-        counts = deployments.counts(session, "r1")
-    assert counts == {DeploymentState.ASSIGNED: 1, DeploymentState.PENDING: 1}
+        tally = deployments.tally(session, "r1")
+    offline = {DeploymentState.ASSIGNED: 1, DeploymentState.PENDING: 1}
+    assert tally == {(state, False): count for state, count in offline.items()}
 
 
 def test_an_ended_rollout_cannot_be_ended_again(busy: Database) -> None:
     with busy.transaction() as session:
         row = rollouts.get(session, "r1", lock=True)
-        rollouts.end(session, row, RolloutOrder.HALT, reason="x", now_s=NOW_S)
-    for order in (RolloutOrder.HALT, RolloutOrder.ABORT, RolloutOrder.RESUME):
+        rollout_steps.end(session, row, RolloutOrder.HALT, reason="x", now_s=NOW_S)
+    for order in (RolloutOrder.HALT, RolloutOrder.ABORT, RolloutOrder.PAUSE):
         with pytest.raises(IllegalTransitionError), busy.transaction() as session:
             rollouts.move(session, rollouts.get(session, "r1"), order)
 
@@ -200,7 +212,7 @@ def test_of_two_writers_one_wins(busy: Database) -> None:
         try:
             with busy.transaction() as session:
                 row = rollouts.get(session, "r1", lock=True)
-                rollouts.end(session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S)
+                rollout_steps.end(session, row, RolloutOrder.ABORT, reason="x", now_s=NOW_S)
             results.append("won")
         except IllegalTransitionError:
             results.append("lost")
@@ -272,9 +284,9 @@ def test_many_devices_at_once(database: Database) -> None:
             add_device(session, name)
         add_release(session)
         row = add_rollout(session, "r1", members)
-        rollouts.start(session, row, members, now_s=NOW_S)
+        rollout_steps.start(session, row, members, now_s=NOW_S)
     with database.reading() as session:
-        assert deployments.counts(session, "r1") == {DeploymentState.ASSIGNED: 1201}
+        assert deployments.tally(session, "r1") == {(DeploymentState.ASSIGNED, False): 1201}
         assert len(desired.documents(session, members)) == 1201
 
 
@@ -290,7 +302,7 @@ def test_previous_is_what_a_device_says_that_it_runs(database: Database) -> None
         add_device(session, "new")
         wanted: dict[str, str | None] = dict.fromkeys(("says", "silent", "strange"), DIGEST)
         desired.issue(session, wanted, rollout=None, now_s=NOW_S)
-        found = deployments.releases_before(session, ["says", "silent", "strange", "new"])
+        found = way_back.releases_before(session, ["says", "silent", "strange", "new"])
     assert found == {"says": OTHER, "silent": DIGEST, "strange": DIGEST, "new": None}
 
 

@@ -101,3 +101,37 @@ def test_a_halt_stands_after_a_cut_anywhere(fleet: Fleet) -> None:
         fleet.step(20)
     assert len(fleet.running(ONE.digest)) == 6
     assert all(device.accepted[-1].release == ONE.ref for device in fleet.devices.values())
+
+
+def test_a_device_that_is_away_gets_its_order_after_a_cut_anywhere(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 6))
+    away = fleet.devices["cam-002"]
+    away.leave()
+    rollout = fleet.roll_out("digits:1", max_in_flight=2, offline_limit_s=20)
+    shown, cuts = run_with_cuts(fleet, rollout)
+    assert cuts > 5
+    assert (shown["state"], shown["counts"]) == ("succeeded", {"succeeded": 5, "waiting": 1})
+    assert away.accepted == []
+    away.connect()
+    assert away.active == ONE.digest
+    assert fleet.show(rollout)["counts"] == {"succeeded": 6}
+    revisions = [[state.revision for state in d.accepted] for d in fleet.devices.values()]
+    assert revisions == [[1]] * 6
+
+
+def test_a_device_that_parts_and_returns_is_told_once_after_a_cut_anywhere(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 3))
+    for device in fleet.devices.values():
+        device.outcome = "busy"
+    rollout = fleet.roll_out("digits:1", max_in_flight=1, offline_limit_s=100)
+    fleet.step()
+    (first,) = [device for device in fleet.devices.values() if device.accepted]
+    first.leave()
+    for device in fleet.devices.values():
+        device.outcome = "succeeded"
+    run_with_cuts(fleet, rollout)
+    first.connect()
+    run_with_cuts(fleet, rollout)
+    assert fleet.run(rollout)["counts"] == {"succeeded": 3}
+    revisions = [[state.revision for state in d.accepted] for d in fleet.devices.values()]
+    assert revisions == [[1]] * 3

@@ -38,7 +38,10 @@ from wire.messages import (
     EnrolReply,
     EnrolRequest,
     Hello,
+    InstallOutcome,
+    InstallPhase,
     InstallReport,
+    Presence,
     decode_message,
     enrol_proof,
 )
@@ -51,7 +54,7 @@ with warnings.catch_warnings():
     from fastapi.testclient import TestClient as TestClient  # noqa: PLC0414 - exported
 
 API_TOKEN = "test-token-0123456789abcdef"
-Outcome = Literal["succeeded", "failed", "silent", "liar"]
+Outcome = Literal["succeeded", "failed", "silent", "liar", "busy"]
 
 
 class MemoryAccess:
@@ -105,6 +108,9 @@ class FleetDevice:
     name: str
     key: SigningKey
     outcome: Outcome = "succeeded"
+    phase: InstallPhase = "fetching"
+    """Where the install of a device stands whose outcome is `busy`."""
+
     password: str = "a password of the device"
     labels: dict[str, str] = field(default_factory=dict)
     boot_id: str = "boot-1"
@@ -177,17 +183,24 @@ class FleetDevice:
         )
         self.hub.deliver(Received(topics.up(self.name, "hello"), to_json(hello)))
 
+    def leave(self) -> None:
+        """Lose the connection: the broker publishes the last will."""
+        self.online = False
+        gone = Presence(device=self.name, online=False, boot_id=self.boot_id)
+        self.hub.deliver(Received(topics.up(self.name, "presence"), to_json(gone)))
+
     def report(self, revision: int, wanted: str | None, outcome: Outcome) -> None:
-        """Say how an install ended."""
+        """Say how an install ended, or how far it is."""
         self.sequence += 1
+        ended: InstallOutcome = "failed" if outcome == "failed" else "succeeded"
         report = InstallReport(
             device=self.name,
             boot_id=self.boot_id,
             sequence=self.sequence,
             revision=revision,
             digest=wanted,
-            phase="idle",
-            outcome="failed" if outcome == "failed" else "succeeded",
+            phase=self.phase if outcome == "busy" else "idle",
+            outcome="running" if outcome == "busy" else ended,
             active=self.active,
             variant="best",
             error_code="agent.probe" if outcome == "failed" else "",
@@ -242,6 +255,12 @@ class Fleet:
     def kill(self) -> None:
         """End the controller as a kill does, and start another on the same database."""
         self.close()
+        self.controller = self._boot()
+
+    def stay_down(self, seconds: float) -> None:
+        """End the controller as a kill does, and start another after some time."""
+        self.close()
+        self.clock.advance(seconds)
         self.controller = self._boot()
 
     def close(self) -> None:

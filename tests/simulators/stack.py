@@ -47,6 +47,7 @@ from wire.messages import (
     Hello,
     InstallOutcome,
     InstallReport,
+    Presence,
     TelemetryBatch,
     decode_message,
     enrol_proof,
@@ -185,6 +186,7 @@ class Puppet:
     def __init__(self, stack: Stack, name: str, token: str, outcome: InstallOutcome) -> None:
         self.name = name
         self.outcome: InstallOutcome = outcome
+        self.is_away = False
         self._stack = stack
         self._trust = trust_from_bytes((stack.home / "trust.json").read_bytes())
         self._inbox: queue.Queue[Received | Connection] = queue.Queue()
@@ -231,6 +233,17 @@ class Puppet:
             if isinstance(item, kind):
                 return item
 
+    def leave(self) -> None:
+        """Say that the device is offline, as its last will does, and hear nothing more."""
+        self.is_away = True
+        gone = Presence(device=self.name, online=False, boot_id="b")
+        self.transport.publish(topics.up(self.name, "presence"), to_json(gone))
+
+    def come_back(self) -> None:
+        """Say hello, as on a new connection."""
+        self.is_away = False
+        self._on_connection(Connection(up=True, refused=False))
+
     def _on_connection(self, connection: Connection) -> None:
         if connection.up:
             hello = Hello(
@@ -240,7 +253,7 @@ class Puppet:
             self.transport.publish(topics.up(self.name, "hello"), to_json(hello))
 
     def _on_message(self, received: Received) -> None:
-        if not received.topic.endswith("/desired"):
+        if self.is_away or not received.topic.endswith("/desired"):
             return
         payload = self._trust.unseal(
             received.payload, role="director", payload_type=DESIRED_PAYLOAD_TYPE

@@ -8,7 +8,7 @@ import pytest
 from controller.cli.errors import UnreachableError
 from controller.cli.watch import changes, watch
 from controller.domain.states import DeploymentState, RolloutState
-from controller.schemas import Deployment, Rollout, RolloutEvent
+from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
 from wire.codec import convert
 
 

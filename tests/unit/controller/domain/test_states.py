@@ -16,13 +16,15 @@ from controller.domain.states import (
     RolloutOrder,
     RolloutState,
     outcome,
+    shown_state,
     sources,
 )
 
 
-def test_nothing_leaves_an_ended_rollout() -> None:
+def test_nothing_leaves_an_ended_rollout_but_the_operators_order_after_a_halt() -> None:
     ended = set(RolloutState) - set(ACTIVE_ROLLOUTS)
-    assert not [pair for pair in ROLLOUT_TRANSITIONS if pair[0] in ended]
+    leaving = [pair for pair in ROLLOUT_TRANSITIONS if pair[0] in ended]
+    assert leaving == [(RolloutState.HALTED, RolloutOrder.RESUME)]
 
 
 def test_every_active_rollout_can_be_ended_at_once() -> None:
@@ -30,13 +32,31 @@ def test_every_active_rollout_can_be_ended_at_once() -> None:
         assert ROLLOUT_TRANSITIONS[state, order] not in ACTIVE_ROLLOUTS
 
 
-def test_a_failure_and_a_cancellation_stand() -> None:
+def test_a_failure_stands_and_a_cancellation_can_only_be_reopened() -> None:
     final = {DeploymentState.FAILED, DeploymentState.CANCELLED}
-    assert not [pair for pair in DEPLOYMENT_TRANSITIONS if pair[0] in final]
+    leaving = [pair for pair in DEPLOYMENT_TRANSITIONS if pair[0] in final]
+    assert leaving == [(DeploymentState.CANCELLED, DeploymentEvent.REOPEN)]
 
 
-def test_nothing_is_assigned_twice() -> None:
-    assert sources(DEPLOYMENT_TRANSITIONS, DeploymentEvent.ASSIGN) == (DeploymentState.PENDING,)
+def test_only_what_is_not_at_work_is_assigned() -> None:
+    assert set(sources(DEPLOYMENT_TRANSITIONS, DeploymentEvent.ASSIGN)) == {
+        DeploymentState.PENDING,
+        DeploymentState.WAITING,
+    }
+
+
+def test_a_device_that_waits_may_have_any_outcome() -> None:
+    for event in (DeploymentEvent.SUCCEED, DeploymentEvent.FAIL, DeploymentEvent.CANCEL):
+        assert DeploymentState.WAITING in sources(DEPLOYMENT_TRANSITIONS, event)
+
+
+@pytest.mark.parametrize("state", DeploymentState)
+def test_an_unfinished_deployment_of_a_device_that_is_offline_is_shown_as_waiting(
+    state: DeploymentState,
+) -> None:
+    assert shown_state(state, online=True) is state
+    waits = DeploymentState.WAITING if state in UNFINISHED_DEPLOYMENTS else state
+    assert shown_state(state, online=False) is waits
 
 
 def test_every_event_has_one_outcome() -> None:

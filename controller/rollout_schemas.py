@@ -1,0 +1,147 @@
+"""The requests and answers of the HTTP API about rollouts; `controller.schemas` has the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from controller.domain.rollout_policy import StageState
+from controller.domain.states import DeploymentState, RolloutState
+from controller.schemas import Bounds, Request
+
+MAX_DEVICES = 10_000_000
+MAX_WAIT_S = 366 * 86_400
+
+
+@dataclass(kw_only=True)
+class Stage(Request):
+    """One step of a rollout: go on until this many devices run the release."""
+
+    count: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] | None = None
+    percent: Annotated[float, Bounds(gt=0, le=100)] | None = None
+
+
+@dataclass(kw_only=True)
+class RolloutRequest(Request):
+    """A new rollout."""
+
+    release: str
+    """`name:version` or a digest."""
+
+    selector: str = ""
+    """Label expression; empty selects every enrolled device."""
+
+    stages: list[Stage] = field(default_factory=lambda: [Stage(percent=100)])
+    max_in_flight: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 100
+    soak_s: Annotated[float, Bounds(ge=0, le=MAX_WAIT_S)] = 0
+    """How long a finished stage must stay good before the next begins."""
+
+    device_deadline_s: Annotated[float, Bounds(gt=0, le=MAX_WAIT_S)] = 3600
+    """A device that was online for longer than this without an outcome counts as failed."""
+
+    offline_limit_s: Annotated[float, Bounds(ge=0, le=MAX_WAIT_S)] = 86_400
+    """How long a stage waits for devices that are offline. A device that goes offline when the
+    release may have run on it, and is away for longer, counts as failed."""
+
+    max_failures: Annotated[int, Bounds(ge=0, le=MAX_DEVICES)] = 0
+    """More failed devices than this halt the rollout."""
+
+    max_failure_percent: Annotated[float, Bounds(ge=0, le=100)] | None = None
+    """From `min_finished` finished devices on, a larger share of failed ones halts it too."""
+
+    min_finished: Annotated[int, Bounds(ge=1, le=MAX_DEVICES)] = 10
+    approval: bool = False
+    """Wait for `approve` between stages."""
+
+
+@dataclass(kw_only=True)
+class RollbackRequest(Request):
+    """Bring the devices that a rollout touched to another release, stage by stage."""
+
+    release: str | None = None
+    """`name:version` or a digest; None for what each device had before the rollout."""
+
+
+@dataclass(kw_only=True)
+class RetryRequest(Request):
+    """Bring the release of a rollout to the devices that do not run it, stage by stage."""
+
+    only_failed: bool = False
+    """Leave out the devices that were not reached."""
+
+
+@dataclass(kw_only=True)
+class StageProgress:
+    """How far a stage is."""
+
+    number: int
+    """From 1."""
+
+    target: int
+    """How many devices get the release by the end of this stage, earlier stages included."""
+
+    state: StageState
+
+
+@dataclass(kw_only=True)
+class Deployment:
+    """One device's part in a rollout."""
+
+    device: str
+    state: DeploymentState
+    """`waiting` if the device is offline, or was when the rollout ended."""
+
+    release: str = ""
+    """`name:version` that the device is brought to."""
+
+    stage: int
+    phase: str = ""
+    done_bytes: int = 0
+    total_bytes: int = 0
+    error_code: str = ""
+    detail: str = ""
+    started_at_s: float | None = None
+    finished_at_s: float | None = None
+
+
+@dataclass(kw_only=True)
+class RolloutEvent:
+    """A decision and its reason."""
+
+    at_s: float
+    action: str
+    reason: str
+
+
+@dataclass(kw_only=True)
+class Rollout:
+    """A rollout and how far it is."""
+
+    id: str
+    release: str
+    """The release that the devices are brought to; of a rollback to what they had before, that of
+    most of them."""
+
+    previous: dict[str, int] = field(default_factory=dict)
+    """How many devices ran which release before."""
+
+    selector: str
+    rollback_of: str | None = None
+    """The rollout that this one undoes; no further device joins it."""
+
+    retry_of: str | None = None
+    """The rollout whose release this one brings to the devices without it; no further one joins."""
+
+    state: RolloutState
+    reason: str = ""
+    """The reason of the last decision."""
+
+    created_at_s: float
+    finished_at_s: float | None
+    stages: list[StageProgress]
+    counts: dict[DeploymentState, int]
+    acknowledged: int = 0
+    """How many of the failed devices the operator acknowledged by going on after a halt."""
+
+    deployments: list[Deployment] = field(default_factory=list)
+    events: list[RolloutEvent] = field(default_factory=list)

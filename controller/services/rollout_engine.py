@@ -1,0 +1,91 @@
+"""The tick that moves rollouts on.
+
+Rules:
+- A tick reads, decides, saves and then publishes. A message may be lost;
+  `controller.services.director` repeats it. A controller that is killed at any point continues
+  from the database.
+- If the tick of a rollout fails, the next tick tries it again; the others go on.
+- The clock of a rollout goes on only from one tick to the next of the same controller. While no
+  controller runs, or the database does not answer, no deadline comes nearer.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from controller.domain.rollout_policy import decide
+from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
+from controller.services.director import Director
+from controller.store import rollout_steps, rollouts
+from controller.store.database import Database, Transaction
+from controller.store.tables import RolloutRow
+from wire.clock import Clock
+from wire.errors import FleetError
+
+_log = logging.getLogger(__name__)
+
+
+class RolloutEngine:
+    """Moves every rollout on.
+
+    Args:
+        database: The control state.
+        director: Sends desired states to devices.
+        clock: Wall time and durations.
+    """
+
+    def __init__(self, database: Database, director: Director, clock: Clock) -> None:
+        self._database = database
+        self._director = director
+        self._clock = clock
+        self._ticked_at_s = clock.monotonic_s()
+
+    def tick(self) -> None:
+        """Move every rollout on by one decision.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        before_s, self._ticked_at_s = self._ticked_at_s, self._clock.monotonic_s()
+        with self._database.reading() as transaction:
+            active = rollouts.active_ids(transaction)
+        for rollout in active:
+            try:
+                told = self._step(rollout, elapsed_s=self._ticked_at_s - before_s)
+            except FleetError as exc:
+                _log.warning("rollout %s is tried again: %s", rollout, exc)
+            else:
+                self._director.publish(told)
+
+    def _step(self, rollout: str, *, elapsed_s: float) -> list[str]:
+        """Take one decision about a rollout and save it.
+
+        Args:
+            rollout: Its identifier.
+            elapsed_s: The time since the last tick.
+
+        Returns:
+            The devices that have a new desired state.
+
+        Raises:
+            FleetError: It could not be saved; nothing was changed.
+        """
+        now_s = self._clock.now_s()
+        with self._database.transaction() as transaction:
+            row = rollouts.get(transaction, rollout, lock=True)
+            if row.state not in ACTIVE_ROLLOUTS:
+                return []
+            rollout_steps.look(transaction, row, elapsed_s=elapsed_s)
+            if _takes_newcomers(transaction, row):
+                rollout_steps.join_newcomers(transaction, row, now_s=now_s)
+            decision = decide(rollouts.view(transaction, row))
+            told = rollout_steps.save_decision(transaction, row, decision, now_s=now_s)
+        if told or decision.action != "hold":
+            _log.info("rollout %s: %s, %s", rollout, decision.action, decision.reason)
+        return told
+
+
+def _takes_newcomers(transaction: Transaction, row: RolloutRow) -> bool:
+    """Tell whether a rollout is in its last stage, which takes in devices that enrolled late."""
+    last = row.stage == len(rollouts.stages(transaction, row.id))
+    return last and row.origin is None and row.state == RolloutState.RUNNING

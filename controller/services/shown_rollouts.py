@@ -1,0 +1,87 @@
+"""Rollouts as the API shows them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+
+from controller.domain.rollout_policy import stage_states, stage_targets
+from controller.domain.states import DeploymentState, shown_state
+from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
+from controller.store import deployments, releases, rollouts, way_back
+from controller.store.database import Transaction
+from controller.store.tables import DeploymentRow, ReleaseRow, RolloutRow
+from wire.codec import convert
+
+MAX_EVENTS = 1000
+_PARTS = tuple(part.name for part in fields(Deployment))
+
+
+def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
+    """Return a rollout without its deployments and its log.
+
+    Args:
+        transaction: The transaction.
+        row: The rollout.
+
+    Returns:
+        How far it is.
+    """
+    view = rollouts.view(transaction, row)
+    release = releases.get(transaction, row.release)
+    numbered = enumerate(zip(stage_targets(view), stage_states(view), strict=True), start=1)
+    counts: Counter[DeploymentState] = Counter()
+    for (state, online), count in deployments.tally(transaction, row.id).items():
+        counts[shown_state(state, online=online)] += count
+    return convert(
+        {
+            "id": row.id,
+            "release": _name(release),
+            "selector": row.selector,
+            "rollback_of": None if row.is_retry else row.origin,
+            "retry_of": row.origin if row.is_retry else None,
+            "state": row.state,
+            "reason": row.reason,
+            "created_at_s": row.created_at_s,
+            "finished_at_s": row.finished_at_s,
+            "stages": [
+                {"number": number, "target": target, "state": state}
+                for number, (target, state) in numbered
+            ],
+            "counts": dict(sorted(counts.items())),
+            "acknowledged": view.acknowledged,
+        },
+        Rollout,
+    )
+
+
+def whole(transaction: Transaction, row: RolloutRow, *, limit: int) -> Rollout:
+    """Return a rollout with its deployments and its log.
+
+    Args:
+        transaction: The transaction.
+        row: The rollout.
+        limit: The greatest number of deployments.
+
+    Returns:
+        All that is known of it.
+    """
+    shown = outline(transaction, row)
+    shown.previous = way_back.previous_counts(transaction, row.id)
+    parts = deployments.of_rollout(transaction, row.id, limit=limit)
+    shown.deployments = [_deployment(*part) for part in parts]
+    shown.events = [
+        RolloutEvent(at_s=item.at_s, action=item.action, reason=item.reason)
+        for item in rollouts.events(transaction, row.id, limit=MAX_EVENTS)
+    ]
+    return shown
+
+
+def _deployment(part: DeploymentRow, online: bool, release: ReleaseRow) -> Deployment:
+    known = {name: getattr(part, name) for name in _PARTS}
+    state = shown_state(DeploymentState(part.state), online=online)
+    return convert(known | {"state": state, "release": _name(release)}, Deployment)
+
+
+def _name(release: ReleaseRow) -> str:
+    return f"{release.name}:{release.version}"

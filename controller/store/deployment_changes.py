@@ -1,0 +1,293 @@
+"""Changes of deployments, each a guarded update along the table of their states.
+
+Rules:
+- A change that finds a deployment in another state than it expects changes nothing, or is an error.
+- Times for people are wall time. Limits are measured with the rollout's own clock (`clock_s`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, func, select, update
+from sqlalchemy.orm import Session
+
+from controller.domain.states import (
+    DEPLOYMENT_TRANSITIONS,
+    ENDING_EVENTS,
+    UNFINISHED_DEPLOYMENTS,
+    DeploymentEvent,
+    DeploymentState,
+    outcome,
+    sources,
+)
+from controller.errors import IllegalTransitionError
+from controller.store.database import changed_rows, in_batches
+from controller.store.tables import Base, DeploymentRow, DeviceRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Why a deployment ended."""
+
+    error_code: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A point in time: for people, and by the clock of a rollout."""
+
+    now_s: float
+    clock_s: float
+
+
+NO_VERDICT = Verdict()
+
+
+def add(
+    session: Session, rollout: str, places: Iterable[tuple[str, int]], releases: Mapping[str, str]
+) -> None:
+    """Add devices to a rollout.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        places: Each device with its place in the order of starting.
+        releases: Device to the release that it is brought to, where that is not the rollout's.
+    """
+    session.add_all(
+        DeploymentRow(
+            rollout=rollout,
+            device=device,
+            state=DeploymentState.PENDING,
+            position=position,
+            stage=0,
+            release=releases.get(device),
+            phase="",
+            done_bytes=0,
+            total_bytes=0,
+            error_code="",
+            detail="",
+        )
+        for device, position in places
+    )
+    session.flush()
+
+
+def move(
+    session: Session,
+    rollout: str,
+    devices: Sequence[str],
+    event: DeploymentEvent,
+    *,
+    now_s: float,
+    verdict: Verdict = NO_VERDICT,
+) -> None:
+    """Change the state of deployments that the caller found unfinished.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        devices: Their devices; every deployment must be in a state that allows the event.
+        event: What happens to them.
+        now_s: Wall time.
+        verdict: Why.
+
+    Raises:
+        IllegalTransitionError: One of them has finished in the meantime.
+    """
+    values: dict[str, object] = {"state": outcome(DEPLOYMENT_TRANSITIONS, event)}
+    if event in ENDING_EVENTS:
+        values |= {
+            "finished_at_s": now_s,
+            "error_code": verdict.error_code,
+            "detail": verdict.detail,
+        }
+    allowed = set(sources(DEPLOYMENT_TRANSITIONS, event)) & set(UNFINISHED_DEPLOYMENTS)
+    changed = 0
+    for batch in in_batches(devices):
+        changed += changed_rows(
+            session,
+            update(DeploymentRow)
+            .where(
+                DeploymentRow.rollout == rollout,
+                DeploymentRow.device.in_(batch),
+                DeploymentRow.state.in_(sorted(allowed)),
+            )
+            .values(**values)
+            .execution_options(synchronize_session=False),
+        )
+    if changed != len(devices):
+        raise IllegalTransitionError(
+            f"rollout {rollout}: {len(devices) - changed} devices can no longer {event}"
+        )
+
+
+def order(
+    session: Session,
+    rollout: str,
+    revisions: Mapping[str, int],
+    before: Mapping[str, str | None],
+    *,
+    event: DeploymentEvent,
+    stage: int,
+    at: Moment,
+) -> None:
+    """Record that devices with a pending deployment have got their order.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        revisions: Device to the revision of the desired state that is the order; at least one.
+        before: Device to the release to which it can go back, or None.
+        event: `ASSIGN` if they are online, `WAIT` if they are not.
+        stage: In which stage.
+        at: Now.
+
+    Raises:
+        IllegalTransitionError: A deployment is no longer pending.
+    """
+    table = Base.metadata.tables[DeploymentRow.__tablename__]
+    session.flush()
+    session.connection().execute(
+        update(table)
+        .where(table.c.rollout == rollout, table.c.device == bindparam("of_device"))
+        .values(
+            revision=bindparam("new_revision"),
+            previous=bindparam("had"),
+            stage=stage,
+            started_at_s=at.now_s,
+            clock_s=at.clock_s,
+            away_s=0.0,
+            away_from_s=None,
+        ),
+        [
+            {"of_device": device, "new_revision": revision, "had": before.get(device)}
+            for device, revision in revisions.items()
+        ],
+    )
+    move(session, rollout, list(revisions), event, now_s=at.now_s)
+
+
+def note_presence(session: Session, rollout: str, *, clock_s: float) -> None:
+    """Record which devices that are in flight went offline or came back.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        clock_s: Its own clock.
+    """
+    part = update(DeploymentRow).where(
+        DeploymentRow.rollout == rollout, DeploymentRow.state == DeploymentState.ASSIGNED
+    )
+    gone = select(DeviceRow.id).where(DeviceRow.online.is_(False))
+    here = select(DeviceRow.id).where(DeviceRow.online.is_(True))
+    changes = (
+        part.where(DeploymentRow.away_from_s.is_(None), DeploymentRow.device.in_(gone)).values(
+            away_from_s=clock_s
+        ),
+        part.where(DeploymentRow.away_from_s.is_not(None), DeploymentRow.device.in_(here)).values(
+            away_s=DeploymentRow.away_s + (clock_s - DeploymentRow.away_from_s), away_from_s=None
+        ),
+    )
+    for change in changes:
+        session.execute(change.execution_options(synchronize_session=False))
+
+
+def take_up_again(session: Session, rollout: str, devices: Sequence[str], *, at: Moment) -> None:
+    """Record that devices that waited are in flight again; the time that they waited is forgotten.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        devices: Devices whose deployments wait.
+        at: Now.
+
+    Raises:
+        IllegalTransitionError: One of them no longer waits.
+    """
+    away_s = DeploymentRow.away_s + (
+        at.clock_s - func.coalesce(DeploymentRow.away_from_s, at.clock_s)
+    )
+    for batch in in_batches(devices):
+        session.execute(
+            update(DeploymentRow)
+            .where(DeploymentRow.rollout == rollout, DeploymentRow.device.in_(batch))
+            .values(clock_s=DeploymentRow.clock_s + away_s, away_s=0.0, away_from_s=None)
+            .execution_options(synchronize_session=False)
+        )
+    move(session, rollout, devices, DeploymentEvent.ASSIGN, now_s=at.now_s)
+
+
+def supersede(session: Session, rollout: str, devices: Sequence[str], *, now_s: float) -> None:
+    """End the waiting of devices for earlier rollouts, because a new one takes them in.
+
+    Args:
+        session: The transaction.
+        rollout: The new rollout.
+        devices: Its devices.
+        now_s: Wall time.
+    """
+    for batch in in_batches(devices):
+        session.execute(
+            update(DeploymentRow)
+            .where(
+                DeploymentRow.device.in_(batch),
+                DeploymentRow.rollout != rollout,
+                DeploymentRow.state == DeploymentState.WAITING,
+            )
+            .values(
+                state=outcome(DEPLOYMENT_TRANSITIONS, DeploymentEvent.CANCEL),
+                finished_at_s=now_s,
+                error_code="controller.superseded",
+                detail=f"rollout {rollout} took the device",
+            )
+            .execution_options(synchronize_session=False)
+        )
+
+
+def acknowledge_failures(session: Session, rollout: str) -> int:
+    """Record that the operator goes on despite the failures so far; return how many are new."""
+    return changed_rows(
+        session,
+        update(DeploymentRow)
+        .where(
+            DeploymentRow.rollout == rollout,
+            DeploymentRow.state == DeploymentState.FAILED,
+            DeploymentRow.acknowledged.is_(False),
+        )
+        .values(acknowledged=True)
+        .execution_options(synchronize_session=False),
+    )
+
+
+def reopen(session: Session, rollout: str, devices: Sequence[str]) -> None:
+    """Make cancelled deployments pending again; one that is not cancelled stays as it is.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        devices: Devices that no other unfinished rollout has.
+    """
+    for batch in in_batches(devices):
+        session.execute(
+            update(DeploymentRow)
+            .where(
+                DeploymentRow.rollout == rollout,
+                DeploymentRow.device.in_(batch),
+                DeploymentRow.state.in_(sources(DEPLOYMENT_TRANSITIONS, DeploymentEvent.REOPEN)),
+            )
+            .values(
+                state=outcome(DEPLOYMENT_TRANSITIONS, DeploymentEvent.REOPEN),
+                stage=0,
+                phase="",
+                done_bytes=0,
+                total_bytes=0,
+                error_code="",
+                detail="",
+                finished_at_s=None,
+            )
+            .execution_options(synchronize_session=False)
+        )

@@ -1,0 +1,320 @@
+"""The steps that a rollout is made of.
+
+Rules:
+- A step returns the devices that have a new desired state. The caller publishes them after the
+  transaction.
+- A device that goes back gets a new desired state, because a revision never goes down.
+- A decision, its effects and its reason are saved in one transaction.
+- A rollout that finishes without devices that are offline gives them its release all the same: they
+  are told when they return, unless the release is revoked, the rollout is rolled back or another
+  rollout takes them in before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from controller.domain.rollout_policy import Decision
+from controller.domain.selectors import parse_selector
+from controller.domain.states import (
+    ORDERED_DEPLOYMENTS,
+    UNFINISHED_DEPLOYMENTS,
+    DeploymentEvent,
+    DeploymentState,
+    RolloutOrder,
+)
+from controller.store import deployment_changes as changes
+from controller.store import deployments, desired, way_back
+from controller.store.deployment_changes import Moment, Verdict
+from controller.store.rollouts import log, move, named, take_in
+from controller.store.tables import MAX_DETAIL_CHARS, RolloutRow
+
+MAX_NEWCOMERS = 1000
+"""The greatest number of devices that join in one tick."""
+
+_SILENT = Verdict(error_code="controller.deadline", detail="sent no report before its deadline")
+_LOST = Verdict(
+    error_code="controller.lost",
+    detail="went offline when the release may have run on it, and did not come back in time",
+)
+
+
+def look(session: Session, row: RolloutRow, *, elapsed_s: float) -> None:
+    """Let the clock of a rollout go on, and note which of its devices in flight are online.
+
+    Args:
+        session: The transaction.
+        row: The rollout, locked.
+        elapsed_s: How long the controller has watched it since the last time.
+    """
+    row.ran_s += elapsed_s
+    changes.note_presence(session, row.id, clock_s=row.ran_s)
+
+
+def join_newcomers(session: Session, row: RolloutRow, *, now_s: float) -> None:
+    """Let devices that enrolled since the beginning take part in the last stage of a rollout."""
+    selector = parse_selector(row.selector)
+    found = deployments.newcomers(session, row.id, selector, limit=MAX_NEWCOMERS)
+    if found:
+        take_in(session, row.id, found, releases={}, now_s=now_s)
+        log(session, row.id, action="join", reason=named(found, "joined late"), now_s=now_s)
+
+
+def save_decision(
+    session: Session, row: RolloutRow, decision: Decision, *, now_s: float
+) -> list[str]:
+    """Save a decision, its reason and its effects.
+
+    Args:
+        session: The transaction.
+        row: The rollout, locked.
+        decision: What was decided.
+        now_s: Wall time.
+
+    Returns:
+        The devices that have a new desired state.
+
+    Raises:
+        IllegalTransitionError: A device or the rollout has changed its state in the meantime.
+    """
+    _save_devices(session, row, decision, now_s=now_s)
+    row.stage_complete_at_s = decision.stage_complete_at_s
+    match decision.action:
+        case "halt":
+            return end(session, row, RolloutOrder.HALT, reason=decision.reason, now_s=now_s)
+        case "finish":
+            return finish(session, row, decision, now_s=now_s)
+        case "advance":
+            row.stage += 1
+        case "hold":
+            pass
+    if row.reason != decision.reason:
+        row.reason = decision.reason
+        log(session, row.id, action=decision.action, reason=decision.reason, now_s=now_s)
+    return start(session, row, decision.start, now_s=now_s)
+
+
+def _save_devices(session: Session, row: RolloutRow, decision: Decision, *, now_s: float) -> None:
+    """Save what has become of devices that have their order."""
+    for failed, verdict in ((decision.silent, _SILENT), (decision.lost, _LOST)):
+        if failed:
+            event = DeploymentEvent.FAIL
+            changes.move(session, row.id, failed, event, now_s=now_s, verdict=verdict)
+            reason = named(failed, verdict.detail)
+            log(session, row.id, action="expire", reason=reason, now_s=now_s)
+    if parted := decision.parted:
+        changes.move(session, row.id, parted, DeploymentEvent.WAIT, now_s=now_s)
+        reason = named(parted, "offline before the release ran")
+        log(session, row.id, action="wait", reason=reason, now_s=now_s)
+    if back := decision.returned:
+        changes.take_up_again(session, row.id, back, at=_moment(row, now_s))
+        log(session, row.id, action="return", reason=named(back, "back"), now_s=now_s)
+
+
+def start(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: float) -> list[str]:
+    """Give devices that are online the release of a rollout.
+
+    Args:
+        session: The transaction.
+        row: The rollout.
+        devices: Devices whose deployments are pending.
+        now_s: Wall time.
+
+    Returns:
+        The devices, which have a new desired state.
+
+    Raises:
+        IllegalTransitionError: A deployment is no longer pending.
+    """
+    if not devices:
+        return []
+    _order(session, row, devices, DeploymentEvent.ASSIGN, now_s=now_s)
+    reason = named(devices, f"for stage {row.stage}")
+    log(session, row.id, action="start", reason=reason, now_s=now_s)
+    return list(devices)
+
+
+def finish(session: Session, row: RolloutRow, decision: Decision, *, now_s: float) -> list[str]:
+    """End a rollout whose devices have finished, and leave its release to those that are offline.
+
+    Args:
+        session: The transaction.
+        row: The rollout.
+        decision: Why it ends, and how many devices it ends without.
+        now_s: Wall time.
+
+    Returns:
+        Those devices, which have a new desired state.
+
+    Raises:
+        IllegalTransitionError: It has ended already.
+    """
+    _close(session, row, RolloutOrder.FINISH, reason=decision.reason, now_s=now_s)
+    absent = deployments.absent(session, row.id, limit=decision.leave)
+    if absent:
+        _order(session, row, absent, DeploymentEvent.WAIT, now_s=now_s)
+        reason = named(absent, "offline; the release is theirs when they return")
+        log(session, row.id, action="leave", reason=reason, now_s=now_s)
+    left = deployments.in_state(session, row.id, DeploymentState.PENDING)
+    _cancel(session, row.id, left, RolloutOrder.FINISH, decision.reason, now_s=now_s)
+    return absent
+
+
+def end(
+    session: Session, row: RolloutRow, order: RolloutOrder, *, reason: str, now_s: float
+) -> list[str]:
+    """End a rollout before its time: none of its devices starts any more.
+
+    Args:
+        session: The transaction.
+        row: The rollout.
+        order: `HALT` or `ABORT`.
+        reason: Why.
+        now_s: Wall time.
+
+    Returns:
+        The devices that go back, with a new desired state.
+
+    Raises:
+        IllegalTransitionError: It has ended already.
+    """
+    _close(session, row, order, reason=reason, now_s=now_s)
+    back = _send_back(session, row.id, way_back.to_restore(session, row.id), now_s=now_s)
+    left = deployments.in_state(session, row.id, *UNFINISHED_DEPLOYMENTS)
+    _cancel(session, row.id, left, order, reason, now_s=now_s)
+    return back
+
+
+def recall(session: Session, rollout: str, *, reason: str, now_s: float) -> list[str]:
+    """Take the order back from devices that wait for the release of a rollout that has ended.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        reason: Why.
+        now_s: Wall time.
+
+    Returns:
+        The devices that have a new desired state.
+
+    Raises:
+        IllegalTransitionError: One of them has finished in the meantime.
+    """
+    waiting = deployments.in_state(session, rollout, DeploymentState.WAITING)
+    known = way_back.to_restore(session, rollout)
+    mine = {device: known[device] for device in waiting if device in known}
+    back = _send_back(session, rollout, mine, now_s=now_s)
+    verdict = Verdict(error_code="controller.recalled", detail=reason[:MAX_DETAIL_CHARS])
+    event = DeploymentEvent.CANCEL
+    changes.move(session, rollout, waiting, event, now_s=now_s, verdict=verdict)
+    return back
+
+
+def resume(session: Session, row: RolloutRow, *, now_s: float) -> None:
+    """Go on with a paused rollout, or with a halted one without regard to what failed so far.
+
+    Args:
+        session: The transaction.
+        row: The rollout, locked. If it was halted, no other unfinished rollout has its devices.
+        now_s: Wall time.
+
+    Raises:
+        IllegalTransitionError: It is neither paused nor halted.
+    """
+    was_halted = row.finished_at_s is not None
+    move(session, row, RolloutOrder.RESUME)
+    reason = "resumed by the operator"
+    if was_halted:
+        row.finished_at_s = None
+        row.stage_complete_at_s = None
+        failed = changes.acknowledge_failures(session, row.id)
+        again = to_reopen(session, row.id)
+        changes.reopen(session, row.id, again)
+        reason += f": {failed} failed are acknowledged, {len(again)} go on"
+    row.reason = reason
+    log(session, row.id, action=RolloutOrder.RESUME, reason=reason, now_s=now_s)
+
+
+def to_reopen(session: Session, rollout: str) -> list[str]:
+    """Return the devices with which a halted rollout can go on."""
+    return list(deployments.unreached(session, rollout, DeploymentState.CANCELLED))
+
+
+def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> None:
+    """Take a device out of the rollout that it takes part in, if any, and let it go back.
+
+    Args:
+        session: The transaction.
+        device: The device.
+        reason: Why.
+        now_s: Wall time.
+
+    Raises:
+        IllegalTransitionError: Its deployment has finished in the meantime.
+    """
+    for part in deployments.unfinished(session, device):
+        verdict = Verdict(error_code="controller.skipped", detail=reason)
+        if part.state in ORDERED_DEPLOYMENTS:
+            back = way_back.to_restore(session, part.rollout)
+            mine = {name: item for name, item in back.items() if name == device}
+            desired.issue(session, mine, rollout=part.rollout, now_s=now_s)
+        event = DeploymentEvent.CANCEL
+        changes.move(session, part.rollout, [device], event, now_s=now_s, verdict=verdict)
+        log(session, part.rollout, action="skip", reason=f"{device}: {reason}", now_s=now_s)
+
+
+def _order(
+    session: Session,
+    row: RolloutRow,
+    devices: Sequence[str],
+    event: DeploymentEvent,
+    *,
+    now_s: float,
+) -> None:
+    """Give devices their desired state for a rollout, and record to what they can go back."""
+    before = way_back.releases_before(session, devices)
+    wanted = deployments.targets(session, row.id, devices)
+    revisions = desired.issue(session, wanted, rollout=row.id, now_s=now_s)
+    at = _moment(row, now_s)
+    changes.order(session, row.id, revisions, before, event=event, stage=row.stage, at=at)
+
+
+def _close(
+    session: Session, row: RolloutRow, order: RolloutOrder, *, reason: str, now_s: float
+) -> None:
+    move(session, row, order)
+    row.finished_at_s = now_s
+    row.reason = reason[:MAX_DETAIL_CHARS]
+    log(session, row.id, action=order, reason=reason, now_s=now_s)
+
+
+def _cancel(
+    session: Session,
+    rollout: str,
+    devices: Sequence[str],
+    order: RolloutOrder,
+    reason: str,
+    *,
+    now_s: float,
+) -> None:
+    verdict = Verdict(error_code=f"controller.{order}", detail=reason[:MAX_DETAIL_CHARS])
+    event = DeploymentEvent.CANCEL
+    changes.move(session, rollout, devices, event, now_s=now_s, verdict=verdict)
+
+
+def _send_back(
+    session: Session, rollout: str, back: dict[str, str | None], *, now_s: float
+) -> list[str]:
+    if not back:
+        return []
+    desired.issue(session, back, rollout=rollout, now_s=now_s)
+    names = sorted(back)
+    reason = named(names, "back to what was there before")
+    log(session, rollout, action="restore", reason=reason, now_s=now_s)
+    return names
+
+
+def _moment(row: RolloutRow, now_s: float) -> Moment:
+    return Moment(now_s=now_s, clock_s=row.ran_s)

@@ -1,0 +1,148 @@
+"""Rollouts from the command line when devices are away, fail, or have to go back."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulators.packages import package, variant
+from tests.simulators.patience import until
+from tests.simulators.stack import Puppet, Stack, running_stack
+from wire.trust.envelope import SigningKey
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli-rollouts")]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """Return a fleet with three releases."""
+    with running_stack() as running:
+        key = SigningKey((running.home / "keys" / "release.key").read_bytes())
+        for version in ("1", "2", "3"):
+            signed = package(version, [(variant("best"), b"model " + version.encode())], key=key)
+            signed.write_to(running.home.parent / version)
+            running.ok("release", "publish", str(running.home.parent / version))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def puppets(stack: Stack) -> Iterator[dict[str, Puppet]]:
+    """Three devices that run the first release."""
+    token = stack.ok("token", "create", "--uses", "3").out.strip()
+    names = ("cam-1", "cam-2", "cam-3")
+    made = {name: Puppet(stack, name, token, "succeeded") for name in names}
+    done = stack.fleet("rollout", "create", "digits:1", "--watch")
+    assert done.code == 0, done.out + done.err
+    yield made
+    for puppet in made.values():
+        puppet.transport.close()
+
+
+def counts(stack: Stack, rollout: str) -> dict[str, int]:
+    found: dict[str, int] = stack.ok("rollout", "show", rollout, "--json").json["counts"]
+    return found
+
+
+def is_online(stack: Stack, device: str) -> bool:
+    return bool(stack.ok("device", "show", device, "--json").json["online"])
+
+
+def test_a_rollout_succeeds_without_a_device_that_is_offline(
+    stack: Stack, puppets: dict[str, Puppet]
+) -> None:
+    puppets["cam-3"].leave()
+    until(lambda: not is_online(stack, "cam-3"), "cam-3 to be offline")
+    done = stack.fleet("rollout", "create", "digits:2", "--offline-limit", "1s", "--watch")
+    assert done.code == 0, done.out + done.err
+    rollout, *lines = done.out.splitlines()
+    assert "cam-3 waiting: offline, goes on when it returns" in lines
+    assert f"rollout {rollout} succeeded: 2 succeeded, 1 waiting; 3 in all" in lines
+    assert any("waits for 1 device that is offline, for 1s at most" in line for line in lines)
+    assert "2 succeeded, 1 waiting; 3 in all" in stack.ok("rollout", "list").out
+    shown = stack.ok("rollout", "show", rollout).out
+    assert "cam-3   waiting" in shown
+    puppets["cam-3"].come_back()
+    until(lambda: counts(stack, rollout) == {"succeeded": 3}, "cam-3 to catch up")
+
+
+def test_a_halted_rollout_goes_on_and_what_failed_is_tried_again(
+    stack: Stack, puppets: dict[str, Puppet]
+) -> None:
+    puppets["cam-2"].outcome = "failed"
+    done = stack.fleet("rollout", "create", "digits:3", "--watch")
+    assert done.code == 1, done.out + done.err
+    rollout = done.out.splitlines()[0]
+    resumed = stack.ok("rollout", "resume", rollout)
+    assert resumed.out.startswith(f"rollout {rollout} running: ")
+    assert stack.fleet("rollout", "watch", rollout).code == 0
+    assert "1 of the failed" in stack.ok("rollout", "show", rollout).out
+    puppets["cam-2"].outcome = "succeeded"
+    again = stack.fleet("rollout", "retry", rollout, "--failed", "--watch")
+    assert again.code == 0, again.out + again.err
+    assert "1 succeeded; 1 in all" in again.out
+    assert "tries again" in stack.ok("rollout", "show", again.out.splitlines()[0]).out
+    nothing = stack.fleet("rollout", "retry", rollout, "--failed")
+    assert (nothing.code, nothing.err.count("\n")) == (2, 1)
+    assert nothing.err.endswith(f"; `fleet rollout show {rollout}` lists its devices\n")
+
+
+def test_a_revoked_release_is_rolled_back_with_the_commands_that_are_printed(
+    stack: Stack, puppets: dict[str, Puppet]
+) -> None:
+    done = stack.ok("release", "revoke", "digits:3")
+    lines = done.out.splitlines()
+    assert lines[0] == "digits:3 revoked"
+    rows = [line.split() for line in lines if line.startswith("cam-")]
+    assert [(row[0], row[1], row[3]) for row in rows] == [
+        ("cam-1", "yes", "digits:2"), ("cam-2", "yes", "digits:2"), ("cam-3", "yes", "digits:2"),
+    ]  # fmt: skip
+    commands = [shlex.split(line) for line in lines if line.startswith("  fleet ")]
+    assert commands
+    for _fleet, *words in commands:
+        back = stack.fleet(*words, "--watch")
+        assert back.code == 0, back.out + back.err
+    shown = stack.ok("device", "list", "--json").json
+    assert {device["release"] for device in shown} == {"digits:2"}
+    assert "RUNS ON" not in stack.ok("release", "revoke", "digits:3").out
+    refused = stack.fleet("rollout", "create", "digits:3")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "has been revoked; choose another one: `fleet release list`" in refused.err
+
+
+def test_a_device_without_a_way_back_is_named_with_a_command(
+    stack: Stack, puppets: dict[str, Puppet]
+) -> None:
+    token = stack.ok("token", "create").out.strip()
+    new = Puppet(stack, "new-1", token, "succeeded")
+    try:
+        done = stack.fleet("rollout", "create", "digits:2", "--watch")
+        assert done.code == 0, done.out + done.err
+        rollout = done.out.splitlines()[0]
+        lines = stack.ok("release", "revoke", "digits:2").out.splitlines()
+        assert lines[-1] == "  fleet rollout create NAME:VERSION --selector 'id in (new-1)'"
+        nothing = stack.fleet("rollout", "rollback", rollout)
+        assert nothing.code == 2
+        assert nothing.err.endswith(f"`fleet rollout rollback {rollout} --to NAME:VERSION`\n")
+        for line in lines:
+            if line.startswith("  fleet "):
+                words = shlex.split(line.replace("NAME:VERSION", "digits:1"))
+                back = stack.fleet(*words[1:], "--watch")
+                assert back.code == 0, back.out + back.err
+        shown = stack.ok("device", "list", "--json").json
+        assert {device["release"] for device in shown} == {"digits:1"}
+    finally:
+        new.transport.close()
+
+
+def test_pausing_twice_says_what_to_do(stack: Stack, puppets: dict[str, Puppet]) -> None:
+    created = stack.ok("rollout", "create", "digits:1", "--soak", "1h").out.strip()
+    stack.ok("rollout", "pause", created)
+    twice = stack.fleet("rollout", "pause", created)
+    assert twice.code == 2
+    assert twice.err == (
+        f"fleet: rollout {created} is paused: it cannot pause; "
+        f"`fleet rollout resume {created}` lets it go on\n"
+    )
+    stack.ok("rollout", "abort", created)
