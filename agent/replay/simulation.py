@@ -238,6 +238,7 @@ def serve(
         held_bytes=serving.peak_memory_bytes or 0,
         requests=arrived,
         answered=answered,
+        samples=answered,
         compute_s=answered * service_s,
         latency_ms=latency_s * MS_PER_S,
         own_load=own_load,

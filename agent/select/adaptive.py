@@ -263,6 +263,7 @@ def _inputs(
     ahead = {f"{after_s:g}": known.heat.forecast(load, after_s) for after_s in SOON_S}
     return inputs_of(health, context) | {
         "demand_per_s": round(known.demand_per_s, 3),
+        "request_samples": round(known.request_samples, 1),
         "slowdown": round(known.slowdown.expected(name).factor, 3),
         "load": round(load, 3),
         "headroom_forecast": {

@@ -44,6 +44,9 @@ BESIDE_DRIFT, WAIT_DRIFT = 0.01, 5e-4
 MOST_SURPRISE: Final = 3.0
 """Standard deviations; a larger surprise counts as this: one request that hung is no wait."""
 
+MOST_SAMPLES: Final = 1e6
+"""More samples in a request are an error of the count."""
+
 MS_PER_S: Final = 1000.0
 FASTEST, SLOWEST = 0.05, 100.0
 """A slowdown outside this range is an error of the measurement."""
@@ -54,7 +57,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     variant: str
     alone_ms: float | None
-    """Its latency alone on the device; None if it was not measured."""
+    """Its latency for one sample alone on the device; None if it was not measured."""
 
     held_bytes: int
     """Memory that it holds."""
@@ -63,6 +66,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that arrived."""
 
     answered: float
+    samples: float
+    """Samples in the answered requests."""
+
     compute_s: float
     """Time in the runtime, over all answers."""
 
@@ -70,8 +76,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Mean latency of the answers, waits included; None without an answer."""
 
     log_variance: float | None = None
-    """Variance of the logarithms of single latencies; None for fewer than two, or if only means
-    are known."""
+    """Variance of the logarithms of single latencies per sample; None for fewer than two, or if
+    only means are known."""
 
     own_load: float
     """Share of the processor that the workers took; in a replay, loading is included."""
@@ -101,6 +107,7 @@ def joined(seen: Sequence[Observed | None]) -> Observed | None:
         last,
         requests=math.fsum(o.requests for o in there),
         answered=answered,
+        samples=math.fsum(o.samples for o in there),
         compute_s=math.fsum(o.compute_s for o in there),
         latency_ms=waited_ms / answered if answered else None,
         own_load=math.fsum(o.own_load for o in there) / len(seen),
@@ -122,6 +129,9 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     """Scatter of single answers about the mean of their period."""
 
     demand_per_s: float = 0.0
+    request_samples: float = 1.0
+    """Samples in a request, on average."""
+
     demand_peak: Peak = Peak()
     other_load: float = 0.0
     """Share of the processor that other programs keep busy."""
@@ -186,19 +196,22 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
 
     def _served(self, observed: Observed, period_s: float) -> Estimates:
         rate = observed.requests / period_s
-        # A rise counts at once, a fall only by half in each period.
-        demand = rate if rate >= self.demand_per_s else 0.5 * (self.demand_per_s + rate)
+        nothing = observed.samples <= 0.0 or observed.answered <= 0.0 or observed.compute_s <= 0.0
+        size = self.request_samples if nothing else _samples(observed)
         learnt = msgspec.structs.replace(
-            self, demand_per_s=demand, demand_peak=self.demand_peak.update(rate, period_s),
+            self,
+            demand_per_s=_falling_slowly(self.demand_per_s, rate),
+            demand_peak=self.demand_peak.update(rate, period_s),
+            request_samples=_falling_slowly(self.request_samples, size),
             cpu_share=observed.cpu_share,
-        )  # fmt: skip
-        nothing = not observed.answered or observed.compute_s <= 0.0
+        )
         alone_ms = observed.alone_ms or 0.0
         if observed.mixed or nothing or alone_ms <= 0.0:
             return learnt
-        measured_ms = observed.compute_s / observed.answered * MS_PER_S
+        # A request of many samples takes long: that is no slow device.
+        measured_ms = observed.compute_s / observed.samples * MS_PER_S
         factor = min(max(measured_ms / alone_ms, FASTEST), SLOWEST)
-        service_ms = factor * alone_ms
+        service_ms = factor * alone_ms * size
         slowdown = self.slowdown.update(observed.variant, math.log(factor))
         common = factor / math.exp(slowdown.own(observed.variant))
         return msgspec.structs.replace(
@@ -208,6 +221,15 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
             scatter=self.scatter.update(observed.log_variance, observed.answered, period_s),
             waits=_waits(self.waits, observed, service_ms, period_s),
         )
+
+
+def _samples(observed: Observed) -> float:
+    return min(max(observed.samples / observed.answered, 1.0), MOST_SAMPLES)
+
+
+def _falling_slowly(known: float, measured: float) -> float:
+    """Return an estimate that follows a rise at once, and a fall only by half in each period."""
+    return measured if measured >= known else 0.5 * (known + measured)
 
 
 def _waits(known: Line, observed: Observed, service_ms: float, period_s: float) -> Line:

@@ -30,6 +30,9 @@ class Served(msgspec.Struct, kw_only=True):
     """Requests to all variants; refused ones, and those that met no variant, are included."""
 
     answered: float = 0.0
+    samples: float = 0.0
+    """Samples in the answered requests."""
+
     compute_s: float = 0.0
     """Time in the runtime, for the answered requests."""
 
@@ -38,7 +41,7 @@ class Served(msgspec.Struct, kw_only=True):
 
     logs: float = 0.0
     log_squares: float = 0.0
-    """Sums of the logarithms of the latencies in ms, and of their squares."""
+    """Sums of the logarithms of the latencies per sample in ms, and of their squares."""
 
 
 class Meter:
@@ -64,10 +67,12 @@ class Meter:
             self._requests += 1.0
             if answered.outcome is not Outcome.OK:
                 return
-            log = math.log(max(answered.total_s * MS_PER_S, SHORTEST_MS))
+            samples = max(answered.samples, 1)
+            log = math.log(max(answered.total_s * MS_PER_S / samples, SHORTEST_MS))
             self._since[1].add(answered.variant)
             for served in (self._since[0], self._variant(answered.variant)):
                 served.answered += 1.0
+                served.samples += samples
                 served.compute_s += answered.compute_s
                 served.latency_s += answered.total_s
                 served.logs += log
@@ -128,6 +133,7 @@ def observed(
         held_bytes=held_bytes,
         requests=served.requests,
         answered=answered,
+        samples=served.samples,
         compute_s=served.compute_s,
         latency_ms=served.latency_s / answered * MS_PER_S if answered else None,
         log_variance=_log_variance(served),

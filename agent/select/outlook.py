@@ -104,7 +104,7 @@ def predict(c: Candidate, known: Estimates, spec: PolicySpec, *, lately: bool) -
     """
     demand = (known.demand_peak.value or 0.0) if lately else known.demand_per_s
     other = (known.other_peak.value or 0.0) if lately else known.other_load
-    service_s = max(c.latency_p50_ms or 0.0, 0.0) / MS_PER_S
+    service_s = max(c.latency_p50_ms or 0.0, 0.0) * known.request_samples / MS_PER_S
     use = demand * service_s * known.slowdown.expected(c.name).factor
     load = min(other + min(use, 1.0) * known.cpu_share, 1.0)
     in_time, turns_late, late = _deadline(c, known, spec, demand, lately=lately)
@@ -165,7 +165,7 @@ def _deadline(
     longest_s = longest_service_s(left_s, demand_per_s, known.waits.slope)
     if math.isinf(longest_s):
         return 1.0, 0.0, None
-    bearable = longest_s * MS_PER_S / c.latency_p50_ms
+    bearable = longest_s * MS_PER_S / (c.latency_p50_ms * known.request_samples)
     expected, wanted = known.slowdown.expected(c.name), spec.aim.deadline_probability
     # A rate must hold on average, a deadline for each answer. The median of a lognormal
     # distribution is below its mean by half the variance.

@@ -80,9 +80,23 @@ class NotServingError(AgentError):
 
 
 class UnknownModelError(AgentError):
-    """A client asks for another model, or another version, than the one that serves."""
+    """A client asks for another model, or another version, than the one that serves.
+
+    The text begins as Triton's does, because clients look for these words.
+
+    Args:
+        model: The name that the client asks for.
+        version: The version that it asks for; None for any.
+    """
 
     code = "agent.serving.unknown"
+
+    def __init__(self, model: str, version: str | None) -> None:
+        asked = f"{model[:140]!r}" + (f" version {version[:40]}" if version else "")
+        super().__init__(
+            f"Request for unknown model: {asked} is not found",
+            remedy="POST /v2/repository/index names what this device serves",
+        )
 
 
 class EndpointError(AgentError):

@@ -392,8 +392,7 @@ class Router:
         """
         model = route.target.model
         if call.model != model.name or call.version not in {None, model.version}:
-            asked = f"{call.model}:{call.version}" if call.version else call.model
-            raise UnknownModelError(f"this device does not serve a model {asked[:140]!r}")
+            raise UnknownModelError(call.model, call.version)
 
     def _turn(self, variant: Variant) -> Turn:
         mode, timeout_s = self.mode, self._settings.infer_timeout_s

@@ -185,8 +185,21 @@ def test_metadata(ask: Ask) -> None:
     document = ask("get_model_metadata", "digits", "1.0")
     assert (document["name"], document["versions"]) == ("digits", ["1.0"])
     assert document["inputs"][0] == {"name": "in_BOOL", "datatype": "BOOL", "shape": [-1, 2]}
-    with pytest.raises(InferenceServerException, match="other"):
-        ask("get_model_metadata", "other")
+
+
+@pytest.mark.parametrize(
+    "call", ["infer", "get_model_metadata", "get_model_config", "get_inference_statistics"]
+)
+@pytest.mark.parametrize(("name", "version"), [("other", ""), ("digits", "2.0")])
+def test_an_unknown_model_is_named_as_triton_names_it(
+    ask: Ask, call: str, name: str, version: str
+) -> None:
+    inputs = (tensors(binary=True),) if call == "infer" else ()
+    with pytest.raises(InferenceServerException) as info:
+        ask(call, name, *inputs, version)
+    assert info.value.status() == "404"
+    assert info.value.message().startswith(f"Request for unknown model: '{name}'")
+    assert version in info.value.message()
 
 
 def test_the_configuration_of_the_model(ask: Ask) -> None:
@@ -241,6 +254,13 @@ def test_each_type_goes_both_ways(
     check(result, expected)
     assert result.get_output("out_FP32")["shape"] == [2, 3]
     assert result.get_output("nothing") is None
+
+
+def test_the_objects_of_a_request_serve_again(ask: Ask, expected: Mapping[str, Array]) -> None:
+    inputs = tensors(binary=True)
+    outputs = [triton.InferRequestedOutput(name) for name in expected]
+    for _ in range(3):
+        check(ask("infer", "digits", inputs, outputs=outputs), expected)
 
 
 def test_some_outputs_in_another_order(ask: Ask, expected: Mapping[str, Array]) -> None:

@@ -26,6 +26,7 @@ from typing import Annotated, Final, Protocol, TypeAlias
 import msgspec
 
 from agent.serve.answered import Listener
+from agent.serve.errors import UnknownModelError
 from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http import extensions
 from agent.serve.http.statistics import Statistics
@@ -213,7 +214,7 @@ class InferenceApi:
             return _not_ready()
         model = active.model
         if asked[0] != model.name or asked[1] not in {None, model.version}:
-            return Reply.refusal(404, f"no model {asked[0][:140]!r} with that version serves here")
+            return Reply.refusal(404, str(UnknownModelError(*asked)))
         if action == "/ready":
             return self._ready(method, {"name": model.name, "ready": True})
         if action == "/config":

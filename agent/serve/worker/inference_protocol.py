@@ -9,6 +9,8 @@ Rules:
 - A number that does not fit into the tensor's type is refused; it is never wrapped or truncated.
 - Raw bytes are little endian, as the extension says.
 - Raw bytes of a request are not copied.
+- JSON has neither NaN nor infinity. An answer that holds one is an error in JSON, never a `null`;
+  as raw bytes it is sent as it is.
 
 Source:
     Open Inference Protocol (KServe v2), REST; Triton's extensions for binary tensor data and
@@ -28,7 +30,7 @@ import msgspec
 import numpy as np
 
 from agent.serve.worker.processing import Processing, Wanted
-from runtime_adapters.errors import InputError
+from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import datatype_of, dtype_of
 from wire.package.manifest import Datatype, TensorSpec
@@ -166,7 +168,8 @@ class InferenceProtocol:
 
         Raises:
             InputError: It asks for more than an answer may hold.
-            InferenceError: The outputs do not fit what the variant declares of them.
+            InferenceError: The outputs do not fit what the variant declares of them, or JSON cannot
+                hold their values.
         """
         described: list[OutputTensor] = []
         raw: list[bytes] = []
@@ -176,6 +179,8 @@ class InferenceProtocol:
             if wanted.classes or wanted.processed:
                 answer = self._processing.answer(wanted, outputs)
             for name, tensor in answer.items():
+                if not binary:
+                    _check_json_holds(name, tensor)
                 content = _raw_bytes(tensor) if binary else b""
                 described.append(
                     OutputTensor(
@@ -337,6 +342,14 @@ def _value_type(dtype: np.dtype[Any]) -> object:
     if bounds.max > np.iinfo(np.int64).max:  # more than msgspec can state; NumPy checks it
         return Annotated[int, msgspec.Meta(ge=0)]
     return Annotated[int, msgspec.Meta(ge=int(bounds.min), le=int(bounds.max))]
+
+
+def _check_json_holds(name: str, tensor: Tensor) -> None:
+    if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
+        raise InferenceError(
+            f"the model's output {name[:80]!r} holds NaN or infinity, which JSON cannot state",
+            remedy="ask for this output as binary data, or look for overflows in this variant",
+        )
 
 
 def _raw_bytes(tensor: Tensor) -> bytes:

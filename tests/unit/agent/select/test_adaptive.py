@@ -49,7 +49,8 @@ def observed(c: Candidate, *, slowdown: float = 1.0) -> Observed:
     service_ms = (c.latency_p50_ms or 0.0) * slowdown
     return Observed(
         variant=c.name, alone_ms=c.latency_p50_ms, held_bytes=c.peak_memory_bytes or 0,
-        requests=DEMAND, answered=DEMAND, compute_s=DEMAND * service_ms / 1000.0,
+        requests=DEMAND, answered=DEMAND, samples=DEMAND,
+        compute_s=DEMAND * service_ms / 1000.0,
         latency_ms=service_ms, own_load=min(DEMAND * service_ms / 1000.0, 1.0),
     )  # fmt: skip
 
@@ -290,6 +291,7 @@ seen = st.none() | st.builds(
     held_bytes=st.integers(0, 10**10),
     requests=st.floats(0, 1e6),
     answered=st.floats(0, 1e6),
+    samples=st.floats(0, 1e9),
     compute_s=st.floats(0, 1e6),
     latency_ms=st.none() | st.floats(0, 1e9),
     own_load=st.floats(0, 1),

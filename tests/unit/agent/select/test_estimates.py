@@ -13,8 +13,8 @@ from wire.health import HealthSnapshot
 
 MIB = 1024 * 1024
 SEEN = Observed(
-    variant="v", alone_ms=50.0, held_bytes=100 * MIB, requests=8.0, answered=8.0, compute_s=0.8,
-    latency_ms=120.0, own_load=0.4, cpu_share=0.5,
+    variant="v", alone_ms=50.0, held_bytes=100 * MIB, requests=8.0, answered=8.0, samples=8.0,
+    compute_s=0.8, latency_ms=120.0, own_load=0.4, cpu_share=0.5,
 )  # fmt: skip
 
 
@@ -59,6 +59,25 @@ def test_demand_rises_at_once_and_falls_by_halves() -> None:
     assert known.update(read(), None, 1.0).demand_per_s == 6.0, "nothing served: nothing counted"
 
 
+def test_a_request_of_many_samples_is_no_slow_device() -> None:
+    single = changed(requests=1.0, answered=1.0, samples=1.0, compute_s=0.05, latency_ms=51.0)
+    batch = changed(requests=1.0, answered=1.0, samples=256.0, compute_s=12.8, latency_ms=12801.0)
+    before = Estimates().update(read(), single, 1.0)
+    after = before.update(read(), batch, 1.0)
+    assert after.slowdown.expected("v").factor == pytest.approx(1.0, abs=0.01)
+    assert after.slowdown_lately.share_below(1.1) == 1.0, "no time of it was slow"
+    assert after.request_samples == 256.0, "but such a request takes as long as 256"
+
+
+def test_the_size_of_requests_rises_at_once_and_falls_by_halves() -> None:
+    known = Estimates().update(read(), changed(samples=80.0), 1.0)
+    assert known.request_samples == 10.0
+    known = known.update(read(), SEEN, 1.0)
+    assert known.request_samples == 5.5
+    quiet = changed(requests=0.0, answered=0.0, samples=0.0, compute_s=0.0, latency_ms=None)
+    assert known.update(read(), quiet, 1.0).request_samples == 5.5, "no request, no size"
+
+
 def test_what_is_mixed_tells_of_the_demand_alone() -> None:
     before = Estimates().update(read(cpu_busy_ratio=0.5), SEEN, 1.0)
     after = before.update(read(cpu_busy_ratio=1.0), changed(mixed=True, requests=20.0), 1.0)
@@ -88,7 +107,7 @@ def test_an_absurd_latency_is_bounded(compute_s: float, taken_as: float) -> None
 
 
 def test_a_share_of_an_answer_so_small_that_it_is_none_breaks_nothing() -> None:
-    tiny = changed(requests=1e-313, answered=1e-238, compute_s=1.0, latency_ms=0.0)
+    tiny = changed(requests=1e-313, answered=1e-238, samples=1e-238, compute_s=1.0, latency_ms=0.0)
     known = Estimates().update(read(), tiny, 1e-6)
     assert known.slowdown == Slowdowns().update("v", math.log(SLOWEST))
     assert math.isfinite(known.waits.at(1.0))
@@ -96,7 +115,9 @@ def test_a_share_of_an_answer_so_small_that_it_is_none_breaks_nothing() -> None:
 
 def test_the_way_to_the_worker_is_no_wait() -> None:
     # A tenth of the time in use, 1 ms on the way: as a wait it would be 1.8 times that of chance.
-    light = changed(alone_ms=5.0, requests=20.0, answered=20.0, compute_s=0.1, latency_ms=6.0)
+    light = changed(
+        alone_ms=5.0, requests=20.0, answered=20.0, samples=20.0, compute_s=0.1, latency_ms=6.0
+    )
     known = Estimates()
     for _ in range(60):
         known = known.update(read(), light, 1.0)
@@ -105,8 +126,12 @@ def test_the_way_to_the_worker_is_no_wait() -> None:
 
 
 def test_regular_arrivals_are_soon_seen_at_half_use_and_not_forgotten_at_less() -> None:
-    half = changed(alone_ms=20.0, requests=25.0, answered=25.0, compute_s=0.5, latency_ms=21.0)
-    light = changed(alone_ms=4.0, requests=25.0, answered=25.0, compute_s=0.1, latency_ms=5.0)
+    half = changed(
+        alone_ms=20.0, requests=25.0, answered=25.0, samples=25.0, compute_s=0.5, latency_ms=21.0
+    )
+    light = changed(
+        alone_ms=4.0, requests=25.0, answered=25.0, samples=25.0, compute_s=0.1, latency_ms=5.0
+    )
     known = Estimates().update(read(), half, 1.0)
     assert known.waits.slope < 0.1
     for _ in range(100):
@@ -116,7 +141,9 @@ def test_regular_arrivals_are_soon_seen_at_half_use_and_not_forgotten_at_less() 
 
 def test_waits_are_seen_for_what_they_are() -> None:
     # Use is a half, so that an M/D/1 queue waits for half a service time.
-    random = changed(alone_ms=20.0, requests=25.0, answered=25.0, compute_s=0.5, latency_ms=31.0)
+    random = changed(
+        alone_ms=20.0, requests=25.0, answered=25.0, samples=25.0, compute_s=0.5, latency_ms=31.0
+    )
     known = Estimates()
     for _ in range(60):
         known = known.update(read(), random, 1.0)
@@ -125,7 +152,9 @@ def test_waits_are_seen_for_what_they_are() -> None:
 
 
 def test_one_request_that_hung_is_no_wait() -> None:
-    light = changed(alone_ms=5.0, requests=20.0, answered=20.0, compute_s=0.1, latency_ms=6.0)
+    light = changed(
+        alone_ms=5.0, requests=20.0, answered=20.0, samples=20.0, compute_s=0.1, latency_ms=6.0
+    )
     known = Estimates()
     for _ in range(20):
         known = known.update(read(), light, 1.0)

@@ -122,6 +122,16 @@ def test_how_much_single_answers_differ_is_counted() -> None:
     )
 
 
+def test_the_samples_of_a_request_are_counted_and_its_latency_is_theirs() -> None:
+    meter = Meter()
+    answer(meter, latency_ms=10.0)
+    meter.count(answered("a", total_s=2.56, compute_s=2.5, samples=256))
+    seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
+    assert seen is not None
+    assert (seen.answered, seen.samples) == (2.0, 257.0)
+    assert seen.log_variance == pytest.approx(0.0, abs=1e-9), "each took 10 ms a sample"
+
+
 def test_one_answer_has_no_spread() -> None:
     meter = Meter()
     answer(meter, latency_ms=0.0)

@@ -129,6 +129,7 @@ def test_late_is_late() -> None:
     assert faults(known(demand_per_s=19.0), deadline_ms=None) == [], "but the rate is kept"
     assert faults(known(demand_per_s=25.0), deadline_ms=None) == ["deadline"]
     assert faults(known(slowdown=slowdown(3.0))) == ["deadline"]
+    assert faults(known(request_samples=3.0)) == ["deadline"], "a request takes three times as long"
 
 
 def test_a_deadline_is_kept_by_single_answers_and_a_rate_by_their_mean() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.serve.worker.inference_protocol import MAX_JSON_BYTES, InferenceProtocol
-from runtime_adapters.errors import InputError
+from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.protocol import Tensors
 from wire.package.manifest import Datatype, TensorSpec
 
@@ -223,7 +223,7 @@ def test_what_is_not_offered_is_refused(fields: dict[str, Any]) -> None:
         decoded(request(**fields))
 
 
-OUTPUTS: Tensors = {"y": np.array([[1.5, float("nan")]], np.float32), "z": np.array([7], np.int64)}
+OUTPUTS: Tensors = {"y": np.array([[1.5, -2.0]], np.float32), "z": np.array([7], np.int64)}
 
 
 def test_a_json_answer() -> None:
@@ -236,10 +236,26 @@ def test_a_json_answer() -> None:
         "id": "r1",
         "parameters": {"variant": "int8"},
         "outputs": [
-            {"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1.5, None]},
+            {"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1.5, -2.0]},
             {"name": "z", "datatype": "INT64", "shape": [1], "data": [7]},
         ],
     }
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_what_json_cannot_state_is_an_error_and_no_null(value: str, dtype: type) -> None:
+    outputs = OUTPUTS | {"y": np.array([[1.5, float(value)]], dtype)}
+    both = protocol().decode(memoryview(request()), None)
+    with pytest.raises(InferenceError, match="output 'y' holds NaN or infinity") as info:
+        protocol().encode(both, outputs)
+    assert "binary data" in info.value.remedy
+    other = protocol().decode(memoryview(request(outputs=[{"name": "z"}])), None)
+    protocol().encode(other, outputs)
+    raw = protocol().decode(memoryview(request(parameters={"binary_data_output": True})), None)
+    headers, content = protocol().encode(raw, outputs)
+    length = int(headers["Inference-Header-Content-Length"])
+    assert content[length:].startswith(outputs["y"].tobytes()), "as raw bytes it is what it is"
 
 
 def test_a_raw_answer_has_the_outputs_in_the_order_of_the_request() -> None:

@@ -143,7 +143,8 @@ def test_text_that_is_sent_raw_has_its_lengths() -> None:
 
 
 def test_a_declared_answer_has_parts() -> None:
-    outputs, _ = answered({"name": "codes", "parameters": {"processed": True}}, {"name": "single"})
+    plain = {"name": "single", "parameters": {"binary_data": True}}
+    outputs, _ = answered({"name": "codes", "parameters": {"processed": True}}, plain)
     values, index, single = outputs
     assert (values["name"], values["datatype"], values["shape"]) == ("codes", "FP32", [2, 2])
     assert values["data"] == [2, 2, 0, -0.5]

@@ -1,0 +1,247 @@
+"""A fleet on loopback whose devices have slow links, small disks and wrong clocks.
+
+Rules:
+- Every process is started as a user starts it and ended by its own process id.
+- A small disk is a file system in memory, in a mount name space of its own. Where the system allows
+  none, its devices have a plain directory, and the report says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from controller.app.home import CONFIG_FILE
+from controller.config import load_config
+from examples.digits.box import Box, until
+from tests.field.agent_with_clock import OFFSET
+from tests.field.clients import answers
+from tests.field.slow_link import SlowLink
+from wire.mqtt import BrokerAddress
+
+SMALL_DISK_BYTES = 24 * 1024 * 1024
+SLOW_BYTES_PER_S = 256 * 1024
+START_S = 240.0
+"""Longest time until an agent answers after a start, on a machine that is busy with others'."""
+
+PROFILE = """\
+name = "field"
+architecture = "{architecture}"
+memory_bytes = 268435456
+storage_bytes = 16777216
+runtimes = ["null"]
+"""
+
+
+@dataclass
+class FieldDevice:
+    """A device, and what is special about it."""
+
+    name: str
+    port: int
+    state: Path
+    """Its state directory, as this process sees it."""
+
+    clock: Path
+    link: SlowLink | None = None
+    small_disk: bool = False
+    serves_since_s: float | None = None
+    """Since when it has served, on the monotonic clock; None while it is down or starting."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held by the fault that acts on it: there is one at a time."""
+
+
+class FieldFleet:
+    """The fleet.
+
+    Args:
+        box: The processes; empty.
+        count: How many devices.
+    """
+
+    def __init__(self, box: Box, count: int) -> None:
+        self.box = box
+        self.devices: list[FieldDevice] = []
+        self.no_small_disks = ""
+        """Why there are no small disks; empty if there are."""
+
+        self._count = count
+        self._disks: subprocess.Popen[bytes] | None = None
+        self._waiting: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the broker, the controller and all devices."""
+        box = self.box
+        box.initialize()
+        box.start("broker")
+        box.start("controller")
+        box.until_connected()
+        token = box.fleet_json("token", "create", "--uses", str(self._count))["token"]
+        profile = box.root / "field.toml"
+        profile.write_text(PROFILE.format(architecture=os.uname().machine))
+        disks = box.root / "disks"
+        disks.mkdir()
+        self._mount(disks)
+        for number in range(self._count):
+            self.devices.append(self._add(number, profile, token, disks))
+        for device in self.devices:
+            self.start_device(device)
+        until("all devices online", lambda: self.online() == self._count, START_S)
+
+    def _mount(self, disks: Path) -> None:
+        """Open a name space in which small file systems can be mounted."""
+        unshare, nsenter = shutil.which("unshare"), shutil.which("nsenter")
+        if unshare is None or nsenter is None:
+            self.no_small_disks = "util-linux is not installed"
+            return
+        program = f"mount -t tmpfs -o size={SMALL_DISK_BYTES} tmpfs {disks} && echo && exec cat"
+        self._disks = subprocess.Popen(
+            [unshare, "-Urm", "sh", "-c", program],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert self._disks.stdout is not None
+        if not self._disks.stdout.readline():
+            self.no_small_disks = "no file system can be mounted here"
+            self._disks.wait()
+            self._disks = None
+
+    def _add(self, number: int, profile: Path, token: str, disks: Path) -> FieldDevice:
+        name = f"field-{number:02d}"
+        made = self.box.add_device(name, profile, token, {"fleet": "field", "row": str(number % 4)})
+        directory = made.config.parent
+        clock = directory / "clock"
+        clock.write_bytes(OFFSET.pack(0.0))
+        config = made.config.read_text()
+        state, link, small = directory / "state", None, False
+        if number % 4 == 1:
+            link = SlowLink(self.box.broker_port, SLOW_BYTES_PER_S).start()
+            config = config.replace(f"port = {self.box.broker_port}", f"port = {link.port}")
+        # The disk is one file system: a second device on it would fill it for the first.
+        if number == 2 and self._disks is not None:
+            small = True
+            config = config.replace(f'"{state}"', f'"{disks / name}"')
+            state = Path(f"/proc/{self._disks.pid}/root{disks / name}")
+        made.config.write_text(config)
+        program = [sys.executable, "-P", "-m", "tests.field.agent_with_clock"]
+        command = [*program, str(made.config), str(clock)]
+        if small and self._disks is not None:
+            inside = ["nsenter", "-t", str(self._disks.pid), "-U", "-m", "--preserve-credentials"]
+            command = [*inside, *command]
+        self.box.set_command(name, command)
+        return FieldDevice(
+            name=name, port=made.port, state=state, clock=clock, link=link, small_disk=small
+        )
+
+    def start_device(self, device: FieldDevice) -> None:
+        """Start an agent; another thread notices when it serves."""
+        self.box.start(device.name)
+        pid = self.box.pid(device.name)
+
+        def notice() -> None:
+            end_s = time.monotonic() + START_S
+            while time.monotonic() < end_s and self.box.pid(device.name) == pid:
+                if answers(device.port):
+                    device.serves_since_s = time.monotonic()
+                    return
+                time.sleep(0.1)
+
+        self._waiting = [thread for thread in self._waiting if thread.is_alive()]
+        self._waiting.append(threading.Thread(target=notice, daemon=True))
+        self._waiting[-1].start()
+
+    def kill_device(self, device: FieldDevice) -> None:
+        """Kill an agent and wait until its workers are gone too.
+
+        Raises:
+            TimeoutError: A worker outlived it.
+        """
+        device.serves_since_s = None
+        workers = self._workers(device)
+        self.box.kill(device.name)
+        _, left = psutil.wait_procs(workers, timeout=30.0)
+        if left:
+            raise TimeoutError(f"workers of {device.name} outlived it: {left}")
+
+    def kill_worker(self, device: FieldDevice) -> bool:
+        """Kill the worker that serves; return whether there was one."""
+        for worker in self._workers(device):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.send_signal(signal.SIGKILL)
+                return True
+        return False
+
+    def _workers(self, device: FieldDevice) -> list[psutil.Process]:
+        pid = self.box.pid(device.name)
+        if pid is None:
+            return []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return list(psutil.Process(pid).children(recursive=True))
+        return []
+
+    def jump(self, device: FieldDevice, by_s: float) -> None:
+        """Let a device's wall clock be wrong by so much."""
+        with device.clock.open("r+b") as file:
+            file.write(struct.pack("<d", by_s))
+
+    def fill_disk(self, device: FieldDevice) -> None:
+        """Take every block of a small disk."""
+        with contextlib.suppress(OSError), (device.state / "filler").open("wb") as filler:
+            while True:
+                filler.write(bytes(4096))
+                filler.flush()
+
+    def empty_disk(self, device: FieldDevice) -> None:
+        """Give the blocks back."""
+        (device.state / "filler").unlink(missing_ok=True)
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Return the devices as the controller knows them."""
+        return list(self.box.api("/v1/devices"))
+
+    def online(self) -> int:
+        """Return how many devices are online."""
+        return sum(bool(device["online"]) for device in self.shown())
+
+    @property
+    def api_port(self) -> int:
+        """Port of the controller's API."""
+        return load_config(self.box.home / CONFIG_FILE).api.port
+
+    @property
+    def broker_address(self) -> BrokerAddress:
+        """The broker, as a client without an account reaches it."""
+        broker = load_config(self.box.home / CONFIG_FILE).broker
+        return BrokerAddress(port=broker.port, ca_file=broker.ca_file)
+
+    def open_files(self) -> dict[str, int]:
+        """Return how many files each process has open, by its name."""
+        found = {}
+        for name in ("broker", "controller", *(device.name for device in self.devices)):
+            if (pid := self.box.pid(name)) is not None:
+                found[name] = psutil.Process(pid).num_fds()
+        return found
+
+    def stop(self) -> list[str]:
+        """Stop everything; return what had to be killed."""
+        left = self.box.stop()
+        for device in self.devices:
+            if device.link is not None:
+                device.link.stop()
+        if self._disks is not None:
+            assert self._disks.stdin is not None
+            self._disks.stdin.close()
+            self._disks.wait()
+        return left

@@ -1,0 +1,232 @@
+"""systemd really starts the units, as they are shipped, and keeps them up.
+
+Not tested: that systemd leaves the unit up when the kernel kills a worker for memory. systemd sees
+such a kill only where the memory controller belongs to cgroup v2.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agent.install.slots import CURRENT
+from examples.digits.box import free_port
+from tests.field.clients import answers
+from tests.integration.test_agent import null_package
+from tests.simulators.device_environment import device_environment
+from tests.simulators.packages import TRUST
+from tests.simulators.patience import until
+from tests.simulators.systemd_machine import NoSystemdError, SystemdMachine
+
+UNITS = Path(__file__).parents[2] / "systemd"
+AGENT = "fleet-agent"
+PROFILE = """\
+name = "bench"
+architecture = "{architecture}"
+memory_bytes = 1073741824
+storage_bytes = 1073741824
+runtimes = ["null"]
+"""
+CONFIG = """\
+device = "dev-1"
+state_dir = "/var/lib/edgefleet"
+profile = "/etc/edgefleet/bench.toml"
+trust = "/etc/edgefleet/trust.json"
+token_file = "/etc/edgefleet/token"
+[broker]
+port = 1
+[endpoint]
+port = {port}
+"""
+NAME = f"python{sys.version_info.major}.{sys.version_info.minor}"
+CONTROLLER = "fleet-controller"
+CONTROLLER_HOME = "/var/lib/edgefleet-controller"
+PREPARE_CONTROLLER = """\
+echo 'edgefleet-controller:x:991:991::/nonexistent:/usr/sbin/nologin' >> "$ROOT/etc/passwd"
+echo 'edgefleet-controller:x:991:' >> "$ROOT/etc/group"
+"{python}" -m venv --without-pip "$ROOT/opt/edgefleet"
+printf '%s\\n' {paths} > "$ROOT/opt/edgefleet/lib/{name}/site-packages/here.pth"
+printf '%s\\n' '#!/opt/edgefleet/bin/python' 'import sys' \\
+  'from controller.__main__ import main' 'sys.exit(main())' \\
+  > "$ROOT/opt/edgefleet/bin/fleet"
+chmod 755 "$ROOT/opt/edgefleet/bin/fleet"
+cp "{units}/fleet-controller.service" "$ROOT/run/systemd/system/"
+"""
+HIDDEN = tuple(map(Path, ("/home", "/root", "/run", "/tmp", "/var/tmp")))  # noqa: S108 - not used
+"""What the units hide from their programs."""
+
+PREPARE = """\
+echo 'edgefleet:x:990:990::/nonexistent:/usr/sbin/nologin' >> "$ROOT/etc/passwd"
+echo 'edgefleet:x:990:' >> "$ROOT/etc/group"
+cp -rL "{files}/environment" "$ROOT/opt/edgefleet"
+ln -sf "{python}" "$ROOT/opt/edgefleet/bin/python"
+sed -i '1s|.*|#!/opt/edgefleet/bin/python|' "$ROOT/opt/edgefleet/bin/fleet-agent"
+cp -r "{files}/etc" "$ROOT/etc/edgefleet"
+cp -r "{files}/state" "$ROOT/var/lib/edgefleet"
+cp "{units}/fleet-agent.service" "$ROOT/run/systemd/system/"
+"""
+
+
+@dataclass
+class Installed:
+    """A machine with the agent's unit."""
+
+    machine: SystemdMachine
+    port: int
+    """Of the endpoint."""
+
+    def systemctl(self, *words: str) -> str:
+        done = self.machine.run("systemctl", *words)
+        assert done.returncode == 0, done.stderr + self.journal()
+        return done.stdout.strip()
+
+    def shows(self, name: str) -> str:
+        return self.systemctl("show", AGENT, "--value", "-p", name)
+
+    def journal(self) -> str:
+        return self.machine.run("journalctl", "-u", AGENT, "--no-pager", "-o", "cat").stdout[-3000:]
+
+    def until_it_serves(self) -> None:
+        until(lambda: answers(self.port), lambda: f"an answer: {self.journal()}", step_s=0.1)
+
+    def workers(self) -> list[int]:
+        """Return the processes of the unit but for its first, by their numbers in the machine."""
+        group = self.shows("ControlGroup")
+        listed = self.machine.run("cat", f"/sys/fs/cgroup{group}/cgroup.procs").stdout.split()
+        return [int(pid) for pid in listed if pid != self.shows("MainPID")]
+
+
+def is_hidden(place: Path) -> bool:
+    return any(place.is_relative_to(hidden) for hidden in HIDDEN)
+
+
+def interpreter() -> Path:
+    """Return an interpreter of our version that the units do not hide."""
+    own = Path(sys.base_prefix) / "bin" / "python3"
+    for python in (own, Path("/usr/local/bin") / NAME, Path("/usr/bin") / NAME):
+        if python.exists() and not is_hidden(python.resolve()):
+            return python
+    pytest.skip(f"the units hide {sys.base_prefix}, and /usr/bin has no {NAME}")
+
+
+@pytest.fixture
+def installed() -> Iterator[Installed]:
+    """Install the agent and a package on a machine, and start nothing."""
+    with tempfile.TemporaryDirectory(prefix="ef-", ignore_cleanup_errors=True) as directory:
+        files, port = Path(directory), free_port()
+        install(files, port)
+        machine = SystemdMachine(files / "machine")
+        try:
+            machine.start(PREPARE.format(files=files, units=UNITS, python=interpreter()))
+            yield Installed(machine, port)
+        except NoSystemdError as exc:
+            pytest.skip(str(exc))
+        finally:
+            machine.stop()
+
+
+def install(files: Path, port: int) -> None:
+    device_environment(files / "environment", "numpy")
+    etc = files / "etc"
+    etc.mkdir()
+    etc.chmod(0o755)
+    (etc / "agent.toml").write_text(CONFIG.format(port=port))
+    (etc / "bench.toml").write_text(PROFILE.format(architecture=os.uname().machine))
+    (etc / "trust.json").write_bytes(TRUST.to_bytes())
+    (etc / "token").write_text("none\n")
+    package = null_package("1.0.0")
+    package.write_to(files / "state" / "packages" / package.digest)
+    (files / "state" / CURRENT).symlink_to(f"packages/{package.digest}")
+
+
+def test_the_agent_serves_and_is_started_again_when_it_dies(installed: Installed) -> None:
+    installed.systemctl("start", AGENT)
+    installed.until_it_serves()
+    assert installed.shows("User") == "edgefleet"
+    first = installed.shows("MainPID")
+    installed.systemctl("kill", "--kill-whom=main", "--signal=KILL", AGENT)
+    until(lambda: installed.shows("NRestarts") == "1", installed.journal, step_s=0.1)
+    installed.until_it_serves()
+    assert installed.shows("MainPID") != first
+    installed.systemctl("stop", AGENT)
+    assert installed.shows("Result") == "success"
+
+
+def test_a_worker_that_dies_does_not_end_the_unit(installed: Installed) -> None:
+    installed.systemctl("start", AGENT)
+    installed.until_it_serves()
+    first, workers = installed.shows("MainPID"), installed.workers()
+    assert workers
+    for worker in workers:
+        installed.machine.run("kill", "-KILL", str(worker))
+    until(
+        lambda: (found := installed.workers()) and not set(found) & set(workers),
+        installed.journal,
+        step_s=0.1,
+    )
+    installed.until_it_serves()
+    assert (installed.shows("MainPID"), installed.shows("NRestarts")) == (first, "0")
+
+
+def test_an_agent_that_hangs_is_started_again_by_the_watchdog(installed: Installed) -> None:
+    installed.systemctl("start", AGENT)
+    installed.until_it_serves()
+    installed.systemctl("kill", "--kill-whom=main", "--signal=STOP", AGENT)
+    until(lambda: int(installed.shows("NRestarts")) == 1, installed.journal, step_s=0.5)
+    installed.until_it_serves()
+    assert "watchdog" in installed.machine.run("journalctl", "--no-pager").stdout.lower()
+
+
+def test_the_controller_answers_and_is_started_again_when_it_dies(tmp_path: Path) -> None:
+    paths = [path for path in sys.path if Path(path).is_dir()]
+    for path in paths:
+        if is_hidden(Path(path)) and not path.startswith(sys.base_prefix):
+            pytest.skip(f"the unit hides {path}")
+    port = free_port()
+    machine = SystemdMachine(tmp_path / "machine")
+
+    def show(name: str) -> str:
+        return machine.run("systemctl", "show", CONTROLLER, "--value", "-p", name).stdout.strip()
+
+    def journal() -> str:
+        return machine.run("journalctl", "-u", CONTROLLER, "--no-pager").stdout[-3000:]
+
+    def is_there() -> bool:
+        try:
+            url = f"http://127.0.0.1:{port}/v1/health"
+            return httpx.get(url, trust_env=False, timeout=5.0).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    try:
+        machine.start(
+            PREPARE_CONTROLLER.format(
+                python=interpreter(),
+                name=NAME,
+                units=UNITS,
+                paths=shlex.join(p for p in paths if not p.startswith(sys.base_prefix)),
+            )
+        )
+        ports = ("--api-port", str(port), "--broker-port", str(free_port()))
+        made = machine.run("/opt/edgefleet/bin/fleet", "init", CONTROLLER_HOME, *ports)
+        assert made.returncode == 0, made.stderr
+        machine.run("systemctl", "start", CONTROLLER)
+        until(is_there, journal, step_s=0.2)
+        assert show("User") == "edgefleet-controller"
+        first = show("MainPID")
+        machine.run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", CONTROLLER)
+        until(lambda: show("NRestarts") == "1", journal, step_s=0.2)
+        until(is_there, journal, step_s=0.2)
+        assert show("MainPID") != first
+    except NoSystemdError as exc:
+        pytest.skip(str(exc))
+    finally:
+        machine.stop()
