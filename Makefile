@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -P -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-
 ONLY ?=
 export PYTHONSAFEPATH := 1
 
-.PHONY: help setup demo test unit contract integration acceptance packaging check format bench docs lock tools hooks clean
+.PHONY: help setup demo test unit contract integration acceptance packaging field check format bench docs lock tools hooks clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -40,6 +40,9 @@ acceptance: $(STAMP)  ## run whole fleets, with a kill -9 of each part
 
 packaging: $(STAMP)  ## check the wheel, the units, the documents and what the agent imports
 	@$(PYTEST) $(or $(ONLY),tests/packaging)
+
+field: $(STAMP)  ## run a fleet with 200 kills, damaged files and a hostile client; SEED=7
+	@$(BIN)/python -m tests.field.run --seed $(or $(SEED),1)
 
 check: $(STAMP)  ## check format, lint, types and import contracts
 	$(BIN)/ruff format --check .

@@ -51,7 +51,7 @@ from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
 from telemetry.device.spool import Spool
-from wire.clock import Clock, SystemClock
+from wire.clock import Clock
 from wire.files import Lock, lock
 from wire.messages import Hello
 from wire.profile import DeviceProfile
@@ -111,11 +111,12 @@ class _Device(msgspec.Struct, frozen=True, kw_only=True):
     interrupts: Interrupts
 
 
-def assemble(config: AgentConfig) -> Parts:
+def assemble(config: AgentConfig, clock: Clock) -> Parts:
     """Make the parts; nothing runs yet.
 
     Args:
         config: The configuration of this device.
+        clock: The device's clocks.
 
     Returns:
         The parts.
@@ -124,7 +125,6 @@ def assemble(config: AgentConfig) -> Parts:
         FleetError: A file, the state directory, the endpoint or the control socket cannot be
             used, or another agent uses the state directory.
     """
-    clock = SystemClock()
     log = Log(clock)
     declared, trust = load_profile(config), load_trust(config)
     with storage_faults("cannot make the state directory"):

@@ -22,6 +22,7 @@ from agent.app.assembly import assemble
 from agent.app.config import AgentConfig
 from agent.app.watchdog import READY, STOPPING, notify
 from agent.errors import StoppedError
+from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
 from wire.stop_signals import on_stop_signal
 from wire.version import VERSION
@@ -37,14 +38,15 @@ class Daemon:
 
     Args:
         config: What the operator decided.
+        clock: The machine's by default.
 
     Raises:
         FleetError: A file, the state directory, the endpoint or the control socket cannot be
             used.
     """
 
-    def __init__(self, config: AgentConfig) -> None:
-        self._parts = assemble(config)
+    def __init__(self, config: AgentConfig, *, clock: Clock | None = None) -> None:
+        self._parts = assemble(config, clock or SystemClock())
         self._failed = False
         self._threads: list[threading.Thread] = []
 

@@ -312,6 +312,10 @@ class Box:
         self.devices[name] = device
         return device
 
+    def set_command(self, name: str, command: list[str]) -> None:
+        """Let a device run another program than `fleet-agent`."""
+        self._commands[name] = command
+
     def start(self, name: str) -> None:
         """Start a process of the box; a device's as its unit does."""
         optimized = {"PYTHONOPTIMIZE": "2"} if name in self.devices else {}

@@ -86,7 +86,8 @@ class Operator:
             bad = self._number % BAD_EVERY == BAD_EVERY - 1
             try:
                 rollout = self.roll_out(bad=bad)
-            except BoxError:  # the controller is down; the next try is another release
+            except BoxError as exc:  # the next try is another release
+                self.ends[f"not created: {str(exc).partition(': ')[2][:80]}"] += 1
                 stopping.wait(2.0)
                 continue
             end = self._wait(rollout, stopping)

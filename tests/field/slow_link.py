@@ -29,15 +29,16 @@ class SlowLink:
         self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._server: asyncio.Server | None = None
         self.port = 0
 
     def start(self) -> Self:
         """Begin to listen."""
         self._thread.start()
-        server = asyncio.run_coroutine_threadsafe(
+        self._server = asyncio.run_coroutine_threadsafe(
             asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop
         ).result()
-        self.port = server.sockets[0].getsockname()[1]
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     def cut(self) -> None:
@@ -46,14 +47,17 @@ class SlowLink:
 
     def stop(self) -> None:
         """Break every connection and listen no more."""
-        self.cut()
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        with contextlib.closing(self._loop):
-            tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.close()
+
+    async def _end(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._abort()
+        # Each connection that is broken ends its own task.
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
 
     def _abort(self) -> None:
         for writer in list(self._open):
@@ -79,6 +83,8 @@ class SlowLink:
             for end in ends:
                 end.transport.abort()
                 self._open.discard(end)
+                with contextlib.suppress(OSError):
+                    await end.wait_closed()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
