@@ -61,18 +61,22 @@ class DesiredStates:
         self._recorder = recorder
         self._refusals = refusals
 
-    def receive(self, envelope: bytes) -> None:
+    def receive(self, envelope: bytes) -> bool:
         """Check a desired state, set its policy, and offer its release to the installs.
 
         Args:
             envelope: The signed form, as received.
+
+        Returns:
+            Whether the device must greet: the controller has not heard of this start of the agent,
+            and until it has, it takes its reports for late ones of an earlier start.
         """
         try:
             desired = read_desired(envelope, self._trust, self._config.device)
             check_revision(desired, self._known())
         except FleetError as exc:
             self._refusals.refused(envelope, exc)
-            return
+            return False
         self._refusals.accepted()
         changed = self._adopt(desired)
         if changed:
@@ -80,6 +84,7 @@ class DesiredStates:
             data = {"changed": changed, "revision": desired.revision}
             self._recorder.event("policy", reason, data)
         self._installs.offer(desired, envelope)
+        return desired.boot_id != self._boot_id
 
     def restore(self) -> tuple[str | None, str | None]:
         """Serve the package that served before a restart, with the same policy and pin.

@@ -2,7 +2,8 @@
 
 Rules:
 - The device greets on each connect, and when another variant, or none, has served for some seconds:
-  so the controller knows what serves.
+  so the controller knows what serves. It also greets when a desired state shows that the controller
+  has not heard of this start: a controller that is killed may lose a greeting.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class Messages:
             case "telemetry_ack":
                 self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
             case "desired":
-                self._desired_states.receive(received.payload)
+                if self._desired_states.receive(received.payload):
+                    self._greet(self._hello())
             case kind:
                 assert_never(kind)

@@ -106,7 +106,7 @@ class Operator:
             self._fleet.box.fleet("rollout", "abort", rollout)
         except BoxError:
             return "could not be aborted: the controller was down"
-        return "aborted after a minute"
+        return "aborted: not done in a minute, or all was over"
 
     @property
     def newest(self) -> str:
@@ -152,7 +152,7 @@ class Field:
     def _run(self) -> None:
         fleet = self.fleet
         fleet.start()
-        key = load_key(fleet.box.home / "keys" / "release.key")
+        key = load_key(fleet.box.release_key)
         self.releases = Releases(fleet.box.root, key)
         self.operator = Operator(fleet, self.releases)
         first = self.operator.roll_out(bad=False)
@@ -194,6 +194,7 @@ class Field:
         """Roll out once more, with nothing in its way."""
         for device in self.fleet.devices:
             self.fleet.empty_disk(device)
+        last = ""
         try:
             until("the controller", lambda: self.fleet.box.api("/v1/health") is not None, CALM_S)
             last = self.operator.roll_out(bad=False)
@@ -201,6 +202,7 @@ class Field:
             until("every device on it", lambda: not self._astray(), CALM_S)
         except BoxError as exc:
             self.broken.append(f"{exc}; astray: {self._astray()}")
+            self.broken.append(self.fleet.box.fleet("rollout", "show", last, check=False))
 
     def _astray(self) -> list[dict[str, Any]]:
         named = {device.name for device in self.fleet.devices}

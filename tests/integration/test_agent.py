@@ -310,6 +310,20 @@ def serving(device: Device, controller: Controller) -> Device:
     return device
 
 
+def test_it_greets_a_controller_that_lost_its_hello(device: Device, controller: Controller) -> None:
+    device.start()
+    first = until(lambda: controller.all("hello", Hello), "a hello")[0]
+    controller.heard.clear()
+    controller.desire(1, FIRST, boot_id="an earlier start")
+    again = until(lambda: controller.all("hello", Hello), "another hello")[0]
+    assert again.boot_id == first.boot_id
+    assert controller.outcome(1).outcome == "succeeded"
+    controller.heard.clear()
+    controller.desire(1, FIRST, boot_id=first.boot_id)
+    until(lambda: controller.all("report", InstallReport), "the outcome again")
+    assert controller.all("hello", Hello) == [], "it is known"
+
+
 def test_it_enrols_and_says_hello(device: Device, controller: Controller) -> None:
     device.start()
     hello = until(lambda: controller.all("hello", Hello), "a hello")[0]

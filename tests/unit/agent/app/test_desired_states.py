@@ -80,6 +80,14 @@ def test_a_checked_desired_state_sets_its_policy_and_waits_to_be_installed(tmp_p
     assert rig.events() == [], "the policy is the same"
 
 
+def test_a_controller_that_does_not_know_this_start_is_to_be_greeted(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    assert rig.states.receive(desired(2, NEW, boot_id="another")[1])
+    assert rig.states.receive(desired(2, NEW)[1])
+    assert not rig.states.receive(desired(2, NEW, boot_id=BOOT)[1])
+    assert not rig.states.receive(desired(2, NEW, key=STRANGER_KEY)[1]), "it is nobody's"
+
+
 @pytest.mark.parametrize(
     ("envelope", "reason"),
     [
