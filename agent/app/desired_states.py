@@ -71,12 +71,14 @@ class DesiredStates:
             Whether the device must greet: the controller has not heard of this start of the agent,
             and until it has, it takes its reports for late ones of an earlier start.
         """
+        is_unheard = False
         try:
             desired = read_desired(envelope, self._trust, self._config.device)
+            is_unheard = desired.boot_id != self._boot_id
             check_revision(desired, self._known())
         except FleetError as exc:
             self._refusals.refused(envelope, exc)
-            return False
+            return is_unheard
         self._refusals.accepted()
         changed = self._adopt(desired)
         if changed:
@@ -84,7 +86,7 @@ class DesiredStates:
             data = {"changed": changed, "revision": desired.revision}
             self._recorder.event("policy", reason, data)
         self._installs.offer(desired, envelope)
-        return desired.boot_id != self._boot_id
+        return is_unheard
 
     def restore(self) -> tuple[str | None, str | None]:
         """Serve the package that served before a restart, with the same policy and pin.

@@ -110,7 +110,10 @@ class Messages:
             case "telemetry_ack":
                 self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
             case "desired":
-                if self._desired_states.receive(received.payload):
+                unheard = self._desired_states.receive(received.payload)
+                since_s = self._clock.monotonic_s() - self._greeted_s
+                # What was sent before it could hear of this start, or is a recording, comes at once.
+                if unheard and since_s >= SETTLED_S:
                     self._greet(self._hello())
             case kind:
                 assert_never(kind)

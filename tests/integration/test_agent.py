@@ -314,8 +314,12 @@ def test_it_greets_a_controller_that_lost_its_hello(device: Device, controller: 
     device.start()
     first = until(lambda: controller.all("hello", Hello), "a hello")[0]
     controller.heard.clear()
-    controller.desire(1, FIRST, boot_id="an earlier start")
-    again = until(lambda: controller.all("hello", Hello), "another hello")[0]
+
+    def greeted() -> list[Hello]:
+        controller.desire(1, FIRST, boot_id="an earlier start")
+        return controller.all("hello", Hello)
+
+    again = until(greeted, "another hello", step_s=1.0)[0]
     assert again.boot_id == first.boot_id
     assert controller.outcome(1).outcome == "succeeded"
     controller.heard.clear()
