@@ -112,7 +112,7 @@ class Messages:
             case "desired":
                 unheard = self._desired_states.receive(received.payload)
                 since_s = self._clock.monotonic_s() - self._greeted_s
-                # What was sent before it could hear of this start, or is a recording, comes at once.
+                # What comes at once was sent before this start was heard of, or is a recording.
                 if unheard and since_s >= SETTLED_S:
                     self._greet(self._hello())
             case kind:
