@@ -17,6 +17,7 @@ import pytest
 
 from agent.errors import ControlError
 from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE, FileStateStore
+from controller.app.home import CA_FILE
 from controller.broker.install import locate
 from examples.digits.box import free_port
 from tests.integration.test_agent import DEVICE, Device, null_package
@@ -67,13 +68,18 @@ def device(stack: Stack, tmp_path: Path) -> Iterator[Device]:
     made = Device(tmp_path / "device", Address(stack.broker_port))
     token = stack.ok("token", "create").out
     (made.directory / "token").write_text(token)
-    made.start()
-    until(lambda: shown(stack)["online"], "the device")
-    for version in ("1.0.0", "2.0.0"):
-        roll_out(stack, version)
-    yield made
-    if made.process is not None:
-        made.end(signal.SIGKILL)
+    shutil.copy(stack.home / CA_FILE, made.directory)
+    config = made.config_path.read_text()
+    made.config_path.write_text(config.replace("[broker]", f'[broker]\nca_file = "{CA_FILE}"'))
+    try:
+        made.start()
+        until(lambda: shown(stack)["online"], "the device")
+        for version in ("1.0.0", "2.0.0"):
+            roll_out(stack, version)
+        yield made
+    finally:
+        if made.process is not None:
+            made.end(signal.SIGKILL)
 
 
 def publish(stack: Stack, release: SignedPackage) -> None:
