@@ -36,8 +36,10 @@ ROWS = """
 INSERT INTO telemetry_series VALUES (7, 'm_ms', 'histogram', 'd', 'best', '{}');
 INSERT INTO telemetry_minute VALUES (7, 28000000, 'cam-1', 3, 1.5, 0.25, 0.75, :blob);
 INSERT INTO telemetry_event VALUES (41, 'cam-1', 1.5, 'switch', 'zu heiß', '{}');
-INSERT INTO rollout VALUES ('r0', 'd', 'r1', '', 'halted', '', 1, 0, 60, 0, NULL, 1, FALSE, 1,
-    1, 1, NULL, 1.0, NULL);
+INSERT INTO rollout (id, release, origin, selector, state, reason, max_in_flight, soak_s,
+    device_deadline_s, max_failures, max_failure_percent, min_finished, approval, initial_devices,
+    stage, approved_stage, stage_complete_at_s, created_at_s, finished_at_s) VALUES
+    ('r0', 'd', 'r1', '', 'halted', '', 1, 0, 60, 0, NULL, 1, FALSE, 1, 1, 1, NULL, 1.0, NULL);
 INSERT INTO rollout_event VALUES (12, 'r1', 1.0, 'start', 'because')
 """
 

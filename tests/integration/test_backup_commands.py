@@ -46,7 +46,7 @@ def test_a_fleet_goes_on_from_a_backup_that_was_made_while_it_ran(tmp_path: Path
         shutil.rmtree(lost)
         stack.start()
 
-        stack.ok("rollout", "approve", rollout)
+        until(lambda: stack.fleet("rollout", "approve", rollout).code == 0, "the approval")
         until(lambda: succeeded() == 2, "the second stage")
         watched = stack.fleet("rollout", "watch", rollout)
         assert watched.code == 0, watched.out + watched.err

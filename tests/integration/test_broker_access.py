@@ -70,7 +70,7 @@ def local(tmp_path: Path) -> Iterator[Local]:
         pytest.skip("Mosquitto is not installed")
     port = free_port()
     home = tmp_path / "home"
-    create_home(home, HomeOptions(broker_port=port))
+    create_home(home, HomeOptions(broker_port=port, clear_text=True))
     broker = Broker(BrokerSettings(directory=home / "broker", port=port), installed)
     broker.start()
     local = Local(broker=broker, home=home, port=port)
