@@ -308,7 +308,7 @@ def _failure(fault: OSError, address: BrokerAddress) -> str:
         return f"TLS with the broker at {where} failed: {(fault.reason or str(fault)).lower()}"
     if isinstance(fault, socket.gaierror):
         return f"no address is known for the broker's name {address.host}"
-    return f"no MQTT broker answers at {where}"
+    return f"no MQTT broker answers at {where}: {(fault.strerror or str(fault)).lower()}"
 
 
 def _subscribe(client: paho.Client, topic_filter: str) -> None:

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli-rollouts")]
 def stack() -> Iterator[Stack]:
     """Return a fleet with three releases."""
     with running_stack() as running:
-        key = SigningKey((running.home / "keys" / "release.key").read_bytes())
+        key = SigningKey(running.release_key.read_bytes())
         for version in ("1", "2", "3"):
             signed = package(version, [(variant("best"), b"model " + version.encode())], key=key)
             signed.write_to(running.home.parent / version)

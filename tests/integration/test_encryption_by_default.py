@@ -133,7 +133,7 @@ def refusal(log: Path) -> Callable[[], str]:
 
 def test_a_device_that_cannot_connect_says_why(stack: Stack, tmp_path: Path, start: Start) -> None:
     plain = (
-        f"not enrolled: cannot ask to be enrolled: the broker at 127.0.0.1:{stack.broker_port} "
+        f"not enrolled: the broker at 127.0.0.1:{stack.broker_port} "
         "ended the connection without an answer; if it speaks TLS, set ca_file"
     )
     far = (
