@@ -149,7 +149,7 @@ def test_tls_against_clear_text(
     Authority(tmp_path, "ca")
     old = f"port = {device.config.broker.port}"
     change(device, old, f'port = {anonymous_broker.port}\nca_file = "ca.pem"')
-    told(device, f"no TLS at 127.0.0.1:{anonymous_broker.port}", "clear text")
+    told(device, f"at 127.0.0.1:{anonymous_broker.port} does not speak TLS")
 
 
 def test_a_false_answer_to_the_enrolment_is_shown_and_a_true_one_counts(
