@@ -138,7 +138,7 @@ def test_a_device_that_cannot_connect_says_why(stack: Stack, tmp_path: Path, sta
     )
     far = (
         "not enrolled: without broker.ca_file passwords would go to the broker at 192.0.2.1 in the "
-        "clear"
+        "clear; copy ca.pem from the controller's directory, and name it as broker.ca_file"
     )
     for name, broker, reason in (
         ("plain", f"port = {stack.broker_port}", plain),
