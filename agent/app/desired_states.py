@@ -57,11 +57,15 @@ class DesiredStates:
         self._recorder = recorder
         self._log = log
 
-    def receive(self, envelope: bytes) -> None:
+    def receive(self, envelope: bytes) -> bool:
         """Check a desired state, set its policy, and offer its release to the installs.
 
         Args:
             envelope: The signed form, as received.
+
+        Returns:
+            Whether the device has accepted it before: the controller repeats it because it has not
+            heard how that ended.
         """
         try:
             desired = read_desired(envelope, self._trust, self._config.device)
@@ -69,7 +73,8 @@ class DesiredStates:
         except FleetError as exc:
             what = {"code": exc.code, "what": "desired state"}
             self._recorder.event("refused", exc.message, what)
-            return
+            return False
+        is_repeated = desired.revision == self._installs.revision
         self._log.write("desired", revision=desired.revision, rollout=desired.rollout)
         changed = self._adopt(desired)
         if changed:
@@ -77,6 +82,7 @@ class DesiredStates:
             data = {"changed": changed, "revision": desired.revision}
             self._recorder.event("policy", reason, data)
         self._installs.offer(desired, envelope)
+        return is_repeated
 
     def restore(self) -> tuple[str | None, str | None]:
         """Serve the package that served before a restart, with the same policy and pin.

@@ -2,7 +2,8 @@
 
 Rules:
 - The device greets on each connect, and when another variant, or none, has served for some seconds:
-  so the controller knows what serves.
+  so the controller knows what serves. It also greets when the controller repeats a desired state: a
+  controller that is killed may lose a greeting, and then takes no report of this start.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ class Messages:
             case "telemetry_ack":
                 self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
             case "desired":
-                self._desired_states.receive(received.payload)
+                repeated = self._desired_states.receive(received.payload)
+                if repeated and self._clock.monotonic_s() - self._greeted_s >= SETTLED_S:
+                    self._greet(self._hello())
             case kind:
                 assert_never(kind)

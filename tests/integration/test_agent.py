@@ -289,6 +289,23 @@ def serving(device: Device, controller: Controller) -> Device:
     return device
 
 
+def test_it_greets_again_when_the_controller_repeats_itself(
+    device: Device, controller: Controller
+) -> None:
+    device.start()
+    until(lambda: controller.all("hello", Hello), "a hello")
+    controller.desire(1, FIRST)
+    assert controller.outcome(1).outcome == "succeeded"
+    controller.heard.clear()
+
+    def greeted() -> list[Hello]:
+        controller.desire(1, FIRST)
+        return controller.all("hello", Hello)
+
+    again = until(greeted, "another hello", step_s=1.0)[0]
+    assert (again.revision, again.release) == (1, FIRST.digest)
+
+
 def test_it_enrols_and_says_hello(device: Device, controller: Controller) -> None:
     device.start()
     hello = until(lambda: controller.all("hello", Hello), "a hello")[0]

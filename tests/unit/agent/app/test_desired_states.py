@@ -63,6 +63,14 @@ def test_a_checked_desired_state_sets_its_policy_and_waits_to_be_installed(tmp_p
     assert rig.events() == [], "the policy is the same"
 
 
+def test_a_desired_state_that_is_repeated_is_told_from_a_new_one(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    assert not rig.states.receive(desired(2, NEW)[1])
+    assert rig.states.receive(desired(2, NEW)[1])
+    assert not rig.states.receive(desired(3, NEW)[1])
+    assert not rig.states.receive(desired(3, NEW, key=STRANGER_KEY)[1]), "it is nobody's"
+
+
 @pytest.mark.parametrize(
     ("envelope", "reason"),
     [
