@@ -41,6 +41,8 @@ def rollout(stack: Stack) -> str:
     puppet.send_telemetry()
     until(lambda: bool(stack.ok("why", DEVICE, "--json").json), "telemetry")
     stack.ok("policy", "set", "everyone", "--kind", "rules")
+    # Each test compares two readings: nothing may change between them.
+    until(lambda: "(accepted)" in stack.ok("device", "show", DEVICE).out, "the device's answer")
     puppet.transport.close()
     return done.out.splitlines()[0]
 
