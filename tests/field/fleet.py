@@ -115,7 +115,13 @@ class FieldFleet:
         assert self._disks.stdout is not None
         if not self._disks.stdout.readline():
             self.no_small_disks = "no file system can be mounted here"
-            self._disks.wait()
+            self._unmount()
+
+    def _unmount(self) -> None:
+        """End the name space, and with it what is mounted there."""
+        if self._disks is not None:
+            with self._disks:
+                pass  # its input is closed and its end awaited
             self._disks = None
 
     def _add(self, number: int, profile: Path, token: str, disks: Path) -> FieldDevice:
@@ -240,8 +246,5 @@ class FieldFleet:
         for device in self.devices:
             if device.link is not None:
                 device.link.stop()
-        if self._disks is not None:
-            assert self._disks.stdin is not None
-            self._disks.stdin.close()
-            self._disks.wait()
+        self._unmount()
         return left
