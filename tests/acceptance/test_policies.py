@@ -15,7 +15,7 @@ import pytest
 
 from examples.digits.box import Box, stopping, until
 from runtime_adapters.golden import save_golden
-from tests.integration.test_agent import X, reference
+from tests.simulators.agent_process import X, reference
 from tests.simulators.packages import PROFILE, package, variant
 from tests.simulators.patience import PATIENCE_S
 from wire.package.index import CHUNK_BYTES, asset_uri

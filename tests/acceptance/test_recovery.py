@@ -20,7 +20,7 @@ from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE, FileStateStor
 from controller.app.home import CA_FILE
 from controller.broker.install import locate
 from examples.digits.box import free_port
-from tests.integration.test_agent import DEVICE, Device, null_package
+from tests.simulators.agent_process import DEVICE, Device, null_package
 from tests.simulators.packages import TRUST, SignedPackage
 from tests.simulators.patience import until
 from tests.simulators.stack import Stack, fleet, fleet_here

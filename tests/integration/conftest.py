@@ -22,7 +22,11 @@ import psycopg
 import pytest
 
 from controller.store.database import migrate
+from tests.simulators.agent_process import anonymous_broker, controller, device, serving
 from tests.simulators.patience import PATIENCE_S, until
+
+# Fixtures of an agent as a process.
+__all__ = ["anonymous_broker", "controller", "device", "serving"]
 
 SERVER_OPTIONS = (
     "listen_addresses=",  # no TCP at all

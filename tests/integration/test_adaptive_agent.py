@@ -8,14 +8,7 @@ import signal
 import pytest
 
 from agent.errors import ControlError
-from tests.integration.test_agent import (  # noqa: F401 - fixtures
-    Controller,
-    Device,
-    anonymous_broker,
-    controller,
-    device,
-    serving,
-)
+from tests.simulators.agent_process import Controller, Device
 from tests.simulators.patience import until
 
 POLICY = """
@@ -29,7 +22,7 @@ deadline_ms = 20.0
 
 
 @pytest.fixture
-def adaptive(device: Device) -> Device:  # noqa: F811 - a fixture of that name
+def adaptive(device: Device) -> Device:
     """Have a device choose by an objective, whatever the controller says."""
     device.config_path.write_text(
         device.config_path.read_text().replace("[broker]", POLICY + "[broker]")
@@ -39,8 +32,8 @@ def adaptive(device: Device) -> Device:  # noqa: F811 - a fixture of that name
 
 def test_what_a_device_takes_for_the_golden_samples_counts_not_what_was_declared(
     adaptive: Device,
-    serving: Device,  # noqa: F811 - a fixture of that name
-    controller: Controller,  # noqa: F811 - a fixture of that name
+    serving: Device,
+    controller: Controller,
 ) -> None:
     # Declared are 40 ms against a deadline of 20; this machine needs about four.
     assert serving.ask("status")["variant"] == "best"
@@ -64,8 +57,8 @@ def test_what_a_device_takes_for_the_golden_samples_counts_not_what_was_declared
 
 def test_what_the_workers_show_is_in_the_reasons(
     adaptive: Device,
-    serving: Device,  # noqa: F811 - a fixture of that name
-    controller: Controller,  # noqa: F811 - a fixture of that name
+    serving: Device,
+    controller: Controller,
 ) -> None:
     def learnt() -> bool:
         for _ in range(20):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_agent import FIRST, TOKEN, Controller, Device
+from tests.simulators.agent_process import FIRST, TOKEN, Controller, Device
 from tests.simulators.broker import running_broker
 from tests.simulators.patience import until
 from wire.messages import Hello

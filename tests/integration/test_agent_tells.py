@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.replay.traces import trace_from_bytes
-from tests.integration.test_agent import FIRST, Controller, Device
+from tests.simulators.agent_process import FIRST, Controller, Device
 from tests.simulators.broker import running_broker
 from tests.simulators.patience import PATIENCE_S, until
 from wire.messages import Hello

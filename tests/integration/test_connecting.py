@@ -15,14 +15,12 @@ import pytest
 
 from agent.link.identity import Identity
 from examples.digits.box import free_port
-from tests.integration.test_agent import DEVICE, Controller, Device, anonymous_broker, controller
+from tests.simulators.agent_process import DEVICE, Controller, Device
 from tests.simulators.broker import RunningBroker
 from tests.simulators.certificates import Authority
 from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY
 from tests.simulators.patience import PATIENCE_S, until
 from wire.messages import Hello
-
-__all__ = ["anonymous_broker", "controller"]
 
 pytestmark = pytest.mark.broker
 

@@ -8,20 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE
-from tests.integration.test_agent import (
-    FIRST,
-    Controller,
-    Device,
-    anonymous_broker,
-    controller,
-    device,
-    null_package,
-    serving,
-)
+from tests.simulators.agent_process import FIRST, Controller, Device, null_package
 from tests.simulators.patience import until
 from wire.messages import Hello
-
-__all__ = ["anonymous_broker", "controller", "device", "serving"]
 
 pytestmark = pytest.mark.broker
 

@@ -10,18 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_agent import (
-    Controller,
-    Device,
-    anonymous_broker,
-    controller,
-    device,
-    serving,
-)
+from tests.simulators.agent_process import Controller, Device
 from tests.simulators.patience import until
 from wire.messages import Hello
-
-__all__ = ["anonymous_broker", "controller", "device", "serving"]
 
 pytestmark = pytest.mark.broker
 

@@ -20,7 +20,7 @@ import pytest
 from agent.install.slots import CURRENT
 from examples.digits.box import free_port
 from tests.field.clients import answers
-from tests.integration.test_agent import null_package
+from tests.simulators.agent_process import null_package
 from tests.simulators.device_environment import device_environment
 from tests.simulators.packages import TRUST
 from tests.simulators.patience import until
