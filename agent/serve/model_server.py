@@ -23,7 +23,8 @@ from agent.serve.benches import Benches
 from agent.serve.errors import NotServingError, WorkerCrashedError
 from agent.serve.frames import ProbeResult
 from agent.serve.pool import Prepared, WorkerPool
-from agent.serve.router import NOT_LOADED, Handover, Route, Router
+from agent.serve.router import NOT_LOADED, Router
+from agent.serve.routes import Handover, Route
 from agent.serve.settings import ServingSettings
 from wire.clock import Clock
 from wire.errors import FleetError

@@ -23,8 +23,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from agent.ports import RecorderPort
 from agent.serve.answered import Answered, Listener, Outcome, record
 from agent.serve.benches import CRASHES_TO_BENCH
@@ -40,7 +38,8 @@ from agent.serve.errors import (
 )
 from agent.serve.frames import Asked, Reply
 from agent.serve.pool import Prepared, WorkerPool
-from agent.serve.scheduler import DEFAULT_PRIORITY, LEAST_URGENT, QueuedRequest
+from agent.serve.request_queue import DEFAULT_PRIORITY, LEAST_URGENT, QueuedRequest
+from agent.serve.routes import Handover, InferenceCall, Route
 from agent.serve.settings import ServingSettings, Turn
 from wire.clock import Clock
 from wire.errors import FleetError
@@ -52,53 +51,6 @@ MAX_TRIES: Final = CRASHES_TO_BENCH + 2
 OK: Final = 200
 INTERNAL_ERROR: Final = 500
 NOT_LOADED: Final = "no model is loaded"
-
-
-class InferenceCall(msgspec.Struct, frozen=True, kw_only=True):
-    """The request of a client."""
-
-    model: str
-    version: str | None
-    """None for the version that serves, whatever it is."""
-
-    header_length: int | None
-    body: memoryview
-    priority: int = 0
-    """1 is the most urgent; 0 is the default, which is 2."""
-
-    timeout_s: float | None = None
-    """How long the request may take from now; None for no limit."""
-
-
-class Route(msgspec.Struct, kw_only=True, eq=False):
-    """Leads requests to one variant; its worker can be replaced."""
-
-    target: Prepared
-    """The variant in its present worker."""
-
-    in_flight: int = 0
-    is_closed: bool = False
-    replacing: threading.Lock = msgspec.field(default_factory=threading.Lock)
-
-
-class Handover(msgspec.Struct, kw_only=True, eq=False):
-    """A time without a worker, while one has ended and the next one starts."""
-
-    began_s: float
-    expected_s: float
-    """How long it should last."""
-
-    previous: Prepared | None
-    """The variant that served before, which serves again if no other can; None if it crashed."""
-
-    cause: str
-    """Why no worker answers, for the event."""
-
-    follower: Prepared | None = None
-    """The variant that should serve next."""
-
-    waited: int = 0
-    """How many requests have waited during it."""
 
 
 class Router:

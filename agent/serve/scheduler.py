@@ -1,37 +1,19 @@
-"""The scheduler of one worker: which requests run next, and which are refused.
+"""The scheduler of one worker: lets the threads of requests take turns with it.
 
-`RequestQueue` keeps the order; its times are plain numbers. `Scheduler` lets threads wait in it and
-starts no thread. The first request leads: when its turn begins, its thread sends it and the waiting
-requests to the worker, hands out the answers and passes the lead to the next request. So a request
-that finds the worker idle is answered without waking another thread.
-
-A request's rank is its arrival time plus `DEFER_S` for each level of its priority; the smallest
-rank goes first. So urgent requests go first while the queue is short, and no request waits for
-ever: one that is n levels more urgent but comes over n times `DEFER_S` later goes behind it.
+It starts no thread. The first request leads: when its turn begins, its thread sends it and the
+waiting requests to the worker, hands out the answers and passes the lead to the next request. So a
+request that finds the worker idle is answered without waking another thread.
 
 Rules:
-- As Triton has it, 1 is the most urgent priority.
-- A full queue gives the place of its least urgent request to a more urgent one, and refuses others.
-- A request that need not wait is not refused for its estimate: one slow run could refuse all, and
-  no later run would correct the estimate. A request that must wait is refused only if half the
-  estimated wait makes it late.
-- A turn that is not one joined run is short, so that urgent requests need not wait long.
+- `RequestQueue` decides which requests run next, and which are refused.
 - The leader always passes the lead on, and every admitted request gets an answer or an error.
-
-Source:
-    Triton Inference Server, "Extensions": schedule policy (`priority`, `timeout`).
 """
 
 from __future__ import annotations
 
-import bisect
-import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import Final, TypeAlias
-
-import msgspec
 
 from agent.serve.errors import (
     DeadlineError,
@@ -41,232 +23,13 @@ from agent.serve.errors import (
     WorkerGoneError,
 )
 from agent.serve.frames import Asked, Reply
+from agent.serve.request_queue import QueuedRequest, RequestQueue
 from agent.serve.settings import Turn
 from wire.clock import Clock
-from wire.errors import FleetError
-
-MOST_URGENT: Final = 1
-LEAST_URGENT: Final = 9
-"""Greater numbers count as this one: it bounds how long a request can be deferred."""
-
-DEFAULT_PRIORITY: Final = 2
-"""One level is above it and seven are below: clients mostly want to defer requests."""
-
-DEFER_S: Final = 1.0
-"""Longer than a full queue of quick requests takes, so that priority decides their order."""
-
-JOINED_BYTES: Final = 8 * 1024 * 1024
-"""Requests share a turn up to this size: copying more costs as much as a separate turn."""
-
-MAX_RETRY_AFTER_S: Final = 60
-SURELY: Final = 0.5
-"""Share of the estimated wait that must make a request late before it is refused: the estimate
-may be too long."""
-
-TURN_S: Final = 0.1
-"""Longest turn of requests that are not joined: sharing saves each a fraction of a millisecond."""
-
-TURNS_BETWEEN_TRIALS: Final = 32
-"""Now and then a turn is filled all the same, so that the worker tests whether joining pays."""
 
 LATE: Final = "the deadline of this request passed while it waited"
 SHED: Final = "more urgent requests took the place of this one"
 BROKEN_OFF: Final = "the connection to the worker broke"
-
-_WEIGHT: Final = 0.2
-"""Weight of the newest turn in the mean duration: the mean forgets a turn in about ten turns."""
-
-_RANK: Final = attrgetter("rank")
-
-
-def _held() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
-class QueuedRequest(msgspec.Struct, kw_only=True, eq=False):
-    """A request, and the thread that waits for its answer."""
-
-    asked: Asked
-    arrived_s: float
-    priority: int = DEFAULT_PRIORITY
-    """From `MOST_URGENT` to `LEAST_URGENT`."""
-
-    deadline_s: float = math.inf
-    size_bytes: int = 0
-    unbatched: bool = False
-    """Whether it must not share a turn: a worker ended while it had this request."""
-
-    began_s: float | None = None
-    """When its turn began; None while it waits."""
-
-    outcome: Reply | FleetError | None = None
-    leads: bool = False
-    woken: threading.Lock = msgspec.field(default_factory=_held)
-    """Held until the request has an outcome or gets the lead."""
-
-    @property
-    def rank(self) -> float:
-        """The request with the smallest rank goes first."""
-        return self.arrived_s + DEFER_S * self.priority
-
-    def finish(self, outcome: Reply | FleetError) -> None:
-        """Answer the request, or say why it is not answered."""
-        self.outcome = outcome
-        if self.woken.locked():  # already released if it just got the lead
-            self.woken.release()
-
-
-class RequestQueue:
-    """Requests in the order of their turns, and how long a turn takes. Not for several threads.
-
-    Args:
-        places: Requests that may wait.
-    """
-
-    def __init__(self, places: int) -> None:
-        self._places = places
-        self._waiting: list[QueuedRequest] = []
-        self._each_s = 0.0
-        """Moving mean of a turn's duration divided by its number of requests."""
-
-        self._turns = 0
-        self._joined = False
-        """Whether the requests of the last shared turn were joined into fewer runs."""
-
-        self._began_s = 0.0
-        self._running = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def head(self) -> QueuedRequest | None:
-        """The request that is next."""
-        return self._waiting[0] if self._waiting else None
-
-    @property
-    def usual_s(self) -> float:
-        """How long a request takes on average; 0 before the first."""
-        return self._each_s
-
-    def enter(self, request: QueuedRequest) -> None:
-        """Take a request that need not wait."""
-        bisect.insort(self._waiting, request, key=_RANK)
-
-    def wait(self, request: QueuedRequest, now_s: float) -> QueuedRequest | None:
-        """Take a request that has to wait.
-
-        Args:
-            request: The request.
-            now_s: The time.
-
-        Returns:
-            A less urgent request that lost its place to this one; None if none did.
-
-        Raises:
-            WorkerBusyError: There is no place for it, or its deadline would pass while it waits.
-        """
-        if request.deadline_s < now_s + SURELY * self.wait_s(request, now_s):
-            raise WorkerBusyError(
-                "too many requests wait for the model: this one would miss its deadline",
-                retry_after_s=self.retry_after_s(now_s),
-            )
-        shed = None
-        if len(self._waiting) >= self._places:
-            shed = max(self._waiting, key=lambda r: (r.priority, r.rank), default=None)
-            if shed is None or shed.priority <= request.priority:
-                raise WorkerBusyError(
-                    "too many requests wait for the model",
-                    retry_after_s=self.retry_after_s(now_s),
-                )
-            self._waiting.remove(shed)
-        self.enter(request)
-        return shed
-
-    def leave(self, request: QueuedRequest) -> bool:
-        """Remove a request; False if it does not wait any more."""
-        waits = request in self._waiting
-        if waits:
-            self._waiting.remove(request)
-        return waits
-
-    def begin(
-        self, now_s: float, max_batch: int
-    ) -> tuple[list[QueuedRequest], list[QueuedRequest]]:
-        """Begin a turn.
-
-        Args:
-            now_s: The time.
-            max_batch: Requests that may share it.
-
-        Returns:
-            The requests whose turn it is, and those whose deadline has passed.
-        """
-        max_batch = self._share(max_batch)
-        chosen, late = list[QueuedRequest](), list[QueuedRequest]()
-        size_bytes = 0
-        while self._waiting and len(chosen) < max_batch:
-            request = self._waiting[0]
-            if request.deadline_s <= now_s:
-                late.append(request)
-            elif chosen and not self._fits(request, chosen[0], size_bytes):
-                break
-            else:
-                request.began_s = now_s
-                chosen.append(request)
-                size_bytes += request.size_bytes
-            del self._waiting[0]
-        self._began_s, self._running = now_s, len(chosen)
-        return chosen, late
-
-    def end(self, now_s: float, *, joined: bool) -> None:
-        """End a turn.
-
-        Args:
-            now_s: The time.
-            joined: Whether some of its requests were joined into one run.
-        """
-        if self._running == 0:
-            return
-        each_s = (now_s - self._began_s) / self._running
-        self._each_s += (_WEIGHT if self._each_s else 1.0) * (each_s - self._each_s)
-        if self._running > 1:
-            self._joined = joined
-        self._turns += 1
-        self._running = 0
-
-    def empty(self) -> list[QueuedRequest]:
-        """Remove and return all requests."""
-        waiting, self._waiting = self._waiting, []
-        return waiting
-
-    def wait_s(self, request: QueuedRequest, now_s: float) -> float:
-        """Estimate how long a request would wait for its turn."""
-        ahead = bisect.bisect_right(self._waiting, request.rank, key=_RANK)
-        return self._rest_s(now_s) + ahead * self._each_s
-
-    def retry_after_s(self, now_s: float) -> int:
-        """Return in how many seconds the queue should be empty, at least 1."""
-        rest_s = self._rest_s(now_s) + len(self._waiting) * self._each_s
-        return max(1, min(math.ceil(rest_s), MAX_RETRY_AFTER_S))
-
-    def _rest_s(self, now_s: float) -> float:
-        """Estimate how long the present turn will go on."""
-        return max(0.0, self._began_s + self._running * self._each_s - now_s)
-
-    def _share(self, max_batch: int) -> int:
-        """Return how many requests may share the next turn."""
-        if self._joined or self._turns % TURNS_BETWEEN_TRIALS == 0:
-            return max_batch
-        return min(max_batch, max(1, int(TURN_S / self._each_s))) if self._each_s else max_batch
-
-    @staticmethod
-    def _fits(request: QueuedRequest, first: QueuedRequest, size_bytes: int) -> bool:
-        """Tell whether a request may share the turn of another."""
-        shares = not request.unbatched and not first.unbatched
-        return shares and size_bytes + request.size_bytes <= JOINED_BYTES
 
 
 Run: TypeAlias = Callable[[Sequence[Asked], Turn], Iterable[Reply]]

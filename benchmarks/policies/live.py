@@ -27,7 +27,8 @@ from agent.select.adaptation import Adaptation
 from agent.select.decisions import Decision
 from agent.select.meter import Meter
 from agent.serve.model_server import ModelServer
-from agent.serve.router import InferenceCall, Router
+from agent.serve.router import Router
+from agent.serve.routes import InferenceCall
 from benchmarks.policies.live_package import INPUT, Made, sample
 from telemetry.device.recorder import Recorder
 from telemetry.device.sensors import Sensors

@@ -21,7 +21,7 @@ from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.http.tls import server_tls
 from agent.serve.pool import Prepared
-from agent.serve.router import InferenceCall
+from agent.serve.routes import InferenceCall
 from tests.simulators.certificates import Authority, Certificate
 from tests.simulators.patience import PATIENCE_S, finished
 

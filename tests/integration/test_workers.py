@@ -26,7 +26,8 @@ from agent.serve.errors import (
     WorkerTimeoutError,
 )
 from agent.serve.frames import Asked, ModelIdentity, Reply
-from agent.serve.scheduler import QueuedRequest, Scheduler
+from agent.serve.request_queue import QueuedRequest
+from agent.serve.scheduler import Scheduler
 from agent.serve.settings import Turn, WorkerLimits
 from agent.serve.worker_process import WorkerProcess
 from runtime_adapters.golden import save_golden

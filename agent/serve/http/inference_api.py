@@ -31,7 +31,7 @@ from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http import extensions
 from agent.serve.http.statistics import Statistics
 from agent.serve.pool import Prepared
-from agent.serve.router import InferenceCall
+from agent.serve.routes import InferenceCall
 from wire.clock import Clock, SystemClock
 from wire.codec import to_builtins, to_json
 from wire.errors import WireFormatError

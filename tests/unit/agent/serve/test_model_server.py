@@ -17,7 +17,7 @@ from agent.serve.benches import BENCH_S, CRASH_WINDOW_S, LAST_REST_S, Benches
 from agent.serve.errors import NotServingError
 from agent.serve.frames import Reply
 from agent.serve.model_server import ModelServer
-from agent.serve.router import InferenceCall
+from agent.serve.routes import InferenceCall
 from tests.simulators.clock import FakeClock
 from tests.simulators.packages import variant
 from wire.errors import WireFormatError

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from agent.serve.errors import WorkerBusyError
 from agent.serve.frames import Asked
-from agent.serve.router import level_of
-from agent.serve.scheduler import (
+from agent.serve.request_queue import (
     DEFAULT_PRIORITY,
     DEFER_S,
     JOINED_BYTES,
@@ -22,6 +21,7 @@ from agent.serve.scheduler import (
     QueuedRequest,
     RequestQueue,
 )
+from agent.serve.router import level_of
 
 levels = st.integers(MOST_URGENT, LEAST_URGENT)
 times_s = st.integers(0, 100_000).map(lambda ms: ms / 1000)

@@ -15,7 +15,8 @@ from agent.serve.errors import (
     WorkerTimeoutError,
 )
 from agent.serve.frames import Asked, Reply
-from agent.serve.scheduler import QueuedRequest, Scheduler
+from agent.serve.request_queue import QueuedRequest
+from agent.serve.scheduler import Scheduler
 from agent.serve.settings import Turn
 from tests.simulators.clock import FakeClock
 from tests.simulators.patience import PATIENCE_S, finished, until

@@ -24,7 +24,7 @@ from agent.serve.frames import Reply
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.pool import Prepared
-from agent.serve.router import InferenceCall
+from agent.serve.routes import InferenceCall
 from tests.simulators.patience import PATIENCE_S, finished, until
 
 INFER = "/v2/models/digits/infer"
