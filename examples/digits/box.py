@@ -31,14 +31,17 @@ from typing import Any
 import psutil
 
 from agent.app.control import SOCKET_FILE, ask
-from agent.replay.plant import ThermalPlant
 from controller.app.home import CA_FILE, RELEASE_KEY_FILE, offline_directory, read_home
+from examples.digits.board import Board
 from wire.errors import FleetError
 
 BIN = Path(sys.executable).parent
 STEP_S = 0.25
-BOARD_SLOWDOWN = 12.0
-"""How much slower the simulated board is than a server core: about a Cortex-A53 at 1.4 GHz."""
+COMMAND_S = 1500.0
+"""Ends a command that hangs; a build on a busy machine takes minutes."""
+
+END_S = 60.0
+"""A process that was told to end has this long."""
 
 
 class BoxError(Exception):
@@ -64,60 +67,6 @@ def free_port() -> int:
             sock.bind(("127.0.0.1", port))
             return port
     raise BoxError("no free TCP port on loopback")
-
-
-class Board:
-    """A simulated board: a sysfs tree whose temperature a plant model moves.
-
-    Args:
-        root: Where the tree is made.
-        ambient_c: Temperature around the board at the beginning.
-    """
-
-    def __init__(self, root: Path, *, ambient_c: float = 30.0) -> None:
-        self.root = root
-        self.ambient_c = ambient_c
-        # A real board takes minutes to heat; this one is small enough to watch.
-        self.plant = ThermalPlant(
-            resistance_c_per_w=4.0, time_constant_s=3.0, idle_w=1.0, busy_w=6.0
-        )
-        self.temperature_c = self.plant.steady_c(ambient_c=ambient_c, utilization=0.0)
-        self.utilization = 0.0
-        self._busy_s: dict[int, float] = {}
-        zone = root / "class" / "thermal" / "thermal_zone0"
-        zone.mkdir(parents=True, exist_ok=True)
-        (zone / "type").write_text("cpu-thermal\n")
-        self._file = zone / "temp"
-        self._write()
-
-    def step(self, agent_pid: int | None, step_s: float) -> None:
-        """Move the temperature on by a step, after the load of the agent's workers."""
-        used_s = self._worker_seconds(agent_pid)
-        self.utilization = min(1.0, BOARD_SLOWDOWN * used_s / step_s)
-        self.temperature_c = self.plant.step(
-            self.temperature_c,
-            ambient_c=self.ambient_c,
-            utilization=self.utilization,
-            step_s=step_s,
-        )
-        self._write()
-
-    def _worker_seconds(self, agent_pid: int | None) -> float:
-        now: dict[int, float] = {}
-        if agent_pid is not None:
-            with contextlib.suppress(psutil.Error):
-                for worker in psutil.Process(agent_pid).children(recursive=True):
-                    times = worker.cpu_times()
-                    now[worker.pid] = times.user + times.system
-        used = sum(busy - self._busy_s[pid] for pid, busy in now.items() if pid in self._busy_s)
-        self._busy_s = now
-        return max(used, 0.0)
-
-    def _write(self) -> None:
-        # A reader must never see half a number, as with the kernel's own files.
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(f"{round(self.temperature_c * 1000)}\n")
-        fresh.replace(self._file)
 
 
 @dataclass
@@ -178,7 +127,7 @@ class Box:
         """
         done = subprocess.run(
             [BIN / "fleet", *map(str, arguments)],
-            capture_output=True, text=True, check=False, env=self.environment, timeout=300,
+            capture_output=True, text=True, check=False, env=self.environment, timeout=COMMAND_S,
         )  # fmt: skip
         if check and done.returncode != 0:
             words = " ".join(map(str, arguments))
@@ -249,9 +198,9 @@ class Box:
     def show(self, *arguments: str | Path) -> int:
         """Print a `fleet` command and run it on this terminal; return its status."""
         print(f"\n$ fleet {' '.join(self._short(word) for word in arguments)}", flush=True)
-        return subprocess.run(
-            [BIN / "fleet", *map(str, arguments)], check=False, env=self.environment, timeout=300
-        ).returncode
+        command: list[str | Path] = [BIN / "fleet", *map(str, arguments)]
+        done = subprocess.run(command, check=False, env=self.environment, timeout=COMMAND_S)
+        return done.returncode
 
     def _short(self, word: str | Path) -> str:
         return str(word).replace(f"{self.root}/", "").replace(f"{Path.cwd()}/", "")
@@ -330,7 +279,7 @@ class Box:
         """End a process at once, as a power cut would: SIGKILL."""
         process = self._running.pop(name)
         process.kill()
-        process.wait(timeout=10)
+        process.wait(timeout=END_S)
 
     def pid(self, name: str) -> int | None:
         """Return the process id, or None when it does not run."""
@@ -361,7 +310,7 @@ class Box:
             if (process := self._running.get(name)) is not None and process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=10)
+                    process.wait(timeout=END_S)
         left = [(name, p) for name, group in family.items() for p in group if p.is_running()]
         left = [(name, p) for name, p in left if p.status() != psutil.STATUS_ZOMBIE]
         for _name, process_left in left:
