@@ -5,6 +5,8 @@ Rules:
   numbers are theirs.
 - A request that was under way when its agent was killed, or that came before the agent serves
   again, is cut, not lost. A request is lost if its agent lived all the time and gave no answer.
+- A connection that the server closed while it was idle is opened again before a request. What
+  happens after the first byte was sent counts.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import select
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -27,6 +31,7 @@ ANSWER_S = 60.0
 """Longest wait for an answer: longer than any time for which an agent lets a request wait."""
 
 REST_S = 0.3
+BAD_ANSWERS: Final = ("wrong", "unverified", "lost")
 
 
 @dataclass
@@ -84,10 +89,12 @@ class Application:
         """Begin to ask."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop asking."""
+    def stop(self) -> bool:
+        """Stop asking; return whether it asked until now."""
+        asked = self._thread.is_alive()
         self._stopping.set()
         self._thread.join()
+        return asked
 
     def _run(self) -> None:
         client = http.client.HTTPConnection("127.0.0.1", self._port, timeout=ANSWER_S)
@@ -101,11 +108,8 @@ class Application:
     def _ask(self, client: http.client.HTTPConnection) -> None:
         begun_s = time.monotonic()
         try:
-            try:
-                response = _answer(client, fresh=client.sock is None)
-            except _IdleClosedError:
-                response = _answer(client, fresh=True)
-            self._judge(response, response.read())
+            kind, said = judged(client, self._releases)
+            self._tally.count(kind, f"{self._device}: {said}" if kind in BAD_ANSWERS else "")
         except (OSError, http.client.HTTPException) as exc:
             client.close()
             since_s = self._lives_since_s()
@@ -115,39 +119,43 @@ class Application:
                 waited_s = time.monotonic() - begun_s
                 self._tally.count("lost", f"{self._device}: {exc!r} after {waited_s:.1f} s")
 
-    def _judge(self, response: http.client.HTTPResponse, content: bytes) -> None:
-        if response.status == 503 and response.headers.get("Retry-After"):
-            self._tally.count("refused")
-            return
-        said = f"{self._device}: {response.status} {content[:200]!r}"
-        if response.status != 200:
-            self._tally.count("wrong", said)
-            return
+
+def judged(client: http.client.HTTPConnection, releases: Releases) -> tuple[str, str]:
+    """Ask once and judge the answer.
+
+    Args:
+        client: A connection to an endpoint.
+        releases: Know the right answers.
+
+    Returns:
+        `right`, `refused`, `wrong` or `unverified`, and the release or what came.
+
+    Raises:
+        OSError: No answer came.
+        http.client.HTTPException: What came is not HTTP.
+    """
+    if client.sock is not None and select.select([client.sock], [], [], 0)[0]:
+        client.close()
+    body, headers = body_of()
+    client.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
+    response = client.getresponse()
+    content = response.read()
+    said = f"{response.status} {content[:200]!r}"
+    if response.status == 503 and response.headers.get("Retry-After"):
+        return "refused", said
+    if response.status != 200:
+        return "wrong", said
+    try:
         length = int(response.headers["Inference-Header-Content-Length"])
         parameters = json.loads(content[:length])["parameters"]
-        right = self._releases.answers.get((parameters["release"], parameters["variant"]))
-        if right is None:
-            self._tally.count("unverified", said)
-        elif np.allclose(np.frombuffer(content[length:], "<f4"), right, rtol=1e-5):
-            self._tally.count("right")
-        else:
-            self._tally.count("unverified", said)
-
-
-class _IdleClosedError(Exception):
-    """The server had closed a connection that was idle: a client asks again on a new one."""
-
-
-def _answer(client: http.client.HTTPConnection, *, fresh: bool) -> http.client.HTTPResponse:
-    body, headers = body_of()
-    try:
-        client.request("POST", "/v2/models/digits/infer", body=body, headers=headers)
-        return client.getresponse()
-    except ConnectionError as exc:
-        client.close()
-        if fresh:
-            raise
-        raise _IdleClosedError from exc
+        release = parameters["release"]
+        right = releases.answers[release, parameters["variant"]]
+        numbers = np.frombuffer(content[length:], "<f4")
+    except (KeyError, TypeError, ValueError):
+        return "unverified", said
+    if numbers.shape != right.shape or not np.allclose(numbers, right, rtol=1e-5):
+        return "unverified", said
+    return "right", release
 
 
 def answers(port: int) -> bool:

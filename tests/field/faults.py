@@ -142,6 +142,7 @@ class Faults:
             self._fleet.start_device(device)
 
     def _restart(self, name: str) -> bool:
+        self._fleet.count_files()
         self._fleet.box.kill(name)
         time.sleep(self._rng.uniform(*DEAD_S))
         self._fleet.box.start(name)

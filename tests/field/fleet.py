@@ -17,7 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,10 @@ from wire.mqtt import BrokerAddress
 SMALL_DISK_BYTES = 24 * 1024 * 1024
 SLOW_BYTES_PER_S = 256 * 1024
 START_S = 240.0
-"""Longest time until an agent answers after a start, on a machine that is busy with others'."""
+"""Longest time until an agent serves after a start, on a machine that is busy with others'."""
+
+ORPHAN_S = 30.0
+"""Longest time for which a worker may outlive its agent."""
 
 PROFILE = """\
 name = "field"
@@ -54,14 +58,14 @@ class FieldDevice:
     state: Path
     """Its state directory, as this process sees it."""
 
+    home: Path
+    """Its home directory. An agent hands it on to its workers, so it tells whose a process is."""
+
     clock: Path
     link: SlowLink | None = None
     small_disk: bool = False
     serves_since_s: float | None = None
     """Since when it has served, on the monotonic clock; None while it is down or starting."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held by the fault that acts on it: there is one at a time."""
 
 
 class FieldFleet:
@@ -77,6 +81,12 @@ class FieldFleet:
         self.devices: list[FieldDevice] = []
         self.no_small_disks = ""
         """Why there are no small disks; empty if there are."""
+
+        self.most_files: Counter[str] = Counter()
+        """The most files that each process had open when they were counted."""
+
+        self.broken: list[str] = []
+        """Agents that did not serve again after a start."""
 
         self._count = count
         self._disks: subprocess.Popen[bytes] | None = None
@@ -141,15 +151,18 @@ class FieldFleet:
             config = config.replace(f'"{state}"', f'"{disks / name}"')
             state = Path(f"/proc/{self._disks.pid}/root{disks / name}")
         made.config.write_text(config)
+        home = directory / "home"
+        home.mkdir()
         program = [sys.executable, "-P", "-m", "tests.field.agent_with_clock"]
-        command = [*program, str(made.config), str(clock)]
+        command = ["env", f"HOME={home}", *program, str(made.config), str(clock)]
         if small and self._disks is not None:
             inside = ["nsenter", "-t", str(self._disks.pid), "-U", "-m", "--preserve-credentials"]
             command = [*inside, *command]
         self.box.set_command(name, command)
         return FieldDevice(
-            name=name, port=made.port, state=state, clock=clock, link=link, small_disk=small
-        )
+            name=name, port=made.port, state=state, home=home, clock=clock, link=link,
+            small_disk=small,
+        )  # fmt: skip
 
     def start_device(self, device: FieldDevice) -> None:
         """Start an agent; another thread notices when it serves."""
@@ -163,6 +176,8 @@ class FieldFleet:
                     device.serves_since_s = time.monotonic()
                     return
                 time.sleep(0.1)
+            if self.box.pid(device.name) == pid:
+                self.broken.append(f"{device.name} did not serve {START_S:.0f} s after its start")
 
         self._waiting = [thread for thread in self._waiting if thread.is_alive()]
         self._waiting.append(threading.Thread(target=notice, daemon=True))
@@ -175,27 +190,40 @@ class FieldFleet:
             TimeoutError: A worker outlived it.
         """
         device.serves_since_s = None
-        workers = self._workers(device)
+        self.count_files()
         self.box.kill(device.name)
-        _, left = psutil.wait_procs(workers, timeout=30.0)
+        _, left = psutil.wait_procs(self.processes(device), timeout=ORPHAN_S)
         if left:
             raise TimeoutError(f"workers of {device.name} outlived it: {left}")
 
     def kill_worker(self, device: FieldDevice) -> bool:
         """Kill the worker that serves; return whether there was one."""
-        for worker in self._workers(device):
+        agent = self.box.pid(device.name)
+        for worker in self.processes(device):
+            if worker.pid == agent:
+                continue
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.send_signal(signal.SIGKILL)
                 return True
         return False
 
-    def _workers(self, device: FieldDevice) -> list[psutil.Process]:
-        pid = self.box.pid(device.name)
-        if pid is None:
-            return []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return list(psutil.Process(pid).children(recursive=True))
-        return []
+    def processes(self, device: FieldDevice) -> list[psutil.Process]:
+        """Return the agent of a device, its workers, and what they left behind."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("HOME") == str(device.home):
+                    found.append(process)
+        return found
+
+    def orphans(self) -> list[str]:
+        """Return what of the devices still runs, waiting for it to end."""
+        left = [process for device in self.devices for process in self.processes(device)]
+        _, left = psutil.wait_procs(left, timeout=ORPHAN_S)
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        return [str(process) for process in left]
 
     def jump(self, device: FieldDevice, by_s: float) -> None:
         """Let a device's wall clock be wrong by so much."""
@@ -232,12 +260,14 @@ class FieldFleet:
         broker = load_config(self.box.home / CONFIG_FILE).broker
         return BrokerAddress(port=broker.port, ca_file=broker.ca_file)
 
-    def open_files(self) -> dict[str, int]:
-        """Return how many files each process has open, by its name."""
+    def count_files(self) -> dict[str, int]:
+        """Count the files that each process has open, and return the numbers by name."""
         found = {}
         for name in ("broker", "controller", *(device.name for device in self.devices)):
-            if (pid := self.box.pid(name)) is not None:
-                found[name] = psutil.Process(pid).num_fds()
+            with contextlib.suppress(psutil.Error):
+                if (pid := self.box.pid(name)) is not None:
+                    found[name] = psutil.Process(pid).num_fds()
+        self.most_files |= Counter(found)
         return found
 
     def stop(self) -> list[str]:

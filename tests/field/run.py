@@ -10,11 +10,13 @@ Invariants; a run that breaks one ends with status 1:
   exactly their numbers. No byte that nobody signed is ever served.
 - No request is lost: an agent that lives answers every request, if only with 503 and `Retry-After`.
   Requests to an agent that was killed meanwhile are counted apart.
+- An agent that is started serves again within four minutes, whatever was done to its files.
 - No worker outlives its killed agent by 30 s, and nothing runs when all was stopped.
-- When it is quiet again, one more rollout reaches every device; each serves it, is online and has
-  not drifted.
+- When it is quiet again, one more rollout reaches every device; each answers with it, is online and
+  has not drifted.
 - No bad release becomes active anywhere.
-- Broker, controller and agents hold no more files open than soon after their start, but for a few.
+- Broker, controller and agents hold no more files open than soon after their start, but for a few;
+  while clients attack, but for one for each connection of theirs.
 
 Source:
     The kinds of faults: what devices met in trials of this system, and Basiri et al., Chaos
@@ -24,6 +26,8 @@ Source:
 from __future__ import annotations
 
 import argparse
+import contextlib
+import http.client
 import random
 import sys
 import tempfile
@@ -35,10 +39,10 @@ from typing import Any, Final
 
 from examples.digits.box import Box, BoxError, until
 from packager.package.keys import load_key
-from tests.field.clients import Application, Tally
+from tests.field.clients import ANSWER_S, BAD_ANSWERS, Application, Tally, judged
 from tests.field.faults import Faults
 from tests.field.fleet import FieldDevice, FieldFleet
-from tests.field.hostile import HostileClient
+from tests.field.hostile import UNFINISHED, HostileClient
 from tests.field.releases import Releases
 
 SELECTOR: Final = "fleet=field"
@@ -145,9 +149,10 @@ class Field:
             self._run()
         finally:
             left = self.fleet.stop()
+        left += self.fleet.orphans()
         if left:
             self.broken.append(f"still running after the stop: {left}")
-        self.broken += self.faults.broken
+        self.broken += [*self.faults.broken, *self.fleet.broken]
 
     def _run(self) -> None:
         fleet = self.fleet
@@ -157,7 +162,7 @@ class Field:
         self.operator = Operator(fleet, self.releases)
         first = self.operator.roll_out(bad=False)
         until("the first rollout", lambda: self._state(first) == "succeeded", CALM_S)
-        files = fleet.open_files()
+        files = fleet.count_files()
         say(f"{len(fleet.devices)} devices serve {self.operator.newest}")
         self.hostile.start(fleet.box.fleet_json("token", "create")["token"])
         clients = [self._application(device) for device in fleet.devices]
@@ -169,9 +174,11 @@ class Field:
         operator.join()
         self.hostile.stop()
         self._calm_down()
-        for client in clients:
-            client.stop()
+        silent = sum(not client.stop() for client in clients)
+        if silent:
+            self.broken.append(f"{silent} clients ended before they were told to")
         self._check_files(files)
+        self._check_service()
         self._check_answers()
 
     def _application(self, device: FieldDevice) -> Application:
@@ -217,18 +224,31 @@ class Field:
         return str(self.fleet.box.api(f"/v1/rollouts/{rollout}")["state"])
 
     def _check_files(self, before: dict[str, int]) -> None:
-        for name, now in self.fleet.open_files().items():
-            if now > before.get(name, 0) + MORE_FILES:
-                self.broken.append(f"{name} has {now} files open, {before.get(name, 0)} at first")
+        now = self.fleet.count_files()
+        for name, first in before.items():
+            most = self.fleet.most_files[name]
+            if now.get(name, 0) > first + MORE_FILES or most > first + MORE_FILES + UNFINISHED:
+                self.broken.append(
+                    f"{name}: {first} files at first, {most} at most, {now[name]} now"
+                )
+
+    def _check_service(self) -> None:
+        """Ask every device once for the newest release."""
+        for device in self.fleet.devices:
+            client = http.client.HTTPConnection("127.0.0.1", device.port, timeout=ANSWER_S)
+            with contextlib.closing(client):
+                try:
+                    answer = judged(client, self.releases)
+                except (OSError, http.client.HTTPException) as exc:
+                    answer = ("lost", repr(exc))
+            if answer != ("right", self.operator.newest):
+                self.broken.append(f"{device.name} answers at the end: {answer}")
 
     def _check_answers(self) -> None:
         counts = self.tally.counts
         self.broken += [f"{counts[kind]} {kind}" for kind in BAD_ANSWERS if counts[kind]]
         if not counts["right"]:
             self.broken.append("no answer came")
-
-
-BAD_ANSWERS: Final = ("wrong", "unverified", "lost")
 
 
 def shown(counts: Counter[str]) -> str:
