@@ -112,6 +112,16 @@ class Operator:
             return "could not be aborted: the controller was down"
         return "aborted: not done in a minute, or all was over"
 
+    def abort_all(self) -> None:
+        """Abort what has not ended: an order may have met a dead controller.
+
+        Raises:
+            BoxError: The controller does not answer.
+        """
+        for rollout in self._fleet.box.api("/v1/rollouts"):
+            if rollout["state"] in {"running", "paused"}:
+                self._fleet.box.fleet("rollout", "abort", rollout["id"])
+
     @property
     def newest(self) -> str:
         """The newest release."""
@@ -204,6 +214,7 @@ class Field:
         last = ""
         try:
             until("the controller", lambda: self.fleet.box.api("/v1/health") is not None, CALM_S)
+            self.operator.abort_all()
             last = self.operator.roll_out(bad=False)
             until("the last rollout", lambda: self._state(last) == "succeeded", CALM_S)
             until("every device on it", lambda: not self._astray(), CALM_S)
