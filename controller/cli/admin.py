@@ -233,7 +233,8 @@ def controller_restore(
 
     A directory that exists is never changed, and a database must be empty. Stop the controller
     that was backed up: two of them must not lead the same devices. Devices take what the backup
-    says as new, also where they have gone on since.
+    says as new, also where they have gone on since. What was shut out or revoked since the backup
+    is allowed again, until you repeat it.
 
     Examples:
         fleet controller restore monday.tar ./my-fleet
@@ -249,6 +250,10 @@ def controller_restore(
     remark(
         f"made {directory} as of {local_time(restored.made_at_s)}; before it starts, stop the "
         f"controller in {restored.home}, if it still runs"
+    )
+    remark(
+        "devices that were quarantined or decommissioned since then are in the fleet again: repeat "
+        "`fleet device quarantine` or `decommission`, and what you revoked since then"
     )
 
 
