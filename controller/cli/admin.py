@@ -15,6 +15,7 @@ from controller.schemas import Health, Token, TokenRequest, TokenSummary
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import age_text, local_time, plain_text
+from wire.hosts import is_loopback
 
 HomeArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="Data directory of the controller.")
@@ -118,6 +119,12 @@ def init(  # noqa: PLR0913, PLR0917 - one parameter for each option
     offline = offline_keys or offline_directory(directory)
     if clear_text:
         remark("warning: this broker will not be encrypted; use it only for tests on this machine")
+    if not is_loopback(api_host):
+        remark(
+            f"warning: the API at {api_host} has no TLS, and so the controller will not start: set "
+            "cert_file and key_file below [api] in controller.toml, or clear_text = true behind a "
+            "proxy with TLS"
+        )
     remark(f"made {directory}; the keys in {offline} belong on other machines")
     remark(f"next: fleet broker run {directory}, fleet controller run {directory}")
 
