@@ -35,8 +35,8 @@ class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Where the HTTP API listens."""
 
     host: str = "127.0.0.1"
-    """Loopback by default. For any other address set `cert_file` and `key_file`, or put a proxy
-    with TLS before the API: callers send their token."""
+    """Loopback by default. Any other address needs `cert_file` and `key_file`, or `clear_text`:
+    callers send their token."""
 
     port: int = 8470
     """0 lets the system choose."""
@@ -53,6 +53,10 @@ class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     ca_file: str | None = None
     """PEM file of the authority that `fleet --home` trusts; without it, those of the system."""
+
+    clear_text: bool = False
+    """No TLS although other machines reach the API: behind a proxy with TLS, or in a closed
+    network."""
 
     connections: int = 512
     """Open connections. A new one takes the place of one that waits for a request."""
@@ -285,6 +289,10 @@ def _check(config: ControllerConfig, path: Path) -> None:
         (
             config.api.ca_file is not None and config.api.cert_file is None,
             "api.ca_file needs api.cert_file",
+        ),
+        (
+            config.api.clear_text and config.api.cert_file is not None,
+            "api.cert_file asks for TLS and api.clear_text for none",
         ),
         (not 0.01 <= config.tick_interval_s <= 60, "tick_interval_s is not within 0.01 to 60"),  # noqa: PLR2004 - the bounds are in the text
         (config.transfer_bytes_per_s < MIN_TRANSFER_BYTES_PER_S, "transfer_bytes_per_s is too low"),

@@ -190,7 +190,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         log=log,
         clock=clock,
     )
-    endpoint = _endpoint(config, model_server)
+    endpoint = _endpoint(config, model_server, log)
     commands = Commands(
         config.device,
         store=store,
@@ -334,12 +334,14 @@ def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> He
     )
 
 
-def _endpoint(config: AgentConfig, model_server: ModelServer) -> Endpoint:
+def _endpoint(config: AgentConfig, model_server: ModelServer, log: Log) -> Endpoint:
     """Make the endpoint.
 
     Raises:
         FleetError: It cannot listen, or a file cannot be read or is not what it should be.
     """
+    if config.endpoint.clear_text:
+        log.write("clear-text", reason="the endpoint has no TLS, as endpoint.clear_text asks for")
     return Endpoint(
         model_server.router,
         host=config.endpoint.host,

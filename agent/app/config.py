@@ -75,9 +75,13 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     `client_ca_file`."""
 
     cert_file: Path | None = None
-    """The endpoint's certificate, PEM. With it the endpoint accepts only TLS."""
+    """The endpoint's certificate, PEM. With it the endpoint accepts only TLS. Any address except
+    loopback needs it, or `clear_text`."""
 
     key_file: Path | None = None
+    clear_text: bool = False
+    """No TLS although other machines reach the endpoint: for containers and closed networks."""
+
     client_ca_file: Path | None = None
     """Authorities of the clients' certificates. With it every client needs a certificate."""
 
@@ -320,17 +324,19 @@ def _check(config: AgentConfig, name: str) -> None:
             f"endpoint.host {endpoint.host} is not local: set token_file or client_ca_file",
         ),
         (
+            not (endpoint.cert_file or endpoint.clear_text or _is_private(endpoint)),
+            f"endpoint.host {endpoint.host} is not local: set cert_file, or clear_text = true",
+        ),
+        (
+            endpoint.clear_text and endpoint.cert_file is not None,
+            "endpoint.cert_file asks for TLS and endpoint.clear_text for none",
+        ),
+        (
             config.serving.memory_bytes is not None and config.serving.memory_bytes <= 0,
             "serving.memory_bytes is not positive",
         ),
-        (
-            not 0 < config.sense_interval_s < math.inf,
-            "sense_interval_s is not above 0",
-        ),
-        (
-            not 0 < config.telemetry_interval_s < math.inf,
-            "telemetry_interval_s is not above 0",
-        ),
+        (not 0 < config.sense_interval_s < math.inf, "sense_interval_s is not above 0"),
+        (not 0 < config.telemetry_interval_s < math.inf, "telemetry_interval_s is not above 0"),
         (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
     ]

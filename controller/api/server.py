@@ -2,8 +2,7 @@
 
 Rules:
 - A port in use gives one clear error before anything else starts.
-- The token crosses the network in the clear only where the operator has set no certificate; the log
-  says so.
+- The token crosses the network in the clear only where the operator asked for it; the log says so.
 """
 
 from __future__ import annotations
@@ -87,8 +86,8 @@ class HttpServer:
         _log.info("the API listens at %s://%s:%d", scheme, self.host, self.port)
         if self._tls is None and not _is_loopback(self._socket):
             _log.warning(
-                "the API has no TLS: its token crosses the network in the clear; set api.cert_file "
-                "and api.key_file in controller.toml, or put a proxy with TLS before it"
+                "CLEAR TEXT: the API has no TLS, as api.clear_text in controller.toml asks for; "
+                "its token can be read on the network, unless a proxy with TLS is before it"
             )
 
     def stop(self) -> None:

@@ -36,7 +36,7 @@ from controller.broker.errors import HomeError
 from controller.broker.mosquitto import LOG_FILE
 from controller.config import ControllerConfig, load_config, sqlite_path
 from controller.services.blobs import UPLOADS_FOLDER
-from controller.store.copies import copy_database
+from controller.store.copies import SQLITE_SUFFIXES, copy_database
 from wire.clock import Clock
 from wire.codec import to_pretty_json
 from wire.files import PRIVATE, sync_directory
@@ -50,7 +50,6 @@ MAX_HELD_BYTES: Final = 1024 * 1024
 """A larger file is read twice instead of being held in memory; so are blobs, which never change."""
 
 READ_BYTES: Final = 1024 * 1024
-SQLITE_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
 BEING_WRITTEN: Final = ".new"
 """How the names of files end that this program or Mosquitto is writing."""
 
@@ -184,10 +183,11 @@ def named_outside(home: Path, config: ControllerConfig) -> tuple[str, ...]:
     Returns:
         Those outside of it, and all links in it.
     """
-    broker = config.broker
+    api, broker = config.api, config.broker
     named = [
-        config.blobs_dir, config.trust_file, config.director_key_file, config.api.token_file,
-        broker.password_file, broker.ca_file, broker.cert_file, broker.key_file,
+        config.blobs_dir, config.trust_file, config.director_key_file, api.token_file,
+        api.cert_file, api.key_file, api.ca_file, broker.password_file, broker.ca_file,
+        broker.cert_file, broker.key_file, broker.server_cert_file, broker.server_key_file,
     ]  # fmt: skip
     paths = [Path(name) for name in named if name is not None]
     links = [path for path in home.rglob("*") if path.is_symlink()]

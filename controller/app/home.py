@@ -46,6 +46,9 @@ class HomeAddresses:
     ca_file: Path | None
     """Authority of the API's certificate; None for those of the system."""
 
+    clear_text: bool
+    """Whether the token may go to another machine without TLS."""
+
 
 def read_home(directory: Path) -> HomeAddresses:
     """Read the address of a data directory's API.
@@ -67,6 +70,7 @@ def read_home(directory: Path) -> HomeAddresses:
         api_url=f"{scheme}://{f'[{host}]' if ':' in host else host}:{api.port}",
         token_file=Path(api.token_file),
         ca_file=None if api.ca_file is None else Path(api.ca_file),
+        clear_text=api.clear_text,
     )
 
 

@@ -3,7 +3,8 @@
 Rules:
 - Every size and digest is checked before anything of the backup is used. No file of it can be
   written outside of the new directory.
-- The complete directory appears in one rename; one that exists is never changed.
+- The complete directory appears in one rename; one that exists is never changed. Until then, a
+  fault takes everything out of the database again.
 - The new directory names nothing in the old one: the copy of a controller must not write into the
   original's database.
 - Devices have gone on since the backup: the restored database leads them again.
@@ -47,6 +48,9 @@ MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 """Some 300,000 files."""
 
 DATABASE_LINE: Final = re.compile(r"^database_url[ \t]*=.*$", re.MULTILINE)
+PATH_BEGINS: Final = r"""(?:(?<=["'])|(?<=:///))"""
+"""Where a path begins in the settings: after a quote, or in the URL of an SQLite file."""
+
 ANOTHER: Final = "use another backup"
 
 
@@ -95,11 +99,11 @@ def restore(backup: Path, directory: Path, clock: Clock, *, database_url: str = 
             _check_database(config, home, database_url)
             outside = named_outside(home, config)
             Path(config.blobs_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
-            put_back(scratch / DATABASE_NAME, config.database_url)
-            _lead_again(config.database_url, clock)
-            for folder in (home, *(path for path in home.rglob("*") if path.is_dir())):
-                sync_directory(folder)
-            home.rename(target)
+            with put_back(scratch / DATABASE_NAME, config.database_url):
+                _lead_again(config.database_url, clock)
+                for folder in (home, *(path for path in home.rglob("*") if path.is_dir())):
+                    sync_directory(folder)
+                home.rename(target)
             sync_directory(target.parent)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -231,10 +235,10 @@ def _settle(home: Path, index: BackupIndex, database_url: str) -> None:
         HomeError: The settings have no line for the database.
     """
     path = home / CONFIG_FILE
-    text = path.read_text()
     # What the old directory held is in this one, by the same name; relative paths begin here.
-    text = text.replace(json.dumps(index.home), '"."')
-    text = text.replace(f"{json.dumps(index.home)[1:-1]}/", "")
+    old = re.escape(json.dumps(index.home)[1:-1])
+    text = re.sub(f"{PATH_BEGINS}{old}(?=[\"'])", ".", path.read_text())
+    text = re.sub(f"{PATH_BEGINS}{old}/", "", text)
     if database_url:
         line = f"database_url = {json.dumps(database_url)}"
         text, count = DATABASE_LINE.subn(lambda _match: line, text, count=1)

@@ -33,7 +33,7 @@ from controller.config import (
     read_director_key,
     read_trust,
 )
-from controller.errors import StorageError
+from controller.errors import SettingsError, StorageError
 from controller.ports import AccessFactory, BrokerAccess
 from controller.schemas import Health
 from controller.services.blobs import BlobStore
@@ -53,6 +53,7 @@ from wire import topics
 from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
 from wire.files import lock
+from wire.hosts import is_loopback
 from wire.stop_signals import on_stop_signal
 from wire.transport import Connection, Received, Transport
 from wire.version import VERSION
@@ -275,9 +276,15 @@ def _api_tls(api: ApiConfig) -> ssl.SSLContext | None:
     """Return the certificate and key of the API, or None if it has no TLS.
 
     Raises:
-        SettingsError: A file cannot be read, or is not what it should be.
+        SettingsError: A file cannot be read, or is not what it should be; or it needs TLS.
     """
     if api.cert_file is None or api.key_file is None:
+        if not (api.clear_text or is_loopback(api.host)):
+            raise SettingsError(
+                f"the API at {api.host} has no TLS: its token would cross the network in the clear",
+                remedy="set api.cert_file and api.key_file in controller.toml; behind a proxy with "
+                "TLS, set api.clear_text = true",
+            )
         return None
     return server_tls(api.cert_file, api.key_file)
 

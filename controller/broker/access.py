@@ -9,6 +9,7 @@ Rules:
 - Every call may be repeated: it changes an existing account or role to what was asked for.
 - A call first tries to create, with at most two commands, because the plugin writes its whole file
   for each command. It changes what exists already in a second message.
+- A device never gets the account of the controller or of a token, whatever its name is.
 - Passwords are never part of an error or a log line.
 """
 
@@ -36,7 +37,7 @@ from wire.transport import Connection, Received, Transport
 CONTROL_TOPIC = "$CONTROL/dynamic-security/v1"
 RESPONSE_TOPIC = f"{CONTROL_TOPIC}/response"
 CONTROLLER_USER = "_controller"
-"""No device can have this name: identifiers begin with a letter or digit."""
+"""In a new directory. No device can have this name: identifiers begin with a letter or digit."""
 
 CONTROLLER_ROLE = "controller"
 ENROL_ROLE = "enrol"
@@ -67,14 +68,21 @@ class MosquittoAccess:
 
     Args:
         transport: A connection of its own, not yet started, as a user with the controller's role.
+        own_user: The user of that connection; no device can have its name.
         timeout_s: How long to wait for a connection, and for an answer.
         clock: Source of time.
     """
 
     def __init__(
-        self, transport: Transport, *, timeout_s: float = TIMEOUT_S, clock: Clock | None = None
+        self,
+        transport: Transport,
+        *,
+        own_user: str | None = CONTROLLER_USER,
+        timeout_s: float = TIMEOUT_S,
+        clock: Clock | None = None,
     ) -> None:
         self._transport = transport
+        self._own_user = own_user
         self._timeout_s = timeout_s
         self._clock = clock or SystemClock()
         self._one_at_a_time = threading.Lock()
@@ -111,7 +119,7 @@ class MosquittoAccess:
             BrokerAccessError: No answer.
             BrokerAccountError: The broker refused.
         """
-        username = _device_user(device)
+        username = self._device_user(device)
         role: Command = {"rolename": device_role(device), "acls": device_acls(device)}
         # The account is bound to its client identifier: with another's, a device could end that
         # device's connection.
@@ -127,7 +135,7 @@ class MosquittoAccess:
             BrokerAccessError: No answer.
             BrokerAccountError: The broker refused, or there is no such account.
         """
-        self._ask([{"command": "enableClient", "username": _device_user(device)}])
+        self._ask([{"command": "enableClient", "username": self._device_user(device)}])
 
     def refuse_device(self, device: str) -> None:
         """Disable a device's account and end its connection; see `controller.ports.BrokerAccess`.
@@ -137,13 +145,26 @@ class MosquittoAccess:
             BrokerAccountError: The broker refused.
         """
         self._ask(
-            [{"command": "disableClient", "username": _device_user(device)}],
+            [{"command": "disableClient", "username": self._device_user(device)}],
             tolerated=NOT_THERE,
         )
 
     def close(self) -> None:
         """Release the connection."""
         self._transport.close()
+
+    def _device_user(self, device: str) -> str:
+        """Return a device's user name, which must not be that of another account.
+
+        Raises:
+            BrokerAccountError: It is the controller's, or has the form of an enrolment account.
+        """
+        if device == self._own_user or ENROL_USER.fullmatch(device):
+            raise BrokerAccountError(
+                f"the identifier {device} is reserved for another account of the broker",
+                remedy="give the device another identifier",
+            )
+        return topics.checked_device(device)
 
     def _ask(
         self, commands: list[Command], *, tolerated: frozenset[str] = frozenset()
@@ -272,7 +293,7 @@ def access_for(config: ControllerConfig) -> BrokerAccess:
     """
     if config.access == "open":
         return OpenAccess()
-    return MosquittoAccess(connection(config))
+    return MosquittoAccess(connection(config), own_user=config.broker.user)
 
 
 def device_role(device: str) -> str:
@@ -283,20 +304,6 @@ def device_role(device: str) -> str:
 def device_acls(device: str) -> list[Command]:
     """Return what a device may do: publish on its `up` topics, receive on its `down` topics."""
     return [*_may_publish(topics.all_up(device)), *_may_hear(topics.all_down(device))]
-
-
-def _device_user(device: str) -> str:
-    """Return a device's user name, which must not be that of a token's account.
-
-    Raises:
-        BrokerAccountError: It has the form of an enrolment account.
-    """
-    if ENROL_USER.fullmatch(device):
-        raise BrokerAccountError(
-            f"the identifier {device} is reserved for enrolment accounts",
-            remedy="give the device another identifier",
-        )
-    return topics.checked_device(device)
 
 
 def _account(username: str, password: str, role: str) -> Command:

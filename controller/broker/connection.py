@@ -3,14 +3,15 @@
 Rules:
 - No two connections have the same client identifier, and nobody can guess one: a second connection
   with the same identifier would end the controller's.
+- Without TLS the password goes to loopback alone. No name is looked up to find out where a broker
+  is: the next lookup, which connects, could have another answer.
 """
 
 from __future__ import annotations
 
 import secrets
 
-from controller.broker.errors import BrokerPortError, ClearTextError
-from controller.broker.mosquitto import check_port
+from controller.broker.errors import ClearTextError
 from controller.config import BrokerConfig, ControllerConfig, connectable, read_secret
 from wire.hosts import is_loopback
 from wire.mqtt import BrokerAddress, MqttTransport
@@ -53,18 +54,16 @@ def connection(config: ControllerConfig) -> MqttTransport:
 
 
 def _refuse_another_machine(broker: BrokerConfig) -> None:
-    """Insist that a broker without TLS is on this machine.
+    """Insist that a broker without TLS is on loopback.
 
     Raises:
         ClearTextError: It is not.
     """
-    host = connectable(broker.host)
-    try:
-        if not is_loopback(host):
-            check_port(host, 0)  # only an address of its own can a machine listen on
-    except BrokerPortError as exc:
+    if not is_loopback(connectable(broker.host)):
         raise ClearTextError(
-            f"the broker at {broker.host} is on another machine, and without broker.ca_file the "
-            "controller's password would go there in the clear",
-            remedy="name the authority of its certificate as broker.ca_file in controller.toml",
-        ) from exc
+            f"the broker at {broker.host} may be on another machine, and without broker.ca_file "
+            "the controller's password would go there in the clear",
+            remedy="name the authority of its certificate as broker.ca_file in controller.toml; "
+            'for a broker on this machine write host = "127.0.0.1", or "0.0.0.0" if it is to '
+            "listen on all addresses",
+        )

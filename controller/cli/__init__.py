@@ -43,7 +43,8 @@ COMMANDS: Final = {
 
 HELP: Final = """Build, sign, roll out and watch models on a fleet of devices.
 
-The options --home, --url, --token-file and --ca-file may stand anywhere on the line.
+The options --home, --url, --token-file, --ca-file and --api-clear-text may stand anywhere on the
+line.
 
 Examples:
     fleet init ./my-fleet
@@ -122,12 +123,26 @@ def _root(
             metavar="FILE",
         ),
     ] = None,
+    api_clear_text: Annotated[
+        bool,
+        typer.Option(
+            "--api-clear-text",
+            help="Send the API token to another machine without TLS: who is on the way can read it "
+            "(or FLEET_API_CLEAR_TEXT=1).",
+        ),
+    ] = False,
     _version: Annotated[
         bool,
         typer.Option("--version", help=VERSION_TEXT, is_eager=True, callback=_show_version),
     ] = False,
 ) -> None:
-    context.obj = ConnectionOptions(home=home, url=url, token_file=token_file, ca_file=ca_file)
+    context.obj = ConnectionOptions(
+        home=home,
+        url=url,
+        token_file=token_file,
+        ca_file=ca_file,
+        api_clear_text=api_clear_text,
+    )
 
 
 def _usage_fault(exc: typer.TyperException) -> int:

@@ -15,6 +15,7 @@ from controller.schemas import Health, Token, TokenRequest, TokenSummary
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import age_text, local_time, plain_text
+from wire.hosts import is_loopback
 
 HomeArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="Data directory of the controller.")
@@ -118,6 +119,12 @@ def init(  # noqa: PLR0913, PLR0917 - one parameter for each option
     offline = offline_keys or offline_directory(directory)
     if clear_text:
         remark("warning: this broker will not be encrypted; use it only for tests on this machine")
+    if not is_loopback(api_host):
+        remark(
+            f"warning: the API at {api_host} has no TLS, and so the controller will not start: set "
+            "cert_file and key_file below [api] in controller.toml, or clear_text = true behind a "
+            "proxy with TLS"
+        )
     remark(f"made {directory}; the keys in {offline} belong on other machines")
     remark(f"next: fleet broker run {directory}, fleet controller run {directory}")
 
@@ -233,7 +240,8 @@ def controller_restore(
 
     A directory that exists is never changed, and a database must be empty. Stop the controller
     that was backed up: two of them must not lead the same devices. Devices take what the backup
-    says as new, also where they have gone on since.
+    says as new, also where they have gone on since. What was shut out or revoked since the backup
+    is allowed again, until you repeat it.
 
     Examples:
         fleet controller restore monday.tar ./my-fleet
@@ -249,6 +257,10 @@ def controller_restore(
     remark(
         f"made {directory} as of {local_time(restored.made_at_s)}; before it starts, stop the "
         f"controller in {restored.home}, if it still runs"
+    )
+    remark(
+        "devices that were quarantined or decommissioned since then are in the fleet again: repeat "
+        "`fleet device quarantine` or `decommission`, and what you revoked since then"
     )
 
 

@@ -26,6 +26,7 @@ MAX_DIGITS: Final = 10
 JsonOption = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 ALL_DEVICES = "all devices"
 GLOBAL_OPTIONS = ("--home", "--url", "--token-file", "--ca-file")
+GLOBAL_FLAGS = ("--api-clear-text",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,7 @@ class ConnectionOptions:
     url: str | None = None
     token_file: Path | None = None
     ca_file: Path | None = None
+    api_clear_text: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +160,7 @@ def hoist_global_options(arguments: Sequence[str]) -> list[str]:
         elif argument in GLOBAL_OPTIONS:
             value = next(waiting, None)
             front.extend([argument] if value is None else [argument, value])
-        elif argument.partition("=")[0] in GLOBAL_OPTIONS:
+        elif argument.partition("=")[0] in GLOBAL_OPTIONS or argument in GLOBAL_FLAGS:
             front.append(argument)
         else:
             rest.append(argument)

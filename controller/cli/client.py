@@ -4,6 +4,7 @@ Rules:
 - Every fault leaves here as one of `controller.cli.errors`.
 - The token is sent to the named controller alone: redirects are not followed, and no proxy of the
   environment is used. With `https://` the certificate is always checked.
+- Without TLS the token goes to this machine alone, unless the operator asks for more.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ from controller.cli.errors import (
 )
 from controller.schemas import Fault, Request, given_fields
 from wire.codec import from_json
+from wire.console.output import remark
 from wire.console.text import plain_text
 from wire.errors import WireFormatError
+from wire.hosts import is_loopback
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0
@@ -61,13 +64,16 @@ class Target:
     ca_file: Path | None = None
     """Authority of the certificate; None for those of the system."""
 
+    clear_text: bool = False
+    """Whether the token may go to another machine without TLS."""
+
 
 def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) -> Target:
     """Find the controller: options come before the environment, an address before a directory.
 
     Args:
         options: From the command line.
-        environment: FLEET_HOME, FLEET_URL, FLEET_TOKEN, FLEET_CA_FILE.
+        environment: FLEET_HOME, FLEET_URL, FLEET_TOKEN, FLEET_CA_FILE, FLEET_API_CLEAR_TEXT.
 
     Returns:
         Address, token and authority.
@@ -77,6 +83,7 @@ def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) 
     """
     token_file, url, home = options.token_file, options.url, options.home
     ca_file = options.ca_file or _path(environment, "FLEET_CA_FILE")
+    clear_text = options.api_clear_text or environment.get("FLEET_API_CLEAR_TEXT") == "1"
     if url is None and home is None:
         url = environment.get("FLEET_URL") or None
         home = _path(environment, "FLEET_HOME")
@@ -87,10 +94,15 @@ def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) 
 
         found = read_home(home)
         token = _read_token(token_file or found.token_file)
-        return Target(url=found.api_url, token=token, ca_file=ca_file or found.ca_file)
+        return Target(
+            url=found.api_url,
+            token=token,
+            ca_file=ca_file or found.ca_file,
+            clear_text=clear_text or found.clear_text,
+        )
     url = (url or "").rstrip("/")
     if not url.startswith(("http://", "https://")):
-        raise NoControllerError(f"{url!r} is not an address", remedy="write http://HOST:PORT")
+        raise NoControllerError(f"{url!r} is not an address", remedy="write https://HOST:PORT")
     token = environment.get("FLEET_TOKEN", "")
     if token_file is not None:
         token = _read_token(token_file)
@@ -101,9 +113,9 @@ def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) 
     if not _is_word(url):
         raise NoControllerError(
             f"{url!r} is not an address: it holds a space or a character that no address has",
-            remedy="write http://HOST:PORT",
+            remedy="write https://HOST:PORT",
         )
-    return Target(url=url, token=token, ca_file=ca_file)
+    return Target(url=url, token=token, ca_file=ca_file, clear_text=clear_text)
 
 
 def _path(environment: Mapping[str, str], name: str) -> Path | None:
@@ -129,7 +141,10 @@ def segment(text: str) -> str:
 def connect(context: typer.Context) -> ApiClient:
     """Return a client for the controller that the command line names."""
     options = context.obj if isinstance(context.obj, ConnectionOptions) else ConnectionOptions()
-    return ApiClient(find_controller(options, os.environ))
+    api = ApiClient(find_controller(options, os.environ))
+    if api.is_overheard:
+        remark("warning: CLEAR TEXT: everybody on the way can read the API token; use https://")
+    return api
 
 
 class ApiClient:
@@ -139,7 +154,8 @@ class ApiClient:
         target: Where it is.
 
     Raises:
-        NoControllerError: The address cannot be used.
+        NoControllerError: The address cannot be used, or the token would cross a network in the
+            clear.
     """
 
     def __init__(self, target: Target) -> None:
@@ -148,6 +164,7 @@ class ApiClient:
         try:
             parts = urlsplit(target.url)
             host, port = parts.hostname or "", parts.port
+            self.is_overheard = parts.scheme != "https" and not is_loopback(host)
             self._http = (
                 HTTPSConnection(
                     host, port, timeout=CONNECT_TIMEOUT_S, context=_trusting(target.ca_file)
@@ -157,6 +174,12 @@ class ApiClient:
             )
         except ValueError as exc:
             raise self._unusable(exc) from exc
+        if self.is_overheard and not target.clear_text:
+            raise NoControllerError(
+                f"the API token would go to {host} in the clear",
+                remedy="write https://, or in a network that is closed to strangers add "
+                "--api-clear-text (or FLEET_API_CLEAR_TEXT=1)",
+            )
         self._prefix = parts.path
 
     def __enter__(self) -> Self:
@@ -297,7 +320,7 @@ class ApiClient:
             )
         return UnreachableError(
             f"no TLS with {self._url}: {(why.reason or str(why)).lower().replace('_', ' ')}",
-            remedy="write http:// if that controller has no TLS",
+            remedy="write http:// if that controller is on this machine and has no TLS",
         )
 
     def _unusable(self, why: Exception) -> NoControllerError:

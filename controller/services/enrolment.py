@@ -18,6 +18,7 @@ import binascii
 import logging
 import re
 import secrets
+import threading
 
 import msgspec
 
@@ -92,11 +93,12 @@ class Enrolment:
         self._publisher = publisher
         self._key = key
         self._clock = clock
+        self._came = threading.Event()
         self._return_due_s = float("inf")
 
     def broker_came(self) -> None:
         """Note a new connection with the broker, which may have lost its accounts."""
-        self._return_due_s = float("-inf")
+        self._came.set()
 
     def allow_returns(self) -> None:
         """Make the account through which enrolled devices ask for a new one of their own.
@@ -105,8 +107,9 @@ class Enrolment:
             FleetError: The broker does not answer; a later call tries again.
         """
         now_s = self._clock.monotonic_s()
-        if now_s < self._return_due_s:
+        if not self._came.is_set() and now_s < self._return_due_s:
             return
+        self._came.clear()  # before the call: the broker may lose its accounts while it answers
         self._return_due_s = now_s + TRY_AGAIN_S
         password = return_password(encode_key(self._key.public_key))
         self._access.allow_enrolment(enrol_username(password), password)

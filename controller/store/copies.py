@@ -5,7 +5,8 @@ Rules:
   that sees one snapshot.
 - A copy is an SQLite file of the same schema, whatever the database is. So it can be put back into
   either kind.
-- It is put only into a database without tables. After a fault, what was put there is taken out.
+- It is put only into a database without tables, and beside no log of another SQLite file. After a
+  fault, what was put there is taken out.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ ROWS = 1000
 """Rows that are held in memory."""
 
 VERSION_TABLE = "alembic_version"
+SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
+"""How the names of the files end that SQLite keeps for one database."""
 
 
 def copy_database(url: str, target: Path) -> None:
@@ -61,12 +64,18 @@ def copy_database(url: str, target: Path) -> None:
             _copy_rows(reader, writer)
 
 
-def put_back(copy: Path, url: str) -> None:
+@contextlib.contextmanager
+def put_back(copy: Path, url: str) -> Iterator[None]:
     """Put a copy into a database that has no tables, and bring it to today's schema.
+
+    It is taken out again when the `with` block fails.
 
     Args:
         copy: As `copy_database` made it, perhaps with an earlier version; it may be changed.
         url: SQLAlchemy URL of the database.
+
+    Yields:
+        Nothing; the database is filled.
 
     Raises:
         SettingsError: Not a usable URL.
@@ -75,23 +84,24 @@ def put_back(copy: Path, url: str) -> None:
     """
     target = sqlite_path(url)
     migrate(_url(copy))
-    if target is not None:
-        _place(copy, target)
-        return
-    with _faults("cannot be filled"), _engine(url) as new, _engine(_url(copy)) as old:
-        if set(sqlalchemy.inspect(new).get_table_names()) - {VERSION_TABLE}:
-            raise ConflictError(
-                "the database has tables already", remedy="name an empty one with --database"
-            )
-        migrate(url)
-        try:
-            with old.connect() as reader, new.begin() as writer:
-                _copy_rows(reader, writer)
-                _go_on_counting(writer)
-        except BaseException:
+    if target is None:
+        _check_empty(url)
+    else:
+        _check_free(target)
+    try:
+        if target is None:
+            _fill(copy, url)
+        else:
+            _place(copy, target)
+        yield
+    except BaseException:
+        if target is None:
             with contextlib.suppress(FleetError):
                 migrate(url, "base")
-            raise
+        else:
+            for path in _sqlite_files(target):
+                path.unlink(missing_ok=True)
+        raise
 
 
 def _copy_sqlite(source: Path, target: Path) -> None:
@@ -118,16 +128,59 @@ def _copy_sqlite(source: Path, target: Path) -> None:
         raise DatabaseError(f"the database {source} is damaged: {fault}")
 
 
-def _place(copy: Path, target: Path) -> None:
-    """Make a copy the SQLite file of a database.
+def _check_empty(url: str) -> None:
+    """Insist on a database without tables.
 
     Raises:
-        ConflictError: There is a file already.
+        ConflictError: It has some.
+        DatabaseError: It does not answer.
     """
-    if target.exists():
-        raise ConflictError(f"{target} is there already", remedy="name another with --database")
+    with _faults("cannot be filled"), _engine(url) as new:
+        if set(sqlalchemy.inspect(new).get_table_names()) - {VERSION_TABLE}:
+            raise ConflictError(
+                "the database has tables already", remedy="name an empty one with --database"
+            )
+
+
+def _check_free(target: Path) -> None:
+    """Insist that nothing is where an SQLite file is to be.
+
+    Raises:
+        ConflictError: There is a file already, or a log of one: SQLite would play it into the copy.
+    """
+    for path in _sqlite_files(target):
+        if path.exists():
+            raise ConflictError(
+                f"{path} is there already", remedy="move it away, or name another with --database"
+            )
+
+
+def _fill(copy: Path, url: str) -> None:
+    """Put a copy into a database of another kind.
+
+    Raises:
+        DatabaseError: It does not answer, or refuses a row.
+    """
+    migrate(url)
+    with (
+        _faults("cannot be filled"),
+        _engine(url) as new,
+        _engine(_url(copy)) as old,
+        old.connect() as reader,
+        new.begin() as writer,
+    ):
+        _copy_rows(reader, writer)
+        _go_on_counting(writer)
+
+
+def _place(copy: Path, target: Path) -> None:
+    """Make a copy the SQLite file of a database."""
     shutil.copyfile(copy, target)
     target.chmod(PRIVATE)
+
+
+def _sqlite_files(database: Path) -> list[Path]:
+    return [database.with_name(database.name + suffix) for suffix in SQLITE_SUFFIXES]
 
 
 def _copy_rows(reader: sqlalchemy.Connection, writer: sqlalchemy.Connection) -> None:

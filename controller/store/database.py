@@ -2,6 +2,7 @@
 
 Rules:
 - No exception of SQLAlchemy or of a driver leaves this module: it becomes a `FleetError`.
+- A power cut undoes no transaction that was committed.
 - A transaction that may write takes SQLite's write lock at its start, so that it never fails
   half way because another writer was faster.
 - Every statement works with SQLite and with PostgreSQL.
@@ -209,7 +210,8 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 -
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = NORMAL")
+    # NORMAL would sync only now and then, and a power cut would undo what was answered before.
+    cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     cursor.close()

@@ -66,3 +66,20 @@ def test_a_missing_token_file_is_named_until_there_is_one(pair: tuple[Device, Co
     before = len(controller.all("hello", Hello))
     device.start()
     until(lambda: len(controller.all("hello", Hello)) > before, "another hello")
+
+
+def test_an_endpoint_for_other_machines_without_tls_is_refused_or_said(
+    pair: tuple[Device, Controller],
+) -> None:
+    device, _ = pair
+    (device.directory / "infer.token").write_text("s3cret\n")
+    everywhere = 'port = 0\nhost = "0.0.0.0"\ntoken_file = "infer.token"\n'
+    config = device.config_path.read_text().replace("port = 0\n", everywhere)
+    device.config_path.write_text(config)
+    refused = device.command("run")
+    assert refused.returncode == 2
+    assert "endpoint.host 0.0.0.0 is not local: set cert_file, or clear_text" in refused.stderr
+    device.config_path.write_text(config + "clear_text = true\n")
+    device.start()
+    assert "the endpoint has no TLS" in logged(device, "clear-text")["reason"]
+    assert logged(device, "ready")["endpoint"].startswith("0.0.0.0:")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socketserver
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,13 +101,79 @@ def test_a_name_that_the_certificate_does_not_hold_is_refused(
     assert "host name" in caught.value.remedy
 
 
-def test_the_token_is_not_sent_in_the_clear_and_the_error_says_https(secured: int) -> None:
+ELSEWHERE = ("127.1", "0.0.0.0")  # noqa: S104 - asked, not bound
+"""Hosts that a lookup leads to this machine, but that do not say so: any could be another one."""
+
+
+@pytest.fixture
+def overheard() -> Iterator[tuple[int, bytearray]]:
+    """Listen on loopback; return the port, and all that clients sent there."""
+    heard = bytearray()
+
+    class Reader(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            heard.extend(self.request.recv(65536))
+            self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Reader) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server.server_address[1], heard
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("host", ELSEWHERE)
+def test_the_token_is_not_sent_in_the_clear(
+    overheard: tuple[int, bytearray], tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    port, heard = overheard
+    (tmp_path / "token").write_text(API_TOKEN)
+    line = ["device", "list", "--url", f"http://{host}:{port}", "--json"]
+    line += ["--token-file", str(tmp_path / "token")]
+    assert main(line) == 2
+    said = capsys.readouterr().err
+    assert f"the API token would go to {host} in the clear; write https://" in said
+    assert said.count("\n") == 1
+    assert heard == b""
+    assert main([*line, "--api-clear-text"]) == 0
+    assert f"Authorization: Bearer {API_TOKEN}".encode() in heard, "it was asked for"
+    assert "warning: CLEAR TEXT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.7.7.7", "localhost", "[::1]"])
+def test_on_loopback_the_token_needs_no_tls(host: str) -> None:
+    assert not client(f"http://{host}:1").is_overheard
+
+
+def test_without_tls_at_an_api_with_tls_the_error_says_https(secured: int) -> None:
     with (
         pytest.raises(UnreachableError, match="no controller answers") as caught,
         client(f"http://127.0.0.1:{secured}") as api,
     ):
         api.get("/v1/devices", list[Device])
     assert "https://" in caught.value.remedy
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "fleet.example"])  # noqa: S104 - refused
+def test_an_api_that_others_reach_has_tls_or_does_not_start(tmp_path: Path, host: str) -> None:
+    plain = settings(tmp_path, None)
+    plain = msgspec.structs.replace(plain, api=msgspec.structs.replace(plain.api, host=host))
+    with pytest.raises(SettingsError, match="has no TLS") as caught:
+        Controller(plain, MemoryAccess(), transport=MemoryHub().connect())
+    assert "api.cert_file" in caught.value.remedy
+
+
+def test_an_api_without_tls_that_was_asked_for_says_so_at_each_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = settings(tmp_path, None)
+    everywhere = "0.0.0.0"  # noqa: S104 - that it is said
+    api = msgspec.structs.replace(plain.api, host=everywhere, clear_text=True)
+    for port in run(msgspec.structs.replace(plain, api=api)):
+        with client(f"http://127.0.0.1:{port}") as fleet:
+            assert fleet.get("/v1/devices", list[Device]) == []
+    assert "CLEAR TEXT: the API has no TLS" in caplog.text
 
 
 def test_https_to_an_api_without_tls_says_so(plain: int, authority: Authority) -> None:

@@ -17,10 +17,10 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion  # noqa: TID251 - as above
 
 from controller.app.new_home import HomeOptions, create_home
-from controller.broker.access import CONTROLLER_USER, MosquittoAccess, OpenAccess
+from controller.broker.access import CONTROLLER_USER, MosquittoAccess, OpenAccess, access_for
 from controller.broker.connection import connection
 from controller.broker.errors import BrokerAccessError, BrokerAccountError
-from controller.broker.install import locate
+from controller.broker.install import Mosquitto, locate
 from controller.broker.mosquitto import ACCOUNTS_FILE, Broker, BrokerSettings
 from controller.config import load_config
 from examples.digits.box import free_port
@@ -64,10 +64,15 @@ class Local:
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[Local]:
-    installed = locate(tmp_path / "cache")
-    if installed is None:
+def installed(tmp_path: Path) -> Mosquitto:
+    found = locate(tmp_path / "cache")
+    if found is None:
         pytest.skip("Mosquitto is not installed")
+    return found
+
+
+@pytest.fixture
+def local(tmp_path: Path, installed: Mosquitto) -> Iterator[Local]:
     port = free_port()
     home = tmp_path / "home"
     create_home(home, HomeOptions(broker_port=port, clear_text=True))
@@ -328,6 +333,28 @@ def test_names_of_other_accounts_are_no_devices(local: Local, name: str) -> None
         local.access.allow_device(name, "x", name)
     with pytest.raises((BrokerAccountError, TopicError)):
         local.access.refuse_device(name)
+
+
+def test_no_device_gets_the_account_of_a_controller_with_another_name(
+    tmp_path: Path, installed: Mosquitto
+) -> None:
+    home, port = tmp_path / "home", free_port()
+    create_home(home, HomeOptions(broker_port=port, clear_text=True))
+    for path in (home / "controller.toml", home / "broker" / "dynamic-security.json"):
+        path.write_text(path.read_text().replace(f'"{CONTROLLER_USER}"', '"boss"'))
+    broker = Broker(BrokerSettings(directory=home / "broker", port=port), installed)
+    broker.start()
+    access = access_for(load_config(home / "controller.toml"))
+    try:
+        access.allow_device("cam-1", "pw", "cam-1")
+        with pytest.raises(BrokerAccountError, match="reserved for another account"):
+            access.allow_device("boss", "pw", "boss")
+        with pytest.raises(BrokerAccountError, match="reserved for another account"):
+            access.refuse_device("boss")
+        access.allow_device("cam-2", "pw", "cam-2")
+    finally:
+        access.close()
+        broker.kill()
 
 
 def test_no_account_to_restore(local: Local) -> None:

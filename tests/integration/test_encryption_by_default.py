@@ -175,6 +175,19 @@ def test_clear_text_is_for_loopback_only(tmp_path: Path, more: tuple[str, str]) 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_api_for_other_machines_is_said_to_need_a_certificate(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    made = fleet("init", str(home), "--clear-text", "--api-host", "0.0.0.0")  # noqa: S104 - said
+    assert made.code == 0
+    assert (
+        "warning: the API at 0.0.0.0 has no TLS, and so the controller will not start" in made.err
+    )
+    done = fleet("controller", "run", str(home))
+    assert done.code == 2
+    assert done.err.startswith("fleet: the API at 0.0.0.0 has no TLS: ")
+    assert done.err.count("\n") == 1
+
+
 def test_a_directory_from_before_says_what_to_do(tmp_path: Path, start: Start) -> None:
     home = tmp_path / "home"
     stack = Stack(home=home, api_port=free_port(), broker_port=free_port())
@@ -183,7 +196,8 @@ def test_a_directory_from_before_says_what_to_do(tmp_path: Path, start: Start) -
         "--broker-port", str(stack.broker_port),
     ).code == 0  # fmt: skip
     config = (home / CONFIG_FILE).read_text()
-    old = re.sub(r"(?m)^clear_text.*\n", "", config).replace("127.0.0.1", "0.0.0.0")  # noqa: S104
+    old = re.sub(r"(?m)^clear_text.*\n", "", config)
+    old = old.replace('[broker]\nhost = "127.0.0.1"', '[broker]\nhost = "0.0.0.0"')
     (home / CONFIG_FILE).write_text(old)
     (tmp_path / "home-offline" / "release.key").rename(home / "keys" / "release.key")
     start("broker", "controller.cli", "broker", "run", home)

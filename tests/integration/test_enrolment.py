@@ -82,7 +82,27 @@ def test_a_token_without_an_account_is_none(fleet: Fleet) -> None:
     fleet.access.broken = TransportError("away")
     assert fleet.api.post("/v1/tokens", json={}).status_code == 503
     fleet.access.broken = None
-    assert fleet.device("cam-1").ask_to_enrol("guess").reason == "the token is not valid"
+    (made,) = fleet.api.get("/v1/tokens").json()
+    assert made["state"] == "closed"
+
+
+def test_a_broker_that_comes_back_while_it_is_asked_is_asked_again(fleet: Fleet) -> None:
+    fleet.controller.on_connection(Connection(up=True))
+    fleet.step()
+    made = dict(fleet.access.enrolment)
+    assert len(made) == 1
+
+    def lose() -> None:
+        fleet.access.meanwhile = lambda: None
+        fleet.access.enrolment.clear()
+        fleet.controller.on_connection(Connection(up=True))
+
+    fleet.access.meanwhile = lose
+    fleet.controller.on_connection(Connection(up=True))
+    fleet.step()
+    assert fleet.access.enrolment == {}
+    fleet.step()
+    assert fleet.access.enrolment == made
 
 
 def test_a_known_device_needs_its_own_key(fleet: Fleet) -> None:

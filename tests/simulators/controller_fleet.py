@@ -67,11 +67,12 @@ class MemoryAccess:
         self.refused: set[str] = set()
         self.broken: Exception | None = None
         self.meanwhile: Callable[[], object] = lambda: None
-        """What happens while a device's account is made."""
+        """What happens while an account is made."""
 
     def allow_enrolment(self, username: str, password: str) -> None:
         self._answer()
         self.enrolment[username] = password
+        self.meanwhile()
 
     def end_enrolment(self, username: str) -> None:
         self._answer()

@@ -8,6 +8,7 @@ Rules:
   with `classification` is answered with the greatest values of each row as text: value, index, and
   label if there is one.
 - With both parameters, the answer has the greatest of the declared scores.
+- Scores that hold NaN have no greatest values, and infinity is none: both are errors, never a text.
 
 Source:
     Triton's classification extension of the Open Inference Protocol.
@@ -22,7 +23,7 @@ import msgspec
 import numpy as np
 
 from runtime_adapters.batches import is_batch
-from runtime_adapters.errors import InputError
+from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.processing import kernels, numpy_forms
 from runtime_adapters.processing.answers import Answers
 from runtime_adapters.processing.declared import Preprocessor
@@ -159,7 +160,7 @@ class Processing:
 
         Raises:
             InputError: The answer would hold too much text.
-            InferenceError: The model's outputs do not fit the declaration.
+            InferenceError: The model's outputs do not fit the declaration, or are no scores.
         """
         name = wanted.name
         if wanted.classes:
@@ -172,6 +173,7 @@ class Processing:
 
         Raises:
             InputError: The answer would hold too many texts.
+            InferenceError: The scores hold NaN, or the greatest of them infinity.
         """
         has_rows = scores.ndim > 1 or is_batch(self._outputs[name])
         rows = len(scores) if has_rows else 1
@@ -182,6 +184,11 @@ class Processing:
                 f"{most} classes for each of {rows} rows are over the limit of {MAX_CLASSES}"
             )
         values, indices = numpy_forms.top_k(scores.reshape(rows, classes), most)
+        if scores.dtype.kind == "f" and (np.isnan(scores).any() or not np.isfinite(values).all()):
+            raise InferenceError(
+                f"the model's output {name[:80]!r} holds NaN or infinity, which are no scores",
+                remedy="look for overflows in this variant",
+            )
         labels = self._answers.labels(name)
         form = "{:f}:{}" if scores.dtype.kind == "f" else "{}:{}"
         text = np.empty(rows * most, np.object_)

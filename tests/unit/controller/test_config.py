@@ -57,6 +57,10 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         (f"{LEAST}[api]\nconnections_per_client = 0\n", "api.connections_per_client"),
         (f'{LEAST}[api]\ncert_file = "c"\n', "api.cert_file"),
         (f'{LEAST}[api]\nca_file = "c"\n', "api.ca_file"),
+        (
+            f'{LEAST}[api]\nclear_text = true\ncert_file = "c"\nkey_file = "k"\n',
+            "asks for TLS and api.clear_text for none",
+        ),
         (f"{LEAST}[broker]\nport = 0\n", "broker.port"),
         (f'{LEAST}[broker]\nuser = "u"\n', "broker.user"),
         (f'{LEAST}[broker]\ncert_file = "c"\n', "broker.cert_file"),

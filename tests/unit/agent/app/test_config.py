@@ -80,6 +80,14 @@ def test_all_keys(tmp_path: Path) -> None:
         (LEAST + '[endpoint]\nhost = "0.0.0.0"\n', "set token_file or client_ca_file"),
         (LEAST + '[endpoint]\nhost = "kiosk.lan"\n', "set token_file or client_ca_file"),
         (LEAST + '[endpoint]\nhost = "::"\n', "set token_file or client_ca_file"),
+        (
+            LEAST + '[endpoint]\nhost = "0.0.0.0"\ntoken_file = "t"\n',
+            "set cert_file, or clear_text = true",
+        ),
+        (
+            LEAST + '[endpoint]\nclear_text = true\ncert_file = "c"\nkey_file = "k"\n',
+            "asks for TLS and endpoint.clear_text for none",
+        ),
         (LEAST + '[broker]\ncert_file = "c"\n', "must be set together"),
         (LEAST + '[broker]\ncert_file = "c"\nkey_file = "k"\n', "needs broker.ca_file"),
         ("not toml", "not a valid"),
@@ -136,7 +144,7 @@ def test_loopback_needs_no_token(tmp_path: Path, host: str) -> None:
 
 
 def test_any_other_address_needs_a_token(tmp_path: Path) -> None:
-    text = LEAST + '[endpoint]\nhost = "0.0.0.0"\ntoken_file = "infer.token"\n'
+    text = LEAST + '[endpoint]\nhost = "0.0.0.0"\nclear_text = true\ntoken_file = "infer.token"\n'
     config = load_config(write(tmp_path, text))
     with pytest.raises(ConfigError, match="cannot read the endpoint token"):
         load_endpoint_token(config)

@@ -10,8 +10,9 @@ import pytest
 
 from agent.serve.worker.inference_protocol import InferenceProtocol
 from agent.serve.worker.processing import MAX_CLASSES, Processing
-from runtime_adapters.errors import InputError
+from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.processing.errors import DeclarationError
+from runtime_adapters.protocol import Tensors
 from tests.simulators.packages import variant
 from wire.package.manifest import Preprocessing, TensorSpec
 from wire.package.processing import Postprocessing, Quantization
@@ -37,7 +38,7 @@ CODES = Postprocessing(
 )
 VALUES: dict[str, Any] = {
     "codes": np.array([[1, 3, 3], [-1, -3, -2]], np.int8),
-    "single": np.array([0.25, np.nan, -1, 1e-9], np.float32),
+    "single": np.array([0.25, -np.inf, -1, 1e-9], np.float32),
     "flag": np.array([[True, False]]),
 }
 
@@ -111,10 +112,12 @@ def test_an_input_without_a_declaration_is_not_taken_raw() -> None:
         protocol().decode(memoryview(json.dumps(document).encode()), None)
 
 
-def answered(*outputs: dict[str, Any], **fields: Any) -> tuple[list[Any], bytes]:
+def answered(
+    *outputs: dict[str, Any], values: Tensors = VALUES, **fields: Any
+) -> tuple[list[Any], bytes]:
     made = protocol()
     request = made.decode(memoryview(asked(RAW, *outputs, **fields)), None)
-    headers, content = made.encode(request, VALUES)
+    headers, content = made.encode(request, values)
     length = int(headers.get("Inference-Header-Content-Length", len(content)))
     return json.loads(content[:length])["outputs"], content[length:]
 
@@ -123,9 +126,33 @@ def test_the_best_classes_of_each_row_come_as_text() -> None:
     (one,), _ = answered({"name": "codes", "parameters": {"classification": 2}})
     assert (one["datatype"], one["shape"]) == ("BYTES", [2, 2])
     assert one["data"] == ["3:1:dög", "3:2", "-1:0:cat", "-2:2"]
-    (one,), _ = answered({"name": "single", "parameters": {"classification": 9}})
-    assert one["shape"] == [4]
-    assert one["data"] == ["0.250000:0", "0.000000:3", "-1.000000:2", "nan:1"]
+    (one,), _ = answered({"name": "single", "parameters": {"classification": 3}})
+    assert one["shape"] == [3]
+    assert one["data"] == ["0.250000:0", "0.000000:3", "-1.000000:2"], "-inf: a class is shut out"
+    (one,), _ = answered({"name": "codes", "parameters": {"classification": 9}})
+    assert one["shape"] == [2, 3]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize(
+    ("scores", "count"),
+    [
+        ([0.25, np.nan, -1, 0], 1),
+        ([0.25, np.nan, -1, 0], 4),
+        ([0.25, np.inf, -1, 0], 1),
+        ([0.25, -np.inf, -1, 0], 4),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_what_is_no_score_is_an_error_and_no_text(
+    scores: list[float], count: int, dtype: type, *, binary: bool
+) -> None:
+    how = {"classification": count, "binary_data": binary}
+    with pytest.raises(InferenceError, match="output 'single' holds NaN or infinity"):
+        answered(
+            {"name": "single", "parameters": how},
+            values=VALUES | {"single": np.array(scores, dtype)},
+        )
 
 
 def test_classes_of_declared_scores() -> None:
