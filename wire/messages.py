@@ -22,6 +22,7 @@ from wire.profile import DeviceProfile
 
 SCHEMA_VERSION = 1
 DESIRED_PAYLOAD_TYPE = "application/vnd.edgefleet.desired-state+json"
+CONTROLLER_START_PAYLOAD_TYPE = "application/vnd.edgefleet.controller-start+json"
 ENROL_PAYLOAD_TYPE = "application/vnd.edgefleet.enrol-answer+json"
 MAX_MESSAGE_BYTES = 256 * 1024
 """Brokers are commonly limited to packets of this size."""
@@ -103,6 +104,13 @@ class EnrolAnswer(Message, frozen=True, kw_only=True):
     """SHA-256 of the request as it was received."""
 
     reason: str = ""
+
+
+class ControllerStart(Message, frozen=True, kw_only=True):
+    """What the director signs when its controller connects, for other controllers."""
+
+    start_id: str
+    """Random, new for each start of a controller."""
 
 
 class Hello(Message, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ edgefleet/v1/enrol/{device}/request      an unknown device asks to be enrolled
 edgefleet/v1/enrol/{device}/reply        the answer; holds no secret
 edgefleet/v1/dev/{device}/up/{kind}      only that device may publish
 edgefleet/v1/dev/{device}/down/{kind}    only that device may subscribe
+edgefleet/v1/controller/start            a controller tells other controllers that it has connected
 ```
 """
 
@@ -21,6 +22,7 @@ DownKind = Literal["desired", "chunk", "telemetry_ack"]
 
 ENROL_REQUESTS = f"{PREFIX}/enrol/+/request"
 ENROL_REPLIES = f"{PREFIX}/enrol/+/reply"
+CONTROLLER_STARTS = f"{PREFIX}/controller/start"
 ALL_UP = f"{PREFIX}/dev/+/up/+"
 
 

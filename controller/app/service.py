@@ -5,6 +5,7 @@ Rules:
   them is one clear error.
 - A broker that does not answer is normal: the controller logs it once, and tells the devices when
   the broker is back.
+- Of two controllers with one director's key, the one that was there first stops giving orders.
 - Stopping takes five seconds at most; being killed instead loses nothing.
 """
 
@@ -42,6 +43,7 @@ from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
 from controller.services.ingest import Ingest
+from controller.services.other_controllers import OtherControllers
 from controller.services.policies import Policies
 from controller.services.releases import Releases
 from controller.services.rollout_engine import RolloutEngine
@@ -59,6 +61,7 @@ from wire.transport import Connection, Received, Transport
 from wire.version import VERSION
 
 JOIN_S = 2.0
+GAVE_WAY = "to be the only controller: another one with the same director's key gives the orders"
 _log = logging.getLogger(__name__)
 
 
@@ -90,6 +93,7 @@ class Controller:
         clock = clock or SystemClock()
         self._config = config
         self._connected = False
+        self._gave_way = False
         self._lacks = _lack(Connection(up=False))
         self._stopping = threading.Event()
         token = read_api_token(config)
@@ -105,6 +109,7 @@ class Controller:
         self._upkeep = Upkeep(database, telemetry, config.telemetry_retention_days, clock)
         self._director = director = Director(database, self._transport, key, clock)
         self._encryption = EncryptionWatch(config.broker, clock)
+        self._others = OtherControllers(key, self._transport)
         self._engine = RolloutEngine(database, director, clock)
         self._policies = Policies(database, director, clock)
         self._enrolment = Enrolment(database, access, self._transport, key, clock)
@@ -156,10 +161,10 @@ class Controller:
 
     def start(self) -> None:
         """Begin to serve; returns at once, also when the broker is away."""
-        for topic_filter in (topics.ALL_UP, topics.ENROL_REQUESTS):
+        for topic_filter in (topics.ALL_UP, topics.ENROL_REQUESTS, topics.CONTROLLER_STARTS):
             self._transport.subscribe(topic_filter)
         self._inbox.start()
-        self._transport.start(self._inbox.put, self.on_connection)
+        self._transport.start(self._hear, self.on_connection)
         self._ticker.start()
         self._server.start(self.app)
 
@@ -181,6 +186,22 @@ class Controller:
             broker_connected=self._connected,
             version=VERSION,
             needs=[] if self._connected else [self._lacks],
+        )
+
+    def _hear(self, received: Received) -> None:
+        """Take a message in the transport's thread."""
+        if received.topic != topics.CONTROLLER_STARTS:
+            self._inbox.put(received)
+        elif self._others.is_other(received.payload):
+            self._give_way()
+
+    def _give_way(self) -> None:
+        """Give no orders any more: another controller does."""
+        self._gave_way = True
+        self._transport.close()
+        _log.error(
+            "another controller with the same director's key has connected, and this one gives no "
+            "orders any more: stop one of the two; start this one again if it is to stay"
         )
 
     def receive(self, received: Received) -> None:
@@ -214,13 +235,14 @@ class Controller:
     def on_connection(self, connection: Connection) -> None:
         """Take a change of the connection with the broker."""
         was, self._connected = self._connected, connection.up
-        self._lacks = _lack(connection)
+        self._lacks = GAVE_WAY if self._gave_way else _lack(connection)
         if connection.up:
+            self._others.announce()
             self._enrolment.broker_came()
             _log.info("connected with the broker")
         elif connection.refused:
             _log.error("the broker refuses the controller's account: %s", connection.reason)
-        elif self._stopping.is_set():
+        elif self._stopping.is_set() or self._gave_way:
             return
         elif was:
             _log.warning("lost the broker: %s; trying again", connection.reason)

@@ -17,6 +17,7 @@ from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     Chunk,
     ChunkRequest,
+    ControllerStart,
     DesiredState,
     EnrolAnswer,
     EnrolReply,
@@ -72,6 +73,7 @@ MESSAGES: dict[str, Message] = {
     ),
     "enrol_reply.json": EnrolReply(device="d", accepted=True),
     "enrol_answer.json": EnrolAnswer(device="d", accepted=True, request_sha256="0" * 64),
+    "controller_start.json": ControllerStart(start_id="0" * 32),
     "hello.json": Hello(
         device="d",
         boot_id="b",

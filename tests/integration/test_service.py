@@ -54,7 +54,7 @@ def home(directory: Path, port: int) -> ControllerConfig:
 
 
 @contextmanager
-def started(config: ControllerConfig) -> Iterator[tuple[Controller, httpx.Client]]:
+def beside_others(config: ControllerConfig) -> Iterator[tuple[Controller, httpx.Client]]:
     controller = Controller(config, MemoryAccess())
     controller.start()
     host, port = controller.api_address
@@ -64,6 +64,12 @@ def started(config: ControllerConfig) -> Iterator[tuple[Controller, httpx.Client
             yield controller, api
     finally:
         controller.stop()
+
+
+@contextmanager
+def started(config: ControllerConfig) -> Iterator[tuple[Controller, httpx.Client]]:
+    with beside_others(config) as both:
+        yield both
     assert not [t for t in threading.enumerate() if t.name in {"api", "inbox", "ticker"}]
 
 
@@ -258,3 +264,29 @@ def test_a_second_controller_on_one_directory_is_refused(tmp_path: Path) -> None
     assert held is not None
     with held, pytest.raises(StorageError, match="another controller uses the data directory"):
         run(config, lambda _config: MemoryAccess())
+
+
+@pytest.mark.broker
+def test_two_controllers_with_one_key_do_not_both_give_orders(
+    broker: RunningBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    configs = []
+    for name in ("first", "copy"):
+        (tmp_path / name).mkdir()
+        configs.append(home(tmp_path / name, broker.port))
+    keys = [Path(config.director_key_file) for config in configs]
+    keys[1].write_bytes(keys[0].read_bytes())
+    Path(configs[1].trust_file).write_bytes(Path(configs[0].trust_file).read_bytes())
+    with beside_others(configs[0]) as (_first, first):
+        until(lambda: connected(first), "the first controller")
+        with beside_others(configs[1]) as (_copy, copy):
+            until(lambda: connected(copy), "its copy")
+            until(lambda: not connected(first), "the first one's end")
+            health = first.get("/v1/health").json()
+            assert health["status"] == "degraded"
+            assert "to be the only controller" in health["needs"][0]
+            assert "another controller with the same director's key" in caplog.text
+            assert connected(copy)
+        assert not connected(first), "it does not come back by itself"
+    with started(configs[0]) as (_again, again):
+        until(lambda: connected(again), "the first controller, which was started again")

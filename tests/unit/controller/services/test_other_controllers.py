@@ -1,0 +1,58 @@
+"""Only a start that the director's key signed counts, and only another's."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.services.other_controllers import MAX_START_BYTES, OtherControllers
+from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY
+from wire import topics
+from wire.codec import to_json
+from wire.messages import (
+    CONTROLLER_START_PAYLOAD_TYPE,
+    DESIRED_PAYLOAD_TYPE,
+    ControllerStart,
+)
+from wire.trust.envelope import SigningKey, seal
+
+START = to_json(ControllerStart(start_id="another"))
+
+
+class Published:
+    """Keeps what is published."""
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+
+    def publish(self, topic: str, payload: bytes, *, expiry_s: int | None = None) -> bool:
+        assert (topic, expiry_s) == (topics.CONTROLLER_STARTS, None)
+        self.payloads.append(payload)
+        return True
+
+
+def announced(key: SigningKey = DIRECTOR_KEY) -> tuple[OtherControllers, bytes]:
+    published = Published()
+    controllers = OtherControllers(key, published)
+    controllers.announce()
+    return controllers, published.payloads[0]
+
+
+def test_the_start_of_a_copy_is_another_s_and_its_own_is_not() -> None:
+    first, own = announced()
+    _copy, other = announced()
+    assert first.is_other(other)
+    assert not first.is_other(own)
+
+
+@pytest.mark.parametrize("payload", [
+    b"", b"{}", START, bytes(MAX_START_BYTES + 1),
+    seal(START, payload_type=CONTROLLER_START_PAYLOAD_TYPE, keys=(STRANGER_KEY,)),
+    seal(START, payload_type=DESIRED_PAYLOAD_TYPE, keys=(DIRECTOR_KEY,)),
+    seal(b"{}", payload_type=CONTROLLER_START_PAYLOAD_TYPE, keys=(DIRECTOR_KEY,)),
+])  # fmt: skip
+def test_what_the_director_did_not_sign_as_a_start_is_ignored(payload: bytes) -> None:
+    assert not announced()[0].is_other(payload)
+
+
+def test_the_controller_of_another_fleet_is_ignored() -> None:
+    assert not announced()[0].is_other(announced(STRANGER_KEY)[1])
