@@ -274,8 +274,8 @@ def _order(
     now_s: float,
 ) -> None:
     """Give devices their desired state for a rollout, and record to what they can go back."""
-    before = way_back.releases_before(session, devices)
     wanted = deployments.targets(session, row.id, devices)
+    before = way_back.releases_before(session, row, wanted)
     revisions = desired.issue(session, wanted, rollout=row.id, now_s=now_s)
     at = _moment(row, now_s)
     changes.order(session, row.id, revisions, before, event=event, stage=row.stage, at=at)

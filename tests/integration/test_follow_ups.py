@@ -285,6 +285,67 @@ def test_revoking_names_rollouts_whose_rollbacks_take_every_device(fleet: Fleet)
     assert fleet.running(ONE.digest) == set(DEVICES)
 
 
+@pytest.mark.parametrize("ended", ["abort", "rollback"])
+def test_resume_does_not_forget_what_a_device_had_before(fleet: Fleet, ended: str) -> None:
+    one, other = fleet.devices["cam-000"], fleet.devices["cam-001"]
+    one.outcome = other.outcome = "busy"
+    one.phase = other.phase = "confirming"
+    rollout = fleet.roll_out("digits:2", selector="id in (cam-000,cam-001)")
+    fleet.step()
+    one.active = TWO.digest
+    one.report(one.revision, TWO.digest, "busy")
+    one.leave()
+    other.report(other.revision, TWO.digest, "failed")
+    fleet.step()
+    assert parts(fleet.show(rollout)) == {"cam-000": "cancelled", "cam-001": "failed"}
+    order(fleet, rollout, "resume").raise_for_status()
+    one.outcome = "silent"
+    one.connect()  # it runs the second release: its order to go back is on its way
+    fleet.step()
+    fleet.step()
+    assert parts(fleet.show(rollout))["cam-000"] == "assigned"
+    one.outcome = "succeeded"
+    if ended == "rollback":
+        one.report(one.revision + 2, TWO.digest, "succeeded")
+        assert fleet.run(rollout)["state"] == "succeeded"
+        back = order(fleet, rollout, "rollback", {}).raise_for_status().json()
+        assert brought_to(back) == {"cam-000": "digits:1"}
+        assert fleet.run(back["id"])["state"] == "succeeded"
+    else:
+        order(fleet, rollout, "abort").raise_for_status()
+        fleet.step(20)
+    assert fleet.running(ONE.digest) == set(DEVICES)
+
+
+def test_another_try_does_not_forget_what_a_device_had_before(fleet: Fleet) -> None:
+    device = fleet.devices["cam-002"]
+    device.outcome, device.phase = "busy", "confirming"
+    rollout = fleet.roll_out("digits:2", max_failures=1, device_deadline_s=5)
+    fleet.step()
+    device.active = TWO.digest
+    device.report(device.revision, TWO.digest, "busy")
+    assert fleet.run(rollout)["counts"] == {"succeeded": 5, "failed": 1}
+    device.outcome = "silent"
+    again = order(fleet, rollout, "retry", {}).raise_for_status().json()["id"]
+    fleet.step()
+    device.outcome = "succeeded"
+    order(fleet, again, "abort").raise_for_status()
+    fleet.step(20)
+    assert fleet.running(ONE.digest) == {"cam-002"}
+
+
+def test_a_device_that_had_the_release_already_keeps_it(fleet: Fleet) -> None:
+    device = fleet.devices["cam-002"]
+    device.outcome = "silent"
+    rollout = fleet.roll_out("digits:1", selector="id=cam-002")
+    fleet.step()
+    device.outcome = "succeeded"
+    order(fleet, rollout, "abort").raise_for_status()
+    fleet.step(20)
+    assert {state.release for state in device.accepted} == {ONE.ref}
+    assert device.active == ONE.digest
+
+
 def test_what_an_order_that_comes_too_late_can_do_instead(fleet: Fleet) -> None:
     rollout = fleet.roll_out("digits:2", approval=True, soak_s=100)
     fleet.step()

@@ -46,6 +46,7 @@ from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
 NOW_S = 1_750_000_000.0
 DIGEST = "a" * 64
 OTHER = "b" * 64
+THIRD = "c" * 64
 
 
 @pytest.fixture
@@ -300,9 +301,12 @@ def test_previous_is_what_a_device_says_that_it_runs(database: Database) -> None
         strange = add_device(session, "strange")
         strange.reported_release = "9" * 64
         add_device(session, "new")
-        wanted: dict[str, str | None] = dict.fromkeys(("says", "silent", "strange"), DIGEST)
-        desired.issue(session, wanted, rollout=None, now_s=NOW_S)
-        found = way_back.releases_before(session, ["says", "silent", "strange", "new"])
+        add_release(session, THIRD, "3")
+        had: dict[str, str | None] = dict.fromkeys(("says", "silent", "strange"), DIGEST)
+        desired.issue(session, had, rollout=None, now_s=NOW_S)
+        row = add_rollout(session, "r1", ("says", "silent", "strange", "new"), THIRD)
+        wanted = deployments.targets(session, "r1", ["says", "silent", "strange", "new"])
+        found = way_back.releases_before(session, row, wanted)
     assert found == {"says": OTHER, "silent": DIGEST, "strange": DIGEST, "new": None}
 
 
