@@ -106,15 +106,16 @@ def returned(session: Session, rollout: str, *, limit: int) -> tuple[str, ...]:
     return tuple(_of_devices(session, rollout, DeploymentState.WAITING, online=True, limit=limit))
 
 
-def absent(session: Session, rollout: str, *, limit: int) -> list[str]:
-    """Return the devices of a rollout that were not started and are offline."""
-    return _of_devices(session, rollout, DeploymentState.PENDING, online=False, limit=limit)
+def not_started(session: Session, rollout: str, *, limit: int) -> list[str]:
+    """Return the devices of a rollout that were not started, online or not."""
+    return _of_devices(session, rollout, DeploymentState.PENDING, online=None, limit=limit)
 
 
 def _of_devices(
-    session: Session, rollout: str, state: DeploymentState, *, online: bool, limit: int
+    session: Session, rollout: str, state: DeploymentState, *, online: bool | None, limit: int
 ) -> list[str]:
     """Return the devices of a rollout in one state, in the order in which they start."""
+    presence = () if online is None else (DeviceRow.online.is_(online),)
     return list(
         session.scalars(
             select(DeploymentRow.device)
@@ -122,7 +123,7 @@ def _of_devices(
             .where(
                 DeploymentRow.rollout == rollout,
                 DeploymentRow.state == state,
-                DeviceRow.online.is_(online),
+                *presence,
             )
             .order_by(DeploymentRow.position, DeploymentRow.device)
             .limit(limit)

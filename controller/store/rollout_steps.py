@@ -139,6 +139,8 @@ def start(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: f
 def finish(session: Session, row: RolloutRow, decision: Decision, *, now_s: float) -> list[str]:
     """End a rollout whose devices have finished, and leave its release to those that are offline.
 
+    One that has come back since the decision was made gets its order now.
+
     Args:
         session: The transaction.
         row: The rollout.
@@ -152,7 +154,7 @@ def finish(session: Session, row: RolloutRow, decision: Decision, *, now_s: floa
         IllegalTransitionError: It has ended already.
     """
     _close(session, row, RolloutOrder.FINISH, reason=decision.reason, now_s=now_s)
-    absent = deployments.absent(session, row.id, limit=decision.leave)
+    absent = deployments.not_started(session, row.id, limit=decision.leave)
     if absent:
         _order(session, row, absent, DeploymentEvent.WAIT, now_s=now_s)
         reason = named(absent, "offline; the release is theirs when they return")
