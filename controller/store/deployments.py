@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, exists, func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
 from controller.domain.rollout_policy import InFlight
 from controller.domain.selectors import Selector
@@ -22,8 +22,10 @@ from controller.store import devices as device_rows
 from controller.store.database import in_batches
 from controller.store.tables import (
     DeploymentRow,
+    DesiredStateRow,
     DeviceRow,
     ReleaseRow,
+    RolloutEventRow,
     RolloutRow,
 )
 
@@ -193,8 +195,11 @@ def in_state(session: Session, rollout: str, *states: DeploymentState) -> list[s
     )
 
 
-def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[str, str | None]:
+def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[str, str]:
     """Return devices of a rollout in some final states that no other rollout has started since.
+
+    A later rollout is one whose log begins later: the numbers of entries grow, and wall time may go
+    back.
 
     Args:
         session: The transaction.
@@ -202,16 +207,17 @@ def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[
         *states: The states of their deployments.
 
     Returns:
-        Enrolled device to the release that it is brought to, if that is not the rollout's.
+        Enrolled device to the release that it is brought to.
     """
-    other = aliased(DeploymentRow)
+    began = func.min(RolloutEventRow.id)
+    mine = select(began).where(RolloutEventRow.rollout == rollout).scalar_subquery()
+    later = select(RolloutEventRow.rollout).group_by(RolloutEventRow.rollout).having(began > mine)
     taken = exists().where(
-        other.device == DeploymentRow.device,
-        other.rollout != DeploymentRow.rollout,
-        other.started_at_s >= DeploymentRow.finished_at_s,
+        DesiredStateRow.device == DeploymentRow.device, DesiredStateRow.rollout.in_(later)
     )
     rows = session.execute(
-        select(DeploymentRow.device, DeploymentRow.release)
+        select(DeploymentRow.device, target())
+        .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
         .where(
             DeploymentRow.rollout == rollout,

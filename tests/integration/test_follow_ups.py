@@ -97,8 +97,12 @@ def test_a_revoked_release_is_not_resumed_and_not_tried_again(fleet: Fleet) -> N
         assert "fleet release list" in answer.json()["remedy"]
 
 
-def test_resume_leaves_alone_what_another_rollout_has_started_since(fleet: Fleet) -> None:
+@pytest.mark.parametrize("corrected_s", [0, -3600], ids=["", "the-clock-was-an-hour-fast"])
+def test_resume_leaves_alone_what_another_rollout_has_started_since(
+    fleet: Fleet, corrected_s: float
+) -> None:
     rollout = halted(fleet, *DEVICES)
+    fleet.clock.correct(corrected_s)
     taken = next(name for name, state in parts(fleet.show(rollout)).items() if state != "failed")
     for device in fleet.devices.values():
         device.outcome = "succeeded"
