@@ -200,6 +200,35 @@ def test_revoking_one_of_several_releases_halts_their_rollback(fleet: Fleet) -> 
     assert fleet.state(back) == "halted"
 
 
+def test_a_rollback_goes_on_without_what_is_brought_to_a_revoked_release(fleet: Fleet) -> None:
+    fleet.run(fleet.roll_out("digits:3", selector="id=cam-005"))
+    rollout = fleet.roll_out("digits:2")
+    fleet.run(rollout)
+    back = order(fleet, rollout, "rollback", {}).raise_for_status().json()["id"]
+    fleet.api.post("/v1/releases/digits:3/revoke").raise_for_status()
+    shown = order(fleet, back, "resume").raise_for_status().json()
+    assert reasons(shown, "skip") == ["1 device left out: the release was revoked: cam-005"]
+    assert fleet.run(back)["counts"] == {"cancelled": 1, "succeeded": 5}
+    assert fleet.running(TWO.digest) == {"cam-005"}
+
+
+def test_revoking_one_of_several_releases_recalls_only_what_waits_for_it(fleet: Fleet) -> None:
+    fleet.run(fleet.roll_out("digits:3", selector="id=cam-005"))
+    rollout = fleet.roll_out("digits:2", offline_limit_s=5)
+    fleet.run(rollout)
+    away = [fleet.devices["cam-001"], fleet.devices["cam-005"]]
+    for device in away:
+        device.leave()
+    back = order(fleet, rollout, "rollback", {}).raise_for_status().json()["id"]
+    assert fleet.run(back)["counts"] == {"succeeded": 4, "waiting": 2}
+    fleet.api.post("/v1/releases/digits:3/revoke").raise_for_status()
+    assert fleet.show(back)["counts"] == {"succeeded": 4, "waiting": 1, "cancelled": 1}
+    for device in away:
+        device.connect()
+    assert fleet.running(TWO.digest) == {"cam-005"}
+    assert fleet.running(ONE.digest) == set(DEVICES[:5])
+
+
 def test_a_device_that_had_nothing_stays_and_is_named(fleet: Fleet) -> None:
     fleet.enrol("new")
     rollout = fleet.roll_out("digits:2")
