@@ -45,6 +45,7 @@ from controller.services.enrolment import Enrolment
 from controller.services.ingest import Ingest
 from controller.services.other_controllers import OtherControllers
 from controller.services.policies import Policies
+from controller.services.reception import Reception
 from controller.services.releases import Releases
 from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollouts import Rollouts
@@ -106,11 +107,14 @@ class Controller:
         self._transport = transport or connection(config)
         self._database = database = Database(config.database_url)
         telemetry = TelemetryStore(database.engine)
-        self._upkeep = Upkeep(database, telemetry, config.telemetry_retention_days, clock)
+        self._reception = reception = Reception(clock)
+        self._upkeep = Upkeep(
+            database, telemetry, config.telemetry_retention_days, reception, clock
+        )
         self._director = director = Director(database, self._transport, key, clock)
         self._encryption = EncryptionWatch(config.broker, clock)
         self._others = OtherControllers(key, self._transport)
-        self._engine = RolloutEngine(database, director, clock)
+        self._engine = RolloutEngine(database, director, reception, clock)
         self._policies = Policies(database, director, clock)
         self._enrolment = Enrolment(database, access, self._transport, key, clock)
         self._ingest = Ingest(
@@ -236,6 +240,7 @@ class Controller:
         """Take a change of the connection with the broker."""
         was, self._connected = self._connected, connection.up
         self._lacks = GAVE_WAY if self._gave_way else _lack(connection)
+        self._reception.note(up=connection.up)
         if connection.up:
             self._others.announce()
             self._enrolment.broker_came()

@@ -64,7 +64,11 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         ),
     ] = None,
     max_in_flight: Annotated[
-        int, typer.Option(help="How many devices install at the same time.", metavar="N")
+        int,
+        typer.Option(
+            help="No device starts while this many install. Devices that return go on at once.",
+            metavar="N",
+        ),
     ] = 100,
     soak: Annotated[
         str,

@@ -2,8 +2,11 @@
 
 Rules:
 - The abort rules come first, also while the rollout is paused.
-- Devices start only while the rollout runs, and only those that are online. At most `max_in_flight`
-  are in flight at once, and at most the stage's target is started in total.
+- Devices start only while the rollout runs, and only those that are online. None starts while
+  `max_in_flight` are in flight, and at most the stage's target is started in total.
+- A device that returns with its order goes on by itself, whatever the controller wants. It is in
+  flight again even if there are more than `max_in_flight` then, and no other starts until there is
+  room.
 - A device that was started counts towards its stage, whatever becomes of it: no other device
   replaces one that failed or is away, so that a bad release reaches no more than the stage.
 - All limits are measured with the rollout's own clock, which stands still while no controller runs.

@@ -102,8 +102,7 @@ def try_again(
     states = [DeploymentState.FAILED]
     if not only_failed:
         states.append(DeploymentState.CANCELLED)
-    found = deployments.unreached(transaction, first.id, *states)
-    wanted = {device: own or first.release for device, own in found.items()}
+    wanted = deployments.unreached(transaction, first.id, *states)
     known = releases.published(transaction, set(wanted.values()))
     wanted = {device: digest for device, digest in wanted.items() if digest in known}
     if not wanted:

@@ -138,7 +138,9 @@ class Releases:
                         transaction, rollout, RolloutOrder.HALT, reason=reason, now_s=now_s
                     )
                 for ended in deployments.waiting_for(transaction, row.digest):
-                    told += rollout_steps.recall(transaction, ended, reason=reason, now_s=now_s)
+                    told += rollout_steps.recall(
+                        transaction, ended, release=row.digest, reason=reason, now_s=now_s
+                    )
             release = _with_devices(transaction, row)
         self._director.publish(told)
         return release

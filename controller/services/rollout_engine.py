@@ -5,8 +5,9 @@ Rules:
   `controller.services.director` repeats it. A controller that is killed at any point continues
   from the database.
 - If the tick of a rollout fails, the next tick tries it again; the others go on.
-- The clock of a rollout goes on only from one tick to the next of the same controller. While no
-  controller runs, or the database does not answer, no deadline comes nearer.
+- The clock of a rollout goes on only from one tick to the next of the same controller, and only
+  while that controller hears its devices. While no controller runs, the broker is away or the
+  database does not answer, no deadline comes nearer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import logging
 from controller.domain.rollout_policy import decide
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 from controller.services.director import Director
+from controller.services.reception import Reception
 from controller.store import rollout_steps, rollouts
 from controller.store.database import Database, Transaction
 from controller.store.tables import RolloutRow
@@ -31,12 +33,16 @@ class RolloutEngine:
     Args:
         database: The control state.
         director: Sends desired states to devices.
+        reception: How long the controller has heard its devices.
         clock: Wall time and durations.
     """
 
-    def __init__(self, database: Database, director: Director, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, director: Director, reception: Reception, clock: Clock
+    ) -> None:
         self._database = database
         self._director = director
+        self._reception = reception
         self._clock = clock
         self._ticked_at_s = clock.monotonic_s()
 
@@ -47,11 +53,12 @@ class RolloutEngine:
             DatabaseError: The database does not answer.
         """
         before_s, self._ticked_at_s = self._ticked_at_s, self._clock.monotonic_s()
+        elapsed_s = min(self._ticked_at_s - before_s, self._reception.settled_s())
         with self._database.reading() as transaction:
             active = rollouts.active_ids(transaction)
         for rollout in active:
             try:
-                told = self._step(rollout, elapsed_s=self._ticked_at_s - before_s)
+                told = self._step(rollout, elapsed_s=elapsed_s)
             except FleetError as exc:
                 _log.warning("rollout %s is tried again: %s", rollout, exc)
             else:
@@ -62,7 +69,7 @@ class RolloutEngine:
 
         Args:
             rollout: Its identifier.
-            elapsed_s: The time since the last tick.
+            elapsed_s: The time since the last tick in which devices were heard.
 
         Returns:
             The devices that have a new desired state.

@@ -193,7 +193,7 @@ class Rollouts:
             if row.state == RolloutState.HALTED:
                 releases.get_published(transaction, row.release)
                 follow_ups.refuse_rolled_back(transaction, row.id)
-                devices = rollout_steps.to_reopen(transaction, row.id)
+                devices, _revoked = rollout_steps.to_reopen(transaction, row.id)
                 follow_ups.refuse_busy(deployments.busy_among(transaction, devices))
             rollout_steps.resume(transaction, row, now_s=now_s)
 

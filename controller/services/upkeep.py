@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.services.reception import Reception
 from controller.store import devices
 from controller.store.database import Database
 from telemetry.server.store import TelemetryStore
@@ -9,7 +10,7 @@ from wire.clock import Clock
 
 SILENT_AFTER_S = 180.0
 """A device sends telemetry several times a minute. After this time without a message it counts as
-offline, even if its last will was lost."""
+offline, even if its last will was lost. The controller must have heard its devices for as long."""
 
 PRUNE_EVERY_S = 3600.0
 SECONDS_PER_DAY = 86_400.0
@@ -22,15 +23,22 @@ class Upkeep:
         database: The control state.
         telemetry: What devices sent.
         retention_days: How long that is kept.
+        reception: How long the controller has heard its devices.
         clock: Wall time and durations.
     """
 
     def __init__(
-        self, database: Database, telemetry: TelemetryStore, retention_days: float, clock: Clock
+        self,
+        database: Database,
+        telemetry: TelemetryStore,
+        retention_days: float,
+        reception: Reception,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._telemetry = telemetry
         self._retention_days = retention_days
+        self._reception = reception
         self._clock = clock
         self._pruned_at_s: float | None = None
 
@@ -40,6 +48,8 @@ class Upkeep:
         Raises:
             DatabaseError: The database does not answer.
         """
+        if self._reception.heard_s() < SILENT_AFTER_S:
+            return  # it is the controller that has heard nobody
         since_s = self._clock.now_s() - SILENT_AFTER_S
         with self._database.reading() as transaction:
             silent = devices.count_silent(transaction, since_s=since_s)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, exists, func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
 from controller.domain.rollout_policy import InFlight
 from controller.domain.selectors import Selector
@@ -22,8 +22,10 @@ from controller.store import devices as device_rows
 from controller.store.database import in_batches
 from controller.store.tables import (
     DeploymentRow,
+    DesiredStateRow,
     DeviceRow,
     ReleaseRow,
+    RolloutEventRow,
     RolloutRow,
 )
 
@@ -106,15 +108,16 @@ def returned(session: Session, rollout: str, *, limit: int) -> tuple[str, ...]:
     return tuple(_of_devices(session, rollout, DeploymentState.WAITING, online=True, limit=limit))
 
 
-def absent(session: Session, rollout: str, *, limit: int) -> list[str]:
-    """Return the devices of a rollout that were not started and are offline."""
-    return _of_devices(session, rollout, DeploymentState.PENDING, online=False, limit=limit)
+def not_started(session: Session, rollout: str, *, limit: int) -> list[str]:
+    """Return the devices of a rollout that were not started, online or not."""
+    return _of_devices(session, rollout, DeploymentState.PENDING, online=None, limit=limit)
 
 
 def _of_devices(
-    session: Session, rollout: str, state: DeploymentState, *, online: bool, limit: int
+    session: Session, rollout: str, state: DeploymentState, *, online: bool | None, limit: int
 ) -> list[str]:
     """Return the devices of a rollout in one state, in the order in which they start."""
+    presence = () if online is None else (DeviceRow.online.is_(online),)
     return list(
         session.scalars(
             select(DeploymentRow.device)
@@ -122,7 +125,7 @@ def _of_devices(
             .where(
                 DeploymentRow.rollout == rollout,
                 DeploymentRow.state == state,
-                DeviceRow.online.is_(online),
+                *presence,
             )
             .order_by(DeploymentRow.position, DeploymentRow.device)
             .limit(limit)
@@ -192,8 +195,11 @@ def in_state(session: Session, rollout: str, *states: DeploymentState) -> list[s
     )
 
 
-def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[str, str | None]:
+def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[str, str]:
     """Return devices of a rollout in some final states that no other rollout has started since.
+
+    A later rollout is one whose log begins later: the numbers of entries grow, and wall time may go
+    back.
 
     Args:
         session: The transaction.
@@ -201,16 +207,17 @@ def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[
         *states: The states of their deployments.
 
     Returns:
-        Enrolled device to the release that it is brought to, if that is not the rollout's.
+        Enrolled device to the release that it is brought to.
     """
-    other = aliased(DeploymentRow)
+    began = func.min(RolloutEventRow.id)
+    mine = select(began).where(RolloutEventRow.rollout == rollout).scalar_subquery()
+    later = select(RolloutEventRow.rollout).group_by(RolloutEventRow.rollout).having(began > mine)
     taken = exists().where(
-        other.device == DeploymentRow.device,
-        other.rollout != DeploymentRow.rollout,
-        other.started_at_s >= DeploymentRow.finished_at_s,
+        DesiredStateRow.device == DeploymentRow.device, DesiredStateRow.rollout.in_(later)
     )
     rows = session.execute(
-        select(DeploymentRow.device, DeploymentRow.release)
+        select(DeploymentRow.device, target())
+        .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .join(DeviceRow, DeviceRow.id == DeploymentRow.device)
         .where(
             DeploymentRow.rollout == rollout,

@@ -243,7 +243,7 @@ def take_refusal(
     if not ours:
         detail = f"it is not what this controller sent last: {detail}"[:MAX_DETAIL_CHARS]
     before, row.last_error = row.last_error, f"{code}: {detail}"
-    at_work = part is not None and part.state == DeploymentState.ASSIGNED
+    at_work = part is not None and part.state in ORDERED_DEPLOYMENTS
     if part is not None and at_work and ours and code != OLDER:
         verdict = Verdict(error_code=code, detail=detail)
         if _settle(session, part, DeploymentEvent.FAIL, verdict, now_s=now_s):

@@ -28,6 +28,7 @@ from controller.domain.states import (
 from controller.store import deployment_changes as changes
 from controller.store import deployments, desired, way_back
 from controller.store.deployment_changes import Moment, Verdict
+from controller.store.releases import published
 from controller.store.rollouts import log, move, named, take_in
 from controller.store.tables import MAX_DETAIL_CHARS, RolloutRow
 
@@ -139,6 +140,8 @@ def start(session: Session, row: RolloutRow, devices: Sequence[str], *, now_s: f
 def finish(session: Session, row: RolloutRow, decision: Decision, *, now_s: float) -> list[str]:
     """End a rollout whose devices have finished, and leave its release to those that are offline.
 
+    One that has come back since the decision was made gets its order now.
+
     Args:
         session: The transaction.
         row: The rollout.
@@ -152,7 +155,7 @@ def finish(session: Session, row: RolloutRow, decision: Decision, *, now_s: floa
         IllegalTransitionError: It has ended already.
     """
     _close(session, row, RolloutOrder.FINISH, reason=decision.reason, now_s=now_s)
-    absent = deployments.absent(session, row.id, limit=decision.leave)
+    absent = deployments.not_started(session, row.id, limit=decision.leave)
     if absent:
         _order(session, row, absent, DeploymentEvent.WAIT, now_s=now_s)
         reason = named(absent, "offline; the release is theirs when they return")
@@ -187,7 +190,9 @@ def end(
     return back
 
 
-def recall(session: Session, rollout: str, *, reason: str, now_s: float) -> list[str]:
+def recall(
+    session: Session, rollout: str, *, reason: str, now_s: float, release: str | None = None
+) -> list[str]:
     """Take the order back from devices that wait for the release of a rollout that has ended.
 
     Args:
@@ -195,6 +200,7 @@ def recall(session: Session, rollout: str, *, reason: str, now_s: float) -> list
         rollout: The rollout.
         reason: Why.
         now_s: Wall time.
+        release: Only from the devices that wait for this one.
 
     Returns:
         The devices that have a new desired state.
@@ -203,6 +209,9 @@ def recall(session: Session, rollout: str, *, reason: str, now_s: float) -> list
         IllegalTransitionError: One of them has finished in the meantime.
     """
     waiting = deployments.in_state(session, rollout, DeploymentState.WAITING)
+    if release is not None:
+        wanted = deployments.targets(session, rollout, waiting)
+        waiting = [device for device in waiting if wanted[device] == release]
     known = way_back.to_restore(session, rollout)
     mine = {device: known[device] for device in waiting if device in known}
     back = _send_back(session, rollout, mine, now_s=now_s)
@@ -230,16 +239,30 @@ def resume(session: Session, row: RolloutRow, *, now_s: float) -> None:
         row.finished_at_s = None
         row.stage_complete_at_s = None
         failed = changes.acknowledge_failures(session, row.id)
-        again = to_reopen(session, row.id)
+        again, revoked = to_reopen(session, row.id)
         changes.reopen(session, row.id, again)
         reason += f": {failed} failed are acknowledged, {len(again)} go on"
+        if revoked:
+            why = named(revoked, "left out: the release was revoked")
+            log(session, row.id, action="skip", reason=why, now_s=now_s)
     row.reason = reason
     log(session, row.id, action=RolloutOrder.RESUME, reason=reason, now_s=now_s)
 
 
-def to_reopen(session: Session, rollout: str) -> list[str]:
-    """Return the devices with which a halted rollout can go on."""
-    return list(deployments.unreached(session, rollout, DeploymentState.CANCELLED))
+def to_reopen(session: Session, rollout: str) -> tuple[list[str], list[str]]:
+    """Return the devices with which a halted rollout can go on, and those whose release is revoked.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+
+    Returns:
+        Both, sorted; devices that another rollout started since are in neither.
+    """
+    wanted = deployments.unreached(session, rollout, DeploymentState.CANCELLED)
+    known = published(session, set(wanted.values()))
+    again = [device for device, digest in wanted.items() if digest in known]
+    return again, [device for device in wanted if wanted[device] not in known]
 
 
 def skip_device(session: Session, device: str, *, reason: str, now_s: float) -> None:
@@ -274,8 +297,8 @@ def _order(
     now_s: float,
 ) -> None:
     """Give devices their desired state for a rollout, and record to what they can go back."""
-    before = way_back.releases_before(session, devices)
     wanted = deployments.targets(session, row.id, devices)
+    before = way_back.releases_before(session, row, wanted)
     revisions = desired.issue(session, wanted, rollout=row.id, now_s=now_s)
     at = _moment(row, now_s)
     changes.order(session, row.id, revisions, before, event=event, stage=row.stage, at=at)

@@ -2,12 +2,13 @@
 
 Rules:
 - No device can go back to a release that is unknown or revoked.
+- No device goes back to the release that a rollout brings it, whatever it reports.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import and_, func, or_, select
@@ -152,28 +153,45 @@ def running(session: Session, release: str, *, limit: int) -> list[Running]:
     return shown
 
 
-def releases_before(session: Session, devices: Sequence[str]) -> dict[str, str | None]:
-    """Return the release that each device has now, so that it can go back to it later.
+def releases_before(
+    session: Session, rollout: RolloutRow, wanted: Mapping[str, str]
+) -> dict[str, str | None]:
+    """Return the release to which each device can go back, before a rollout orders it.
 
-    The release that a device reports takes precedence over the one that it was ordered to run.
+    It is the first of these that is not the ordered one: what the device reports, what it is to run
+    now, what was recorded at an earlier order of this rollout or of the one that it tries again.
+    A device that is told to go back still reports the ordered release until it has done so.
 
     Args:
         session: The transaction.
-        devices: Which devices.
+        rollout: The rollout.
+        wanted: Device to the digest that it is about to be ordered to run.
 
     Returns:
-        Device to digest, or None.
+        Device to digest, or None. It is the ordered digest for a device that is to run it already
+        and for which no other is known.
     """
+    orders = [rollout.id, rollout.origin if rollout.is_retry else None]
+    earlier = and_(DeploymentRow.device == DeviceRow.id, DeploymentRow.rollout.in_(orders))
     found: dict[str, str | None] = {}
-    for batch in in_batches(devices):
+    for batch in in_batches(sorted(wanted)):
         rows = session.execute(
-            select(DeviceRow.id, DeviceRow.reported_release, DesiredStateRow.release)
+            select(
+                DeviceRow.id,
+                DeviceRow.reported_release,
+                DesiredStateRow.release,
+                DeploymentRow.previous,
+            )
             .outerjoin(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
+            .outerjoin(DeploymentRow, earlier)
             .where(DeviceRow.id.in_(batch))
         ).all()
         usable = published(session, {digest for row in rows for digest in row[1:] if digest})
-        for device, reported, desired in rows:
-            found[device] = next((item for item in (reported, desired) if item in usable), None)
+        for device, reported, desired, before in rows:
+            digest = wanted[device]
+            same = digest if desired == digest else None
+            others = (i for i in (reported, desired, before) if i in usable and i != digest)
+            found[device] = next(others, found.get(device, same))
     return found
 
 
@@ -185,7 +203,8 @@ def to_restore(session: Session, rollout: str) -> dict[str, str | None]:
         rollout: The rollout.
 
     Returns:
-        Device to digest or None; devices that have been given another release since are left out.
+        Device to digest or None. Devices that have been given another release since are left out,
+        and so are those that were to run the rollout's release before it: they keep it.
     """
     rows = session.execute(
         select(DeploymentRow.device, DeploymentRow.previous, ReleaseRow.state)
@@ -194,9 +213,11 @@ def to_restore(session: Session, rollout: str) -> dict[str, str | None]:
             (DesiredStateRow.device == DeploymentRow.device)
             & (DesiredStateRow.release_revision == DeploymentRow.revision),
         )
+        .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .outerjoin(ReleaseRow, ReleaseRow.digest == DeploymentRow.previous)
         .where(
             DeploymentRow.rollout == rollout,
+            DeploymentRow.previous.is_distinct_from(target()),
             DeploymentRow.state.in_((*ORDERED_DEPLOYMENTS, DeploymentState.FAILED)),
         )
     )

@@ -97,8 +97,12 @@ def test_a_revoked_release_is_not_resumed_and_not_tried_again(fleet: Fleet) -> N
         assert "fleet release list" in answer.json()["remedy"]
 
 
-def test_resume_leaves_alone_what_another_rollout_has_started_since(fleet: Fleet) -> None:
+@pytest.mark.parametrize("corrected_s", [0, -3600], ids=["", "the-clock-was-an-hour-fast"])
+def test_resume_leaves_alone_what_another_rollout_has_started_since(
+    fleet: Fleet, corrected_s: float
+) -> None:
     rollout = halted(fleet, *DEVICES)
+    fleet.clock.correct(corrected_s)
     taken = next(name for name, state in parts(fleet.show(rollout)).items() if state != "failed")
     for device in fleet.devices.values():
         device.outcome = "succeeded"
@@ -196,6 +200,35 @@ def test_revoking_one_of_several_releases_halts_their_rollback(fleet: Fleet) -> 
     assert fleet.state(back) == "halted"
 
 
+def test_a_rollback_goes_on_without_what_is_brought_to_a_revoked_release(fleet: Fleet) -> None:
+    fleet.run(fleet.roll_out("digits:3", selector="id=cam-005"))
+    rollout = fleet.roll_out("digits:2")
+    fleet.run(rollout)
+    back = order(fleet, rollout, "rollback", {}).raise_for_status().json()["id"]
+    fleet.api.post("/v1/releases/digits:3/revoke").raise_for_status()
+    shown = order(fleet, back, "resume").raise_for_status().json()
+    assert reasons(shown, "skip") == ["1 device left out: the release was revoked: cam-005"]
+    assert fleet.run(back)["counts"] == {"cancelled": 1, "succeeded": 5}
+    assert fleet.running(TWO.digest) == {"cam-005"}
+
+
+def test_revoking_one_of_several_releases_recalls_only_what_waits_for_it(fleet: Fleet) -> None:
+    fleet.run(fleet.roll_out("digits:3", selector="id=cam-005"))
+    rollout = fleet.roll_out("digits:2", offline_limit_s=5)
+    fleet.run(rollout)
+    away = [fleet.devices["cam-001"], fleet.devices["cam-005"]]
+    for device in away:
+        device.leave()
+    back = order(fleet, rollout, "rollback", {}).raise_for_status().json()["id"]
+    assert fleet.run(back)["counts"] == {"succeeded": 4, "waiting": 2}
+    fleet.api.post("/v1/releases/digits:3/revoke").raise_for_status()
+    assert fleet.show(back)["counts"] == {"succeeded": 4, "waiting": 1, "cancelled": 1}
+    for device in away:
+        device.connect()
+    assert fleet.running(TWO.digest) == {"cam-005"}
+    assert fleet.running(ONE.digest) == set(DEVICES[:5])
+
+
 def test_a_device_that_had_nothing_stays_and_is_named(fleet: Fleet) -> None:
     fleet.enrol("new")
     rollout = fleet.roll_out("digits:2")
@@ -283,6 +316,67 @@ def test_revoking_names_rollouts_whose_rollbacks_take_every_device(fleet: Fleet)
         assert answer.status_code == 201, answer.text
         fleet.run(answer.json()["id"])
     assert fleet.running(ONE.digest) == set(DEVICES)
+
+
+@pytest.mark.parametrize("ended", ["abort", "rollback"])
+def test_resume_does_not_forget_what_a_device_had_before(fleet: Fleet, ended: str) -> None:
+    one, other = fleet.devices["cam-000"], fleet.devices["cam-001"]
+    one.outcome = other.outcome = "busy"
+    one.phase = other.phase = "confirming"
+    rollout = fleet.roll_out("digits:2", selector="id in (cam-000,cam-001)")
+    fleet.step()
+    one.active = TWO.digest
+    one.report(one.revision, TWO.digest, "busy")
+    one.leave()
+    other.report(other.revision, TWO.digest, "failed")
+    fleet.step()
+    assert parts(fleet.show(rollout)) == {"cam-000": "cancelled", "cam-001": "failed"}
+    order(fleet, rollout, "resume").raise_for_status()
+    one.outcome = "silent"
+    one.connect()  # it runs the second release: its order to go back is on its way
+    fleet.step()
+    fleet.step()
+    assert parts(fleet.show(rollout))["cam-000"] == "assigned"
+    one.outcome = "succeeded"
+    if ended == "rollback":
+        one.report(one.revision + 2, TWO.digest, "succeeded")
+        assert fleet.run(rollout)["state"] == "succeeded"
+        back = order(fleet, rollout, "rollback", {}).raise_for_status().json()
+        assert brought_to(back) == {"cam-000": "digits:1"}
+        assert fleet.run(back["id"])["state"] == "succeeded"
+    else:
+        order(fleet, rollout, "abort").raise_for_status()
+        fleet.step(20)
+    assert fleet.running(ONE.digest) == set(DEVICES)
+
+
+def test_another_try_does_not_forget_what_a_device_had_before(fleet: Fleet) -> None:
+    device = fleet.devices["cam-002"]
+    device.outcome, device.phase = "busy", "confirming"
+    rollout = fleet.roll_out("digits:2", max_failures=1, device_deadline_s=5)
+    fleet.step()
+    device.active = TWO.digest
+    device.report(device.revision, TWO.digest, "busy")
+    assert fleet.run(rollout)["counts"] == {"succeeded": 5, "failed": 1}
+    device.outcome = "silent"
+    again = order(fleet, rollout, "retry", {}).raise_for_status().json()["id"]
+    fleet.step()
+    device.outcome = "succeeded"
+    order(fleet, again, "abort").raise_for_status()
+    fleet.step(20)
+    assert fleet.running(ONE.digest) == {"cam-002"}
+
+
+def test_a_device_that_had_the_release_already_keeps_it(fleet: Fleet) -> None:
+    device = fleet.devices["cam-002"]
+    device.outcome = "silent"
+    rollout = fleet.roll_out("digits:1", selector="id=cam-002")
+    fleet.step()
+    device.outcome = "succeeded"
+    order(fleet, rollout, "abort").raise_for_status()
+    fleet.step(20)
+    assert {state.release for state in device.accepted} == {ONE.ref}
+    assert device.active == ONE.digest
 
 
 def test_what_an_order_that_comes_too_late_can_do_instead(fleet: Fleet) -> None:

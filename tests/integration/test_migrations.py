@@ -172,6 +172,23 @@ def test_a_device_that_waits_goes_down(database_url: str, state: str, after: str
         database.close()
 
 
+@pytest.mark.parametrize(("own", "after"), [("'d'", "cancelled"), ("NULL", "pending")])
+def test_what_is_to_get_a_release_of_its_own_is_left_out_going_down(
+    database_url: str, own: str, after: str
+) -> None:
+    database = old_fleet(database_url)
+    try:
+        migrate(database_url)
+        with database.transaction() as session:
+            session.execute(sa.text(f"UPDATE deployment SET state = 'pending', release = {own}"))  # noqa: S608 - constants
+        database.close()
+        migrate(database_url, "0004")
+        with database.reading() as session:
+            assert session.scalar(sa.text("SELECT state FROM deployment")) == after
+    finally:
+        database.close()
+
+
 def everyone() -> PolicyRow:
     return PolicyRow(
         name="everyone", selector="", priority=0, spec={"kind": "adaptive"}, changed_at_s=1.0

@@ -299,3 +299,38 @@ def test_the_offline_limit_does_not_run_while_the_controller_is_down(fleet: Flee
     fleet.stay_down(86_400)
     steps(fleet, 5)
     assert fleet.state(rollout) == "running"
+
+
+def test_the_deadline_does_not_run_while_the_broker_is_away(fleet: Fleet) -> None:
+    rollout, name = at_work(fleet, "probing", device_deadline_s=40)
+    fleet.transport.set_up(False)
+    steps(fleet, 150)
+    fleet.transport.set_up(True)
+    steps(fleet, 50)  # the devices come back, and repeat what they reported
+    assert parts(fleet.show(rollout))[name] == "assigned"
+    steps(fleet, 60)
+    assert parts(fleet.show(rollout))[name] == "failed", "since then it has been heard for 40 s"
+
+
+@pytest.mark.parametrize("lost", ["controller", "broker"])
+def test_a_pause_of_the_controller_takes_no_device_offline(fleet: Fleet, lost: str) -> None:
+    rollout, name = at_work(fleet, "fetching")
+    before = parts(fleet.show(rollout))
+    for device in fleet.devices.values():
+        device.online = False  # they say nothing in this moment; there is no last will
+    if lost == "controller":
+        fleet.stay_down(300)
+    else:
+        fleet.transport.set_up(False)
+        steps(fleet, 3)
+        fleet.clock.advance(300)
+        fleet.transport.set_up(True)
+    steps(fleet, 170)
+    assert parts(fleet.show(rollout)) == before
+    for device in fleet.devices.values():
+        if device.name != name:
+            device.connect()  # it is heard first, but the other one keeps its place
+    fleet.step()
+    assert parts(fleet.show(rollout)) == before
+    steps(fleet, 20)
+    assert parts(fleet.show(rollout))[name] == "waiting", "now it is silent for long enough"

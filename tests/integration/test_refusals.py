@@ -71,6 +71,27 @@ def test_a_refused_desired_state_fails_at_once_and_halts_the_rollout(fleet: Flee
     assert fleet.state(rollout) == "halted"
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
+def test_a_device_that_waited_and_refuses_has_failed_at_once(fleet: Fleet, ended: bool) -> None:
+    fleet.enrol("cam-2")
+    device = fleet.devices["cam-1"]
+    device.outcome = "busy"
+    if ended:
+        device.leave()
+    rollout = fleet.roll_out("digits:1", offline_limit_s=5 if ended else 3600)
+    fleet.step()
+    device.leave()
+    for _ in range(10):
+        fleet.step()
+    assert fleet.state(rollout) == ("succeeded" if ended else "running")
+    assert fleet.show(rollout)["counts"] == {"succeeded": 1, "waiting": 1}
+    Refuser(fleet)
+    device.connect()
+    assert fleet.show(rollout)["counts"] == {"succeeded": 1, "failed": 1}
+    part = fleet.show(rollout)["deployments"][0]
+    assert (part["device"], part["error_code"]) == ("cam-1", "wire.signature")
+
+
 def test_what_repeats_is_logged_once(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
     refuser = Refuser(fleet)
     fleet.roll_out("digits:1", max_failures=1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from controller.domain.rollout_policy import Limits, StageSpec
+from controller.domain.rollout_policy import Limits, StageSpec, decide
 from controller.domain.selectors import parse_selector
 from controller.domain.states import (
     DeploymentEvent,
@@ -46,6 +46,7 @@ from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
 NOW_S = 1_750_000_000.0
 DIGEST = "a" * 64
 OTHER = "b" * 64
+THIRD = "c" * 64
 
 
 @pytest.fixture
@@ -290,6 +291,24 @@ def test_many_devices_at_once(database: Database) -> None:
         assert len(desired.documents(session, members)) == 1201
 
 
+def test_a_device_that_returns_while_its_rollout_ends_gets_its_order(database: Database) -> None:
+    with database.transaction() as session:
+        add_device(session, "here").online = True
+        away = add_device(session, "away")
+        add_release(session)
+        row = add_rollout(session, "r1", ("here", "away"))
+        rollout_steps.start(session, row, ["here"], now_s=NOW_S)
+        done = DeploymentEvent.SUCCEED
+        deployment_changes.move(session, "r1", ["here"], done, now_s=NOW_S)
+        row.stage_complete_at_s, row.ran_s = 0.0, row.offline_limit_s
+        decision = decide(rollouts.view(session, row))
+        assert (decision.action, decision.leave) == ("finish", 1)
+        away.online = True  # what another transaction commits here is seen on PostgreSQL
+        session.flush()
+        assert rollout_steps.save_decision(session, row, decision, now_s=NOW_S) == ["away"]
+        assert deployments.in_state(session, "r1", DeploymentState.WAITING) == ["away"]
+
+
 def test_previous_is_what_a_device_says_that_it_runs(database: Database) -> None:
     with database.transaction() as session:
         add_release(session)
@@ -300,9 +319,12 @@ def test_previous_is_what_a_device_says_that_it_runs(database: Database) -> None
         strange = add_device(session, "strange")
         strange.reported_release = "9" * 64
         add_device(session, "new")
-        wanted: dict[str, str | None] = dict.fromkeys(("says", "silent", "strange"), DIGEST)
-        desired.issue(session, wanted, rollout=None, now_s=NOW_S)
-        found = way_back.releases_before(session, ["says", "silent", "strange", "new"])
+        add_release(session, THIRD, "3")
+        had: dict[str, str | None] = dict.fromkeys(("says", "silent", "strange"), DIGEST)
+        desired.issue(session, had, rollout=None, now_s=NOW_S)
+        row = add_rollout(session, "r1", ("says", "silent", "strange", "new"), THIRD)
+        wanted = deployments.targets(session, "r1", ["says", "silent", "strange", "new"])
+        found = way_back.releases_before(session, row, wanted)
     assert found == {"says": OTHER, "silent": DIGEST, "strange": DIGEST, "new": None}
 
 

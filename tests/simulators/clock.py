@@ -28,6 +28,11 @@ class FakeClock:
         self.slept_s.append(duration_s)
         self.advance(duration_s)
 
+    def correct(self, by_s: float) -> None:
+        """Set the wall clock right, as NTP does; no time passes."""
+        with self._lock:
+            self._at_s += by_s
+
     def advance(self, duration_s: float) -> None:
         """Let time pass."""
         with self._lock:

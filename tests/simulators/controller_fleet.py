@@ -333,7 +333,7 @@ class Fleet:
         controller = Controller(self.config, self.access, transport=transport, clock=self.clock)
         for topic_filter in (topics.ALL_UP, topics.ENROL_REQUESTS):
             transport.subscribe(topic_filter)
-        transport.start(controller.receive, lambda _connection: None)
+        transport.start(controller.receive, controller.on_connection)
         self._api = TestClient(controller.app, headers={"Authorization": f"Bearer {API_TOKEN}"})
         self._api.__enter__()  # one event loop for all requests, not one for each
         return controller

@@ -53,7 +53,16 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove them; a device that waits is at work again, or left out if its rollout has ended."""
+    """Remove them; a device that waits is at work again, or left out if its rollout has ended.
+
+    A device that has not got its order is left out, too, if it was to get a release of its own: the
+    older controller would bring it to the rollout's.
+    """
+    op.execute(
+        "UPDATE deployment SET state = 'cancelled', error_code = 'controller.downgrade',"
+        " detail = 'the older controller knows one release for each rollout'"
+        " WHERE state = 'pending' AND release IS NOT NULL"
+    )
     op.execute(
         "UPDATE deployment SET state = 'assigned' WHERE state = 'waiting' AND rollout IN"
         " (SELECT id FROM rollout WHERE state IN ('running', 'paused'))"

@@ -287,6 +287,13 @@ def test_a_device_that_returns_is_in_flight_again() -> None:
     assert decide(replace(view, state=RolloutState.PAUSED)).returned == ("late",)
 
 
+def test_devices_that_return_together_are_all_in_flight_and_no_other_starts() -> None:
+    limits = replace(LIMITS, max_in_flight=2)
+    back = ("one", "three", "two")
+    view = replace(VIEW, limits=limits, stage=2, waiting=3, returned=back, pending=17)
+    assert (decide(view).returned, decide(view).start) == (back, ())
+
+
 def test_acknowledged_failures_do_not_count() -> None:
     view = replace(VIEW, succeeded=1, failed=1, pending=18)
     assert decide(view).action == "halt"

@@ -1,0 +1,38 @@
+"""How long the controller has heard its devices."""
+
+from __future__ import annotations
+
+from controller.services.reception import BACK_AFTER_S, Reception
+from tests.simulators.clock import FakeClock
+
+
+def test_without_a_connection_nobody_is_heard() -> None:
+    clock = FakeClock()
+    reception = Reception(clock)
+    clock.advance(100)
+    assert (reception.heard_s(), reception.settled_s()) == (0.0, 0.0)
+
+
+def test_a_connection_that_was_there_from_the_start_counts_at_once() -> None:
+    clock = FakeClock()
+    reception = Reception(clock)
+    reception.note(up=True)
+    clock.advance(5)
+    reception.note(up=True)
+    clock.advance(5)
+    assert (reception.heard_s(), reception.settled_s()) == (10.0, 10.0)
+
+
+def test_a_connection_that_was_lost_counts_when_the_devices_are_back() -> None:
+    clock = FakeClock()
+    reception = Reception(clock)
+    for _ in range(3):
+        reception.note(up=True)
+        clock.advance(BACK_AFTER_S)
+        reception.note(up=False)
+        clock.advance(1)
+    reception.note(up=True)
+    clock.advance(BACK_AFTER_S)
+    assert (reception.heard_s(), reception.settled_s()) == (BACK_AFTER_S, 0.0)
+    clock.advance(7)
+    assert reception.settled_s() == 7.0
