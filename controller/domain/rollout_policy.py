@@ -243,13 +243,16 @@ def stage_targets(view: RolloutView) -> tuple[int, ...]:
     reached = 0
     for number, stage in enumerate(view.stages, start=1):
         base = view.devices if number == len(view.stages) else view.initial_devices
-        if stage.count is not None:
-            wanted = stage.count
-        else:
-            wanted = math.ceil(base * (stage.percent or 0.0) / 100.0 - _ROUNDING)
-        reached = min(max(reached, wanted), view.devices)
+        reached = min(max(reached, stage_size(stage, base)), view.devices)
         targets.append(reached)
     return tuple(targets)
+
+
+def stage_size(stage: StageSpec, devices: int) -> int:
+    """Return how many of so many devices a stage asks for."""
+    if stage.count is not None:
+        return stage.count
+    return math.ceil(devices * (stage.percent or 0.0) / 100.0 - _ROUNDING)
 
 
 def stage_states(view: RolloutView) -> tuple[StageState, ...]:
@@ -329,7 +332,7 @@ def _after_stage(view: RolloutView, seen: Decision, target: int) -> Decision:
         return replace(
             held,
             action="finish",
-            reason=f"{view.succeeded} of {view.devices} devices run the release{_left(short)}",
+            reason=f"{view.succeeded} of {counted(view.devices)} installed it{_left(short)}",
             leave=max(0, target - view.started),
         )
     return replace(

@@ -143,7 +143,8 @@ def refuse_busy(busy: Mapping[str, str]) -> None:
     for device, rollout in busy.items():
         raise ConflictError(
             f"device {device} takes part in rollout {rollout}, which has not ended",
-            remedy="wait for it, abort it, or choose other devices",
+            remedy=f"wait for it, choose other devices, or end it with `fleet rollout abort "
+            f"{rollout}`: what has the release keeps it",
         )
 
 

@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from controller.domain.rollout_policy import Limits, StageSpec
+from controller.domain.rollout_policy import Limits, StageSpec, counted, stage_size
 from controller.domain.selectors import parse_selector
-from controller.domain.states import ACTIVE_ROLLOUTS, RolloutOrder, RolloutState
+from controller.domain.states import (
+    ACTIVE_ROLLOUTS,
+    DeploymentState,
+    RolloutOrder,
+    RolloutState,
+)
 from controller.errors import ConflictError, InvalidRequestError
 from controller.rollout_schemas import (
     RetryRequest,
@@ -72,6 +77,7 @@ class Rollouts:
                 raise InvalidRequestError(
                     _no_device(request.selector), remedy="list the devices, or enrol one"
                 )
+            _check_growing(specs, len(devices))
             new = NewRollout(
                 id=follow_ups.new_id(),
                 release=release.digest,
@@ -194,7 +200,9 @@ class Rollouts:
                 releases.get_published(transaction, row.release)
                 follow_ups.refuse_rolled_back(transaction, row.id)
                 devices, _revoked = rollout_steps.to_reopen(transaction, row.id)
-                follow_ups.refuse_busy(deployments.busy_among(transaction, devices))
+                finished = deployments.in_state(transaction, row.id, DeploymentState.SUCCEEDED)
+                taken = deployments.busy_among(transaction, [*devices, *finished])
+                follow_ups.refuse_busy(taken)
             rollout_steps.resume(transaction, row, now_s=now_s)
 
     def abort(self, rollout: str) -> None:
@@ -251,15 +259,23 @@ def _specs(stages: Sequence[Stage]) -> tuple[StageSpec, ...]:
     for number, stage in enumerate(stages, start=1):
         if (stage.count is None) == (stage.percent is None):
             raise InvalidRequestError(f"stage {number} needs either a count or a percent")
+    return tuple(StageSpec(count=stage.count, percent=stage.percent) for stage in stages)
+
+
+def _check_growing(stages: Sequence[StageSpec], devices: int) -> None:
     for before, after in pairwise(stages):
-        if (before.count or 0) > (after.count or before.count or 0) or (before.percent or 0) > (
-            after.percent or before.percent or 0
-        ):
+        # Of percentages the greater may round to the same number of devices, not to a smaller one.
+        falls = (before.percent or 0.0) > (after.percent or 100.0)
+        if falls or stage_size(before, devices) > stage_size(after, devices):
             raise InvalidRequestError(
-                "a stage reaches fewer devices than the one before it",
+                f"a stage of {_words(after)} reaches fewer of {counted(devices)} than the one of "
+                f"{_words(before)} before it",
                 remedy="stages are cumulative: give each as a total",
             )
-    return tuple(StageSpec(count=stage.count, percent=stage.percent) for stage in stages)
+
+
+def _words(stage: StageSpec) -> str:
+    return f"{stage.percent:g} %" if stage.percent is not None else counted(stage.count or 0)
 
 
 def _limits(request: RolloutRequest) -> Limits:

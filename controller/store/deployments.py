@@ -29,10 +29,12 @@ from controller.store.tables import (
     RolloutRow,
 )
 
-_AT_WORK = DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS) & DeploymentRow.rollout.in_(
+_KEPT = (*UNFINISHED_DEPLOYMENTS, DeploymentState.SUCCEEDED)
+_AT_WORK = DeploymentRow.state.in_(_KEPT) & DeploymentRow.rollout.in_(
     select(RolloutRow.id).where(RolloutRow.state.in_(ACTIVE_ROLLOUTS))
 )
-"""The deployment keeps its device from other rollouts; one that waits after the end does not."""
+"""The deployment keeps its device from other rollouts. One that has succeeded does so, too: its
+rollout counts it to its end. One that waits after the end does not."""
 
 
 def target() -> ColumnElement[str]:

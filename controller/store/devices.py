@@ -294,7 +294,7 @@ def readmit(row: DeviceRow, *, allowed: bool) -> None:
 
 
 def move(session: Session, device: str, target: DeviceState) -> None:
-    """Change the state of a device by the operator's order.
+    """Change the state of a device by the operator's order; the broker disconnects one shut out.
 
     Args:
         session: The transaction.
@@ -309,7 +309,7 @@ def move(session: Session, device: str, target: DeviceState) -> None:
         session,
         update(DeviceRow)
         .where(DeviceRow.id == device, DeviceRow.state.in_(allowed))
-        .values(state=target),
+        .values({"state": target} | ({} if target is DeviceState.ENROLLED else {"online": False})),
     )
     if changed != 1:
         raise IllegalTransitionError(

@@ -252,6 +252,7 @@ def test_quarantine_and_decommission(fleet: Fleet) -> None:
         answer = fleet.api.patch(url, json={"state": state})
         assert (answer.status_code, answer.json()["state"]) == (200, state)
         assert (fleet.access.refused == set()) == (state == "enrolled")
+        assert not (state != "enrolled" and answer.json()["online"])
     assert fleet.api.patch(url, json={"state": "decommissioned"}).status_code == 200
     answer = fleet.api.patch(url, json={"state": "enrolled"})
     assert (answer.status_code, answer.json()["code"]) == (409, "controller.transition")
@@ -277,6 +278,7 @@ def test_rollouts_that_make_no_sense(fleet: Fleet) -> None:
         {"stages": [{"count": 1, "percent": 5}]},
         {"stages": [{"percent": 50}, {"percent": 10}]},
         {"stages": [{"count": 5}, {"count": 2}]},
+        {"stages": [{"count": 2}, {"percent": 100}]},
         {"stages": [{"percent": 101}]},
         {"stages": [{"count": 0}]},
         {"max_in_flight": 0},

@@ -34,6 +34,7 @@ def device(stack: Stack, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
     made = Device(tmp_path, At(stack.broker_port))
     name = f"cam-{request.node.name.encode().hex()[-16:]}"
     config = made.config_path.read_text().replace(f'device = "{DEVICE}"', f'device = "{name}"')
+    config = config.replace("[broker]\n", f'[broker]\nca_file = "{stack.home / "ca.pem"}"\n')
     made.config_path.write_text(config)
     shutil.copy(stack.home / "trust.json", tmp_path / "trust.json")
     token = stack.ok("token", "create", "--json").json["token"]
@@ -126,7 +127,7 @@ def test_a_wrong_trust_file_is_shown_in_the_rollout_and_at_the_device(
     (tmp_path / "trust.json").write_bytes(TRUST.to_bytes())
     device.start()
     until(lambda: is_online(stack, device), lambda: f"the device: {device.log}")
-    key = SigningKey((stack.home / "keys" / "release.key").read_bytes())
+    key = SigningKey(stack.release_key.read_bytes())
     package("1", [(variant("best"), b"model")], key=key).write_to(tmp_path / "package")
     stack.ok("release", "publish", str(tmp_path / "package"))
     name = device.config.device

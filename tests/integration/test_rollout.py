@@ -62,7 +62,44 @@ def test_a_staged_rollout(fleet: Fleet, killed: bool) -> None:
     assert len(fleet.running(ONE.digest)) == 10
     assert all(len(device.accepted) == 1 for device in fleet.devices.values())
     assert reasons(shown, "create")
-    assert reasons(shown, "finish") == ["10 of 10 devices run the release"]
+    assert reasons(shown, "finish") == ["10 of 10 devices installed it"]
+
+
+def test_a_device_that_has_finished_is_free_when_its_rollout_has_ended(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 2))
+    first = fleet.roll_out("digits:1", soak_s=60.0)
+    for _ in range(10):
+        fleet.step()
+    assert len(fleet.running(ONE.digest)) == 2, "all is done but the soak"
+    second = {"release": "digits:2"}
+    refused = fleet.api.post("/v1/rollouts", json=second)
+    assert refused.status_code == 409
+    assert f"takes part in rollout {first}" in refused.json()["message"]
+    assert f"fleet rollout abort {first}" in refused.json()["remedy"]
+    fleet.api.post(f"/v1/rollouts/{first}/abort").raise_for_status()
+    assert len(fleet.running(ONE.digest)) == 2, "what has the release keeps it"
+    assert fleet.run(fleet.roll_out("digits:2"))["state"] == "succeeded"
+    assert fleet.state(first) == "aborted"
+
+
+def test_a_halted_rollout_does_not_go_on_while_another_has_what_it_finished(fleet: Fleet) -> None:
+    fleet.enrol(*names("cam", 3))
+    first = fleet.roll_out("digits:1", max_in_flight=1)
+    while not fleet.running(ONE.digest):
+        fleet.step()
+    (done,) = fleet.running(ONE.digest)
+    for device in fleet.devices.values():
+        device.outcome = "failed"
+    assert fleet.run(first)["state"] == "halted"
+    fleet.devices[done].outcome = "succeeded"
+    fleet.api.patch(f"/v1/devices/{done}", json={"labels": {"site": "rome"}}).raise_for_status()
+    second = fleet.roll_out("digits:2", selector="site=rome", soak_s=60.0)
+    for _ in range(10):
+        fleet.step()
+    assert fleet.running(TWO.digest) == {done}
+    answer = fleet.api.post(f"/v1/rollouts/{first}/resume")
+    assert answer.status_code == 409
+    assert f"device {done} takes part in rollout {second}" in answer.json()["message"]
 
 
 def test_a_failing_device_halts_and_goes_back_by_itself(fleet: Fleet) -> None:

@@ -228,7 +228,7 @@ def test_the_last_stage_ends_without_devices_that_are_offline_and_leaves_them_th
     )  # fmt: skip
     decision = decide(view)
     assert (decision.action, decision.leave) == ("finish", 2)
-    expected = "17 of 20 devices run the release; 3 devices are offline and get it on return"
+    expected = "17 of 20 devices installed it; 3 devices are offline and get it on return"
     assert decision.reason == expected
 
 
