@@ -20,8 +20,11 @@ UpKind = Literal["hello", "presence", "report", "refusal", "chunk_request", "tel
 UP_KINDS: tuple[UpKind, ...] = get_args(UpKind)
 DownKind = Literal["desired", "chunk", "telemetry_ack"]
 
-ENROL_REQUESTS = f"{PREFIX}/enrol/+/request"
-ENROL_REPLIES = f"{PREFIX}/enrol/+/reply"
+ENROL = f"{PREFIX}/enrol/"
+"""What all topics of enrolments begin with."""
+
+ENROL_REQUESTS = f"{ENROL}+/request"
+ENROL_REPLIES = f"{ENROL}+/reply"
 ALL_UP = f"{PREFIX}/dev/+/up/+"
 
 

@@ -41,7 +41,7 @@ from controller.services.chunks import Budget, ChunkServer
 from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
-from controller.services.ingest import Ingest
+from controller.services.ingest import Ingest, may_wait
 from controller.services.policies import Policies
 from controller.services.releases import Releases
 from controller.services.rollout_engine import RolloutEngine
@@ -158,7 +158,7 @@ class Controller:
         for topic_filter in (topics.ALL_UP, topics.ENROL_REQUESTS):
             self._transport.subscribe(topic_filter)
         self._inbox.start()
-        self._transport.start(self._inbox.put, self.on_connection)
+        self._transport.start(self.queue, self.on_connection)
         self._ticker.start()
         self._server.start(self.app)
 
@@ -182,8 +182,13 @@ class Controller:
             needs=[] if self._connected else [self._lacks],
         )
 
+    def queue(self, received: Received) -> None:
+        """Let one message of a device wait for its turn, unless nobody would read it."""
+        if may_wait(received):
+            self._inbox.put(received)
+
     def receive(self, received: Received) -> None:
-        """Take one message of a device."""
+        """Handle one message of a device."""
         self._ingest.handle(received)
 
     def tick(self) -> None:
