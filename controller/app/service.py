@@ -100,7 +100,7 @@ class Controller:
         migrate(config.database_url)
         self._transport = transport or connection(config)
         self._database = database = Database(config.database_url)
-        telemetry = TelemetryStore(database.engine)
+        telemetry = TelemetryStore(database.engine, clock)
         self._upkeep = Upkeep(database, telemetry, config.telemetry_retention_days, clock)
         self._director = director = Director(database, self._transport, key, clock)
         self._encryption = EncryptionWatch(config.broker, clock)
