@@ -5,7 +5,8 @@ Rules:
   one for each token, and removes it when the token is used up or has expired.
 - One more is for devices that are enrolled already and lost their own account. Its password follows
   from the director's public key: it keeps out those who know nothing of the fleet, and gives no
-  right to the others. The controller admits a device there only by its own key.
+  right to the others. The controller admits a device there only by its own key, which it proves
+  over a fresh challenge: a recorded request admits nobody.
 - A device's client identifier cannot be guessed: a second connection with the same identifier would
   end the device's own.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from wire.codec import sha256_hex
+from wire.codec import sha256_hex, to_json
 
 CLIENT_SECRET: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -35,6 +36,26 @@ def return_password(director_key: str) -> str:
         The password; its user name follows from it as from a token, by `enrol_username`.
     """
     return sha256_hex(f"edgefleet-enrol-again-v1\n{director_key}".encode())
+
+
+def challenged_proof(
+    *, device: str, token: str, password: str, client_id: str, nonce: str, challenge: str
+) -> bytes:
+    """Return the bytes that a device signs which answers a challenge.
+
+    Args:
+        device: Its identifier.
+        token: The token of the request, or empty.
+        password: The password of the account for which it asks.
+        client_id: The client identifier of that account.
+        nonce: That of the request.
+        challenge: What the controller gave it to sign.
+
+    Returns:
+        The bytes: all of it, unambiguous.
+    """
+    parts = [device, token, password, client_id, nonce, challenge]
+    return b"edgefleet-enrol-v2\n" + to_json(parts)
 
 
 def client_id(device: str, secret: str) -> str:

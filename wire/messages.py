@@ -64,7 +64,8 @@ class EnrolRequest(Message, frozen=True, kw_only=True):
     """The broker password that the device chose for itself."""
 
     signature: str
-    """Base64 over `enrol_proof`: shows that the device holds the private key."""
+    """Base64 over `enrol_proof`, or with a challenge over `wire.enrolment.challenged_proof`: shows
+    that the device holds the private key."""
 
     profile: DeviceProfile
     labels: dict[str, str] = {}
@@ -78,6 +79,9 @@ class EnrolRequest(Message, frozen=True, kw_only=True):
 
     doubt: str | msgspec.UnsetType = msgspec.UNSET
     """Why the device does not believe the answer to its last attempt; unset if it got none."""
+
+    challenge: str | msgspec.UnsetType = msgspec.UNSET
+    """The challenge of the controller's answer; unset in a request that nobody has answered."""
 
 
 def enrol_proof(device: str, token: str, password: str) -> bytes:
@@ -104,6 +108,9 @@ class EnrolAnswer(Message, frozen=True, kw_only=True):
     """SHA-256 of the request as it was received."""
 
     reason: str = ""
+    challenge: str | msgspec.UnsetType = msgspec.UNSET
+    """With a refusal: what a device that is enrolled puts into its next request, at once. So it
+    shows that it holds its key now; a recorded request shows only that it once did."""
 
 
 class ControllerStart(Message, frozen=True, kw_only=True):

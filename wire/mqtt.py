@@ -7,7 +7,9 @@ Rules:
   to send.
 - A connection that fails says why in one line, with what to do: `Connection.reason`.
 - A packet that is too large is refused by the length in its header, before any of it is kept. The
-  limit is announced to the broker, but a broker may be hostile.
+  limit is announced to the broker, but a broker may be hostile. So a message of QoS 2 ends the
+  connection, because paho would keep it until the broker says that it may go on; nothing here asks
+  for one. And what the broker does not acknowledge is bounded, because paho keeps it for ever.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+from collections import deque
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 import paho.mqtt.client as paho
@@ -36,6 +39,18 @@ INFLIGHT_MESSAGES = 40
 
 MAX_PACKET_BYTES = MAX_MESSAGE_BYTES + 4096
 """A message with its topic and properties."""
+
+UNACKNOWLEDGED_BYTES = 4 * 1024 * 1024
+"""Enough for a device: its telemetry is a mebibyte at one time."""
+
+OVERHEAD_BYTES = 1024
+"""What paho keeps for a message beside its payload, roughly."""
+
+PUBLISH = 0x30
+"""The high half of the first byte of a packet with a message."""
+
+EXACTLY_ONCE = 0x04
+"""The bit of that byte which QoS 2 sets."""
 
 CONNACK = 0x20
 """First byte of the packet with which a broker begins."""
@@ -82,6 +97,14 @@ class LastWill(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
 
 
+class _Sent(NamedTuple):
+    """A message that was handed to paho."""
+
+    topic: str
+    info: paho.MQTTMessageInfo
+    size_bytes: int
+
+
 class MqttTransport:
     """A connection to a broker that reconnects by itself.
 
@@ -92,6 +115,7 @@ class MqttTransport:
         password: The secret of that user, or None.
         will: Published by the broker when the connection breaks.
         session_expiry_s: How long the broker keeps the session after a disconnect.
+        unacknowledged_bytes: How much may wait for the broker's acknowledgement.
 
     Raises:
         TransportError: A certificate file cannot be read.
@@ -106,11 +130,16 @@ class MqttTransport:
         password: str | None = None,
         will: LastWill | None = None,
         session_expiry_s: int = 0,
+        unacknowledged_bytes: int = UNACKNOWLEDGED_BYTES,
     ) -> None:
         self._address = address
         self._session_expiry_s = session_expiry_s
+        self._unacknowledged_bytes = unacknowledged_bytes
         self._filters: list[str] = []
         self._lock = threading.Lock()
+        self._sent: deque[_Sent] = deque()
+        self._sent_bytes = 0
+        self._sent_lock = threading.Lock()
         self._connected = False
         self._client = client = _BoundedClient(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5
@@ -205,14 +234,34 @@ class MqttTransport:
             raise TransportError(
                 f"a message of {len(payload)} bytes is over the limit of {MAX_MESSAGE_BYTES}"
             )
-        if not self._connected:
+        size_bytes = len(payload) + OVERHEAD_BYTES
+        if not self._connected or self._waiting_bytes() + size_bytes > self._unacknowledged_bytes:
             return False
         properties = None
         if expiry_s is not None:
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
             properties.MessageExpiryInterval = expiry_s
         info = self._client.publish(topic, payload, qos=1, properties=properties)
-        return info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS
+        if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
+            return False
+        with self._sent_lock:
+            self._sent.append(_Sent(topic, info, size_bytes))
+            self._sent_bytes += size_bytes
+        return True
+
+    def is_waiting(self, topic: str) -> bool:
+        """Tell whether a message is not acknowledged yet; see `Transport.is_waiting`."""
+        self._waiting_bytes()
+        with self._sent_lock:
+            return any(sent.topic == topic for sent in self._sent)
+
+    def _waiting_bytes(self) -> int:
+        """Return how much the broker has not acknowledged."""
+        with self._sent_lock:
+            # A broker acknowledges in the order in which the messages came.
+            while self._sent and self._sent[0].info.is_published():
+                self._sent_bytes -= self._sent.popleft().size_bytes
+            return self._sent_bytes
 
     def close(self) -> None:
         """Disconnect and stop; see `Transport.close`."""
@@ -279,6 +328,10 @@ class _BoundedClient(paho.Client):
         return data
 
     def _packet_handle(self) -> MQTTErrorCode:
+        first: int = self._in_packet["command"]
+        if first & 0xF0 == PUBLISH and first & EXACTLY_ONCE:
+            self.refusal = "the broker sent a message of QoS 2, which nobody asked for"
+            return MQTTErrorCode.MQTT_ERR_PROTOCOL
         try:
             return super()._packet_handle()
         except Exception:  # noqa: BLE001 - whatever it is, the thread must not end

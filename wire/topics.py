@@ -18,10 +18,14 @@ from wire.profile import NAME_PATTERN
 
 PREFIX = "edgefleet/v1"
 UpKind = Literal["hello", "presence", "report", "refusal", "chunk_request", "telemetry"]
+UP_KINDS: tuple[UpKind, ...] = get_args(UpKind)
 DownKind = Literal["desired", "chunk", "telemetry_ack"]
 
-ENROL_REQUESTS = f"{PREFIX}/enrol/+/request"
-ENROL_REPLIES = f"{PREFIX}/enrol/+/reply"
+ENROL = f"{PREFIX}/enrol/"
+"""What all topics of enrolments begin with."""
+
+ENROL_REQUESTS = f"{ENROL}+/request"
+ENROL_REPLIES = f"{ENROL}+/reply"
 CONTROLLER_STARTS = f"{PREFIX}/controller/start"
 ALL_UP = f"{PREFIX}/dev/+/up/+"
 
@@ -41,11 +45,6 @@ def up(device: str, kind: UpKind) -> str:
 def down(device: str, kind: DownKind) -> str:
     """Return the topic on which a device receives a kind of message."""
     return f"{PREFIX}/dev/{checked_device(device)}/down/{kind}"
-
-
-def all_up(device: str) -> str:
-    """Return the filter over everything that one device may publish."""
-    return f"{PREFIX}/dev/{checked_device(device)}/up/#"
 
 
 def all_down(device: str) -> str:
@@ -78,7 +77,7 @@ def parse_up(topic: str) -> UpTopic:
     parts = topic.removeprefix(f"{PREFIX}/").split("/")
     if len(parts) != 4 or parts[0] != "dev" or parts[2] != "up":  # noqa: PLR2004
         raise TopicError(f"not a device's topic: {topic!r}")
-    for kind in get_args(UpKind):
+    for kind in UP_KINDS:
         if parts[3] == kind:
             return UpTopic(checked_device(parts[1]), kind)
     raise TopicError(f"unknown kind of message: {topic!r}")

@@ -48,8 +48,13 @@ class Transport(Protocol):
         """Hand a message over.
 
         Returns:
-            False when there is no connection; the message is then dropped, not kept.
+            False when there is no connection, or too much is not acknowledged yet; the message is
+            then dropped, not kept.
         """
+        ...
+
+    def is_waiting(self, topic: str) -> bool:
+        """Tell whether a message to a topic was handed over and is not acknowledged yet."""
         ...
 
     def close(self) -> None:

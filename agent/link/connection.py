@@ -122,6 +122,11 @@ class Link:
         transport = self._transport
         return transport is not None and transport.publish(topic, payload, expiry_s=expiry_s)
 
+    def is_waiting(self, topic: str) -> bool:
+        """Tell whether a message to a topic was sent, and the broker has not acknowledged it."""
+        transport = self._transport
+        return transport is not None and transport.is_waiting(topic)
+
     def refuse(self, refusal: Refusal) -> None:
         """Publish that the device does not accept a desired state."""
         self.publish(up(self._device, "refusal"), to_json(refusal))

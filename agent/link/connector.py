@@ -97,7 +97,7 @@ class Connector:
         """Ask to be enrolled. Without a token the controller may know the device's key.
 
         Raises:
-            FleetError: The device is not enrolled; if its token cannot be read, that is why.
+            FleetError: The device is not enrolled; it says so, too, if its token cannot be read.
             StoppedError: The agent is being stopped.
         """
         token, unread = None, None
@@ -108,7 +108,9 @@ class Connector:
         try:
             enrolment.apply(token)
         except EnrolmentRefusedError as exc:
-            raise unread or exc from exc
+            if unread is None:
+                raise
+            raise EnrolmentRefusedError(f"{exc.message}; {unread}") from exc
 
     def _until_done(self, otherwise: str, work: Callable[[], T]) -> T:
         """Do work again and again until it succeeds.

@@ -4,6 +4,8 @@ Rules:
 - A device with a token asks through the account of the token; without one, or if the broker refuses
   that, through the account for devices whose key the controller knows (`wire.enrolment`).
 - Only an answer that the director signed, for this device and for this very request, counts.
+- A controller that knows the device's key answers with a challenge; the device asks again at once,
+  and signs the challenge. A recorded request is of no use to anybody.
 - Asking again is safe: the device asks for the same account each time. It says why it did not
   believe the last answer, so that the controller can show that.
 """
@@ -24,7 +26,7 @@ from agent.link.identity import Identity
 from agent.link.outage import SILENCE_S, Outage
 from wire.clock import Clock
 from wire.codec import sha256_hex, to_json
-from wire.enrolment import enrol_username, return_password
+from wire.enrolment import challenged_proof, enrol_username, return_password
 from wire.errors import FleetError, SignatureError
 from wire.messages import (
     ENROL_PAYLOAD_TYPE,
@@ -48,6 +50,11 @@ DOUBT_S: Final = 10.0
 POLL_S: Final = 0.2
 SECRET_BYTES: Final = 16
 MAX_DOUBT_CHARS: Final = 300
+MAX_CHALLENGES: Final = 3
+"""For one attempt: one, and two more if the link is so slow that it is over when it comes."""
+
+Draft = Callable[[str], bytes]
+"""Makes a request with a challenge; empty for none."""
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,9 +157,12 @@ class Enrolment:
         # Nobody else must be able to end this connection by its client identifier.
         client_id = f"enrol-{secrets.token_hex(SECRET_BYTES)}"
         login = Login(client_id=client_id, username=enrol_username(password), password=password)
-        request = to_json(_request(self._applicant, self._identity, token, self._doubt))
+
+        def draft(challenge: str) -> bytes:
+            return to_json(_request(self._applicant, self._identity, token, self._doubt, challenge))
+
         with _Inbox(self._connect(login), enrol_reply(device)) as inbox:
-            asking = _Asking(request, inbox, self._clock.monotonic_s())
+            asking = _Asking(draft, inbox, self._clock.monotonic_s())
             while (now_s := self._clock.monotonic_s()) < asking.end_s:
                 self._interrupts.check(abandon=False)
                 asking.remind(enrol_request(device), now_s)
@@ -194,6 +204,8 @@ class Enrolment:
         if answer.device != self._applicant.device or answer.request_sha256 != asking.sha256:
             return False  # the answer to an earlier request
         if not answer.accepted:
+            if isinstance(answer.challenge, str) and asking.take_challenge(answer.challenge):
+                return False
             raise EnrolmentRefusedError(f"the controller refused the enrolment: {answer.reason}")
         return True
 
@@ -201,8 +213,7 @@ class Enrolment:
 class _Asking:
     """How far one request has come."""
 
-    def __init__(self, request: bytes, inbox: _Inbox, now_s: float) -> None:
-        self.sha256 = sha256_hex(request)
+    def __init__(self, draft: Draft, inbox: _Inbox, now_s: float) -> None:
         self.end_s = now_s + TIMEOUT_S
         self.quiet_s = now_s + SILENCE_S
         """When it is too quiet."""
@@ -214,8 +225,22 @@ class _Asking:
         self.fault: EnrolmentError | None = None
         """What is wrong with the answers."""
 
-        self._request = request
+        self._draft = draft
+        self._challenges = 0
         self._inbox = inbox
+        self._prepare("")
+
+    def take_challenge(self, challenge: str) -> bool:
+        """Ask anew with a challenge; return False if there were too many."""
+        self._challenges += 1
+        if self._challenges > MAX_CHALLENGES:
+            return False
+        self._prepare(challenge)
+        return True
+
+    def _prepare(self, challenge: str) -> None:
+        self._request = self._draft(challenge)
+        self.sha256 = sha256_hex(self._request)
         self._asked_s = float("-inf")
 
     def remind(self, topic: str, now_s: float) -> None:
@@ -263,22 +288,34 @@ class _Inbox:
             return  # the device asks again
 
 
-def _request(applicant: Applicant, identity: Identity, token: str, doubt: str) -> EnrolRequest:
-    account = identity.own_account
-    password = account.password or ""
-    proof = identity.key.sign(enrol_proof(applicant.device, token, password))
+def _request(
+    applicant: Applicant, identity: Identity, token: str, doubt: str, challenge: str
+) -> EnrolRequest:
+    account, nonce = identity.own_account, secrets.token_hex(SECRET_BYTES)
+    device, password = applicant.device, account.password or ""
+    proof = enrol_proof(device, token, password)
+    if challenge:
+        proof = challenged_proof(
+            device=device,
+            token=token,
+            password=password,
+            client_id=account.client_id,
+            nonce=nonce,
+            challenge=challenge,
+        )
     return EnrolRequest(
-        device=applicant.device,
+        device=device,
         token=token,
         public_key=encode_key(identity.key.public_key),
         password=password,
-        signature=base64.b64encode(proof).decode(),
+        signature=base64.b64encode(identity.key.sign(proof)).decode(),
         profile=applicant.profile,
         labels=applicant.labels,
         agent_version=applicant.agent_version,
-        nonce=secrets.token_hex(SECRET_BYTES),
+        nonce=nonce,
         client_id=account.client_id,
         doubt=doubt or msgspec.UNSET,
+        challenge=challenge or msgspec.UNSET,
     )
 
 

@@ -1,8 +1,9 @@
 """Moves figures and events from memory to the spool, and from there to the controller.
 
 Rules:
-- The pump sends a stored batch again and again until it is acknowledged, at most once in
-  `RESEND_S`.
+- The pump sends a stored batch again and again until the controller acknowledges it, at most once
+  in `RESEND_S`, and not while the broker has not acknowledged what was sent: the connection keeps
+  those copies.
 - A query writes nothing to disk, unless more than `HELD_POINTS` figures wait in memory: what it
   takes from the recorder waits there for the next `collect`.
 - If the disk refuses to store, the pump keeps the events for the next time, but not the figures: an
@@ -109,8 +110,10 @@ class TelemetryPump:
         now_s = self._clock.monotonic_s()
         waiting = {(b.boot_id, b.sequence): data for b, data in self._spool.pending(BATCHES)}
         self._sent_s = {key: at_s for key, at_s in self._sent_s.items() if key in waiting}
+        has_copies = self._link.is_waiting(self._topic)
         for key, data in waiting.items():
-            if now_s - self._sent_s.get(key, float("-inf")) < RESEND_S:
+            sent_s = self._sent_s.get(key)
+            if sent_s is not None and (has_copies or now_s - sent_s < RESEND_S):
                 continue
             if not self._link.publish(self._topic, data):
                 return

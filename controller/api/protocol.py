@@ -6,7 +6,7 @@ first packet on.
 
 Rules:
 - A client that sends no complete header in time loses its connection, whatever it sent of it; so
-  does one that stops in the middle of a body.
+  does one that stops in the middle of a body, and one that does not read its answer.
 - A connection that loses its place ends at once.
 """
 
@@ -43,6 +43,10 @@ class ConnectionLimits:
     silence_s: float = 30.0
     """Time without a byte of a body that has begun."""
 
+    unread_s: float = 30.0
+    """Time without a byte that the client takes, while more of its answers waits than the buffers
+    hold."""
+
 
 class BoundedProtocol(H11Protocol):
     """One connection.
@@ -75,6 +79,8 @@ class BoundedProtocol(H11Protocol):
 
         self._handshake: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._reader: asyncio.TimerHandle | None = None
+        """Looks whether the client reads, while the buffers are full."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
         """Take a place, then begin with TLS or with HTTP."""
@@ -113,6 +119,16 @@ class BoundedProtocol(H11Protocol):
         self._leave()
         if self._open:
             super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read, for a bounded time."""
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        """Go on to write."""
+        super().resume_writing()
+        self._stop_expecting()
 
     def shutdown(self) -> None:
         """End the connection when its request has been answered, because the server stops."""
@@ -174,7 +190,33 @@ class BoundedProtocol(H11Protocol):
         else:
             self.end()
 
+    @property
+    def _unsent_bytes(self) -> int:
+        """What waits for the client: above TLS and below it."""
+        waiting_bytes: int = self.transport.get_write_buffer_size()
+        if self._tcp is not None and self._tcp is not self.transport:
+            waiting_bytes += self._tcp.get_write_buffer_size()
+        return waiting_bytes
+
+    def _expect_reading(self) -> None:
+        self._stop_expecting()
+        self._reader = self.loop.call_later(
+            self._limits.unread_s, self._look_whether_read, self._unsent_bytes
+        )
+
+    def _stop_expecting(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+        self._reader = None
+
+    def _look_whether_read(self, before_bytes: int) -> None:
+        if self._unsent_bytes < before_bytes:
+            self._expect_reading()
+        else:
+            self.end()
+
     def _leave(self) -> None:
         self._set_deadline(None)
+        self._stop_expecting()
         self._places.leave(self)
         self.connections.discard(self)

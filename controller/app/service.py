@@ -42,7 +42,7 @@ from controller.services.chunks import Budget, ChunkServer
 from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
-from controller.services.ingest import Ingest
+from controller.services.ingest import Ingest, may_wait
 from controller.services.other_controllers import OtherControllers
 from controller.services.policies import Policies
 from controller.services.reception import Reception
@@ -106,7 +106,7 @@ class Controller:
         migrate(config.database_url)
         self._transport = transport or connection(config)
         self._database = database = Database(config.database_url)
-        telemetry = TelemetryStore(database.engine)
+        telemetry = TelemetryStore(database.engine, clock)
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(
             database, telemetry, config.telemetry_retention_days, reception, clock
@@ -168,7 +168,7 @@ class Controller:
         for topic_filter in (topics.ALL_UP, topics.ENROL_REQUESTS, topics.CONTROLLER_STARTS):
             self._transport.subscribe(topic_filter)
         self._inbox.start()
-        self._transport.start(self._hear, self.on_connection)
+        self._transport.start(self.queue, self.on_connection)
         self._ticker.start()
         self._server.start(self.app)
 
@@ -192,12 +192,16 @@ class Controller:
             needs=[] if self._connected else [self._lacks],
         )
 
-    def _hear(self, received: Received) -> None:
-        """Take a message in the transport's thread."""
-        if received.topic != topics.CONTROLLER_STARTS:
+    def queue(self, received: Received) -> None:
+        """Let one message of a device wait for its turn, unless nobody would read it.
+
+        Of another controller's start it takes note at once.
+        """
+        if received.topic == topics.CONTROLLER_STARTS:
+            if self._others.is_other(received.payload):
+                self._give_way()
+        elif may_wait(received):
             self._inbox.put(received)
-        elif self._others.is_other(received.payload):
-            self._give_way()
 
     def _give_way(self) -> None:
         """Give no orders any more: another controller does."""
@@ -209,7 +213,7 @@ class Controller:
         )
 
     def receive(self, received: Received) -> None:
-        """Take one message of a device."""
+        """Handle one message of a device."""
         self._ingest.handle(received)
 
     def tick(self) -> None:

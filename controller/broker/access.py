@@ -100,7 +100,10 @@ class MosquittoAccess:
             BrokerAccountError: The broker refused.
         """
         account = _account(username, password, ENROL_ROLE)
-        if self._ask([{"command": "createClient", **account}], tolerated=EXISTS):
+        # The role of a directory that an older version made allows more.
+        role: Command = {"rolename": ENROL_ROLE, "acls": enrol_acls()}
+        commands = [{"command": "modifyRole", **role}, {"command": "createClient", **account}]
+        if self._ask(commands, tolerated=EXISTS):
             self._ask(_modify(account))
 
     def end_enrolment(self, username: str) -> None:
@@ -302,8 +305,23 @@ def device_role(device: str) -> str:
 
 
 def device_acls(device: str) -> list[Command]:
-    """Return what a device may do: publish on its `up` topics, receive on its `down` topics."""
-    return [*_may_publish(topics.all_up(device)), *_may_hear(topics.all_down(device))]
+    """Return what a device may do: publish its kinds of messages, receive on its `down` topics."""
+    own = [acl for kind in topics.UP_KINDS for acl in _may_publish(topics.up(device, kind))]
+    return [*own, *_may_hear(topics.all_down(device))]
+
+
+def enrol_acls() -> list[Command]:
+    """Return what holders of a token may do: ask, and hear the answer to a device that they name.
+
+    They may not hear all answers at once: whoever has `trust.json` can log in, and leave sessions
+    for which the broker would keep each answer.
+    """
+    return [
+        *_may_publish(topics.ENROL_REQUESTS),
+        *_may_hear(topics.ENROL_REPLIES),
+        # The plugin looks at literal filters first.
+        {**_acl("subscribeLiteral", topics.ENROL_REPLIES), "allow": False},
+    ]
 
 
 def _account(username: str, password: str, role: str) -> Command:
@@ -339,13 +357,7 @@ def first_accounts(controller: Command) -> Command:
                 # Several controllers share the work; the plugin compares the whole filter.
                 + [_acl("subscribePattern", f"$share/+/{topics.PREFIX}/#")],
             },
-            {
-                "rolename": ENROL_ROLE,
-                "acls": [
-                    *_may_publish(topics.ENROL_REQUESTS),
-                    *_may_hear(topics.ENROL_REPLIES),
-                ],
-            },
+            {"rolename": ENROL_ROLE, "acls": enrol_acls()},
         ],
         "defaultACLAccess": {
             "publishClientSend": False,

@@ -16,6 +16,10 @@ from controller.config import BrokerConfig, ControllerConfig, connectable, read_
 from wire.hosts import is_loopback
 from wire.mqtt import BrokerAddress, MqttTransport
 
+UNACKNOWLEDGED_BYTES = 64 * 1024 * 1024
+"""Chunks for eight devices at one time, or desired states for 20,000. What is over is asked for
+again, or sent again."""
+
 SECRET_BYTES = 16
 
 
@@ -50,6 +54,7 @@ def connection(config: ControllerConfig) -> MqttTransport:
         client_id=f"{broker.client_id}-{secrets.token_hex(SECRET_BYTES)}",
         username=broker.user,
         password=password,
+        unacknowledged_bytes=UNACKNOWLEDGED_BYTES,
     )
 
 

@@ -2,7 +2,10 @@
 
 Rules:
 - The broker stores only its accounts. The controller's database holds the state of the fleet, and
-  devices reconcile with it on every connect.
+  devices reconcile with it on every connect. It retains no message: no part of the fleet asks for
+  one, and retained messages stay for ever.
+- No part of the fleet leaves a session behind, so nothing is lost when one expires. What a client
+  that is away does not hear is sent again: desired states, chunks and acknowledgements.
 - It listens only at the configured address, and accepts only users that `controller.broker.access`
   made; `anonymous` exists for tests on loopback.
 - With a certificate it accepts TLS alone, 1.2 or newer. Without one it speaks clear text:
@@ -41,8 +44,17 @@ MAX_PACKET_BYTES = 300_000
 """Our messages are at most 256 KiB; the rest is for topic and properties."""
 
 MAX_INFLIGHT_MESSAGES = 100
-MAX_QUEUED_MESSAGES = 10_000
-MAX_QUEUED_BYTES = 64 * 1024 * 1024
+MAX_QUEUED_MESSAGES = 2000
+"""For each client, above those in flight. A device is sent 64 chunks at most at one time. The
+controller reads a burst of greetings into its own inbox; one that is lost comes again."""
+
+MAX_QUEUED_BYTES = 16 * 1024 * 1024
+"""The 64 chunks of 128 KiB for which one request may ask, twice. What is dropped is asked for
+again."""
+
+SESSION_EXPIRY = "1h"
+"""The shortest time that Mosquitto takes. It bounds the sessions that a stranger leaves."""
+
 MAX_LOG_BYTES = 1024 * 1024
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
@@ -55,6 +67,8 @@ listener {port} {host}{tls}
 # Without it a round trip takes 92 ms instead of 0.25.
 set_tcp_nodelay true
 persistence false
+retain_available false
+persistent_client_expiration {session_expiry}
 max_packet_size {max_packet_bytes}
 max_inflight_messages {max_inflight}
 max_queued_messages {max_queued}
@@ -250,6 +264,7 @@ def config_text(settings: BrokerSettings, plugin: Path | None) -> str:
         max_inflight=MAX_INFLIGHT_MESSAGES,
         max_queued=MAX_QUEUED_MESSAGES,
         max_queued_bytes=MAX_QUEUED_BYTES,
+        session_expiry=SESSION_EXPIRY,
         user=_user_of(settings.directory),
     )
 

@@ -4,6 +4,8 @@ Rules:
 - A token is a secret that is shown once; the database keeps only its digest.
 - A device proves that it holds its private key. An identifier that is enrolled is accepted again
   with the same key alone, without a token: so a device gets a new account if the broker lost it.
+  It must then sign a fresh challenge, because a request may have been recorded when the fleet spoke
+  clear text: whoever sends it again would set the account back to the password in it.
 - The director signs each answer, for one device and one request.
 - Each step is saved before the next begins: the device, then its broker account, then the answer.
   Each step may be repeated, so a device that gets no answer asks again.
@@ -27,6 +29,7 @@ from controller.domain.states import DeviceState
 from controller.errors import EnrolmentError, InvalidRequestError
 from controller.ports import BrokerAccess
 from controller.schemas import Token, TokenRequest, TokenSummary
+from controller.services.challenges import Challenges
 from controller.services.director import Publisher
 from controller.store import desired, devices, reports, tokens
 from controller.store.database import Database
@@ -34,7 +37,7 @@ from controller.store.tables import DeviceRow, EnrolmentTokenRow
 from wire import topics
 from wire.clock import Clock
 from wire.codec import convert, sha256_hex, to_json
-from wire.enrolment import enrol_username, is_client_id_of, return_password
+from wire.enrolment import challenged_proof, enrol_username, is_client_id_of, return_password
 from wire.errors import FleetError, WireFormatError
 from wire.messages import (
     ENROL_PAYLOAD_TYPE,
@@ -63,6 +66,7 @@ _SHOWN = ("state", "uses_left", "labels", "created_at_s", "expires_at_s", "used_
 
 UNKNOWN_TOKEN = "the token is not valid"  # noqa: S105 - a text
 NOT_KNOWN = "there is no token, and no enrolled device of that name has this key"
+CHALLENGED = "the device must sign a challenge: update its agent, or give it a new token"
 _RESERVED = re.compile(r"enrol-[0-9a-f]{8}")
 """User names of enrolment accounts; see `wire.enrolment`."""
 
@@ -92,6 +96,7 @@ class Enrolment:
         self._access = access
         self._publisher = publisher
         self._key = key
+        self._challenges = Challenges(key, clock)
         self._clock = clock
         self._came = threading.Event()
         self._return_due_s = float("inf")
@@ -221,21 +226,25 @@ class Enrolment:
         if len(payload) > MAX_REQUEST_BYTES:
             raise WireFormatError(f"a request to enrol has over {MAX_REQUEST_BYTES} bytes")
         request, refusal = decode_message(payload, EnrolRequest), ""
+        challenge: str | msgspec.UnsetType = msgspec.UNSET
         try:
-            self._admit(device, request)
-            self._access.allow_device(device, request.password, _client_id(request))
-            self._confirm(device)
+            if self._admit(device, request):
+                self._access.allow_device(device, request.password, _client_id(request))
+                self._confirm(device)
+            else:
+                challenge, refusal = self._challenges.new(request), CHALLENGED
         except (EnrolmentError, InvalidRequestError, WireFormatError) as exc:
             _log.warning("device %s is not enrolled: %s", device, exc.message)
             refusal = exc.message
         else:
-            _log.info("device %s is enrolled", device)
+            _log.info("device %s is %s", device, "challenged" if refusal else "enrolled")
         self._answer(
             EnrolAnswer(
                 device=device,
                 accepted=not refusal,
                 request_sha256=sha256_hex(payload),
                 reason=refusal,
+                challenge=challenge,
             )
         )
 
@@ -249,18 +258,26 @@ class Enrolment:
         )
         self._publisher.publish(topics.enrol_reply(answer.device), to_json(reply))
 
-    def _admit(self, device: str, request: EnrolRequest) -> None:
+    def _admit(self, device: str, request: EnrolRequest) -> bool:
+        """Take a device in; return False if it is enrolled and must sign a challenge first.
+
+        Raises:
+            EnrolmentError: It is refused.
+            InvalidRequestError: It asks for labels that no selector can name.
+            WireFormatError: An impossible profile.
+        """
         check_request(device, request)
         now_s = self._clock.now_s()
         digest = sha256_hex(request.token.encode())
         with self._database.transaction() as transaction:
             row = devices.find(transaction, device, lock=True)
             taken = None if row is None or row.may_enrol_again else row
+            token = tokens.find_valid(transaction, digest, now_s=now_s)
             if taken is not None and taken.public_key == request.public_key:
                 _check_state(taken)
                 reports.note_doubt(taken, request)
-                return
-            token = tokens.find_valid(transaction, digest, now_s=now_s)
+                # A token, used up a moment ago perhaps, means that an answer was lost.
+                return token is not None or self._challenges.is_met(request)
             if token is None:
                 raise EnrolmentError(UNKNOWN_TOKEN if request.token else NOT_KNOWN)
             if taken is not None:
@@ -271,6 +288,7 @@ class Enrolment:
             labels = {**request.labels, **token.labels}
             devices.enrol(transaction, row, request, checked_labels(labels), now_s=now_s)
             desired.mark_policy_stale(transaction, device)
+        return True
 
     def _confirm(self, device: str) -> None:
         """Take the account back if an operator shut the device out while it was made.
@@ -343,8 +361,21 @@ def _is_proven(device: str, request: EnrolRequest) -> bool:
         return False
     # Base64 can spell the same bytes in several ways, but stored keys are compared as text.
     canonical = base64.b64encode(key).decode() == request.public_key
-    proof = enrol_proof(device, request.token, request.password)
-    return canonical and is_valid(key, proof, signature)
+    return canonical and is_valid(key, _proof(device, request), signature)
+
+
+def _proof(device: str, request: EnrolRequest) -> bytes:
+    """Return the bytes that the device must have signed."""
+    if isinstance(request.challenge, msgspec.UnsetType):
+        return enrol_proof(device, request.token, request.password)
+    return challenged_proof(
+        device=device,
+        token=request.token,
+        password=request.password,
+        client_id=_client_id(request),
+        nonce="" if isinstance(request.nonce, msgspec.UnsetType) else request.nonce,
+        challenge=request.challenge,
+    )
 
 
 def _check_state(row: DeviceRow) -> None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from controller.services.chunks import ChunkServer
 from controller.services.director import Director, Publisher
-from controller.services.enrolment import Enrolment
+from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
 from controller.store import desired, reports
 from controller.store.database import Database
 from telemetry.server.store import TelemetryStore
@@ -42,6 +42,20 @@ _log = logging.getLogger(__name__)
 
 
 M = TypeVar("M", bound=Message)
+
+
+def may_wait(received: Received) -> bool:
+    """Tell whether a message may wait to be handled.
+
+    Args:
+        received: As it came.
+
+    Returns:
+        False for a large request to enrol: anybody who knows the fleet can send one, and it would
+        only be refused when its turn comes.
+    """
+    is_request = received.topic.startswith(topics.ENROL)
+    return not is_request or len(received.payload) <= MAX_REQUEST_BYTES
 
 
 class Ingest:
@@ -95,7 +109,7 @@ class Ingest:
             self._refuse(exc.code, received.topic, exc.message)
 
     def _route(self, received: Received) -> None:
-        if received.topic.startswith(f"{topics.PREFIX}/enrol/"):
+        if received.topic.startswith(topics.ENROL):
             self.counts["enrol"] += 1
             device = topics.parse_enrol_request(received.topic)
             self._enrolment.handle(device, received.payload)

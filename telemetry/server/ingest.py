@@ -5,6 +5,11 @@ Rules:
   device does not send the batch again.
 - All sizes and values have limits, so a device cannot make a row grow without end or a sum
   overflow.
+- Nothing lies further ahead than a day, by the controller's clock: no prune would ever reach it,
+  and it would come first in every list. If a device's clock is wrong by years, its points are
+  refused while it is ahead, and its events are kept with the latest time that is allowed; if it is
+  behind, all of it is old, and the next prune takes it. If the clock of the controller is behind,
+  all points are refused until it is right.
 """
 
 from __future__ import annotations
@@ -24,6 +29,9 @@ from wire.messages import Event, HistogramPoint, Point, SumPoint, TelemetryBatch
 
 Kind = Literal["histogram", "sum", "gauge"]
 MAX_MINUTE = 2**31 - 1
+AHEAD_S = 86_400.0
+"""How far ahead the clock of a device may be: more than any time zone set as UTC."""
+
 MAX_MAGNITUDE = 1e30
 MAX_COUNT = 2**62
 WINDOW = 256
@@ -86,11 +94,12 @@ class Window(NamedTuple):
         return Window(sequence, (self.seen << shift | 1) & ((1 << WINDOW) - 1))
 
 
-def measures_of(batch: TelemetryBatch) -> tuple[Measures, int]:
+def measures_of(batch: TelemetryBatch, latest_s: float) -> tuple[Measures, int]:
     """Return the checked points of a batch.
 
     Args:
         batch: As decoded.
+        latest_s: The latest wall time that a point may have.
 
     Returns:
         One measure for each series and minute, and how many points were refused.
@@ -99,7 +108,7 @@ def measures_of(batch: TelemetryBatch) -> tuple[Measures, int]:
     refused = 0
     for point in batch.points:
         try:
-            key = (_series_key(point), _checked_minute(point.minute))
+            key = (_series_key(point), _checked_minute(point.minute, latest_s))
             measure = _measure(point)
         except WireFormatError:
             refused += 1
@@ -111,31 +120,40 @@ def measures_of(batch: TelemetryBatch) -> tuple[Measures, int]:
     return found, refused
 
 
-def event_row(device: str, event: Event) -> dict[str, Any]:
-    """Return an event as a row of the store; data that is too large is left out."""
+def event_row(device: str, event: Event, latest_s: float) -> dict[str, Any]:
+    """Return an event as a row of the store.
+
+    Args:
+        device: Where it happened.
+        event: As decoded.
+        latest_s: The latest wall time that it may have; a later one becomes this.
+
+    Returns:
+        The columns; data that is too large is left out.
+    """
     short = shorten(event)
     data = to_json(short.data)
     if len(data) > MAX_EVENT_BYTES * 2:
         data = b"{}"
     return {
         "device": device,
-        "at_s": _possible_s(short.at_s),
+        "at_s": _possible_s(short.at_s, latest_s),
         "kind": short.kind,
         "reason": short.reason,
         "data": data.decode(),
     }
 
 
-def latest_minute(batch: TelemetryBatch, measures: Measures) -> int:
-    """Return the newest minute in a batch; 0 for an empty one."""
+def latest_minute(batch: TelemetryBatch, measures: Measures, latest_s: float) -> int:
+    """Return the newest minute in a batch that is not after a wall time; 0 for an empty one."""
     minutes = [minute for _, minute in measures]
-    minutes += [int(_possible_s(event.at_s)) // 60 for event in batch.events]
+    minutes += [int(_possible_s(event.at_s, latest_s)) // 60 for event in batch.events]
     return max(minutes, default=0)
 
 
-def _possible_s(at_s: float) -> float:
+def _possible_s(at_s: float, latest_s: float) -> float:
     """Return a wall time that the store can hold; 0 for what is not a number."""
-    return 0.0 if math.isnan(at_s) else min(max(at_s, 0.0), MAX_MINUTE * 60.0)
+    return 0.0 if math.isnan(at_s) else min(max(at_s, 0.0), latest_s, MAX_MINUTE * 60.0)
 
 
 def _series_key(point: Point) -> SeriesKey:
@@ -166,8 +184,8 @@ def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     return dict(attributes)
 
 
-def _checked_minute(minute: int) -> int:
-    if not 0 <= minute <= MAX_MINUTE:
+def _checked_minute(minute: int, latest_s: float) -> int:
+    if not 0 <= minute <= min(latest_s // 60, MAX_MINUTE):
         raise WireFormatError(f"not a minute: {minute}")
     return minute
 

@@ -51,6 +51,10 @@ class IngestStatements:
         series = tables.series.c
         names = ("metric", "kind", "release", "variant", "attributes")
         self.count_series = sa.select(sa.func.count(series.id))
+        self.count_brought = self.count_series.where(series.brought_by == sa.bindparam("of_device"))
+        self.read_series = sa.select(series.id, *(series[name] for name in names)).where(
+            series.id.in_(sa.bindparam("of_ids", expanding=True))
+        )
         self.find_series = sa.select(series.id).where(
             *(series[name] == sa.bindparam(name) for name in names)
         )

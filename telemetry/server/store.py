@@ -10,9 +10,9 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import json
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import sqlalchemy as sa
@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from telemetry.errors import TelemetryStoreError
 from telemetry.server import tables
 from telemetry.server.ingest import (
+    AHEAD_S,
     WINDOW,
     Kind,
     Measures,
@@ -40,20 +41,22 @@ from telemetry.server.rows import (
     measure_of,
     row_of,
 )
+from telemetry.server.series import SeriesIds
 from telemetry.server.statements import IngestStatements
 from telemetry.server.tables import metadata
+from wire.clock import Clock, SystemClock
 from wire.errors import WireFormatError
 from wire.messages import Event, TelemetryBatch
 
 __all__ = ["TelemetryStore", "metadata"]
 
-MAX_SERIES = 20_000
-"""Points of further series are refused, so a device that invents names cannot fill the disk."""
-
 MAX_SEQUENCE = 2**62
 MAX_DROPPED = 2**31
 MAX_EVENTS = 10_000
 ROWS_AT_ONCE = 20_000
+ATTEMPTS = 3
+"""How often an ingest begins anew because a prune took one of its series."""
+
 SECONDS_PER_MINUTE = 60
 _UNSEEN = Window(-1, 0)
 
@@ -63,13 +66,14 @@ class TelemetryStore:
 
     Args:
         engine: SQLite or PostgreSQL.
+        clock: Wall time.
     """
 
-    def __init__(self, engine: sa.Engine) -> None:
+    def __init__(self, engine: sa.Engine, clock: Clock | None = None) -> None:
         self._engine = engine
+        self._clock = clock or SystemClock()
         self._sql = IngestStatements(engine.dialect.name)
-        self._lock = threading.Lock()
-        self._known: dict[SeriesKey, int] = {}
+        self._series = SeriesIds(engine, self._sql)
 
     def create_all(self) -> None:
         """Make the tables; in production the migrations make them.
@@ -94,26 +98,16 @@ class TelemetryStore:
             TelemetryStoreError: The database failed; nothing was counted.
         """
         _check_identity(batch)
-        measures, refused = measures_of(batch)
-        with _own_errors():
-            ids = self._series_ids({key for key, _ in measures})
-            known = {at: measure for at, measure in measures.items() if at[0] in ids}
-            refused += len(measures) - len(known)
-            with self._engine.begin() as connection:
-                connection.execute(self._sql.lock_device, {"device": batch.device})
-                if not self._claim(connection, batch, latest_minute(batch, known)):
-                    return False
-                self._merge(connection, batch.device, known, ids)
-                if batch.events:
-                    rows = [event_row(batch.device, event) for event in batch.events]
-                    connection.execute(self._sql.insert_events, rows)
-                losses = {
-                    "of_device": batch.device,
-                    "more_dropped": min(max(batch.dropped, 0), MAX_DROPPED),
-                    "more_refused": refused,
-                }
-                connection.execute(self._sql.count_losses, losses)
-        return True
+        latest_s = self._clock.now_s() + AHEAD_S
+        measures, refused = measures_of(batch, latest_s)
+        for _ in range(ATTEMPTS):
+            with _own_errors():
+                ids = self._series.of({key for key, _ in measures}, batch.device)
+                known = {at: measure for at, measure in measures.items() if at[0] in ids}
+                more_refused = refused + len(measures) - len(known)
+                with contextlib.suppress(_SeriesGoneError):
+                    return self._count(batch, known, ids, more_refused, latest_s)
+        raise TelemetryStoreError("series are being deleted while their points come")
 
     def events(
         self,
@@ -166,7 +160,7 @@ class TelemetryStore:
             return [DeviceLosses(*row) for row in connection.execute(query.order_by(table.device))]
 
     def metrics(self) -> list[tuple[str, Kind]]:
-        """Return the names and kinds of everything that was ever reported, by name.
+        """Return the names and kinds of everything that is kept, by name.
 
         Raises:
             TelemetryStoreError: The database failed.
@@ -234,7 +228,7 @@ class TelemetryStore:
                 yield MinuteColumns._make(zip(*part, strict=True))
 
     def prune(self, before_s: float) -> int:
-        """Delete everything older than a wall time.
+        """Delete everything older than a wall time, and the series of which nothing is left.
 
         Args:
             before_s: Seconds since the epoch.
@@ -253,33 +247,40 @@ class TelemetryStore:
         with _own_errors(), self._engine.begin() as connection:
             gone = sum(connection.execute(statement).rowcount for statement in statements)
             connection.execute(sa.delete(tables.batch).where(tables.batch.c.minute < before_minute))
+            rows = sa.exists().where(tables.minute.c.series_id == tables.series.c.id)
+            connection.execute(sa.delete(tables.series).where(~rows))
         return gone
 
-    def _series_ids(self, keys: Iterable[SeriesKey]) -> dict[SeriesKey, int]:
-        """Return the identifiers of series; make missing ones, but none beyond the limit.
+    def _count(
+        self,
+        batch: TelemetryBatch,
+        known: Measures,
+        ids: dict[SeriesKey, int],
+        refused: int,
+        latest_s: float,
+    ) -> bool:
+        """Count a batch in one transaction; return False if it was counted before.
 
-        They have a transaction of their own: an identifier in `_known` must not be rolled back.
+        Raises:
+            _SeriesGoneError: A series was deleted meanwhile; nothing was counted.
         """
-        wanted = set(keys)
-        with self._lock:
-            found = {key: self._known[key] for key in wanted if key in self._known}
-        missing = sorted(wanted - found.keys())
-        if not missing:
-            return found
         with self._engine.begin() as connection:
-            room = MAX_SERIES - connection.execute(self._sql.count_series).scalar_one()
-            for key in missing:
-                named = key._asdict()
-                number = connection.scalar(self._sql.find_series, named)
-                if number is None and room > 0:
-                    connection.execute(self._sql.make_series, named)
-                    number = connection.scalar(self._sql.find_series, named)
-                    room -= 1
-                if number is not None:
-                    found[key] = number
-        with self._lock:
-            self._known.update(found)
-        return found
+            connection.execute(self._sql.lock_device, {"device": batch.device})
+            if not self._claim(connection, batch, latest_minute(batch, known, latest_s)):
+                return False
+            if not self._series.are_current(connection, ids):
+                raise _SeriesGoneError
+            self._merge(connection, batch.device, known, ids)
+            if batch.events:
+                rows = [event_row(batch.device, event, latest_s) for event in batch.events]
+                connection.execute(self._sql.insert_events, rows)
+            losses = {
+                "of_device": batch.device,
+                "more_dropped": min(max(batch.dropped, 0), MAX_DROPPED),
+                "more_refused": refused,
+            }
+            connection.execute(self._sql.count_losses, losses)
+        return True
 
     def _claim(self, connection: sa.Connection, batch: TelemetryBatch, minute: int) -> bool:
         """Record that a batch is counted; return False if it was counted before."""
@@ -321,6 +322,10 @@ class TelemetryStore:
                 measure.merge(measure_of(row))
         rows = [row_of(*at, device, measure) for at, measure in new.items()]
         connection.execute(self._sql.write_minutes, rows)
+
+
+class _SeriesGoneError(Exception):
+    """A series of a batch was deleted after its identifier was found."""
 
 
 def _check_identity(batch: TelemetryBatch) -> None:

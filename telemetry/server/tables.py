@@ -43,10 +43,12 @@ series = Table(
     Column("release", String(MAX_TEXT), nullable=False),
     Column("variant", String(MAX_TEXT), nullable=False),
     Column("attributes", String(MAX_SERIES_BYTES), nullable=False),
+    Column("brought_by", String(MAX_DEVICE), nullable=True),
     UniqueConstraint(
         "metric", "kind", "release", "variant", "attributes", name="uq_telemetry_series"
     ),
     CheckConstraint("kind IN ('histogram', 'sum', 'gauge')", name="ck_telemetry_series_kind"),
+    Index("ix_telemetry_series_brought_by", "brought_by"),
 )
 
 minute = Table(

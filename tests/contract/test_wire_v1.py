@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from wire.codec import to_json, to_msgpack
+from wire.enrolment import challenged_proof
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     Chunk,
@@ -36,6 +37,7 @@ from wire.messages import (
     TelemetryAck,
     TelemetryBatch,
     decode_message,
+    enrol_proof,
 )
 from wire.package.index import PackageIndex, entry_for, index_from_bytes
 from wire.profile import DeviceProfile
@@ -74,6 +76,20 @@ MESSAGES: dict[str, Message] = {
     "enrol_reply.json": EnrolReply(device="d", accepted=True),
     "enrol_answer.json": EnrolAnswer(device="d", accepted=True, request_sha256="0" * 64),
     "controller_start.json": ControllerStart(start_id="0" * 32),
+    "enrol_request_challenged.json": EnrolRequest(
+        device="d",
+        token="",
+        public_key="k",
+        password="p",
+        signature="s",
+        profile=PROFILE,
+        nonce="n",
+        client_id="d:s",
+        challenge="c",
+    ),
+    "enrol_answer_challenge.json": EnrolAnswer(
+        device="d", accepted=False, request_sha256="0" * 64, reason="r", challenge="c"
+    ),
     "hello.json": Hello(
         device="d",
         boot_id="b",
@@ -156,9 +172,32 @@ def test_the_first_release_reads_a_signed_answer_to_its_enrolment() -> None:
     assert (old.device, old.accepted, old.reason) == ("d", False, "no")
 
 
+class FirstEnrolAnswer(Message, frozen=True, kw_only=True):
+    """What an agent reads that knows no challenges."""
+
+    device: str
+    accepted: bool
+    request_sha256: str
+    reason: str = ""
+
+
+def test_an_agent_that_knows_no_challenges_reads_one_as_a_refusal() -> None:
+    challenged = to_json(MESSAGES["enrol_answer_challenge.json"])
+    old = decode_message(challenged, FirstEnrolAnswer)
+    assert (old.accepted, old.reason) == (False, "r")
+
+
+def test_the_bytes_that_a_device_signs_to_enrol_are_unchanged() -> None:
+    assert enrol_proof("d", "t", "p") == b"edgefleet-enrol-v1\nd\nt\np"
+    proof = challenged_proof(
+        device="d", token="", password="p", client_id="d:s", nonce="n", challenge="c"
+    )
+    assert proof == b'edgefleet-enrol-v2\n["d","","p","d:s","n","c"]'
+
+
 def test_no_message_is_without_a_record() -> None:
     kinds = {type(message) for message in MESSAGES.values()}
-    assert kinds == set(Message.__subclasses__()) - {FirstEnrolReply}
+    assert kinds == set(Message.__subclasses__()) - {FirstEnrolReply, FirstEnrolAnswer}
 
 
 def test_a_signed_desired_state_of_version_1_is_unchanged() -> None:

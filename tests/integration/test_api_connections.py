@@ -18,7 +18,7 @@ from controller.api.server import HttpServer
 from controller.api.tls import server_tls
 from controller.errors import SettingsError
 from tests.simulators.certificates import Authority
-from tests.simulators.patience import PATIENCE_S, finished
+from tests.simulators.patience import PATIENCE_S, finished, until
 
 HOST = "127.0.0.1"
 OTHER = "127.0.0.2"
@@ -26,6 +26,8 @@ OTHER = "127.0.0.2"
 
 CROWD = 600
 UNFINISHED = b"GET /now HTTP/1.1\r\nHost: x\r\n"
+UNREAD = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n"
+LARGE_BYTES = 1024 * 1024
 HASTY = ConnectionLimits(header_s=1.0, silence_s=1.0)
 
 
@@ -43,6 +45,10 @@ def application(gate: Gate) -> FastAPI:
     @app.get("/now")
     def now() -> str:
         return "now"
+
+    @app.get("/large")
+    def large() -> str:
+        return "x" * LARGE_BYTES
 
     @app.get("/later")
     def later() -> str:
@@ -159,6 +165,42 @@ def test_what_does_not_come_in_time_ends_the_connection(first: bytes) -> None:
         while part := received(connection):
             answer += part
         assert answer.count(b"HTTP/1.1") == first.count(b"\r\n\r\n" + UNFINISHED)
+
+
+def is_answered(port: int, tls: ssl.SSLContext | None = None) -> bool:
+    try:
+        return ask(port, tls=tls) == b'"now"'
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["clear", "tls"])
+def test_who_does_not_read_its_answers_loses_its_place(
+    secured: bool, tls: ssl.SSLContext, authority: Authority
+) -> None:
+    limits = ConnectionLimits(
+        total=1, per_client=1, header_s=PATIENCE_S, silence_s=PATIENCE_S, unread_s=1.0
+    )
+    with serving(limits, tls if secured else None) as (port, _), ExitStack() as held:
+        connection = held.enter_context(dial(port))
+        client = authority.client(None) if secured else None
+        if client is not None:
+            connection = held.enter_context(client.wrap_socket(connection, server_hostname=HOST))
+        connection.sendall(UNREAD * 100)
+        assert connection.recv(1), "it is being answered"
+        until(lambda: is_answered(port, client), "the place of who does not read", step_s=0.2)
+
+
+def test_who_reads_slowly_gets_its_answers() -> None:
+    limits, number = ConnectionLimits(unread_s=5.0, header_s=PATIENCE_S), 20
+    with serving(limits) as (port, _), dial(port) as connection:
+        connection.sendall(UNREAD * number)
+        pause, size_bytes = threading.Event(), 0
+        while size_bytes < number * LARGE_BYTES:
+            part = connection.recv(65536)
+            assert part, "the server ended a connection that was read"
+            size_bytes += len(part)
+            pause.wait(0.02)
 
 
 def test_a_header_that_comes_byte_by_byte_has_no_more_time() -> None:

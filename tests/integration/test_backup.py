@@ -33,7 +33,7 @@ CLOCK = FakeClock()
 Member = tuple[tarfile.TarInfo, bytes]
 
 ROWS = """
-INSERT INTO telemetry_series VALUES (7, 'm_ms', 'histogram', 'd', 'best', '{}');
+INSERT INTO telemetry_series VALUES (7, 'm_ms', 'histogram', 'd', 'best', '{}', 'cam-1');
 INSERT INTO telemetry_minute VALUES (7, 28000000, 'cam-1', 3, 1.5, 0.25, 0.75, :blob);
 INSERT INTO telemetry_event VALUES (41, 'cam-1', 1.5, 'switch', 'zu heiß', '{}');
 INSERT INTO rollout (id, release, origin, selector, state, reason, max_in_flight, soak_s,

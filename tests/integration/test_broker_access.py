@@ -189,7 +189,7 @@ def test_device_is_refused_foreign_topics(local: Local, peer: MakePeer) -> None:
         topics.all_down("cam-2"),
         f"{topics.PREFIX}/dev/+/down/#",
         topics.ALL_UP,
-        topics.all_up("cam-1"),
+        f"{topics.PREFIX}/dev/cam-1/up/#",
         topics.ENROL_REQUESTS,
         "#",
         "$CONTROL/dynamic-security/v1/response",
@@ -200,6 +200,8 @@ def test_device_is_refused_foreign_topics(local: Local, peer: MakePeer) -> None:
         topics.up("cam-2", "report"),
         topics.down("cam-2", "desired"),
         topics.down("cam-1", "desired"),
+        f"{topics.PREFIX}/dev/cam-1/up/invented",
+        f"{topics.PREFIX}/dev/cam-1/up/hello/more",
         topics.enrol_reply("cam-2"),
         "$CONTROL/dynamic-security/v1",
     ):

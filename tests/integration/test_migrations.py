@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
@@ -13,8 +14,9 @@ from controller.errors import DatabaseError, SettingsError
 from controller.store import desired, policies, reports, rollouts
 from controller.store.database import Database, alembic_config, migrate
 from controller.store.tables import Base, PolicyRow
+from telemetry.server.store import TelemetryStore
 from telemetry.server.store import metadata as telemetry_metadata
-from wire.messages import PolicySpec
+from wire.messages import PolicySpec, SumPoint, TelemetryBatch
 
 
 @pytest.fixture
@@ -193,6 +195,25 @@ def everyone() -> PolicyRow:
     return PolicyRow(
         name="everyone", selector="", priority=0, spec={"kind": "adaptive"}, changed_at_s=1.0
     )
+
+
+def test_series_from_before_their_owners_were_noted_go_on(database_url: str) -> None:
+    point = SumPoint(metric="n_total", minute=28_000_000, attributes={}, value=1)
+    sent = TelemetryBatch(device="cam-1", boot_id="b", sequence=0, points=(point,))
+    database = Database(database_url)
+    try:
+        migrate(database_url)
+        assert TelemetryStore(database.engine).ingest(sent)
+        for to in ("0006", "head"):
+            database.close()
+            migrate(database_url, to)
+        store = TelemetryStore(database.engine)
+        assert store.ingest(msgspec.structs.replace(sent, sequence=1))
+        (series,) = store.series("n_total")
+        (rows,) = store.read([series.id], 0, 2**31 - 1)
+        assert rows.total == (2.0,)
+    finally:
+        database.close()
 
 
 def test_checks_are_in_the_database(database_url: str) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from examples.digits.box import free_port
 from tests.simulators.broker import RunningBroker, running_broker
-from tests.simulators.patience import PATIENCE_S
+from tests.simulators.patience import PATIENCE_S, until
 from wire.errors import TransportError
 from wire.messages import MAX_MESSAGE_BYTES
-from wire.mqtt import BrokerAddress, LastWill, MqttTransport
+from wire.mqtt import UNACKNOWLEDGED_BYTES, BrokerAddress, LastWill, MqttTransport
 from wire.transport import Connection, Received
 
 pytestmark = pytest.mark.broker
@@ -138,6 +138,89 @@ def test_a_huge_packet_ends_the_connection_before_it_is_kept() -> None:
     assert ended.reason.startswith("the broker sent a packet of over ")
     assert sent < 16 * 1024 * 1024, "more than the buffers of the kernel"
     assert peer.messages.empty()
+
+
+def test_messages_of_qos_2_end_the_connection_before_they_are_kept() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_S)
+        host, port = server.getsockname()
+        peer = Peer(BrokerAddress(host=host, port=port), "a")
+        connection, _ = server.accept()
+        with connection:
+            connection.settimeout(PATIENCE_S)
+            connection.recv(4096)
+            connection.sendall(b"\x20\x03\x00\x00\x00")  # CONNACK: success, no properties
+            body = b"\x00\x01t\x00\x01\x00" + bytes(100_000)  # topic t, packet 1, no properties
+            length = bytes([len(body) & 0x7F | 0x80, len(body) >> 7 & 0x7F | 0x80, len(body) >> 14])
+            packet, sent = b"\x34" + length + body, 0  # PUBLISH of QoS 2
+            try:
+                while sent < 64 * 1024 * 1024:
+                    connection.sendall(packet)
+                    sent += len(packet)
+            except OSError:
+                pass
+        peer.connected()
+        ended = peer.connections.get(timeout=PATIENCE_S)
+        peer.transport.close()
+    assert not ended.up
+    assert ended.reason == "the broker sent a message of QoS 2, which nobody asked for"
+    assert sent < 16 * 1024 * 1024, "more than the buffers of the kernel"
+    assert peer.messages.empty()
+
+
+def test_what_a_broker_does_not_acknowledge_is_bounded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_S)
+        host, port = server.getsockname()
+        peer = Peer(BrokerAddress(host=host, port=port), "a")
+        connection, _ = server.accept()
+        with connection:
+            connection.settimeout(PATIENCE_S)
+            connection.recv(4096)
+            connection.sendall(b"\x20\x03\x00\x00\x00")
+            peer.connected()
+            payload = bytes(100_000)
+            taken = [peer.transport.publish("t", payload) for _ in range(100)]
+            assert taken[0]
+            assert not taken[-1], "it is told that nothing more is taken"
+            assert taken.count(True) * len(payload) <= UNACKNOWLEDGED_BYTES
+            assert (peer.transport.is_waiting("t"), peer.transport.is_waiting("u")) == (True, False)
+            for number in range(1, taken.count(True) + 1):
+                connection.sendall(b"\x40\x02" + number.to_bytes(2, "big"))  # PUBACK
+
+            def is_free() -> bool:
+                connection.recv(2**20)
+                return not peer.transport.is_waiting("t")
+
+            until(is_free, "the acknowledgements")
+            assert peer.transport.publish("t", payload)
+        peer.transport.close()
+
+
+def test_a_message_waits_until_the_broker_has_it(broker: RunningBroker) -> None:
+    peer = Peer(broker.address, "a")
+    peer.connected()
+    broker.pause()
+    assert peer.transport.publish("t", b"x")
+    assert peer.transport.is_waiting("t")
+    broker.resume()
+    until(lambda: not peer.transport.is_waiting("t"), "the acknowledgement")
+    peer.transport.close()
+
+
+def test_what_a_broker_had_not_acknowledged_when_it_died_is_sent_to_the_next(
+    broker: RunningBroker,
+) -> None:
+    peer = Peer(broker.address, "a")
+    peer.connected()
+    broker.pause()
+    assert peer.transport.publish("t", b"x")
+    broker.kill()
+    assert not peer.connections.get(timeout=PATIENCE_S).up
+    broker.start()
+    peer.connected()
+    until(lambda: not peer.transport.is_waiting("t"), "the acknowledgement of the second copy")
+    peer.transport.close()
 
 
 def test_a_packet_that_is_not_mqtt_ends_the_connection_and_not_the_client() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.link.identity import CREDENTIALS_FILE
+from agent.link.identity import CREDENTIALS_FILE, KEY_FILE
 from tests.integration.test_connecting import At
 from tests.simulators.agent_process import DEVICE, Device
 from tests.simulators.packages import TRUST, package, variant
@@ -34,7 +34,8 @@ def device(stack: Stack, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
     made = Device(tmp_path, At(stack.broker_port))
     name = f"cam-{request.node.name.encode().hex()[-16:]}"
     config = made.config_path.read_text().replace(f'device = "{DEVICE}"', f'device = "{name}"')
-    config = config.replace("[broker]\n", f'[broker]\nca_file = "{stack.home / "ca.pem"}"\n')
+    ca_file = f'ca_file = "{stack.broker.ca_file}"'
+    config = config.replace(f"port = {stack.broker_port}", f"port = {stack.broker_port}\n{ca_file}")
     made.config_path.write_text(config)
     shutil.copy(stack.home / "trust.json", tmp_path / "trust.json")
     token = stack.ok("token", "create", "--json").json["token"]
@@ -97,6 +98,33 @@ def test_a_flipped_character_in_an_older_agents_password_stops_nothing(
     device.start()
     until(lambda: is_online(stack, device), lambda: f"the device: {device.log}")
     assert "not what it was" not in (device.config.state_dir / CREDENTIALS_FILE).read_text()
+
+
+def test_a_device_enrols_again_by_its_key_when_its_credentials_are_removed(
+    stack: Stack, device: Device
+) -> None:
+    device.end(signal.SIGTERM)
+    until(lambda: not is_online(stack, device), "the end")
+    (device.config.state_dir / CREDENTIALS_FILE).unlink()
+    device.start()
+    until(lambda: is_online(stack, device), lambda: f"the device: {device.log}")
+    assert json.loads((device.config.state_dir / CREDENTIALS_FILE).read_text())["enrolled"]
+
+
+def test_a_device_whose_password_was_read_comes_back_with_another_key(
+    stack: Stack, device: Device, tmp_path: Path
+) -> None:
+    device.end(signal.SIGTERM)
+    name = device.config.device
+    for order in ("decommission", "readmit"):
+        stack.ok("device", order, name)
+    before = (device.config.state_dir / KEY_FILE).read_bytes()
+    for file in (KEY_FILE, CREDENTIALS_FILE):
+        (device.config.state_dir / file).unlink()
+    (tmp_path / "token").write_text(stack.ok("token", "create", "--json").json["token"])
+    device.start()
+    until(lambda: is_online(stack, device), lambda: f"the device: {device.log}")
+    assert (device.config.state_dir / KEY_FILE).read_bytes() != before
 
 
 def test_a_decommissioned_device_stays_out_and_says_why(stack: Stack, device: Device) -> None:

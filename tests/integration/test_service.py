@@ -23,11 +23,13 @@ from controller.app.logs import JsonFormatter
 from controller.app.service import Controller, run
 from controller.config import BrokerConfig, ControllerConfig, load_config
 from controller.errors import ListenError, SettingsError, StorageError
+from controller.services.enrolment import MAX_REQUEST_BYTES
 from examples.digits.box import free_port
 from tests.simulators.broker import RunningBroker, running_broker
 from tests.simulators.controller_fleet import API_TOKEN, MemoryAccess, make_home
 from tests.simulators.packages import PROFILE, TRUST, two_variants
 from tests.simulators.patience import PATIENCE_S, until
+from tests.simulators.transport import MemoryHub
 from wire import topics
 from wire.codec import sha256_hex, to_json
 from wire.files import lock
@@ -168,6 +170,22 @@ def test_a_broker_that_comes_and_goes(
         until(lambda: connected(api), "it did not come back")
     assert "connected with the broker" in caplog.text
     assert "lost the broker" in caplog.text
+
+
+def test_a_large_request_to_enrol_is_dropped_before_it_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = MemoryHub()
+    controller = Controller(home(tmp_path, free_port()), MemoryAccess(), transport=hub.connect())
+    controller.start()
+    try:
+        topic = topics.enrol_request("cam-1")
+        hub.deliver(Received(topic, bytes(MAX_REQUEST_BYTES + 1)))
+        hub.deliver(Received(topic, b"of a size that may wait"))
+        until(lambda: "EnrolRequest" in caplog.text, lambda: f"what comes last: {caplog.text}")
+    finally:
+        controller.stop()
+    assert f"over {MAX_REQUEST_BYTES} bytes" not in caplog.text
 
 
 def test_a_slow_client_does_not_keep_it_from_stopping(tmp_path: Path) -> None:

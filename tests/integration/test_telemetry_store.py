@@ -12,9 +12,10 @@ import sqlalchemy as sa
 
 from telemetry.errors import QueryError, TelemetryStoreError, UnknownMetricError
 from telemetry.histogram import RELATIVE_ERROR, ExponentialHistogram
-from telemetry.server import store as store_module
 from telemetry.server.query import Query, parse, run
-from telemetry.server.store import TelemetryStore
+from telemetry.server.series import MAX_SERIES, MAX_SERIES_OF_DEVICE
+from telemetry.server.store import TelemetryStore, metadata
+from tests.simulators.clock import FakeClock
 from wire.errors import WireFormatError
 from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
@@ -297,13 +298,71 @@ def test_series_are_bounded(engine: sa.Engine, store: TelemetryStore) -> None:
     with engine.begin() as connection:
         rows = [
             {"metric": f"m{n}", "kind": "sum", "release": "", "variant": "", "attributes": "{}"}
-            for n in range(store_module.MAX_SERIES)
+            for n in range(MAX_SERIES)
         ]
-        connection.execute(sa.insert(store_module.metadata.tables["telemetry_series"]), rows)
+        connection.execute(sa.insert(metadata.tables["telemetry_series"]), rows)
     known = SumPoint(metric="m7", minute=MINUTE, attributes={}, value=1)
     assert store.ingest(batch(known, requests(1)))
     assert store.devices()[0].refused == 1
     assert ask(store, "m7", statistics="total") == [(1,)]
+
+
+def test_one_device_cannot_use_up_the_series_of_the_fleet(store: TelemetryStore) -> None:
+    many = MAX_SERIES_OF_DEVICE + 100
+    points = [
+        SumPoint(metric=f"m{number}", minute=MINUTE, attributes={}, value=1)
+        for number in range(many)
+    ]
+    assert store.ingest(batch(*points))
+    assert store.ingest(batch(requests(1), sequence=1))
+    (hostile,) = store.devices()
+    assert hostile.refused == 101
+    shared = SumPoint(metric="m7", minute=MINUTE, attributes={}, value=1)
+    assert store.ingest(batch(shared, requests(1), device="pi-2"))
+    assert store.devices()[1].refused == 0
+    assert ask(store, "m7", statistics="total") == [(2,)]
+
+
+def test_series_of_which_nothing_is_left_are_deleted_and_may_come_again(
+    engine: sa.Engine, store: TelemetryStore
+) -> None:
+    other = TelemetryStore(engine)
+    for number, chosen in enumerate((store, other)):
+        chosen.ingest(batch(requests(1), temperature(50), sequence=number))
+    store.ingest(batch(latency([2.0], minute=MINUTE + 5), sequence=2))
+    store.prune((MINUTE + 5) * 60.0)
+    assert store.metrics() == [(LATENCY, "histogram")]
+    # SQLite gives the identifier of a deleted series to the next one.
+    later = [
+        SumPoint(metric=f"n{number}", minute=MINUTE + 6, attributes={}, value=5)
+        for number in range(3)
+    ]
+    assert store.ingest(batch(*later, sequence=3))
+    assert other.ingest(batch(requests(1, minute=MINUTE + 6), sequence=4))
+    assert ask(store, "inference_requests_total", statistics="total") == [(1,)]
+    assert [ask(store, point.metric, statistics="total") for point in later] == [[(5,)]] * 3
+
+
+def test_a_device_whose_clock_is_ahead_leaves_nothing_for_ever(engine: sa.Engine) -> None:
+    clock = FakeClock(NOW_S)
+    store = TelemetryStore(engine, clock)
+    store.create_all()
+    day_s, year = 86_400.0, 365 * 24 * 60
+    known = int((NOW_S + day_s) // 60)
+    ahead = Event(at_s=NOW_S + year * 60.0, kind="switch", reason="")
+    assert store.ingest(
+        batch(
+            requests(1, minute=known),
+            requests(1, minute=known + 1),
+            requests(1, minute=2**31 - 1),
+            events=(ahead,),
+        )
+    )
+    assert store.devices()[0].refused == 2
+    assert [found.event.at_s for found in store.events()] == [NOW_S + day_s]
+    assert store.prune(NOW_S + 2 * day_s) == 2
+    assert store.events() == []
+    assert store.metrics() == []
 
 
 def test_a_failed_ingest_counts_nothing(engine: sa.Engine, store: TelemetryStore) -> None:

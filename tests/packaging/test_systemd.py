@@ -27,6 +27,10 @@ def test_both_units_are_there() -> None:
     assert [unit.name for unit in UNITS] == ["fleet-agent.service", "fleet-controller.service"]
 
 
+def test_the_memory_of_the_controller_is_bounded() -> None:
+    assert "MemoryMax=1G" in (SYSTEMD / "fleet-controller.service").read_text().splitlines()
+
+
 @needs_systemd
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_unit_is_valid(unit: Path, tmp_path: Path) -> None:

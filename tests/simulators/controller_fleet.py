@@ -30,6 +30,7 @@ from tests.simulators.packages import DIRECTOR_KEY, PROFILE, TRUST, SignedPackag
 from tests.simulators.transport import MemoryHub
 from wire import topics
 from wire.codec import sha256_hex, to_json
+from wire.enrolment import challenged_proof
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     ENROL_PAYLOAD_TYPE,
@@ -139,10 +140,25 @@ class FleetDevice:
         client_id: str | None = None,
         doubt: str | None = None,
     ) -> EnrolAnswer:
-        """Ask, and return the answer that the director signed."""
+        """Ask, answer a challenge, and return the last answer that the director signed."""
+        request = self.enrol_request(token, key=key, client_id=client_id, doubt=doubt)
+        answer = self.ask(to_json(request))
+        if isinstance(answer.challenge, str):
+            answer = self.ask(to_json(self.challenged(request, answer.challenge, key=key)))
+        return answer
+
+    def enrol_request(
+        self,
+        token: str,
+        *,
+        key: SigningKey | None = None,
+        client_id: str | None = None,
+        doubt: str | None = None,
+    ) -> EnrolRequest:
+        """Return a request to enrol, as it was before there were challenges."""
         key = key or self.key
         proof = key.sign(enrol_proof(self.name, token, self.password))
-        request = EnrolRequest(
+        return EnrolRequest(
             device=self.name,
             token=token,
             public_key=base64.b64encode(key.public_key).decode(),
@@ -154,7 +170,28 @@ class FleetDevice:
             client_id=client_id or msgspec.UNSET,
             doubt=doubt or msgspec.UNSET,
         )
-        payload, before = to_json(request), len(self.replies)
+
+    def challenged(
+        self, request: EnrolRequest, challenge: str, *, key: SigningKey | None = None
+    ) -> EnrolRequest:
+        """Return a request with the proof over a challenge."""
+        own = request.client_id
+        proof = challenged_proof(
+            device=self.name,
+            token=request.token,
+            password=request.password,
+            client_id=own if isinstance(own, str) else self.name,
+            nonce="a nonce",
+            challenge=challenge,
+        )
+        signature = base64.b64encode((key or self.key).sign(proof)).decode()
+        return msgspec.structs.replace(
+            request, nonce="a nonce", challenge=challenge, signature=signature
+        )
+
+    def ask(self, payload: bytes) -> EnrolAnswer:
+        """Send a request to enrol, and return the answer that the director signed."""
+        before = len(self.replies)
         self.hub.deliver(Received(topics.enrol_request(self.name), payload))
         assert len(self.replies) == before + 1, "no answer to an enrolment"
         reply = self.replies[-1]

@@ -206,12 +206,21 @@ def desired(
 
 
 def enrol_reply_to(
-    request: bytes, *, accepted: bool = True, reason: str = "", key: SigningKey = DIRECTOR_KEY
+    request: bytes,
+    *,
+    accepted: bool = True,
+    reason: str = "",
+    challenge: str | msgspec.UnsetType = msgspec.UNSET,
+    key: SigningKey = DIRECTOR_KEY,
 ) -> bytes:
     """Answer a request to enrol, as a controller does that has this key."""
     device = decode_message(request, EnrolRequest).device
     answer = EnrolAnswer(
-        device=device, accepted=accepted, request_sha256=sha256_hex(request), reason=reason
+        device=device,
+        accepted=accepted,
+        request_sha256=sha256_hex(request),
+        reason=reason,
+        challenge=challenge,
     )
     signed = seal(to_json(answer), payload_type=ENROL_PAYLOAD_TYPE, keys=[key])
     reply = EnrolReply(device=device, accepted=accepted, reason=reason, signed=signed.decode())

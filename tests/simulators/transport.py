@@ -44,6 +44,9 @@ class MemoryTransport:
         self._hub = hub
         self._refused = refused
         self._filters: list[str] = []
+        self.unacknowledged: set[str] = set()
+        """Topics to which something was sent that the broker has not acknowledged."""
+
         self._on_message: MessageHandler | None = None
         self._on_connection: ConnectionHandler | None = None
 
@@ -60,6 +63,9 @@ class MemoryTransport:
             return False
         self._hub.deliver(Received(topic, payload))
         return True
+
+    def is_waiting(self, topic: str) -> bool:
+        return topic in self.unacknowledged
 
     def close(self) -> None:
         self.up = False

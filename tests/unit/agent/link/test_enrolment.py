@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import EnrolmentError, EnrolmentRefusedError, StoppedError
 from agent.interrupts import Interrupts
-from agent.link.enrolment import Applicant, Enrolment, Login
+from agent.link.enrolment import ASK_AGAIN_S, Applicant, Enrolment, Login
 from agent.link.identity import Identity
 from agent.link.outage import Outage
 from telemetry.device.recorder import Recorder
@@ -26,11 +26,11 @@ from tests.simulators.packages import (
 )
 from tests.simulators.transport import MemoryHub, MemoryTransport
 from wire.codec import from_json, to_json
-from wire.enrolment import enrol_username, return_password
+from wire.enrolment import challenged_proof, enrol_username, return_password
 from wire.messages import EnrolReply, EnrolRequest, decode_message, enrol_proof
 from wire.topics import ENROL_REQUESTS, enrol_reply
 from wire.transport import Connection, ConnectionHandler, MessageHandler, Received
-from wire.trust.envelope import is_valid
+from wire.trust.envelope import SigningKey, is_valid
 from wire.trust.root import Role, TrustRoot, encode_key
 
 TOKEN = "one-use-token"
@@ -239,6 +239,58 @@ def test_an_answer_that_cannot_be_trusted_is_said_with_a_remedy_before_the_time_
             world.enrolment.apply(TOKEN)
         assert "trust" in caught.value.remedy
         assert world.clock.monotonic_s() < 20
+
+
+def challenging(request: bytes) -> bytes:
+    """Answer as a controller does that knows the device's key."""
+    challenge = decode_message(request, EnrolRequest).challenge
+    if challenge == "challenge":
+        return enrol_reply_to(request)
+    return enrol_reply_to(request, accepted=False, reason="no", challenge="challenge")
+
+
+def test_a_challenge_is_signed_at_once_with_the_account_that_is_asked_for(tmp_path: Path) -> None:
+    world = World(tmp_path, answers=(challenging,), step_s=0.01)
+    world.enrolment.apply(None)
+    assert world.is_enrolled(tmp_path)
+    first, second = world.requests
+    assert first.challenge is msgspec.UNSET
+    assert (second.password, second.client_id) == (first.password, first.client_id)
+    assert second.nonce != first.nonce
+    proof = challenged_proof(
+        device="dev-1",
+        token="",
+        password=second.password,
+        client_id=str(second.client_id),
+        nonce=str(second.nonce),
+        challenge="challenge",
+    )
+    key = world.identity.key.public_key
+    assert is_valid(key, proof, base64.b64decode(second.signature))
+    assert world.clock.monotonic_s() < ASK_AGAIN_S
+
+
+def test_challenges_without_end_are_a_refusal(tmp_path: Path) -> None:
+    world = World(
+        tmp_path,
+        answers=(lambda r: enrol_reply_to(r, accepted=False, reason="no", challenge="again"),),
+    )
+    with pytest.raises(EnrolmentRefusedError, match="no"):
+        world.enrolment.apply(None)
+    assert len(world.requests) < 10
+
+
+@pytest.mark.parametrize("false", [STRANGER_KEY, RELEASE_KEY])
+def test_a_challenge_that_the_director_did_not_sign_is_not_answered(
+    tmp_path: Path, false: SigningKey
+) -> None:
+    world = World(
+        tmp_path,
+        answers=(lambda r: enrol_reply_to(r, accepted=False, challenge="evil", key=false),),
+    )
+    with pytest.raises(EnrolmentError, match="cannot be trusted"):
+        world.enrolment.apply(None)
+    assert {request.challenge for request in world.requests} == {msgspec.UNSET}
 
 
 def test_silence_is_asked_again_and_then_given_up_for_now(tmp_path: Path) -> None:

@@ -13,13 +13,16 @@ import pytest
 from agent.app.commands import Commands
 from agent.errors import ControlError
 from agent.link.connection import Link
+from agent.link.identity import Account
 from agent.link.outage import Outage
-from agent.link.telemetry import HELD_POINTS, TelemetryPump
+from agent.link.telemetry import HELD_POINTS, RESEND_S, TelemetryPump
 from telemetry.device.recorder import MAX_EVENTS, Recorder
 from telemetry.device.spool import DISK_EVERY_S, Spool
 from telemetry.errors import SpoolError
 from tests.simulators.clock import FakeClock
+from tests.simulators.transport import MemoryHub
 from wire.messages import TelemetryAck
+from wire.topics import up
 
 
 class Rig:
@@ -204,3 +207,23 @@ def test_a_senseless_time_is_refused(rig: Rig, within_s: object) -> None:
     )  # fmt: skip
     with pytest.raises(ControlError, match="within_s is not a number of seconds"):
         commands.answer("why", {"within_s": within_s})
+
+
+def test_a_batch_is_not_sent_again_while_the_broker_has_not_acknowledged_it(rig: Rig) -> None:
+    hub = MemoryHub()
+    transport = hub.connect()
+    rig.link.open(lambda _login: transport, Account(client_id="c", username="u", password=None))
+    rig.serve("int8")
+    rig.pump.collect()
+    transport.unacknowledged.add(up("dev-1", "telemetry"))
+    for _ in range(3):
+        rig.pump.send()
+        rig.clock.advance(2 * RESEND_S)
+    assert len(hub.published) == 1
+    rig.serve("int8")
+    rig.pump.collect()
+    rig.pump.send()
+    assert len(hub.published) == 2, "what was never sent is"
+    transport.unacknowledged.clear()
+    rig.pump.send()
+    assert hub.published[0] in hub.published[2:], "the controller has not acknowledged it"

@@ -53,6 +53,33 @@ def test_a_message_that_breaks_its_handler_does_not_stop_the_next(
     assert "failed to handle a message on topic/1" in caplog.text
 
 
+def test_an_inbox_that_is_full_of_bytes_makes_the_sender_wait() -> None:
+    taken: list[int] = []
+    done = threading.Event()
+
+    def take(received: Received) -> None:
+        taken.append(len(received.payload))
+        if len(taken) == 4:
+            done.set()
+
+    inbox = Inbox(take, max_waiting_bytes=1000)
+    inbox.put(Received("t", bytes(2000)))  # alone, any message has room
+
+    def send() -> None:
+        for size_bytes in (500, 400, 600):
+            inbox.put(Received("t", bytes(size_bytes)))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    sender.join(0.1)
+    assert sender.is_alive()
+    inbox.start()
+    assert done.wait(PATIENCE_S)
+    finished(sender)
+    inbox.stop(PATIENCE_S)
+    assert taken == [2000, 500, 400, 600]
+
+
 def test_a_full_inbox_makes_the_sender_wait_until_it_stops() -> None:
     inbox = Inbox(lambda _received: None, max_waiting=1)
     inbox.put(message(1))

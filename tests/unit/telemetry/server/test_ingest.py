@@ -13,6 +13,8 @@ from telemetry.histogram import HEADER, ExponentialHistogram
 from telemetry.server.ingest import WINDOW, Window, event_row, latest_minute, measures_of
 from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
+LATEST_S = 1_750_000_000.0
+
 
 def gauge(**changes: object) -> GaugePoint:
     fields: dict[str, object] = {"metric": "temperature_c", "minute": 5, "attributes": {}}
@@ -37,7 +39,8 @@ def batch(*points: Point, events: tuple[Event, ...] = ()) -> TelemetryBatch:
 
 def test_points_of_one_series_and_minute_are_one_measure() -> None:
     measures, refused = measures_of(
-        batch(histogram(10.0), histogram(20.0), counter(), counter(value=2.5), gauge(), gauge())
+        batch(histogram(10.0), histogram(20.0), counter(), counter(value=2.5), gauge(), gauge()),
+        LATEST_S,
     )
     found = {key.metric: measure for (key, _), measure in measures.items()}
     assert refused == 0
@@ -48,7 +51,7 @@ def test_points_of_one_series_and_minute_are_one_measure() -> None:
 
 def test_release_and_variant_are_columns() -> None:
     attributes = {"variant": "int8", "release": "digits:1.0", "b": "2", "a": "1"}
-    ((key, minute),) = measures_of(batch(counter(attributes=attributes)))[0]
+    ((key, minute),) = measures_of(batch(counter(attributes=attributes)), LATEST_S)[0]
     assert (key.release, key.variant, key.attributes, minute) == (
         "digits:1.0",
         "int8",
@@ -81,7 +84,7 @@ def test_release_and_variant_are_columns() -> None:
     ],
 )
 def test_a_point_that_cannot_be_is_refused_alone(point: Point) -> None:
-    measures, refused = measures_of(batch(point, counter()))
+    measures, refused = measures_of(batch(point, counter()), LATEST_S)
     assert (len(measures), refused) == (1, 1)
 
 
@@ -110,7 +113,9 @@ def test_a_window_forgets_nothing_within_its_width() -> None:
 
 @pytest.mark.parametrize("at_s", [math.nan, math.inf, -1e300, 1e300])
 def test_an_event_becomes_a_row_that_any_database_takes(at_s: float) -> None:
-    row = event_row("pi", Event(at_s=at_s, kind="k\x00" * 90, reason="a\nb\x00", data={"n": 1}))
+    row = event_row(
+        "pi", Event(at_s=at_s, kind="k\x00" * 90, reason="a\nb\x00", data={"n": 1}), LATEST_S
+    )
     assert 0 <= row["at_s"] < 2**38
     assert (len(row["kind"]) <= 64, row["reason"], row["data"]) == (True, "a b", '{"n":1}')
 
@@ -118,9 +123,9 @@ def test_an_event_becomes_a_row_that_any_database_takes(at_s: float) -> None:
 def test_the_latest_minute_is_that_of_points_and_events() -> None:
     events = (Event(at_s=600.0, kind="k", reason=""), Event(at_s=1e300, kind="k", reason=""))
     sent = batch(counter(), events=events[:1])
-    assert latest_minute(sent, measures_of(sent)[0]) == 10
-    assert latest_minute(batch(), {}) == 0
-    assert latest_minute(batch(events=events), {}) < 2**31
+    assert latest_minute(sent, measures_of(sent, LATEST_S)[0], LATEST_S) == 10
+    assert latest_minute(batch(), {}, LATEST_S) == 0
+    assert latest_minute(batch(events=events), {}, LATEST_S) < 2**31
 
 
 def test_the_header_is_what_the_merge_reads() -> None:
