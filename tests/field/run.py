@@ -54,6 +54,7 @@ MORE_FILES: Final = 16
 """More connections and files may be open at the end than at the beginning, such as of databases."""
 
 BAD_EVERY: Final = 4
+MOST_REST_S: Final = 2.0
 
 
 class Operator:
@@ -89,6 +90,7 @@ class Operator:
         while not stopping.is_set():
             bad = self._number % BAD_EVERY == BAD_EVERY - 1
             try:
+                self.abort_all()
                 rollout = self.roll_out(bad=bad)
             except BoxError as exc:  # the next try is another release
                 self.ends[f"not created: {str(exc).partition(': ')[2][:80]}"] += 1
@@ -146,6 +148,8 @@ class Field:
         self.tally = Tally()
         self._kills = kills
         self._most_s = most_s
+        # Between faults there is time for rollouts to come some way.
+        self._rest_s = min(MOST_REST_S, 0.7 * most_s / kills)
         self.broken: list[str] = []
         """The invariants that were broken."""
 
@@ -205,7 +209,7 @@ class Field:
             if self.faults.kills >= told + 20:
                 told = self.faults.kills
                 say(f"{told} kills; answers: {shown(self.tally.counts)}")
-            time.sleep(0.2)
+            time.sleep(self._rest_s)
 
     def _calm_down(self) -> None:
         """Roll out once more, with nothing in its way."""
