@@ -24,7 +24,7 @@ from controller.broker.certificates import (
 )
 from controller.broker.errors import CertificateError
 from controller.config import BrokerConfig, connectable, load_config
-from wire.files import PRIVATE, write_atomic, write_new
+from wire.files import PRIVATE, PUBLIC, write_atomic, write_new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def _new_authority(ca_file: Path, key_file: Path) -> Authority:
     key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = make_authority(key_file.parent)
     write_new(key_file, authority.key, mode=PRIVATE)
-    write_new(ca_file, authority.certificate, mode=PRIVATE)
+    write_new(ca_file, authority.certificate, mode=PUBLIC)
     return authority
 
 

@@ -311,6 +311,7 @@ def test_a_directory_from_before_works_on_and_moves_to_tls(make: Callable[..., F
     assert "fleet broker certificate" in warning
     made = renew(fleet.home)
     assert made.new_authority == fleet.home / CA_FILE
+    assert made.new_authority.stat().st_mode & 0o777 == 0o644, "the devices get it"
     assert not made.is_used
     with fleet.running():
         assert fleet.hear().up, "the settings say nothing of TLS yet"
