@@ -53,6 +53,7 @@ def stack() -> Iterator[Stack]:
         (["why", "nobody", "--since", "yesterday"], "--since: 'yesterday'"),
         (["token", "create", "--uses", "0"], "uses"),
         (["token", "create", "--expires", "10000w"], "--expires"),
+        (["token", "create", "--expires", "12"], "--expires: '12' has no unit; write it as 90s"),
         (["token", "create", "--label", "x"], "'x' is not a label"),
         (["telemetry", "query"], "--metric"),
         (["telemetry", "query", "--metric", "x_ms"], "x_ms"),
