@@ -1,7 +1,7 @@
 """Every ONNX model that the onnx package brings for tests, built for a server's profile.
 
 These are the well-known large image networks with weights that are all computed. Each is built with
-random inputs for ONNX Runtime and OpenVINO, without calibrated integer variants. `--integers` adds
+random inputs for ONNX Runtime and OpenVINO, without integer variants. `--integers` adds
 those, and `--runtimes` names the runtimes, comma-separated; with LiteRT the larger models take
 minutes. `--only TEXT` leaves out the models whose name lacks a text. A row tells how long the build
 took, which variants came of it, and of each other one exactly why not.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from controller.errors import SettingsError
-from wire.codec import from_toml
+from wire.codec import from_toml, plain_fault
 from wire.errors import SignatureError, WireFormatError
 from wire.hosts import is_loopback
 
@@ -29,6 +29,15 @@ LISTEN_TO_CONNECT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - looked
 MAX_CONNECTIONS = 4096
 MIN_TRANSFER_BYTES_PER_S = 256 * 1024
 """One chunk of the largest size per second."""
+
+THE_SETTINGS = "the settings"
+NAMED_BY = {
+    "the API token": "api.token_file",
+    "the broker password": "broker.password_file",
+    "the director's key": "director_key_file",
+    "the trust root": "trust_file",
+}
+"""Which setting names a file, for errors."""
 
 
 class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,10 +150,10 @@ def load_config(path: Path) -> ControllerConfig:
         SettingsError: The file cannot be read, has an unknown key, or an impossible value.
     """
     try:
-        config = from_toml(_read(path, "the settings"), ControllerConfig)
+        config = from_toml(_read(path, THE_SETTINGS), ControllerConfig)
     except WireFormatError as exc:
         raise SettingsError(
-            f"{path}: {exc.message.removeprefix('not a valid ControllerConfig: ')}",
+            f"{path}: {plain_fault(exc.message.removeprefix('not a valid ControllerConfig: '))}",
             remedy="correct that line",
         ) from exc
     _check(config, path)
@@ -258,11 +267,20 @@ def _read(path: Path, what: str) -> bytes:
     except OSError as exc:
         raise SettingsError(
             f"cannot read {what} in {path}: {(exc.strerror or str(exc)).lower()}",
-            remedy="make the directory with: fleet init DIR",
+            remedy=_remedy(exc, what),
         ) from exc
     if len(data) > MAX_FILE_BYTES:
         raise SettingsError(f"{what} in {path} is larger than {MAX_FILE_BYTES} bytes")
     return data
+
+
+def _remedy(exc: OSError, what: str) -> str:
+    """Say what helps against a file that cannot be read."""
+    if isinstance(exc, PermissionError):
+        return "run as the owner of the controller's directory"
+    if what == THE_SETTINGS:
+        return "name the controller's directory; a new one is made with: fleet init DIR"
+    return f"bring the file back, or correct {NAMED_BY.get(what, 'its path')} in controller.toml"
 
 
 def _check(config: ControllerConfig, path: Path) -> None:

@@ -243,7 +243,7 @@ def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
             sets=tuple(sets),
             callables=callables,
             preprocessing=request.preprocessing is not None,
-            calibrated=not request.float_only,
+            integers=not request.float_only,
             keep=frozenset(request.keep),
             min_retention=request.gates.min_retention,
             repair_trials=request.repair_trials,

@@ -4,7 +4,8 @@ Both command lines and the telemetry API read and write durations here, so that 
 same forms.
 
 Rules:
-- A number without a unit is seconds.
+- A number without a unit is refused, because half of the readers would mean another unit; 0 needs
+  none.
 - The caller limits how long a duration may be; every duration that is read is a finite number.
 """
 
@@ -35,17 +36,19 @@ def parse_duration_s(text: str) -> float:
     """Read a duration.
 
     Args:
-        text: Such as `90s`, `15m`, `1h30m`, `2d`, `50ms`; a number without a unit is seconds.
+        text: Such as `90s`, `15m`, `1h30m`, `2d`, `50ms`; or `0`.
 
     Returns:
         Seconds.
 
     Raises:
-        WireFormatError: The text is not a duration.
+        WireFormatError: The text is not a duration, or lacks its unit.
     """
     cleaned = text.strip().lower()
+    if cleaned == "0":
+        return 0.0
     if _BARE.fullmatch(cleaned):
-        cleaned += "s"
+        raise WireFormatError(f"{text[:MAX_SHOWN]!r} has no unit", remedy=REMEDY)
     if _WHOLE.fullmatch(cleaned) is None:
         raise WireFormatError(f"{text[:MAX_SHOWN]!r} is not a duration", remedy=REMEDY)
     return sum(float(number) * UNITS_S[unit] for number, unit in _PART.findall(cleaned))

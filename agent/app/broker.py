@@ -3,11 +3,18 @@
 Rules:
 - A password or a token never crosses a network in the clear: without TLS the agent connects only to
   a broker on this device.
-- What is wrong with the connection is found when it is made, and not before: a device that may not
-  connect serves all the same.
+- What is wrong with the connection ends no agent that serves: a device that may not connect serves
+  all the same, and says at each attempt why it does not connect.
 """
 
 from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 from agent.app.config import AgentConfig
 from agent.errors import ConfigError
@@ -15,6 +22,9 @@ from agent.link.enrolment import Connect, Login
 from wire.hosts import is_loopback
 from wire.mqtt import BrokerAddress, MqttTransport
 from wire.transport import Transport
+
+OF_CA: Final = "copy ca.pem from the controller's directory there"
+OF_CERT: Final = "name a PEM certificate and its key, which is not encrypted"
 
 
 def connect_with(config: AgentConfig) -> Connect:
@@ -24,11 +34,12 @@ def connect_with(config: AgentConfig) -> Connect:
         config: The configuration.
 
     Returns:
-        A function that raises ConfigError if the connection would not be encrypted, and
-        TransportError if a certificate file cannot be read.
+        A function that raises ConfigError if the connection would not be encrypted, or if a file
+        for TLS cannot be used.
     """
 
     def connect(login: Login) -> Transport:
+        check_tls_files(config)
         return MqttTransport(
             broker_address(config),
             client_id=login.client_id,
@@ -38,6 +49,58 @@ def connect_with(config: AgentConfig) -> Connect:
         )
 
     return connect
+
+
+def check_tls_files(config: AgentConfig) -> None:
+    """Check that the files for TLS with the broker can be used.
+
+    Args:
+        config: The configuration.
+
+    Raises:
+        ConfigError: One cannot be read, or holds something else.
+    """
+    broker = config.broker
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if broker.ca_file is not None:
+        with _usable({"ca_file": broker.ca_file}, "certificate", OF_CA):
+            context.load_verify_locations(broker.ca_file)
+    if broker.cert_file is not None and broker.key_file is not None:
+        files = {"cert_file": broker.cert_file, "key_file": broker.key_file}
+        with _usable(files, "certificate with the key that belongs to it", OF_CERT):
+            # Without a password OpenSSL asks for one on the terminal.
+            context.load_cert_chain(broker.cert_file, broker.key_file, password="")
+
+
+@contextlib.contextmanager
+def _usable(files: dict[str, Path], content: str, remedy: str) -> Iterator[None]:
+    """Turn the faults of OpenSSL, which names its source files, into ours.
+
+    Args:
+        files: The files by their settings, the one with the certificate first.
+        content: What they should hold.
+        remedy: What to do.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        ConfigError: A file cannot be read or used.
+    """
+    setting, path = next(iter(files.items()))
+    try:
+        yield
+    except OSError as exc:
+        reason = f"it holds no {content}"
+        if not isinstance(exc, ssl.SSLError):
+            reason = (exc.strerror or str(exc)).lower()
+            setting, path = next(
+                (named for named in files.items() if not os.access(named[1], os.R_OK)),
+                (setting, path),
+            )
+        raise ConfigError(
+            f"cannot use the file {path}, which broker.{setting} names: {reason}", remedy=remedy
+        ) from exc
 
 
 def broker_address(config: AgentConfig) -> BrokerAddress:

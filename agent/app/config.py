@@ -30,7 +30,7 @@ import msgspec
 
 from agent.errors import ConfigError
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
-from wire.codec import from_toml
+from wire.codec import from_toml, plain_fault
 from wire.errors import FleetError, TopicError
 from wire.hosts import is_loopback
 from wire.messages import Objective, PolicySpec
@@ -155,12 +155,13 @@ def load_config(path: Path) -> AgentConfig:
         serving_settings(config)
         checked_device(config.device)
     except TopicError as exc:
-        raise ConfigError(f"{path.name}: {exc.message}", remedy=exc.remedy) from exc
+        raise ConfigError(f"{path}: {exc.message}", remedy=exc.remedy) from exc
     except ConfigError as exc:
-        raise ConfigError(f"{path.name}: {exc.message}", remedy=exc.remedy) from exc
+        raise ConfigError(f"{path}: {exc.message}", remedy=exc.remedy) from exc
     except (FleetError, msgspec.ValidationError) as exc:
-        raise ConfigError(f"{path.name}: {str(exc).lower()}") from exc
-    _check(config, path.name)
+        fault = plain_fault(str(exc).removeprefix("not a valid dict: "))
+        raise ConfigError(f"{path}: {fault}", remedy="correct that line") from exc
+    _check(config, str(path))
     return _absolute(config, path.absolute().parent)
 
 
@@ -180,7 +181,8 @@ def load_profile(config: AgentConfig) -> DeviceProfile:
     try:
         return profile_from_toml(content)
     except FleetError as exc:
-        raise ConfigError(f"{config.profile.name}: {exc.message}") from exc
+        fault = plain_fault(exc.message.removeprefix("not a valid ProfileFile: "))
+        raise ConfigError(f"{config.profile}: {fault}") from exc
 
 
 def load_trust(config: AgentConfig) -> TrustRoot:
@@ -199,7 +201,8 @@ def load_trust(config: AgentConfig) -> TrustRoot:
     try:
         return trust_from_bytes(content)
     except FleetError as exc:
-        raise ConfigError(f"{config.trust.name}: {exc.message}") from exc
+        fault = plain_fault(exc.message.removeprefix("not a valid TrustRoot: "))
+        raise ConfigError(f"{config.trust}: {fault}") from exc
 
 
 def load_token(config: AgentConfig) -> str | None:

@@ -8,6 +8,8 @@ Rules:
 - What served before a restart serves again before there is any network.
 - A thread that fails in a way nobody foresaw stops the agent; systemd starts it again, and the
   install goes on from what was saved.
+- A file for TLS that cannot be used ends the agent at its start only if nothing serves: serving
+  does not need it.
 - SIGTERM ends everything, the workers too, within five seconds.
 """
 
@@ -19,6 +21,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.app.assembly import assemble
+from agent.app.broker import check_tls_files
 from agent.app.config import AgentConfig
 from agent.app.watchdog import READY, STOPPING, notify
 from agent.errors import StoppedError
@@ -31,6 +34,8 @@ HEAR_S: Final = 0.5
 """Longest wait for a message: a stop and the watchdog must not wait longer."""
 
 JOIN_S: Final = 2.0
+NOTHING: Final = (None, None)
+"""What serves when nothing does."""
 
 
 class Daemon:
@@ -46,6 +51,7 @@ class Daemon:
     """
 
     def __init__(self, config: AgentConfig, *, clock: Clock | None = None) -> None:
+        self._config = config
         self._parts = assemble(config, clock or SystemClock())
         self._failed = False
         self._threads: list[threading.Thread] = []
@@ -55,6 +61,9 @@ class Daemon:
 
         Returns:
             The exit code: 0 after a stop, 1 after a fault that nobody foresaw.
+
+        Raises:
+            ConfigError: Nothing serves, and a file for TLS with the broker cannot be used.
         """
         with on_stop_signal(self._parts.interrupts.stop):
             try:
@@ -75,6 +84,8 @@ class Daemon:
             parts.recorder.event("storage", fault, {})
         parts.sensing.sense()
         serving = parts.desired_states.restore()
+        if serving == NOTHING:
+            check_tls_files(self._config)
         for name, body in (
             ("adapt", parts.sensing.run),
             ("install", parts.installs.run),

@@ -97,7 +97,9 @@ class Connector:
         """Ask to be enrolled. Without a token the controller may know the device's key.
 
         Raises:
-            FleetError: The device is not enrolled; it says so, too, if its token cannot be read.
+            EnrolmentRefusedError: The controller refuses the device; if there is a token that cannot
+                be read, that is said, too.
+            FleetError: The controller gave no answer.
             StoppedError: The agent is being stopped.
         """
         token, unread = None, None

@@ -33,6 +33,10 @@ CONFIG_FILE = "controller.toml"
 DATABASE_FILE = "controller.db"
 BROKER_FOLDER = "broker"
 CA_FILE = "ca.pem"
+TRUST_FILE = "trust.json"
+PUBLIC_FILES = (CA_FILE, TRUST_FILE)
+"""What devices get. Everybody may read it, so that a copy that root makes can be read there."""
+
 CA_KEY_FILE = "ca.key"
 RELEASE_KEY_FILE = "release.key"
 

@@ -1,7 +1,8 @@
 """Makes a controller's data directory, and the keys that lie apart from it; `home` lists the files.
 
 Rules:
-- Only the owner has access to both directories (0700) and to every file in them (0600).
+- Only the owner has access to both directories (0700) and to every file in them (0600). The files
+  that devices get are public (0644), so that a copy of them can be read there.
 - Each appears complete in one rename, the keys first; one that exists is never changed.
 - The broker speaks TLS unless clear text is asked for, which is for loopback only.
 """
@@ -24,7 +25,9 @@ from controller.app.home import (
     CA_KEY_FILE,
     CONFIG_FILE,
     DATABASE_FILE,
+    PUBLIC_FILES,
     RELEASE_KEY_FILE,
+    TRUST_FILE,
     offline_directory,
 )
 from controller.broker.access import CONTROLLER_USER, Command, first_accounts
@@ -33,14 +36,13 @@ from controller.broker.errors import HomeError
 from controller.broker.mosquitto import ACCOUNTS_FILE
 from controller.config import BrokerConfig
 from wire.codec import to_pretty_json
-from wire.files import PRIVATE, write_new
+from wire.files import PRIVATE, PUBLIC, write_new
 from wire.hosts import is_loopback
 from wire.trust.envelope import SigningKey
 from wire.trust.root import Role, TrustRoot, encode_key
 
 TOKEN_FILE = "api.token"  # noqa: S105 - a file name
 PASSWORD_FILE = "broker.password"  # noqa: S105 - a file name
-TRUST_FILE = "trust.json"
 DIRECTOR_KEY_FILE = "keys/director.key"
 BLOBS_FOLDER = "blobs"
 DEFAULT_API_PORT = 8470
@@ -203,7 +205,7 @@ def _fill(scratch: Path, keys: Path, options: HomeOptions) -> None:
             scratch / SERVER_FILE: issue(authority, names, scratch),
         }
     for path, content in files.items():
-        write_new(path, content, mode=PRIVATE)
+        write_new(path, content, mode=PUBLIC if path.name in PUBLIC_FILES else PRIVATE)
 
 
 def _complete(options: HomeOptions) -> HomeOptions:

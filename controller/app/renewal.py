@@ -9,9 +9,11 @@ Rules:
 
 from __future__ import annotations
 
+import ssl
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from controller.app.home import CA_FILE, CA_KEY_FILE, CONFIG_FILE, offline_directory
 from controller.broker.certificates import (
@@ -24,7 +26,9 @@ from controller.broker.certificates import (
 )
 from controller.broker.errors import CertificateError
 from controller.config import BrokerConfig, connectable, load_config
-from wire.files import PRIVATE, write_atomic, write_new
+from wire.files import PRIVATE, PUBLIC, write_atomic, write_new
+
+KEY_REMEDY: Final = "bring its key back, and name it with --ca-key FILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,7 @@ def _new_authority(ca_file: Path, key_file: Path) -> Authority:
     key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority = make_authority(key_file.parent)
     write_new(key_file, authority.key, mode=PRIVATE)
-    write_new(ca_file, authority.certificate, mode=PRIVATE)
+    write_new(ca_file, authority.certificate, mode=PUBLIC)
     return authority
 
 
@@ -109,14 +113,25 @@ def _read(ca_file: Path, key_file: Path) -> Authority:
     """Read the authority.
 
     Raises:
-        CertificateError: A part of it cannot be read.
+        CertificateError: A part of it cannot be read, or the key is another authority's.
     """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # Without a password OpenSSL asks for one on the terminal.
+        context.load_cert_chain(ca_file, key_file, password="")
+    except ssl.SSLError as exc:
+        fault = f"{key_file} is not the key of the authority {ca_file}"
+        if exc.reason != "KEY_VALUES_MISMATCH":
+            fault = f"{ca_file} and {key_file} are not a certificate and its key in PEM form"
+        raise CertificateError(fault, remedy=KEY_REMEDY) from exc
+    except OSError:
+        pass  # reading says which of them
     try:
         return Authority(certificate=ca_file.read_bytes(), key=key_file.read_bytes())
     except OSError as exc:
         raise CertificateError(
             f"cannot read the authority's {exc.filename}: {(exc.strerror or str(exc)).lower()}",
-            remedy="bring its key back, and name it with --ca-key FILE",
+            remedy=KEY_REMEDY,
         ) from exc
 
 

@@ -33,7 +33,7 @@ from controller.app.backup import (
     BackupIndex,
     named_outside,
 )
-from controller.app.home import CONFIG_FILE
+from controller.app.home import CONFIG_FILE, PUBLIC_FILES
 from controller.broker.errors import BackupError, HomeError
 from controller.config import ControllerConfig, load_config, sqlite_path
 from controller.store.copies import put_back
@@ -42,7 +42,7 @@ from controller.store.restored import catch_up
 from wire.clock import Clock
 from wire.codec import from_json
 from wire.errors import WireFormatError
-from wire.files import PRIVATE, sync_directory
+from wire.files import PRIVATE, PUBLIC, sync_directory
 
 MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 """Some 300,000 files."""
@@ -51,6 +51,7 @@ DATABASE_LINE: Final = re.compile(r"^database_url[ \t]*=.*$", re.MULTILINE)
 PATH_BEGINS: Final = r"""(?:(?<=["'])|(?<=:///))"""
 """Where a path begins in the settings: after a quote, or in the URL of an SQLite file."""
 
+PUBLIC_NAMES: Final = frozenset(f"{HOME_FOLDER}/{name}" for name in PUBLIC_FILES)
 ANOTHER: Final = "use another backup"
 
 
@@ -215,7 +216,8 @@ def _extract(
         place /= part
         place.mkdir(mode=0o700, exist_ok=True)
     digest = hashlib.sha256()
-    descriptor = os.open(place / parts[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    mode = PUBLIC if name in PUBLIC_NAMES else PRIVATE
+    descriptor = os.open(place / parts[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         while part_of_file := stream.read(READ_BYTES):
             digest.update(part_of_file)

@@ -52,7 +52,7 @@ def parse_duration(text: str, *, option: str) -> float:
     """Read a duration.
 
     Args:
-        text: Such as `90s`, `5m`, `1h30m`, `500ms`, `7d`; a bare number is seconds.
+        text: Such as `90s`, `5m`, `1h30m`, `500ms`, `7d`; or `0`.
         option: The option that it belongs to, for the error.
 
     Returns:

@@ -25,6 +25,8 @@ ReleaseArgument = Annotated[
     str, typer.Argument(metavar="RELEASE", help="The release as NAME:VERSION or its digest.")
 ]
 
+OUTPUT = "name the output directory of `fleet build`"
+
 
 class PackageFile(NamedTuple):
     """A file to be uploaded."""
@@ -180,10 +182,8 @@ def package_files(directory: Path) -> list[PackageFile]:
             raise PackageFilesError(f"{envelope_path} is larger than any envelope")
         envelope = envelope_path.read_bytes()
     except OSError as exc:
-        raise PackageFilesError(
-            f"{directory} is not a package: {ENVELOPE_FILE}: {(exc.strerror or '').lower()}",
-            remedy="name the output directory of `fleet build`",
-        ) from exc
+        fault, remedy = _why_no_package(directory, exc)
+        raise PackageFilesError(fault, remedy=remedy) from exc
     files = {
         entry: PackageFile(sha256=entry, path=directory / path)
         for entry, path in _indexed(envelope, envelope_path)
@@ -193,6 +193,20 @@ def package_files(directory: Path) -> list[PackageFile]:
     digest = hashlib.sha256(envelope).hexdigest()
     files.pop(digest, None)
     return [*files.values(), PackageFile(sha256=digest, path=envelope_path)]
+
+
+def _why_no_package(directory: Path, fault: OSError) -> tuple[str, str]:
+    """Return why a package's signed index cannot be read, and the remedy."""
+    from wire.package.index import ENVELOPE_FILE
+    from wire.package.manifest import MANIFEST_FILE
+
+    if not directory.exists():
+        return f"{directory} does not exist", OUTPUT
+    if isinstance(fault, FileNotFoundError) and (directory / MANIFEST_FILE).is_file():
+        remedy = f"sign it with: fleet package sign {directory} --key FILE"
+        return f"{directory} is not signed", remedy
+    reason = (fault.strerror or str(fault)).lower()
+    return f"{directory} is not a package: {ENVELOPE_FILE}: {reason}", OUTPUT
 
 
 def _indexed(envelope: bytes, path: Path) -> list[tuple[str, str]]:

@@ -64,8 +64,21 @@ TRY_AGAIN_S = 30.0
 _SHOWN = ("state", "uses_left", "labels", "created_at_s", "expires_at_s", "used_at_s")
 """The fields of a token that have the same name in the table and in the API."""
 
-UNKNOWN_TOKEN = "the token is not valid"  # noqa: S105 - a text
-NOT_KNOWN = "there is no token, and no enrolled device of that name has this key"
+NEW_TOKEN = "make another with `fleet token create`"  # noqa: S105 - a text
+UNKNOWN_TOKEN = f"the token is wrong, expired, used up or revoked; {NEW_TOKEN}"
+USED_UP = f"the token is used up; {NEW_TOKEN}"
+NOT_KNOWN = (
+    "there is no token, and no enrolled device of that name has this key; write a token from "
+    "`fleet token create` into a file, and name it as token_file in agent.toml"
+)
+OTHER_KEY = (
+    "that identifier belongs to a device with another key; choose another in agent.toml, or, if "
+    "this device replaces it, `fleet device decommission` and then `fleet device readmit` it"
+)
+BLOCKED = (
+    "the device was decommissioned, and its identifier is blocked; to let a device of that name in "
+    "again: `fleet device readmit`"
+)
 CHALLENGED = "the device must sign a challenge: update its agent, or give it a new token"
 _RESERVED = re.compile(r"enrol-[0-9a-f]{8}")
 """User names of enrolment accounts; see `wire.enrolment`."""
@@ -282,9 +295,9 @@ class Enrolment:
                 raise EnrolmentError(UNKNOWN_TOKEN if request.token else NOT_KNOWN)
             if taken is not None:
                 _check_state(taken)
-                raise EnrolmentError("that identifier belongs to a device with another key")
+                raise EnrolmentError(OTHER_KEY)
             if not tokens.use(transaction, digest, now_s=now_s):
-                raise EnrolmentError("the token is used up")
+                raise EnrolmentError(USED_UP)
             labels = {**request.labels, **token.labels}
             devices.enrol(transaction, row, request, checked_labels(labels), now_s=now_s)
             desired.mark_policy_stale(transaction, device)
@@ -380,6 +393,6 @@ def _proof(device: str, request: EnrolRequest) -> bytes:
 
 def _check_state(row: DeviceRow) -> None:
     if row.state == DeviceState.DECOMMISSIONED:
-        raise EnrolmentError("the device was decommissioned, and its identifier is blocked")
+        raise EnrolmentError(BLOCKED)
     if row.state != DeviceState.ENROLLED:
         raise EnrolmentError(f"the device is {row.state}")

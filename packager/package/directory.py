@@ -176,7 +176,8 @@ def open_package(
     if signed is None:
         if trust is not None:
             raise PackageError(
-                f"{directory} is not signed", remedy="sign it with: fleet package sign"
+                f"{directory} is not signed",
+                remedy=f"sign it with: fleet package sign {directory} --key FILE",
             )
         manifest = _manifest(directory)
         _check_models(directory, manifest, actual)

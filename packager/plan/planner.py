@@ -183,8 +183,8 @@ def _missing(recipe: Recipe, target: Target | None, given: PlanInputs) -> Iterat
 
 def _unquantizable(recipe: Recipe, facts: ModelFacts, settings: PlanSettings) -> Iterator[str]:
     """Say why a model cannot be quantized."""
-    if recipe.data and not settings.calibrated:
-        yield "there is no calibration data"
+    if not settings.integers:
+        yield "--float-only asks for no integer variants"
     if facts.quantized or _QUANTIZED & set(facts.operators):
         yield "the model is already quantized"
     share = sum(facts.weights.get(operator, 0.0) for operator in recipe.quantizes)

@@ -92,7 +92,7 @@ def data_step(settings: PlanSettings) -> Step:
         name=DATA,
         kind=DATA,
         inputs={"model": PREPARE, **given, **more},
-        options={"callables": settings.callables, "calibrated": settings.calibrated},
+        options={"callables": settings.callables, "calibrated": settings.integers},
         tools=DATA_TOOLS,
         vital=True,
     )

@@ -134,7 +134,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Set to the function that yields it, where it is no file."""
 
     preprocessing: bool = False
-    calibrated: bool = True
+    integers: bool = True
     """Whether integer variants are to be made."""
 
     keep: frozenset[str] = frozenset()

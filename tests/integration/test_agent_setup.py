@@ -83,3 +83,38 @@ def test_an_endpoint_for_other_machines_without_tls_is_refused_or_said(
     device.start()
     assert "the endpoint has no TLS" in logged(device, "clear-text")["reason"]
     assert logged(device, "ready")["endpoint"].startswith("0.0.0.0:")
+
+
+def test_a_file_for_tls_that_cannot_be_used_is_named_and_ends_no_serving(
+    pair: tuple[Device, Controller],
+) -> None:
+    device, controller = pair
+    config = device.config_path.read_text()
+    encrypted = config.replace("[broker]\n", '[broker]\nca_file = "other.pem"\n')
+    device.config_path.write_text(encrypted)
+    ca_file = device.directory / "other.pem"
+    fault = ""
+    for content, reason in ((None, "no such file or directory"), ("x", "it holds no certificate")):
+        if content is not None:
+            ca_file.write_text(content)
+        refused = device.command("run")
+        assert refused.returncode == 2
+        fault = f"cannot use the file {ca_file}, which broker.ca_file names: {reason}"
+        assert refused.stderr.splitlines()[-1] == (
+            f"fleet-agent: {fault}; copy ca.pem from the controller's directory there"
+        )
+    device.config_path.write_text(config)
+    device.start()
+    until(lambda: controller.all("hello", Hello), "a hello")
+    controller.desire(1, FIRST)
+    assert controller.outcome(1).outcome == "succeeded"
+    device.end(signal.SIGTERM)
+    device.config_path.write_text(encrypted)
+    device.start()
+    refusal = until(
+        lambda: [r for r in device.log if r["action"] == "refused" and fault in r["reason"]],
+        lambda: f"the refusal: {device.log}",
+    )
+    ready = [line for line in device.log if line["action"] == "ready"][-1]
+    assert refusal
+    assert ready["serving"][1] is not None

@@ -276,8 +276,16 @@ def test_the_key_of_the_authority_may_be_away(make: Callable[..., Fleet], tmp_pa
     with pytest.raises(CertificateError, match=r"ca\.key: no such file.* name it with --ca-key"):
         renew(fleet.home)
     Authority(tmp_path, "stranger")
-    with pytest.raises(CertificateError, match="do not match"):
-        renew(fleet.home, tmp_path / "stranger.key")
+    ca_file = fleet.home / CA_FILE
+    (tmp_path / "note.key").write_text("no key\n")
+    for name, fault in (
+        ("stranger.key", f"{tmp_path}/stranger.key is not the key of the authority {ca_file}"),
+        ("note.key", f"{ca_file} and {tmp_path}/note.key are not a certificate and its key in PEM"),
+    ):
+        with pytest.raises(CertificateError) as caught:
+            renew(fleet.home, tmp_path / name)
+        assert caught.value.message.startswith(fault)
+        assert "--ca-key FILE" in caught.value.remedy
     assert server.read_bytes() == before
     renew(fleet.home, stick)
     assert server.read_bytes() != before
@@ -311,6 +319,7 @@ def test_a_directory_from_before_works_on_and_moves_to_tls(make: Callable[..., F
     assert "fleet broker certificate" in warning
     made = renew(fleet.home)
     assert made.new_authority == fleet.home / CA_FILE
+    assert made.new_authority.stat().st_mode & 0o777 == 0o644, "the devices get it"
     assert not made.is_used
     with fleet.running():
         assert fleet.hear().up, "the settings say nothing of TLS yet"

@@ -188,6 +188,7 @@ def test_nothing_is_written_over(board: Board) -> None:
         (["--for", "2d"], "172800 ticks are more than the 100000 of a trace"),
         (["--for", "1s", "--every", "2s"], "--every must be more than 0 s and at most --for"),
         (["--every", "0s"], "--every must be more than 0 s and at most --for"),
+        (["--for", "12"], "--for: '12' has no unit; write it as 90s"),
         (["--for", "soon"], "--for: 'soon' is not a duration; write it as"),
         (["--for", "1s", "--every", "1ms"], "period_s is not within 0.01 to 600"),
         (["--for", "2d", "--every", "1h"], "period_s is not within 0.01 to 600"),

@@ -135,7 +135,7 @@ def test_a_decommissioned_device_stays_out_and_says_why(stack: Stack, device: De
     )
     shown = " ".join(device.command("status").stdout.split())
     assert "not connected: the broker refuses the account of this device" in shown
-    assert "the device was decommissioned, and its identifier is blocked" in shown
+    assert "its identifier is blocked; to let a device of that name in again" in shown
     assert not is_connected(device)
 
 

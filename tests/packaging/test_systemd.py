@@ -23,8 +23,27 @@ needs_systemd = pytest.mark.skipif(
 )
 
 
-def test_both_units_are_there() -> None:
-    assert [unit.name for unit in UNITS] == ["fleet-agent.service", "fleet-controller.service"]
+def test_the_units_are_there() -> None:
+    assert [unit.stem for unit in UNITS] == ["fleet-agent", "fleet-broker", "fleet-controller"]
+
+
+def test_the_page_explains_every_file() -> None:
+    page = (SYSTEMD.parent / "docs" / "services.md").read_text()
+    for file in SYSTEMD.iterdir():
+        assert file.name in page, file.name
+    assert "docs/services.md" in (SYSTEMD.parent / "README.md").read_text()
+
+
+def test_the_broker_is_shut_in_as_the_controller_is() -> None:
+    broker, controller = (
+        {
+            line
+            for line in (SYSTEMD / f"fleet-{name}.service").read_text().splitlines()
+            if "=" in line and not line.startswith(("#", "Description", "After", "ExecStart"))
+        }
+        for name in ("broker", "controller")
+    )
+    assert broker == controller
 
 
 def test_the_memory_of_the_controller_is_bounded() -> None:

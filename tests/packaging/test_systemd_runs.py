@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -47,18 +48,18 @@ port = 1
 port = {port}
 """
 NAME = f"python{sys.version_info.major}.{sys.version_info.minor}"
+BROKER = "fleet-broker"
 CONTROLLER = "fleet-controller"
 CONTROLLER_HOME = "/var/lib/edgefleet-controller"
 PREPARE_CONTROLLER = """\
-echo 'edgefleet-controller:x:991:991::/nonexistent:/usr/sbin/nologin' >> "$ROOT/etc/passwd"
-echo 'edgefleet-controller:x:991:' >> "$ROOT/etc/group"
+systemd-sysusers --root="$ROOT" "{units}/edgefleet.sysusers.conf"
 "{python}" -m venv --without-pip "$ROOT/opt/edgefleet"
 printf '%s\\n' {paths} > "$ROOT/opt/edgefleet/lib/{name}/site-packages/here.pth"
 printf '%s\\n' '#!/opt/edgefleet/bin/python' 'import sys' \\
   'from controller.__main__ import main' 'sys.exit(main())' \\
   > "$ROOT/opt/edgefleet/bin/fleet"
 chmod 755 "$ROOT/opt/edgefleet/bin/fleet"
-cp "{units}/fleet-controller.service" "$ROOT/run/systemd/system/"
+cp "{units}/fleet-controller.service" "{units}/fleet-broker.service" "$ROOT/run/systemd/system/"
 """
 HIDDEN = tuple(map(Path, ("/home", "/root", "/run", "/tmp", "/var/tmp")))  # noqa: S108 - not used
 """What the units hide from their programs."""
@@ -185,7 +186,7 @@ def test_an_agent_that_hangs_is_started_again_by_the_watchdog(installed: Install
     assert "watchdog" in installed.machine.run("journalctl", "--no-pager").stdout.lower()
 
 
-def test_the_controller_answers_and_is_started_again_when_it_dies(tmp_path: Path) -> None:
+def test_controller_and_broker_work_together_and_are_started_again(tmp_path: Path) -> None:
     paths = [path for path in sys.path if Path(path).is_dir()]
     for path in paths:
         if is_hidden(Path(path)) and not path.startswith(sys.base_prefix):
@@ -193,18 +194,23 @@ def test_the_controller_answers_and_is_started_again_when_it_dies(tmp_path: Path
     port = free_port()
     machine = SystemdMachine(tmp_path / "machine")
 
-    def show(name: str) -> str:
-        return machine.run("systemctl", "show", CONTROLLER, "--value", "-p", name).stdout.strip()
+    def show(unit: str, name: str) -> str:
+        return machine.run("systemctl", "show", unit, "--value", "-p", name).stdout.strip()
+
+    def was_started_again(unit: str) -> bool:
+        return show(unit, "NRestarts") == "1"
 
     def journal() -> str:
-        return machine.run("journalctl", "-u", CONTROLLER, "--no-pager").stdout[-3000:]
+        units = (word for unit in (BROKER, CONTROLLER) for word in ("-u", unit))
+        return machine.run("journalctl", *units, "--no-pager").stdout[-3000:]
 
-    def is_there() -> bool:
+    def is_connected() -> bool:
         try:
             url = f"http://127.0.0.1:{port}/v1/health"
-            return httpx.get(url, trust_env=False, timeout=5.0).status_code == 200
+            answer = httpx.get(url, trust_env=False, timeout=5.0)
         except httpx.TransportError:
             return False
+        return answer.status_code == 200 and answer.json()["broker_connected"]
 
     try:
         machine.start(
@@ -218,14 +224,16 @@ def test_the_controller_answers_and_is_started_again_when_it_dies(tmp_path: Path
         ports = ("--api-port", str(port), "--broker-port", str(free_port()))
         made = machine.run("/opt/edgefleet/bin/fleet", "init", CONTROLLER_HOME, *ports)
         assert made.returncode == 0, made.stderr
-        machine.run("systemctl", "start", CONTROLLER)
-        until(is_there, journal, step_s=0.2)
-        assert show("User") == "edgefleet-controller"
-        first = show("MainPID")
-        machine.run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", CONTROLLER)
-        until(lambda: show("NRestarts") == "1", journal, step_s=0.2)
-        until(is_there, journal, step_s=0.2)
-        assert show("MainPID") != first
+        machine.run("chown", "-R", "edgefleet-controller:", CONTROLLER_HOME)
+        machine.run("systemctl", "start", BROKER, CONTROLLER)
+        until(is_connected, journal, step_s=0.2)
+        for unit in (BROKER, CONTROLLER):
+            assert show(unit, "User") == "edgefleet-controller"
+            first = show(unit, "MainPID")
+            machine.run("systemctl", "kill", "--kill-whom=main", "--signal=KILL", unit)
+            until(partial(was_started_again, unit), journal, step_s=0.2)
+            until(is_connected, journal, step_s=0.2)
+            assert show(unit, "MainPID") != first
     except NoSystemdError as exc:
         pytest.skip(str(exc))
     finally:

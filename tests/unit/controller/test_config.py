@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from controller.broker.connection import connection
 from controller.config import (
+    BrokerConfig,
     ControllerConfig,
     load_config,
     read_api_token,
@@ -18,6 +24,7 @@ from controller.errors import SettingsError
 from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY, TRUST
 from wire.trust.root import Role, TrustRoot, encode_key
 
+NOBODY = 65534
 LEAST = 'database_url = "sqlite:////tmp/x.db"\n'
 
 
@@ -81,6 +88,42 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, named: str) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="fleet init"):
         load_config(tmp_path / "controller.toml")
+
+
+def with_password(config: ControllerConfig) -> ControllerConfig:
+    folder = Path(config.trust_file).parent
+    broker = BrokerConfig(user="u", password_file=str(folder / "broker.password"))
+    return msgspec.structs.replace(config, broker=broker)
+
+
+def test_settings_of_another_user_are_for_their_owner() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory() as name:  # 0700, and of root
+        path = write(Path(name), LEAST)
+        os.seteuid(NOBODY)
+        try:
+            with pytest.raises(SettingsError, match="permission denied") as caught:
+                load_config(path)
+        finally:
+            os.seteuid(0)
+    assert caught.value.remedy == "run as the owner of the controller's directory"
+
+
+def test_a_file_that_the_settings_name_is_missing(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    (tmp_path / "director.key").write_bytes(b"d" * 32)
+    readers: list[tuple[str, Callable[[], object]]] = [
+        ("trust_file", lambda: read_trust(config, DIRECTOR_KEY)),
+        ("api.token_file", lambda: read_api_token(config)),
+        ("broker.password_file", lambda: connection(with_password(config))),
+    ]
+    for setting, read in readers:
+        with pytest.raises(SettingsError, match="no such file") as caught:
+            read()
+        assert caught.value.remedy == (
+            f"bring the file back, or correct {setting} in controller.toml"
+        )
 
 
 def config_in(directory: Path) -> ControllerConfig:

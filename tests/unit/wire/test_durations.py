@@ -13,7 +13,7 @@ from wire.errors import WireFormatError
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("10", 10), ("10s", 10), ("500ms", 0.5), ("1.5m", 90), ("1h30m", 5400), ("1D", 86_400),
+        ("0", 0), ("10s", 10), ("500ms", 0.5), ("1.5m", 90), ("1h30m", 5400), ("1D", 86_400),
         ("2w", 1_209_600), (" 5m ", 300), ("0s", 0), ("50ms", 0.05), ("2d", 172_800), ("1h", 3600),
     ],
 )  # fmt: skip
@@ -27,6 +27,12 @@ def test_durations(text: str, seconds: float) -> None:
 )
 def test_no_durations(text: str) -> None:
     with pytest.raises(WireFormatError, match="is not a duration; write it as 90s, 15m, 1h30m"):
+        parse_duration_s(text)
+
+
+@pytest.mark.parametrize("text", ["12", " 5 ", "1.5", "00", "300"])
+def test_a_number_without_a_unit_is_refused(text: str) -> None:
+    with pytest.raises(WireFormatError, match="has no unit; write it as 90s, 15m, 1h30m"):
         parse_duration_s(text)
 
 

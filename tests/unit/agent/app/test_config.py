@@ -56,10 +56,10 @@ def test_all_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (LEAST + "confirm = 3\n", "unknown field `confirm`"),
-        (LEAST + '[broker]\nhots = "b"\n', "unknown field `hots`"),
-        (LEAST + "[serving]\ncompany_ms = 1.0\n", "unknown field `company_ms`"),
-        (LEAST.replace('device = "kiosk-17"\n', ""), "missing required field `device`"),
+        (LEAST + "confirm = 3\n", "there is no setting confirm; correct"),
+        (LEAST + '[broker]\nhots = "b"\n', "there is no setting broker.hots"),
+        (LEAST + "[serving]\ncompany_ms = 1.0\n", "there is no setting serving.company_ms"),
+        (LEAST.replace('device = "kiosk-17"\n', ""), "the setting device is missing"),
         (LEAST.replace("kiosk-17", "Kiosk 17"), "not a device identifier"),
         (LEAST.replace('"state"', "3"), "expected a path"),
         (LEAST.replace('"state"', '""'), "expected a path"),
@@ -90,14 +90,14 @@ def test_all_keys(tmp_path: Path) -> None:
         ),
         (LEAST + '[broker]\ncert_file = "c"\n', "must be set together"),
         (LEAST + '[broker]\ncert_file = "c"\nkey_file = "k"\n', "needs broker.ca_file"),
-        ("not toml", "not a valid"),
-        (LEAST + "spool_bytes = 'many'\n", "expected `int`"),
+        ("not toml", "Expected '=' after a key"),
+        (LEAST + "spool_bytes = 'many'\n", "spool_bytes must be a whole number, not a text"),
     ],
 )
 def test_a_faulty_file_is_refused_with_its_reason(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(write(tmp_path, text))
-    assert str(caught.value).startswith("agent.toml: ")
+    assert str(caught.value).startswith(f"{tmp_path}/agent.toml: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -131,9 +131,9 @@ def test_a_faulty_profile_or_trust_root_names_its_file(tmp_path: Path) -> None:
     config = load_config(write(tmp_path, LEAST))
     (tmp_path / "p.toml").write_text("name = 1\n")
     (tmp_path / "t.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"^p\.toml: "):
+    with pytest.raises(ConfigError, match=r"/p\.toml: name must be a text, not a whole number"):
         load_profile(config)
-    with pytest.raises(ConfigError, match=r"^t\.json: "):
+    with pytest.raises(ConfigError, match=r"/t\.json: the setting \w+ is missing"):
         load_trust(config)
 
 

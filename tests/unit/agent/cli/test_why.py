@@ -115,7 +115,7 @@ def test_a_time_that_is_none_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "since", ["90s", "15m", "1h", "2d", "0s", "999999999d", "1.5h", "1h30m", "1w", "90"]
+    "since", ["90s", "15m", "1h", "2d", "0s", "999999999d", "1.5h", "1h30m", "1w"]
 )
 def test_times_as_people_write_them(config: Path, spool: Spool, since: str) -> None:
     assert main(["why", "--config", str(config), "--since", since]) == 0

@@ -23,13 +23,15 @@ def tree(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
 
-def test_everything_in_it_is_private(tmp_path: Path) -> None:
+def test_everything_in_it_is_private_but_what_devices_get(tmp_path: Path) -> None:
     home = tmp_path / "a" / "home"
     create_home(home)
     for top in (home, offline_directory(home)):
         assert mode(top) == 0o700
         for path in top.rglob("*"):
-            assert mode(path) == (0o700 if path.is_dir() else 0o600), path
+            is_public = path in {home / "ca.pem", home / "trust.json"}
+            wanted = 0o700 if path.is_dir() else 0o644 if is_public else 0o600
+            assert mode(path) == wanted, path
     assert {path.name for path in home.parent.iterdir()} == {"home", "home-offline"}
 
 

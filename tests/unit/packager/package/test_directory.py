@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from controller.cli.releases import package_files
 from packager.errors import PackageError
 from packager.package import directory as bundle
 from packager.package.directory import load_trust, open_package, seal, signers, write_package
-from wire.errors import IntegrityError, SignatureError
+from wire.errors import FleetError, IntegrityError, SignatureError
 from wire.package.index import ENVELOPE_FILE, PackageIndex
 from wire.package.manifest import MANIFEST_FILE, Manifest, TensorSpec, Variant, VariantInfo
 from wire.trust.envelope import SigningKey
@@ -77,6 +79,22 @@ def test_an_unsigned_package_opens_only_where_no_signature_is_asked_for(tmp_path
         open_package(tmp_path / "p", trust=trust(KEY))
     seal(tmp_path / "p", KEY)
     open_package(tmp_path / "p", trust=trust(KEY))
+
+
+def test_an_unsigned_package_is_called_that_where_it_is_opened_or_published(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "p", key=None)
+    readers: list[Callable[[], object]] = [
+        lambda: open_package(tmp_path / "p", trust=trust(KEY)),
+        lambda: package_files(tmp_path / "p"),
+    ]
+    for read in readers:
+        with pytest.raises(FleetError) as caught:
+            read()
+        assert str(caught.value) == (
+            f"{tmp_path}/p is not signed; sign it with: fleet package sign {tmp_path}/p --key FILE"
+        )
 
 
 def test_sealing_twice_changes_nothing(tmp_path: Path) -> None:

@@ -146,11 +146,12 @@ def test_every_recipe_can_be_planned_for_some_device_and_source() -> None:
     assert found == {recipe.name for recipe in RECIPES}
 
 
-def test_without_calibration_only_weights_are_quantized() -> None:
-    made = plan(profile(), calibrated=False)
-    assert "onnxruntime-int8" not in names(made, "box")
-    assert {"onnxruntime-int8-dynamic", "onnxruntime-int4"} <= names(made, "box")
-    assert reason(made, "openvino-int8") == "there is no calibration data"
+def test_float_only_makes_no_integers() -> None:
+    made = plan(profile(), pi(), integers=False, keep=frozenset({"onnxruntime-int4"}))
+    assert {c.info.precision for c in made.candidates} == {"fp32", "fp16"}
+    assert not made.repairs
+    for candidate in ("openvino-int8", "onnxruntime-int8-dynamic", "onnxruntime-int4"):
+        assert reason(made, candidate) == "--float-only asks for no integer variants"
 
 
 @pytest.mark.parametrize(

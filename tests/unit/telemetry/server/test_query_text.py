@@ -69,7 +69,7 @@ def test_times(text: str, seconds: float) -> None:
         ({"since": ""}, "not a time"),
         ({"since": "1h", "until": "2h"}, "before its beginning"),
         ({"step": "x"}, "'x' is not a duration; write it as 90s"),
-        ({"step": "5"}, "a step of 5 s is not whole minutes"),
+        ({"step": "5s"}, "a step of 5 s is not whole minutes"),
         ({"step": "60.5s"}, "is not whole seconds"),
         ({"step": "90s"}, "a step of 90 s is not whole minutes"),
         ({"step": "0m"}, "not whole minutes"),
