@@ -97,8 +97,8 @@ class Connector:
         """Ask to be enrolled. Without a token the controller may know the device's key.
 
         Raises:
-            EnrolmentRefusedError: The controller refuses the device; if there is a token that cannot
-                be read, that is said, too.
+            EnrolmentRefusedError: The controller refuses the device. If there is a token that
+                cannot be read, that is said, too.
             FleetError: The controller gave no answer.
             StoppedError: The agent is being stopped.
         """
