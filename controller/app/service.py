@@ -15,7 +15,10 @@ import contextlib
 import logging
 import ssl
 import threading
+from functools import cached_property
 from pathlib import Path
+
+from fastapi import FastAPI
 
 from controller.api.app import create_app
 from controller.api.protocol import ConnectionLimits
@@ -128,20 +131,17 @@ class Controller:
             publisher=self._transport,
             clock=clock,
         )
-        self.app = create_app(
-            FleetServices(
-                devices=Devices(database, access, clock),
-                enrolment=self._enrolment,
-                policies=self._policies,
-                releases=Releases(database, blobs, trust, director, clock),
-                rollouts=Rollouts(database, director, clock),
-                blobs=blobs,
-                telemetry=telemetry,
-                health=self.health,
-                clock=clock,
-            ),
-            token=token,
-            version=VERSION,
+        self._api_token = token
+        self._services = FleetServices(
+            devices=Devices(database, access, clock),
+            enrolment=self._enrolment,
+            policies=self._policies,
+            releases=Releases(database, blobs, trust, director, clock),
+            rollouts=Rollouts(database, director, clock),
+            blobs=blobs,
+            telemetry=telemetry,
+            health=self.health,
+            clock=clock,
         )
         self._inbox = Inbox(self.receive)
         self._ticker = threading.Thread(target=self._tick_for_ever, name="ticker", daemon=True)
@@ -157,6 +157,11 @@ class Controller:
         except FleetError:
             database.close()
             raise
+
+    @cached_property
+    def app(self) -> FastAPI:
+        """The HTTP API. It takes longer to make than all the rest, so it is made when needed."""
+        return create_app(self._services, token=self._api_token, version=VERSION)
 
     @property
     def api_address(self) -> tuple[str, int]:

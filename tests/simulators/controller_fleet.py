@@ -282,12 +282,17 @@ class Fleet:
         self.access = MemoryAccess()
         self.config = make_home(directory, database_url)
         self.devices: dict[str, FleetDevice] = {}
+        self._api: TestClient | None = None
         self.controller = self._boot()
         self.kill_every_step = False
 
     @property
     def api(self) -> TestClient:
         """The HTTP API with the right token."""
+        if self._api is None:
+            headers = {"Authorization": f"Bearer {API_TOKEN}"}
+            self._api = TestClient(self.controller.app, headers=headers)
+            self._api.__enter__()  # one event loop for all requests, not one for each
         return self._api
 
     def kill(self) -> None:
@@ -302,7 +307,9 @@ class Fleet:
         self.controller = self._boot()
 
     def close(self) -> None:
-        self._api.__exit__()
+        if self._api is not None:
+            self._api.__exit__()
+            self._api = None
         self.controller.stop()
 
     def device(self, name: str, **labels: str) -> FleetDevice:
@@ -371,8 +378,6 @@ class Fleet:
         for topic_filter in (topics.ALL_UP, topics.ENROL_REQUESTS):
             transport.subscribe(topic_filter)
         transport.start(controller.receive, controller.on_connection)
-        self._api = TestClient(controller.app, headers={"Authorization": f"Bearer {API_TOKEN}"})
-        self._api.__enter__()  # one event loop for all requests, not one for each
         return controller
 
 
