@@ -54,7 +54,7 @@ MORE_FILES: Final = 16
 """More connections and files may be open at the end than at the beginning, such as of databases."""
 
 BAD_EVERY: Final = 4
-MOST_REST_S: Final = 2.0
+MOST_REST_S: Final = 1.5
 
 
 class Operator:
