@@ -203,7 +203,7 @@ class Controller:
         Of another controller's start it takes note at once.
         """
         if received.topic == topics.CONTROLLER_STARTS:
-            if self._others.is_newer(received.payload):
+            if self._others.must_give_way(received.payload):
                 self._give_way()
         elif may_wait(received):
             self._inbox.put(received)

@@ -49,8 +49,10 @@ class OtherControllers:
         )
         self._publisher.publish(topics.CONTROLLER_STARTS, signed)
 
-    def is_newer(self, payload: bytes) -> bool:
-        """Return whether another controller with this key has started after this one.
+    def must_give_way(self, payload: bytes) -> bool:
+        """Hear a start: return whether another controller with this key started after this one.
+
+        One that started before, and was not connected then, is told of this start again.
 
         Args:
             payload: As received on `topics.CONTROLLER_STARTS`.
@@ -71,5 +73,6 @@ class OtherControllers:
                 "sent: a recording, or another controller whose clock is behind",
                 round(self._own.at_s - other.at_s),
             )
+            self.announce()
             return False
         return other.start_id != self._own.start_id

@@ -44,9 +44,18 @@ def announced(
 def test_the_start_of_a_copy_is_another_s_and_its_own_is_not() -> None:
     first, own = announced()
     copy, other = announced(later_s=1.0)
-    assert first.is_newer(other)
-    assert not first.is_newer(own)
-    assert not copy.is_newer(own), "a recording of an earlier start stops nothing"
+    assert first.must_give_way(other)
+    assert not first.must_give_way(own)
+    assert not copy.must_give_way(own), "a recording of an earlier start stops nothing"
+
+
+def test_one_that_started_before_and_comes_back_is_told_again() -> None:
+    _first, own = announced()
+    published, clock = Published(), FakeClock()
+    clock.advance(1.0)
+    copy = OtherControllers(DIRECTOR_KEY, published, clock)
+    assert not copy.must_give_way(own)
+    assert announced()[0].must_give_way(published.payloads[0])
 
 
 @pytest.mark.parametrize("payload", [
@@ -56,8 +65,8 @@ def test_the_start_of_a_copy_is_another_s_and_its_own_is_not() -> None:
     seal(b"{}", payload_type=CONTROLLER_START_PAYLOAD_TYPE, keys=(DIRECTOR_KEY,)),
 ])  # fmt: skip
 def test_what_the_director_did_not_sign_as_a_start_is_ignored(payload: bytes) -> None:
-    assert not announced()[0].is_newer(payload)
+    assert not announced()[0].must_give_way(payload)
 
 
 def test_the_controller_of_another_fleet_is_ignored() -> None:
-    assert not announced()[0].is_newer(announced(STRANGER_KEY)[1])
+    assert not announced()[0].must_give_way(announced(STRANGER_KEY)[1])
