@@ -119,6 +119,9 @@ class ControllerStart(Message, frozen=True, kw_only=True):
     start_id: str
     """Random, new for each start of a controller."""
 
+    at_s: float
+    """Wall time of the start, seconds since 1970."""
+
 
 class Hello(Message, frozen=True, kw_only=True):
     """A device reports what it is and has, on every connect; it gets a desired state if it lags."""

@@ -116,7 +116,7 @@ class Controller:
         )
         self._director = director = Director(database, self._transport, key, clock)
         self._encryption = EncryptionWatch(config.broker, clock)
-        self._others = OtherControllers(key, self._transport)
+        self._others = OtherControllers(key, self._transport, clock)
         self._engine = RolloutEngine(database, director, reception, clock)
         self._policies = Policies(database, director, clock)
         self._enrolment = Enrolment(database, access, self._transport, key, clock)
@@ -203,7 +203,7 @@ class Controller:
         Of another controller's start it takes note at once.
         """
         if received.topic == topics.CONTROLLER_STARTS:
-            if self._others.is_other(received.payload):
+            if self._others.must_give_way(received.payload):
                 self._give_way()
         elif may_wait(received):
             self._inbox.put(received)

@@ -5,15 +5,19 @@ gives way: it was there first, as the operator knows who starts the second one.
 
 Rules:
 - Only the director's key can sign a start, so nobody else stops a controller.
+- A start from before this one's counts as a recording that somebody sends again, so that it stops
+  nothing. Of two controllers whose clocks differ, both may therefore go on; the log says so.
 - Starts are told apart by a random identifier: a controller hears its own, too.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 
 from controller.services.director import Publisher
 from wire import topics
+from wire.clock import Clock
 from wire.codec import to_json
 from wire.errors import FleetError
 from wire.messages import CONTROLLER_START_PAYLOAD_TYPE, ControllerStart, decode_message
@@ -21,6 +25,7 @@ from wire.trust.envelope import SigningKey, seal, unseal
 
 START_ID_BYTES = 16
 MAX_START_BYTES = 4096
+_log = logging.getLogger(__name__)
 
 
 class OtherControllers:
@@ -29,21 +34,25 @@ class OtherControllers:
     Args:
         key: The director's private key.
         publisher: Sends to the others.
+        clock: Wall time.
     """
 
-    def __init__(self, key: SigningKey, publisher: Publisher) -> None:
+    def __init__(self, key: SigningKey, publisher: Publisher, clock: Clock) -> None:
         self._key = key
         self._publisher = publisher
-        self._start_id = secrets.token_hex(START_ID_BYTES)
+        self._own = ControllerStart(start_id=secrets.token_hex(START_ID_BYTES), at_s=clock.now_s())
 
     def announce(self) -> None:
         """Publish this start."""
-        start = to_json(ControllerStart(start_id=self._start_id))
-        signed = seal(start, payload_type=CONTROLLER_START_PAYLOAD_TYPE, keys=(self._key,))
+        signed = seal(
+            to_json(self._own), payload_type=CONTROLLER_START_PAYLOAD_TYPE, keys=(self._key,)
+        )
         self._publisher.publish(topics.CONTROLLER_STARTS, signed)
 
-    def is_other(self, payload: bytes) -> bool:
-        """Return whether a message is the start of another controller with this key.
+    def must_give_way(self, payload: bytes) -> bool:
+        """Hear a start: return whether another controller with this key started after this one.
+
+        One that started before, and was not connected then, is told of this start again.
 
         Args:
             payload: As received on `topics.CONTROLLER_STARTS`.
@@ -55,6 +64,15 @@ class OtherControllers:
                 public_keys=(self._key.public_key,),
                 limit_bytes=MAX_START_BYTES,
             )
-            return decode_message(start, ControllerStart).start_id != self._start_id
+            other = decode_message(start, ControllerStart)
         except FleetError:
             return False
+        if other.start_id != self._own.start_id and other.at_s < self._own.at_s:
+            _log.warning(
+                "a start of a controller with this director's key from %s s before this one was "
+                "sent: a recording, or another controller whose clock is behind",
+                round(self._own.at_s - other.at_s),
+            )
+            self.announce()
+            return False
+        return other.start_id != self._own.start_id

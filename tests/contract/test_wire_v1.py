@@ -75,7 +75,7 @@ MESSAGES: dict[str, Message] = {
     ),
     "enrol_reply.json": EnrolReply(device="d", accepted=True),
     "enrol_answer.json": EnrolAnswer(device="d", accepted=True, request_sha256="0" * 64),
-    "controller_start.json": ControllerStart(start_id="0" * 32),
+    "controller_start.json": ControllerStart(start_id="0" * 32, at_s=1.5),
     "enrol_request_challenged.json": EnrolRequest(
         device="d",
         token="",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.services.other_controllers import MAX_START_BYTES, OtherControllers
+from tests.simulators.clock import FakeClock
 from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY
 from wire import topics
 from wire.codec import to_json
@@ -15,7 +16,7 @@ from wire.messages import (
 )
 from wire.trust.envelope import SigningKey, seal
 
-START = to_json(ControllerStart(start_id="another"))
+START = to_json(ControllerStart(start_id="another", at_s=1e9))
 
 
 class Published:
@@ -30,18 +31,31 @@ class Published:
         return True
 
 
-def announced(key: SigningKey = DIRECTOR_KEY) -> tuple[OtherControllers, bytes]:
-    published = Published()
-    controllers = OtherControllers(key, published)
+def announced(
+    key: SigningKey = DIRECTOR_KEY, *, later_s: float = 0.0
+) -> tuple[OtherControllers, bytes]:
+    published, clock = Published(), FakeClock()
+    clock.advance(later_s)
+    controllers = OtherControllers(key, published, clock)
     controllers.announce()
     return controllers, published.payloads[0]
 
 
 def test_the_start_of_a_copy_is_another_s_and_its_own_is_not() -> None:
     first, own = announced()
-    _copy, other = announced()
-    assert first.is_other(other)
-    assert not first.is_other(own)
+    copy, other = announced(later_s=1.0)
+    assert first.must_give_way(other)
+    assert not first.must_give_way(own)
+    assert not copy.must_give_way(own), "a recording of an earlier start stops nothing"
+
+
+def test_one_that_started_before_and_comes_back_is_told_again() -> None:
+    _first, own = announced()
+    published, clock = Published(), FakeClock()
+    clock.advance(1.0)
+    copy = OtherControllers(DIRECTOR_KEY, published, clock)
+    assert not copy.must_give_way(own)
+    assert announced()[0].must_give_way(published.payloads[0])
 
 
 @pytest.mark.parametrize("payload", [
@@ -51,8 +65,8 @@ def test_the_start_of_a_copy_is_another_s_and_its_own_is_not() -> None:
     seal(b"{}", payload_type=CONTROLLER_START_PAYLOAD_TYPE, keys=(DIRECTOR_KEY,)),
 ])  # fmt: skip
 def test_what_the_director_did_not_sign_as_a_start_is_ignored(payload: bytes) -> None:
-    assert not announced()[0].is_other(payload)
+    assert not announced()[0].must_give_way(payload)
 
 
 def test_the_controller_of_another_fleet_is_ignored() -> None:
-    assert not announced()[0].is_other(announced(STRANGER_KEY)[1])
+    assert not announced()[0].must_give_way(announced(STRANGER_KEY)[1])
