@@ -5,7 +5,7 @@ Rules:
   them is one clear error.
 - A broker that does not answer is normal: the controller logs it once, and tells the devices when
   the broker is back.
-- Of two controllers with one director's key, the one that was there first stops giving orders.
+- Of two controllers with one director's key, the one that was there first ends.
 - Stopping takes five seconds at most; being killed instead loses nothing.
 """
 
@@ -15,6 +15,7 @@ import contextlib
 import logging
 import ssl
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -65,7 +66,10 @@ from wire.transport import Connection, Received, Transport
 from wire.version import VERSION
 
 JOIN_S = 2.0
-GAVE_WAY = "to be the only controller: another one with the same director's key gives the orders"
+REPLACED_STATUS = 3
+"""Exit status of a controller that gave way. Its unit does not start it again: it would end the
+other one, which would come back in turn."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -77,6 +81,8 @@ class Controller:
         access: The broker's accounts.
         transport: The way to the devices; MQTT as configured when None.
         clock: Time.
+        on_replaced: Called in the transport's thread when another controller with the same
+            director's key has started; it must not wait.
 
     Raises:
         ClearTextError: The broker's password would cross a network in the clear.
@@ -93,11 +99,12 @@ class Controller:
         *,
         transport: Transport | None = None,
         clock: Clock | None = None,
+        on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
         clock = clock or SystemClock()
+        self._on_replaced = on_replaced
         self._config = config
         self._connected = False
-        self._gave_way = False
         self._lacks = _lack(Connection(up=False))
         self._stopping = threading.Event()
         token = read_api_token(config)
@@ -204,18 +211,9 @@ class Controller:
         """
         if received.topic == topics.CONTROLLER_STARTS:
             if self._others.must_give_way(received.payload):
-                self._give_way()
+                self._on_replaced()
         elif may_wait(received):
             self._inbox.put(received)
-
-    def _give_way(self) -> None:
-        """Give no orders any more: another controller does."""
-        self._gave_way = True
-        self._transport.close()
-        _log.error(
-            "another controller with the same director's key has connected, and this one gives no "
-            "orders any more: stop one of the two; start this one again if it is to stay"
-        )
 
     def receive(self, received: Received) -> None:
         """Handle one message of a device."""
@@ -248,7 +246,7 @@ class Controller:
     def on_connection(self, connection: Connection) -> None:
         """Take a change of the connection with the broker."""
         was, self._connected = self._connected, connection.up
-        self._lacks = GAVE_WAY if self._gave_way else _lack(connection)
+        self._lacks = _lack(connection)
         self._reception.note(up=connection.up)
         if connection.up:
             self._others.announce()
@@ -256,7 +254,7 @@ class Controller:
             _log.info("connected with the broker")
         elif connection.refused:
             _log.error("the broker refuses the controller's account: %s", connection.reason)
-        elif self._stopping.is_set() or self._gave_way:
+        elif self._stopping.is_set():
             return
         elif was:
             _log.warning("lost the broker: %s; trying again", connection.reason)
@@ -265,21 +263,26 @@ class Controller:
 
 
 def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
-    """Run a controller until SIGTERM or SIGINT.
+    """Run a controller until SIGTERM or SIGINT, or until another takes its place.
 
     Args:
         config: The settings.
         access_factory: Makes the access to the broker's accounts.
 
     Returns:
-        The exit code.
+        The exit status: 0, or `REPLACED_STATUS`.
 
     Raises:
         StorageError: Another controller uses the data directory, or it cannot be written.
         FleetError: It could not start.
     """
     configure_logging()
-    stop = threading.Event()
+    stop, replaced = threading.Event(), threading.Event()
+
+    def give_way() -> None:
+        replaced.set()
+        stop.set()
+
     data_dir = Path(config.data_dir)
     _check_writable(data_dir)
     locked = lock(data_dir)
@@ -290,13 +293,19 @@ def run(config: ControllerConfig, access_factory: AccessFactory) -> int:
         )
     _warn_about_release_key(Path(config.director_key_file).with_name(RELEASE_KEY_FILE))
     with locked, contextlib.closing(access_factory(config)) as access:
-        controller = Controller(config, access)
+        controller = Controller(config, access, on_replaced=give_way)
         with on_stop_signal(stop.set):
             try:
                 controller.start()
                 stop.wait()
             finally:
                 controller.stop()
+    if replaced.is_set():
+        _log.error(
+            "another controller with the same director's key has connected, and this one ends: "
+            "two would give the same devices different orders; start it again if it is to stay"
+        )
+        return REPLACED_STATUS
     return 0
 
 

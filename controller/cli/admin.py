@@ -184,6 +184,8 @@ def broker_certificate(
 def controller_run(directory: HomeArgument) -> int:
     """Run the controller in the foreground, until it is told to end.
 
+    It ends with status 3 if another controller with the same director's key connects.
+
     Examples:
         fleet controller run ./my-fleet
     """

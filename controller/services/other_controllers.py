@@ -1,7 +1,7 @@
 """Notices another controller with the same director's key: two would give one device two orders.
 
 Each controller signs and publishes its start on every connect. One that hears of another's start
-gives way: it was there first, as the operator knows who starts the second one.
+ends: it was there first, as the operator knows who starts the second one.
 
 Rules:
 - Only the director's key can sign a start, so nobody else stops a controller.

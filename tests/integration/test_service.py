@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from controller.app.logs import JsonFormatter
-from controller.app.service import Controller, run
+from controller.app.service import REPLACED_STATUS, Controller, run
 from controller.config import BrokerConfig, ControllerConfig, load_config
 from controller.errors import ListenError, SettingsError, StorageError
 from controller.services.enrolment import MAX_REQUEST_BYTES
@@ -56,7 +56,7 @@ def home(directory: Path, port: int) -> ControllerConfig:
 
 
 @contextmanager
-def beside_others(config: ControllerConfig) -> Iterator[tuple[Controller, httpx.Client]]:
+def started(config: ControllerConfig) -> Iterator[tuple[Controller, httpx.Client]]:
     controller = Controller(config, MemoryAccess())
     controller.start()
     host, port = controller.api_address
@@ -66,12 +66,6 @@ def beside_others(config: ControllerConfig) -> Iterator[tuple[Controller, httpx.
             yield controller, api
     finally:
         controller.stop()
-
-
-@contextmanager
-def started(config: ControllerConfig) -> Iterator[tuple[Controller, httpx.Client]]:
-    with beside_others(config) as both:
-        yield both
     assert not [t for t in threading.enumerate() if t.name in {"api", "inbox", "ticker"}]
 
 
@@ -245,30 +239,62 @@ sys.exit(run(load_config(Path(sys.argv[1])), lambda config: OpenAccess()))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_ends_when_told(tmp_path: Path, number: signal.Signals) -> None:
-    home(tmp_path, free_port())
-    (tmp_path / "controller.toml").write_text(
-        f'database_url = "sqlite:///{tmp_path}/control.db"\n[api]\nport = 0\n'
-        f"[broker]\nport = {free_port()}\n"
+@contextmanager
+def process(directory: Path, broker_port: int) -> Iterator[subprocess.Popen[str]]:
+    """Run a controller as a process that listens."""
+    directory.mkdir(exist_ok=True)
+    home(directory, broker_port)
+    (directory / "controller.toml").write_text(
+        f'database_url = "sqlite:///{directory}/control.db"\n[api]\nport = 0\n'
+        f"[broker]\nport = {broker_port}\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "controller.toml")],
+        [sys.executable, "-c", PROGRAM, str(directory / "controller.toml")],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-    ) as process:
+    ) as made:
         try:
-            assert process.stderr is not None
-            for line in process.stderr:
-                if "listens" in json.loads(line)["message"]:
-                    break
-            process.send_signal(number)
-            _, rest = process.communicate(timeout=PATIENCE_S)
+            yield made
         finally:
-            process.kill()
-    assert process.returncode == 0, rest
+            made.kill()
+
+
+def until_it_says(running: subprocess.Popen[str], *words: str) -> None:
+    """Read a controller's log until it has said all of these, in any order."""
+    assert running.stderr is not None
+    left = set(words)
+    for line in running.stderr:
+        left -= {word for word in left if word in json.loads(line)["message"]}
+        if not left:
+            return
+    raise AssertionError(f"it ended and did not say {left}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_ends_when_told(tmp_path: Path, number: signal.Signals) -> None:
+    with process(tmp_path, free_port()) as running:
+        until_it_says(running, "listens")
+        running.send_signal(number)
+        _, rest = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, rest
     assert "Traceback" not in rest
+
+
+@pytest.mark.broker
+def test_of_two_controllers_with_one_key_the_first_ends(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    with process(tmp_path / "first", broker.port) as first:
+        until_it_says(first, "connected with the broker")
+        with process(tmp_path / "copy", broker.port) as copy:
+            until_it_says(copy, "connected with the broker")
+            _, rest = first.communicate(timeout=PATIENCE_S)
+            assert first.returncode == REPLACED_STATUS, rest
+            assert "another controller with the same director's key has connected" in rest
+            copy.send_signal(signal.SIGTERM)
+            _, rest = copy.communicate(timeout=PATIENCE_S)
+    assert (copy.returncode, "another controller" in rest) == (0, False)
 
 
 def test_a_second_controller_on_one_directory_is_refused(tmp_path: Path) -> None:
@@ -282,29 +308,3 @@ def test_a_second_controller_on_one_directory_is_refused(tmp_path: Path) -> None
     assert held is not None
     with held, pytest.raises(StorageError, match="another controller uses the data directory"):
         run(config, lambda _config: MemoryAccess())
-
-
-@pytest.mark.broker
-def test_two_controllers_with_one_key_do_not_both_give_orders(
-    broker: RunningBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    configs = []
-    for name in ("first", "copy"):
-        (tmp_path / name).mkdir()
-        configs.append(home(tmp_path / name, broker.port))
-    keys = [Path(config.director_key_file) for config in configs]
-    keys[1].write_bytes(keys[0].read_bytes())
-    Path(configs[1].trust_file).write_bytes(Path(configs[0].trust_file).read_bytes())
-    with beside_others(configs[0]) as (_first, first):
-        until(lambda: connected(first), "the first controller")
-        with beside_others(configs[1]) as (_copy, copy):
-            until(lambda: connected(copy), "its copy")
-            until(lambda: not connected(first), "the first one's end")
-            health = first.get("/v1/health").json()
-            assert health["status"] == "degraded"
-            assert "to be the only controller" in health["needs"][0]
-            assert "another controller with the same director's key" in caplog.text
-            assert connected(copy)
-        assert not connected(first), "it does not come back by itself"
-    with started(configs[0]) as (_again, again):
-        until(lambda: connected(again), "the first controller, which was started again")
