@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 # Machines are noisy: that a test is slow is no fault of what it tests.
@@ -12,3 +15,24 @@ settings.load_profile("edgefleet")
 
 # A shell that starts the tests in the background has them, and all that they start, ignore SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _logging_stays_as_it_was() -> Iterator[None]:
+    """A test that silences loggers would hide from later ones what they look for."""
+    before = _silenced()
+    yield
+    assert _silenced() == before, "this test changed the logging of its process"
+
+
+def _silenced() -> tuple[int, int, set[str]]:
+    loggers = logging.root.manager.loggerDict.items()
+    shut = {
+        name for name, logger in loggers if isinstance(logger, logging.Logger) and _is_shut(logger)
+    }
+    return logging.root.manager.disable, logging.root.level, shut
+
+
+def _is_shut(logger: logging.Logger) -> bool:
+    ours = logger.name.partition(".")[0] in {"agent", "controller", "packager", "telemetry", "wire"}
+    return ours and (logger.disabled or not logger.propagate or logger.level > logging.WARNING)

@@ -60,7 +60,8 @@ def test_a_bad_name_is_refused_in_one_line(programs: Path) -> None:
 def test_fleet_in_that_environment_names_the_command_of_the_device(programs: Path) -> None:
     done = subprocess.run(
         [programs / "python", "-m", "controller", "profile", "detect"],
-        capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=ROOT,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith("fleet: typer is not installed: this environment is that of a")
