@@ -36,7 +36,7 @@ from benchmarks.policies.outcomes import (
     replayed,
 )
 from wire.codec import from_json
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 SLOWEST: Final = "battery-day"
 DECISIONS: Final = 2000

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from benchmarks.harness import Row, against, alone, main
 from benchmarks.policies.live import PROFILE, Answer, Round, Schedule, play
 from benchmarks.policies.live_package import RETENTIONS, make
-from wire.messages import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec
 
 DEADLINE: Final = 1.7
 """Times the latency of the large variant."""

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from controller.domain.states import DeviceState, ReleaseState, TokenState
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 MAX_PRIORITY = 1000
 MAX_EXACT = 2**53

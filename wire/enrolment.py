@@ -38,6 +38,11 @@ def return_password(director_key: str) -> str:
     return sha256_hex(f"edgefleet-enrol-again-v1\n{director_key}".encode())
 
 
+def enrol_proof(device: str, token: str, password: str) -> bytes:
+    """Return the bytes that an enrolling device signs with its own key."""
+    return f"edgefleet-enrol-v1\n{device}\n{token}\n{password}".encode()
+
+
 def challenged_proof(
     *, device: str, token: str, password: str, client_id: str, nonce: str, challenge: str
 ) -> bytes:

@@ -33,7 +33,7 @@ from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimit
 from wire.codec import from_toml, plain_fault
 from wire.errors import FleetError, TopicError
 from wire.hosts import is_loopback
-from wire.messages import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec
 from wire.profile import DeviceProfile, profile_from_toml
 from wire.topics import checked_device
 from wire.trust.root import TrustRoot, trust_from_bytes

@@ -19,7 +19,8 @@ from agent.select.adaptation import Adaptation
 from telemetry.device.recorder import Recorder
 from wire.codec import to_builtins
 from wire.errors import FleetError
-from wire.messages import DesiredState, PolicySpec
+from wire.messages import DesiredState
+from wire.policy import PolicySpec
 from wire.trust.root import TrustRoot
 
 

@@ -24,8 +24,8 @@ from agent.select.decisions import Candidate, candidate
 from agent.select.policies import POLICIES
 from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_pretty_json
 from wire.errors import WireFormatError
-from wire.messages import PolicySpec
 from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes
+from wire.policy import PolicySpec
 
 EXAMPLE: Final = SHIPPED / "example_variants.json"
 

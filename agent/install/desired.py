@@ -18,11 +18,11 @@ from wire.messages import (
     MAX_REVISION,
     MAX_REVISION_STEP,
     DesiredState,
-    PolicySpec,
     ReleaseRef,
     decode_message,
 )
 from wire.package.index import is_digest
+from wire.policy import PolicySpec
 from wire.profile import NAME_PATTERN
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
 from wire.trust.root import TrustRoot

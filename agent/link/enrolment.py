@@ -26,7 +26,7 @@ from agent.link.identity import Identity
 from agent.link.outage import SILENCE_S, Outage
 from wire.clock import Clock
 from wire.codec import sha256_hex, to_json
-from wire.enrolment import challenged_proof, enrol_username, return_password
+from wire.enrolment import challenged_proof, enrol_proof, enrol_username, return_password
 from wire.errors import FleetError, SignatureError
 from wire.messages import (
     ENROL_PAYLOAD_TYPE,
@@ -34,7 +34,6 @@ from wire.messages import (
     EnrolReply,
     EnrolRequest,
     decode_message,
-    enrol_proof,
 )
 from wire.mqtt import LastWill
 from wire.profile import DeviceProfile

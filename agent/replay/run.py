@@ -24,7 +24,7 @@ from agent.select.decisions import Candidate, Decision, PolicyContext
 from agent.select.estimates import Observed, joined
 from agent.select.policies import POLICIES
 from wire.health import HealthSnapshot
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 FLAP_S: Final = 60.0
 """A switch back to the variant before within this time counts as a flap."""

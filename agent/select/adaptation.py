@@ -30,8 +30,8 @@ from wire.clock import Clock
 from wire.codec import to_builtins
 from wire.errors import FleetError
 from wire.health import HealthSnapshot
-from wire.messages import PolicySpec
 from wire.package.manifest import Variant
+from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 
 NONE_CAN_SERVE: Final = (

@@ -40,7 +40,7 @@ from agent.select.decisions import (
 from agent.select.estimates import Estimates
 from agent.select.outlook import SOON_S, Prediction, predict
 from wire.health import HealthSnapshot
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 AS_ACCURATE: Final = 0.001
 """Retentions that differ by less count as equal: evaluation sets are too small to tell."""

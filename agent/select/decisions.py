@@ -16,8 +16,8 @@ import msgspec
 
 from agent.select.estimates import Estimates, Observed
 from wire.health import HealthSnapshot
-from wire.messages import PolicySpec
 from wire.package.manifest import Variant
+from wire.policy import PolicySpec
 
 Pressure = Literal["heat", "battery", "memory"]
 

@@ -24,7 +24,7 @@ import msgspec
 from agent.select.decisions import Candidate
 from agent.select.estimates import Estimates
 from agent.select.recent import normal_share
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 LIKELY: Final = 1.0
 """Standard deviations above the mean; one case in six exceeds them."""

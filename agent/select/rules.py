@@ -30,7 +30,7 @@ from agent.select.decisions import (
     switch_cost,
 )
 from wire.health import HealthSnapshot
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 Rank = Callable[[Candidate], tuple[Any, ...]]
 

@@ -33,7 +33,7 @@ from benchmarks.policies.live_package import INPUT, Made, sample
 from telemetry.device.recorder import Recorder
 from telemetry.device.sensors import Sensors
 from wire.clock import SystemClock
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 
 CORES: Final = os.cpu_count() or 1

@@ -22,7 +22,7 @@ from agent.replay.traces import Trace
 from agent.select.decisions import Candidate
 from benchmarks.policies.oracle import SWITCH_WORTH, Best, best_possible
 from wire.codec import from_json
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 SETS: Final = {"classifier": EXAMPLE, "detector": Path(__file__).parent / "detectors.json"}
 POLICY_NAMES: Final = ("rules", "adaptive")

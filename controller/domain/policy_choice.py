@@ -3,7 +3,7 @@
 Rules:
 - If a device matches the selectors of several policies, it gets the one with the highest priority;
   with equal priorities, the first by name.
-- A device that matches no selector gets the default of `wire.messages.PolicySpec`.
+- A device that matches no selector gets the default of `wire.policy.PolicySpec`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controller.domain.selectors import Selector
 from controller.errors import InvalidRequestError
 from wire.codec import convert
 from wire.errors import WireFormatError
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 from wire.profile import NAME_PATTERN
 
 MAX_POLICIES = 100

@@ -37,7 +37,13 @@ from controller.store.tables import DeviceRow, EnrolmentTokenRow
 from wire import topics
 from wire.clock import Clock
 from wire.codec import convert, sha256_hex, to_json
-from wire.enrolment import challenged_proof, enrol_username, is_client_id_of, return_password
+from wire.enrolment import (
+    challenged_proof,
+    enrol_proof,
+    enrol_username,
+    is_client_id_of,
+    return_password,
+)
 from wire.errors import FleetError, WireFormatError
 from wire.messages import (
     ENROL_PAYLOAD_TYPE,
@@ -45,7 +51,6 @@ from wire.messages import (
     EnrolReply,
     EnrolRequest,
     decode_message,
-    enrol_proof,
 )
 from wire.profile import checked_profile
 from wire.trust.envelope import SigningKey, is_valid, seal

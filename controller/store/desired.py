@@ -35,7 +35,12 @@ from controller.store.tables import (
     ReleaseRow,
 )
 from wire.codec import convert, to_builtins
-from wire.messages import MAX_REVISION, DesiredState, PolicySpec, ReleaseRef
+from wire.messages import (
+    MAX_REVISION,
+    DesiredState,
+    ReleaseRef,
+)
+from wire.policy import PolicySpec
 
 REPORT_LOST_AFTER_S = 10.0
 """If a device installs and sends no report for this long, it gets its desired state again, because

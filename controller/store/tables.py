@@ -310,7 +310,7 @@ class DesiredStateRow(Base):
     even if that policy has been removed."""
 
     policy: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    """The policy that is sent, as `wire.messages.PolicySpec`; None for the default one."""
+    """The policy that is sent, as `wire.policy.PolicySpec`; None for the default one."""
 
     policy_generation: Mapped[int] = mapped_column(BigInteger, server_default="0")
     """Generation of the policies from which it was chosen; 0 to have it chosen again."""

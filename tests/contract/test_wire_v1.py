@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from wire.codec import to_json, to_msgpack
-from wire.enrolment import challenged_proof
+from wire.enrolment import challenged_proof, enrol_proof
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     Chunk,
@@ -29,7 +29,6 @@ from wire.messages import (
     HistogramPoint,
     InstallReport,
     Message,
-    PolicySpec,
     Presence,
     Refusal,
     ReleaseRef,
@@ -37,9 +36,9 @@ from wire.messages import (
     TelemetryAck,
     TelemetryBatch,
     decode_message,
-    enrol_proof,
 )
 from wire.package.index import PackageIndex, entry_for, index_from_bytes
+from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 from wire.trust.envelope import SigningKey, seal
 

@@ -9,7 +9,7 @@ import psutil
 
 from benchmarks.policies.live import PROFILE, Schedule, play
 from benchmarks.policies.live_package import make
-from wire.messages import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec
 
 PERIOD_S = 0.05
 

@@ -16,7 +16,11 @@ from controller.store.database import Database, alembic_config, migrate
 from controller.store.tables import Base, PolicyRow
 from telemetry.server.store import TelemetryStore
 from telemetry.server.store import metadata as telemetry_metadata
-from wire.messages import PolicySpec, SumPoint, TelemetryBatch
+from wire.messages import (
+    SumPoint,
+    TelemetryBatch,
+)
+from wire.policy import PolicySpec
 
 
 @pytest.fixture

@@ -16,7 +16,11 @@ from tests.simulators.controller_fleet import Fleet, FleetDevice, names
 from tests.simulators.packages import PROFILE, two_variants
 from wire import topics
 from wire.codec import to_json
-from wire.messages import Hello, InstallReport, Objective, PolicySpec
+from wire.messages import (
+    Hello,
+    InstallReport,
+)
+from wire.policy import Objective, PolicySpec
 from wire.transport import Received
 
 ONE, TWO = two_variants("1", best="one"), two_variants("2", best="two")

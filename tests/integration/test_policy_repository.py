@@ -23,7 +23,7 @@ from tests.integration.test_repository import (  # noqa: F401 - a fixture
     database,
 )
 from wire.codec import to_builtins
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 ADAPTIVE = PolicySpec(kind="adaptive")
 

@@ -32,6 +32,7 @@ from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.transport import MemoryHub
 from wire import topics
 from wire.codec import sha256_hex, to_json
+from wire.enrolment import enrol_proof
 from wire.files import lock
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
@@ -41,7 +42,6 @@ from wire.messages import (
     Hello,
     InstallReport,
     decode_message,
-    enrol_proof,
 )
 from wire.mqtt import MqttTransport
 from wire.transport import Received

@@ -41,7 +41,6 @@ from wire.messages import (
     Hello,
     InstallReport,
     M,
-    PolicySpec,
     TelemetryAck,
     TelemetryBatch,
     decode_message,
@@ -49,6 +48,7 @@ from wire.messages import (
 from wire.mqtt import MqttTransport
 from wire.package.index import CHUNK_BYTES, asset_uri
 from wire.package.manifest import Golden, Tolerance
+from wire.policy import PolicySpec
 from wire.topics import ALL_UP, ENROL_REQUESTS, down, enrol_reply, parse_up
 from wire.transport import Received
 

@@ -30,7 +30,7 @@ from tests.simulators.packages import DIRECTOR_KEY, PROFILE, TRUST, SignedPackag
 from tests.simulators.transport import MemoryHub
 from wire import topics
 from wire.codec import sha256_hex, to_json
-from wire.enrolment import challenged_proof
+from wire.enrolment import challenged_proof, enrol_proof
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     ENROL_PAYLOAD_TYPE,
@@ -44,7 +44,6 @@ from wire.messages import (
     InstallReport,
     Presence,
     decode_message,
-    enrol_proof,
 )
 from wire.transport import Received
 from wire.trust.envelope import SigningKey

@@ -25,7 +25,7 @@ from agent.replay.run import replay
 from agent.replay.trace_file import SHIPPED, SUFFIX
 from agent.replay.traces import Header, Sensed, Tick, Trace, trace_to_bytes
 from wire.codec import from_json
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 from wire.profile import ThermalLimits
 
 MIB = 1024 * 1024

@@ -15,7 +15,6 @@ from wire.messages import (
     EnrolAnswer,
     EnrolReply,
     EnrolRequest,
-    PolicySpec,
     ReleaseRef,
     decode_message,
 )
@@ -32,6 +31,7 @@ from wire.package.manifest import (
     VariantInfo,
     manifest_to_bytes,
 )
+from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 from wire.trust.envelope import SigningKey, seal
 from wire.trust.root import Role, TrustRoot, encode_key

@@ -38,7 +38,7 @@ from tests.simulators.patience import PATIENCE_S, until
 from wire import topics
 from wire.clock import SystemClock
 from wire.codec import to_json, to_msgpack
-from wire.enrolment import enrol_username
+from wire.enrolment import enrol_proof, enrol_username
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     DesiredState,
@@ -50,7 +50,6 @@ from wire.messages import (
     Presence,
     TelemetryBatch,
     decode_message,
-    enrol_proof,
 )
 from wire.mqtt import BrokerAddress, MqttTransport
 from wire.transport import Connection, Received

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from wire.codec import from_json, from_msgpack, to_json, to_msgpack
 from wire.errors import WireFormatError
-from wire.messages import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 objectives = st.builds(

@@ -15,9 +15,8 @@ from wire.messages import (
     MAX_REVISION,
     MAX_REVISION_STEP,
     DesiredState,
-    Objective,
-    PolicySpec,
 )
+from wire.policy import Objective, PolicySpec
 from wire.trust.envelope import seal
 
 WANTED = two_variants("1.0.0", best="best", small="small")

@@ -15,9 +15,10 @@ from agent.install.workflow import REPAIR_MAX_S, REPAIR_MIN_S
 from tests.simulators.device import PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import SignedPackage, desired, two_variants
 from wire.health import HealthSnapshot
-from wire.messages import Chunk, PolicySpec
+from wire.messages import Chunk
 from wire.package.index import ENVELOPE_FILE
 from wire.package.manifest import MANIFEST_FILE
+from wire.policy import PolicySpec
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")

@@ -16,7 +16,8 @@ from tests.simulators.device import SimulatedDevice, nothing
 from tests.simulators.packages import desired, two_variants
 from tests.simulators.patience import PATIENCE_S, finished, until
 from wire.clock import SystemClock
-from wire.messages import Chunk, PolicySpec
+from wire.messages import Chunk
+from wire.policy import PolicySpec
 
 CLOCK = SystemClock()
 OLD = two_variants("1.0.0", best="old best", small="old small")

@@ -13,7 +13,7 @@ from agent.install.states import State
 from agent.serve.benches import CRASHES_TO_BENCH
 from tests.simulators.device import DEVICE, PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import TRUST, SignedPackage, desired, two_variants
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")

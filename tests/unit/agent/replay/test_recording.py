@@ -27,7 +27,7 @@ from agent.replay.recording import (
 from agent.replay.run import replay
 from agent.replay.traces import Header, Sensed, Tick, Trace, trace_from_bytes, trace_to_bytes
 from agent.select.decisions import Candidate
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 MIB = 1024 * 1024
 WORKER, HELD = 7, 50 * MIB

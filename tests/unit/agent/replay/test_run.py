@@ -26,7 +26,7 @@ from agent.replay.traces import Header, Sensed, Tick, Trace, trace_to_bytes
 from agent.select.decisions import Candidate
 from tests.simulators.packages import package, variant
 from wire.codec import from_json
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 MIB = 1024 * 1024
 PLANT = ThermalPlant(resistance_c_per_w=5.0, time_constant_s=60.0, idle_w=1.0, busy_w=6.0)

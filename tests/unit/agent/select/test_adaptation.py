@@ -15,7 +15,7 @@ from tests.simulators.device import Heard
 from tests.simulators.packages import PROFILE, TRUST, package, variant
 from tests.simulators.serving import FakeModelServer
 from wire.health import HealthSnapshot
-from wire.messages import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec
 
 MIB = 2**20
 BEST = variant("best", accuracy=0.99, latency_ms=40.0, memory_bytes=300 * MIB)

@@ -22,7 +22,7 @@ from agent.select.estimates import Estimates, Observed
 from agent.select.policies import POLICIES
 from wire.codec import from_json, to_json
 from wire.health import HealthSnapshot
-from wire.messages import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec
 
 MIB = 1024 * 1024
 BEST = Candidate(

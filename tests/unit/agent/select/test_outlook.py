@@ -17,7 +17,7 @@ from agent.select.kalman import Line
 from agent.select.outlook import Prediction, longest_service_s, predict
 from agent.select.recent import Peak, Scatter, Spread
 from agent.select.slowdowns import Slowdowns
-from wire.messages import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec
 
 MIB = 1024 * 1024
 VARIANT = Candidate(name="v", latency_p50_ms=50.0, peak_memory_bytes=200 * MIB, accuracy=0.9)

@@ -19,7 +19,7 @@ from agent.select.decisions import (
 from agent.select.rules import choose
 from tests.simulators.packages import variant
 from wire.health import HealthSnapshot
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 MIB = 1024 * 1024
 POLICY = PolicySpec()

@@ -20,7 +20,7 @@ from agent.replay.traces import Header, Tick, Trace
 from agent.select.decisions import Candidate
 from benchmarks.policies.oracle import SWITCH_WORTH, WAITING_BIN, Best, best_possible
 from wire.codec import from_json
-from wire.messages import PolicySpec
+from wire.policy import PolicySpec
 
 MIB = 1024 * 1024
 PLANT = ThermalPlant(resistance_c_per_w=8.0, time_constant_s=5.0, idle_w=1.0, busy_w=8.0)

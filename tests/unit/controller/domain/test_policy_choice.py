@@ -17,7 +17,7 @@ from controller.domain.selectors import parse_selector
 from controller.errors import InvalidRequestError
 from controller.schemas import PolicyObjective, PolicyRequest, PolicySettings, given_fields
 from wire.codec import from_json, to_json
-from wire.messages import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec
 
 DEVICE = {"id": "cam-1", "profile": "rpi4", "arch": "aarch64", "site": "berlin"}
 
