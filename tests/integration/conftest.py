@@ -21,9 +21,11 @@ from typing import Literal
 import psycopg
 import pytest
 
-from controller.store.database import migrate
+from controller.app.backup import back_up
+from controller.store.database import Database, migrate
 from tests.simulators.agent_process import anonymous_broker, controller, device, serving
 from tests.simulators.patience import PATIENCE_S, until
+from tests.simulators.stored_fleet import CLOCK, stored_home
 
 # Fixtures of an agent as a process.
 __all__ = ["anonymous_broker", "controller", "device", "serving"]
@@ -229,3 +231,23 @@ def _as_unprivileged(directory: Path) -> list[str]:
         ids = (f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}")
         return ["setpriv", *ids, "--clear-groups", "--"]
     return pytest.skip("running as root, and there is no user postgres or nobody")
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    migrate(database_url)
+    opened = Database(database_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    stored_home(tmp_path / "home")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def backup(home: Path, tmp_path: Path) -> Path:
+    back_up(home, tmp_path / "fleet.tar", CLOCK)
+    return tmp_path / "fleet.tar"

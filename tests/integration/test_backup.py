@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from controller.app.backup import DATABASE_NAME, INDEX_NAME, BackupIndex, back_up
-from controller.app.new_home import HomeOptions, create_home
+from controller.app.new_home import create_home
 from controller.app.restore import restore
 from controller.broker.errors import HomeError
 from controller.config import load_config, sqlite_path
@@ -23,80 +23,18 @@ from controller.services.blobs import BlobStore
 from controller.store.database import Database, migrate
 from controller.store.restored import RAISE_BY
 from controller.store.tables import Base
-from telemetry.server.tables import metadata as telemetry_metadata
 from tests.integration.conftest import PostgresServer
-from tests.integration.test_migrations import OLD_FLEET
-from tests.simulators.clock import FakeClock
+from tests.simulators.stored_fleet import CLOCK, OLD_FLEET, content, run, stored_home
 from wire.codec import from_json, to_json
 
-CLOCK = FakeClock()
 Member = tuple[tarfile.TarInfo, bytes]
-
-ROWS = """
-INSERT INTO telemetry_series VALUES (7, 'm_ms', 'histogram', 'd', 'best', '{}', 'cam-1');
-INSERT INTO telemetry_minute VALUES (7, 28000000, 'cam-1', 3, 1.5, 0.25, 0.75, :blob);
-INSERT INTO telemetry_event VALUES (41, 'cam-1', 1.5, 'switch', 'zu heiß', '{}');
-INSERT INTO rollout (id, release, origin, selector, state, reason, max_in_flight, soak_s,
-    device_deadline_s, max_failures, max_failure_percent, min_finished, approval, initial_devices,
-    stage, approved_stage, stage_complete_at_s, created_at_s, finished_at_s) VALUES
-    ('r0', 'd', 'r1', '', 'halted', '', 1, 0, 60, 0, NULL, 1, FALSE, 1, 1, 1, NULL, 1.0, NULL);
-INSERT INTO rollout_event VALUES (12, 'r1', 1.0, 'start', 'because')
-"""
-
-
-def make(home: Path, database_url: str = "") -> str:
-    """Make a directory with a database, a device at work and a blob; return the database's URL."""
-    create_home(home, HomeOptions(database_url=database_url))
-    url = load_config(home / "controller.toml").database_url
-    migrate(url, "0002")
-    run(url, OLD_FLEET)
-    migrate(url)
-    run(url, ROWS)
-    BlobStore(home / "blobs").put(b"a blob")
-    return url
-
-
-def run(url: str, statements: str) -> None:
-    database = Database(url)
-    with database.transaction() as session:
-        for statement in statements.split(";"):
-            values = {"blob": b"\x00\xff"} if ":blob" in statement else {}
-            session.execute(sa.text(statement), values)
-    database.close()
-
-
-def content(url: str) -> dict[str, list[tuple[object, ...]]]:
-    """Return all rows of a database."""
-    database = Database(url)
-    with database.engine.connect() as connection:
-        rows = {
-            table.name: sorted(
-                (tuple(row) for row in connection.execute(sa.select(table))), key=str
-            )
-            for metadata in (Base.metadata, telemetry_metadata)
-            for table in metadata.sorted_tables
-        }
-    database.close()
-    return rows
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    make(tmp_path / "home")
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def backup(home: Path, tmp_path: Path) -> Path:
-    back_up(home, tmp_path / "fleet.tar", CLOCK)
-    return tmp_path / "fleet.tar"
 
 
 def test_a_restored_directory_holds_what_was_backed_up(
     empty_database_url: str, target_database_url: str, tmp_path: Path
 ) -> None:
     home, again = tmp_path / "home", tmp_path / "again"
-    before = content(make(home, empty_database_url))
+    before = content(stored_home(home, empty_database_url))
     made = back_up(home, tmp_path / "fleet.tar", CLOCK)
     assert made.outside == ()
     restored = restore(tmp_path / "fleet.tar", again, CLOCK, database_url=target_database_url)
@@ -170,7 +108,7 @@ def test_what_lies_outside_is_named(home: Path, tmp_path: Path) -> None:
 def test_a_backup_shows_one_moment_of_a_database_that_is_written(
     empty_database_url: str, tmp_path: Path
 ) -> None:
-    url = make(tmp_path / "home", empty_database_url)
+    url = stored_home(tmp_path / "home", empty_database_url)
     stop, begun = threading.Event(), threading.Event()
 
     def write() -> None:
@@ -254,7 +192,7 @@ def test_the_settings_of_an_earlier_version_lead_to_the_new_directory(
 
 def test_a_database_outside_is_not_taken_for_the_copy(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    make(home, f"sqlite:///{tmp_path / 'fleet.db'}")
+    stored_home(home, f"sqlite:///{tmp_path / 'fleet.db'}")
     back_up(home, tmp_path / "fleet.tar", CLOCK)
     with pytest.raises(HomeError, match="--database") as caught:
         restore(tmp_path / "fleet.tar", tmp_path / "again", CLOCK)

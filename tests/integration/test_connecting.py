@@ -9,13 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from agent.link.identity import Identity
 from examples.digits.box import free_port
-from tests.simulators.agent_process import DEVICE, Controller, Device
+from tests.simulators.agent_process import DEVICE, At, Controller, Device
 from tests.simulators.broker import RunningBroker
 from tests.simulators.certificates import Authority
 from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY
@@ -23,12 +22,6 @@ from tests.simulators.patience import PATIENCE_S, until
 from wire.messages import Hello
 
 pytestmark = pytest.mark.broker
-
-
-class At(NamedTuple):
-    """Where the device looks for its broker."""
-
-    port: int
 
 
 @pytest.fixture(params=["enrolled", "not enrolled"])

@@ -16,6 +16,7 @@ from controller.store.database import Database, alembic_config, migrate
 from controller.store.tables import Base, PolicyRow
 from telemetry.server.store import TelemetryStore
 from telemetry.server.store import metadata as telemetry_metadata
+from tests.simulators.stored_fleet import OLD_FLEET
 from wire.messages import (
     SumPoint,
     TelemetryBatch,
@@ -78,18 +79,6 @@ def test_step_by_step(database_url: str) -> None:
 
 def present(connection: sa.Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
-
-
-OLD_FLEET = """
-INSERT INTO device VALUES ('cam-1', 'enrolled', 'k', 'rpi4', 'aarch64', '{}', '1', '', FALSE, 7,
-    NULL, NULL, '', '', 1.0, NULL);
-INSERT INTO release VALUES ('d', 'digits', '1', 'published', 'e', 1, 1, 1.0, '[]');
-INSERT INTO rollout VALUES ('r1', 'd', NULL, '', 'running', '', 1, 0, 60, 0, NULL, 1, FALSE, 1,
-    1, 1, NULL, 1.0, NULL);
-INSERT INTO deployment VALUES ('r1', 'cam-1', 'assigned', 0, 1, 7, NULL, '', 0, 0, '', '', 1.0,
-    NULL, NULL);
-INSERT INTO desired_state VALUES ('cam-1', 7, 'd', 'r1', 1.0)
-"""
 
 
 def old_fleet(database_url: str) -> Database:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -104,36 +105,61 @@ def test_tls_files_that_cannot_be_read_are_named() -> None:
         MqttTransport(BrokerAddress(ca_file="/nonexistent/ca.pem"), client_id="a")
 
 
-def connection_refusing_nothing(server: socket.socket, body_bytes: int) -> int:
-    """Be a broker that accepts a client and sends it one huge packet; return what it took of it."""
-    connection, _ = server.accept()
-    with connection:
-        connection.settimeout(PATIENCE_S)
-        connection.recv(4096)
-        connection.sendall(b"\x20\x03\x00\x00\x00")  # CONNACK: success, no properties
-        length, left = b"", body_bytes
-        while left:
-            left, low = divmod(left, 128)
-            length += bytes([low | (0x80 if left else 0)])
-        sent = 0
-        try:
-            connection.sendall(b"\x30" + length)  # PUBLISH
-            while sent < body_bytes:
-                sent += connection.send(bytes(65536))
-        except OSError:
-            pass
-        return sent
+ACCEPTED = b"\x20\x03\x00\x00\x00"  # CONNACK: success, no properties
+NOT_AUTHORIZED = b"\x20\x03\x00\x87\x00"
 
 
-def test_a_huge_packet_ends_the_connection_before_it_is_kept() -> None:
+@contextmanager
+def hostile_broker() -> Iterator[tuple[socket.socket, Peer]]:
+    """Listen as a broker whose answers the test writes; yield where, and the client that comes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(PATIENCE_S)
         host, port = server.getsockname()
         peer = Peer(BrokerAddress(host=host, port=port), "a")
-        sent = connection_refusing_nothing(server, 250 * 1024 * 1024)
+        yield server, peer
+        peer.transport.close()
+
+
+@contextmanager
+def answered(server: socket.socket, answer: bytes) -> Iterator[socket.socket]:
+    """Take a connection and answer what it asks first; yield it."""
+    connection, _ = server.accept()
+    with connection:
+        connection.settimeout(PATIENCE_S)
+        connection.recv(4096)
+        connection.sendall(answer)
+        yield connection
+
+
+def remaining_length(size_bytes: int) -> bytes:
+    """Return a length as MQTT writes it (MQTT 5, section 1.5.5)."""
+    length = b""
+    while size_bytes or not length:
+        size_bytes, low = divmod(size_bytes, 128)
+        length += bytes([low | (0x80 if size_bytes else 0)])
+    return length
+
+
+def send_until_it_ends(connection: socket.socket, part: bytes, most_bytes: int) -> int:
+    """Send one part again and again; return how many bytes the other side took."""
+    sent = 0
+    try:
+        while sent < most_bytes:
+            connection.sendall(part)
+            sent += len(part)
+    except OSError:
+        pass
+    return sent
+
+
+def test_a_huge_packet_ends_the_connection_before_it_is_kept() -> None:
+    with hostile_broker() as (server, peer):
+        size_bytes = 250 * 1024 * 1024
+        with answered(server, ACCEPTED) as connection:
+            connection.sendall(b"\x30" + remaining_length(size_bytes))  # PUBLISH
+            sent = send_until_it_ends(connection, bytes(65536), size_bytes)
         peer.connected()
         ended = peer.connections.get(timeout=PATIENCE_S)
-        peer.transport.close()
     assert not ended.up
     assert ended.reason.startswith("the broker sent a packet of over ")
     assert sent < 16 * 1024 * 1024, "more than the buffers of the kernel"
@@ -141,27 +167,13 @@ def test_a_huge_packet_ends_the_connection_before_it_is_kept() -> None:
 
 
 def test_messages_of_qos_2_end_the_connection_before_they_are_kept() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(PATIENCE_S)
-        host, port = server.getsockname()
-        peer = Peer(BrokerAddress(host=host, port=port), "a")
-        connection, _ = server.accept()
-        with connection:
-            connection.settimeout(PATIENCE_S)
-            connection.recv(4096)
-            connection.sendall(b"\x20\x03\x00\x00\x00")  # CONNACK: success, no properties
-            body = b"\x00\x01t\x00\x01\x00" + bytes(100_000)  # topic t, packet 1, no properties
-            length = bytes([len(body) & 0x7F | 0x80, len(body) >> 7 & 0x7F | 0x80, len(body) >> 14])
-            packet, sent = b"\x34" + length + body, 0  # PUBLISH of QoS 2
-            try:
-                while sent < 64 * 1024 * 1024:
-                    connection.sendall(packet)
-                    sent += len(packet)
-            except OSError:
-                pass
+    with hostile_broker() as (server, peer):
+        body = b"\x00\x01t\x00\x01\x00" + bytes(100_000)  # topic t, packet 1, no properties
+        packet = b"\x34" + remaining_length(len(body)) + body  # PUBLISH of QoS 2
+        with answered(server, ACCEPTED) as connection:
+            sent = send_until_it_ends(connection, packet, 64 * 1024 * 1024)
         peer.connected()
         ended = peer.connections.get(timeout=PATIENCE_S)
-        peer.transport.close()
     assert not ended.up
     assert ended.reason == "the broker sent a message of QoS 2, which nobody asked for"
     assert sent < 16 * 1024 * 1024, "more than the buffers of the kernel"
@@ -169,32 +181,23 @@ def test_messages_of_qos_2_end_the_connection_before_they_are_kept() -> None:
 
 
 def test_what_a_broker_does_not_acknowledge_is_bounded() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(PATIENCE_S)
-        host, port = server.getsockname()
-        peer = Peer(BrokerAddress(host=host, port=port), "a")
-        connection, _ = server.accept()
-        with connection:
-            connection.settimeout(PATIENCE_S)
-            connection.recv(4096)
-            connection.sendall(b"\x20\x03\x00\x00\x00")
-            peer.connected()
-            payload = bytes(100_000)
-            taken = [peer.transport.publish("t", payload) for _ in range(100)]
-            assert taken[0]
-            assert not taken[-1], "it is told that nothing more is taken"
-            assert taken.count(True) * len(payload) <= UNACKNOWLEDGED_BYTES
-            assert (peer.transport.is_waiting("t"), peer.transport.is_waiting("u")) == (True, False)
-            for number in range(1, taken.count(True) + 1):
-                connection.sendall(b"\x40\x02" + number.to_bytes(2, "big"))  # PUBACK
+    with hostile_broker() as (server, peer), answered(server, ACCEPTED) as connection:
+        peer.connected()
+        payload = bytes(100_000)
+        taken = [peer.transport.publish("t", payload) for _ in range(100)]
+        assert taken[0]
+        assert not taken[-1], "it is told that nothing more is taken"
+        assert taken.count(True) * len(payload) <= UNACKNOWLEDGED_BYTES
+        assert (peer.transport.is_waiting("t"), peer.transport.is_waiting("u")) == (True, False)
+        for number in range(1, taken.count(True) + 1):
+            connection.sendall(b"\x40\x02" + number.to_bytes(2, "big"))  # PUBACK
 
-            def is_free() -> bool:
-                connection.recv(2**20)
-                return not peer.transport.is_waiting("t")
+        def is_free() -> bool:
+            connection.recv(2**20)
+            return not peer.transport.is_waiting("t")
 
-            until(is_free, "the acknowledgements")
-            assert peer.transport.publish("t", payload)
-        peer.transport.close()
+        until(is_free, "the acknowledgements")
+        assert peer.transport.publish("t", payload)
 
 
 def test_a_message_waits_until_the_broker_has_it(broker: RunningBroker) -> None:
@@ -224,33 +227,19 @@ def test_what_a_broker_had_not_acknowledged_when_it_died_is_sent_to_the_next(
 
 
 def test_a_packet_that_is_not_mqtt_ends_the_connection_and_not_the_client() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(PATIENCE_S)
-        host, port = server.getsockname()
-        peer = Peer(BrokerAddress(host=host, port=port), "a")
+    with hostile_broker() as (server, peer):
         for nonsense in (b"\x30\x01\x00", b"\x40\x01\x00"):
-            connection, _ = server.accept()
-            with connection:
-                connection.settimeout(PATIENCE_S)
-                connection.recv(4096)
-                connection.sendall(b"\x20\x03\x00\x00\x00" + nonsense)
+            with answered(server, ACCEPTED + nonsense) as connection:
                 while connection.recv(4096):
                     pass
             peer.connected()
-        peer.transport.close()
 
 
 def test_a_refused_account_is_told_once_for_each_attempt() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(PATIENCE_S)
-        host, port = server.getsockname()
-        peer = Peer(BrokerAddress(host=host, port=port), "a")
+    with hostile_broker() as (server, peer):
         for _ in range(2):
-            connection, _address = server.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(b"\x20\x03\x00\x87\x00")  # CONNACK: not authorized
+            with answered(server, NOT_AUTHORIZED):
+                pass
             told = peer.connections.get(timeout=PATIENCE_S)
             assert (told.up, told.refused, told.reason) == (False, True, "Not authorized")
-        peer.transport.close()
         assert peer.connections.empty()

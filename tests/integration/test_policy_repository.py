@@ -14,14 +14,7 @@ from controller.store import deployments, desired, devices, policies, rollout_st
 from controller.store.database import Database
 from controller.store.policies import Reach
 from controller.store.tables import DesiredStateRow, PolicyRow
-from tests.integration.test_repository import (  # noqa: F401 - a fixture
-    DIGEST,
-    NOW_S,
-    add_device,
-    add_release,
-    add_rollout,
-    database,
-)
+from tests.simulators.stored_fleet import DIGEST, NOW_S, add_device, add_release, add_rollout
 from wire.codec import to_builtins
 from wire.policy import PolicySpec
 
@@ -64,7 +57,7 @@ def sent(opened: Database, device: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def served(database: Database) -> Database:  # noqa: F811 - a fixture of that name
+def served(database: Database) -> Database:
     """Two devices with a release, one of them online."""
     with database.transaction() as session:
         add_release(session)
@@ -147,7 +140,7 @@ def test_removing(served: Database) -> None:
         policies.get(session, "everyone")
 
 
-def test_a_deployment_stands_whatever_the_policy(database: Database) -> None:  # noqa: F811 - a fixture
+def test_a_deployment_stands_whatever_the_policy(database: Database) -> None:
     with database.transaction() as session:
         add_device(session, "one")
         add_release(session)
@@ -221,7 +214,7 @@ def test_labels_that_change_while_policies_do_end_as_both_say(served: Database) 
 
 
 def test_a_large_fleet_costs_few_statements_and_goes_in_portions(
-    database: Database,  # noqa: F811 - a fixture of that name
+    database: Database,
 ) -> None:
     members = tuple(f"d{n:04}" for n in range(1201))
     with database.transaction() as session:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.link.identity import CREDENTIALS_FILE, KEY_FILE
-from tests.integration.test_connecting import At
-from tests.simulators.agent_process import DEVICE, Device
+from tests.simulators.agent_process import DEVICE, At, Device
 from tests.simulators.packages import TRUST, package, variant
 from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.stack import Stack, running_stack

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
-from sqlalchemy.orm import Session
 
-from controller.domain.rollout_policy import Limits, StageSpec, decide
+from controller.domain.rollout_policy import decide
 from controller.domain.selectors import parse_selector
 from controller.domain.states import (
     DeploymentEvent,
     DeploymentState,
     DeviceState,
-    ReleaseState,
     RolloutOrder,
 )
 from controller.errors import (
@@ -39,85 +36,16 @@ from controller.store import (
     tokens,
     way_back,
 )
-from controller.store.database import Database, migrate
-from controller.store.rollouts import NewRollout
-from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
-
-NOW_S = 1_750_000_000.0
-DIGEST = "a" * 64
-OTHER = "b" * 64
-THIRD = "c" * 64
-
-
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    migrate(database_url)
-    opened = Database(database_url)
-    yield opened
-    opened.close()
-
-
-def add_device(session: Session, name: str, **labels: str) -> DeviceRow:
-    row = DeviceRow(
-        id=name,
-        state=DeviceState.ENROLLED,
-        public_key="k",
-        profile_name=labels.pop("profile", "rpi4"),
-        architecture=labels.pop("arch", "aarch64"),
-        profile={},
-        agent_version="1",
-        boot_id="",
-        online=False,
-        reported_revision=0,
-        phase="",
-        last_error="",
-        enrolled_at_s=NOW_S,
-        labels=[],
-    )
-    session.add(row)
-    devices.set_labels(session, row, labels)
-    return row
-
-
-def add_release(session: Session, digest: str = DIGEST, version: str = "1") -> ReleaseRow:
-    row = ReleaseRow(
-        digest=digest,
-        name="digits",
-        version=version,
-        state=ReleaseState.PUBLISHED,
-        envelope_sha256="e" * 64,
-        envelope_size_bytes=10,
-        size_bytes=100,
-        published_at_s=NOW_S,
-        variants=[],
-    )
-    releases.add(session, row, [("c" * 64, 100)])
-    return row
-
-
-def add_rollout(
-    session: Session, name: str, members: tuple[str, ...], release: str = DIGEST
-) -> RolloutRow:
-    limits = Limits(
-        max_in_flight=10,
-        soak_s=0.0,
-        device_deadline_s=60.0,
-        offline_limit_s=600.0,
-        max_failures=0,
-        max_failure_percent=None,
-        min_finished=1,
-        approval=False,
-    )
-    new = NewRollout(
-        id=name,
-        release=release,
-        selector="",
-        limits=limits,
-        stages=(StageSpec(percent=100.0),),
-        created_at_s=NOW_S,
-    )
-    rollouts.begin(session, new, members)
-    return rollouts.get(session, name)
+from controller.store.database import Database
+from tests.simulators.stored_fleet import (
+    DIGEST,
+    NOW_S,
+    OTHER,
+    THIRD,
+    add_device,
+    add_release,
+    add_rollout,
+)
 
 
 @pytest.fixture

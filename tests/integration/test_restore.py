@@ -13,20 +13,8 @@ from controller.app.restore import restore
 from controller.broker.errors import HomeError
 from controller.config import load_config
 from controller.errors import ConflictError
-from tests.integration.test_backup import CLOCK, content, make, run
 from tests.simulators.stack import fleet_here
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    make(tmp_path / "home")
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def backup(home: Path, tmp_path: Path) -> Path:
-    back_up(home, tmp_path / "fleet.tar", CLOCK)
-    return tmp_path / "fleet.tar"
+from tests.simulators.stored_fleet import CLOCK, content, run
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pytest
@@ -126,6 +126,12 @@ class Listening(Protocol):
 
     @property
     def port(self) -> int: ...
+
+
+class At(NamedTuple):
+    """Where the device looks for its broker."""
+
+    port: int
 
 
 class Device:
