@@ -117,10 +117,13 @@ def back_up(home: Path, target: Path, clock: Clock, *, with_blobs: bool = True) 
     _refuse_existing(target)
     if target.absolute().is_relative_to(home):
         raise HomeError(f"{target} is in the directory itself", remedy="choose another directory")
+    folder = target.absolute().parent
+    if not folder.is_dir():
+        raise HomeError(
+            f"there is no directory {folder}", remedy="make it first, or name another file"
+        )
     try:
-        with tempfile.TemporaryDirectory(
-            dir=target.absolute().parent, prefix=".backup-"
-        ) as scratch:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".backup-") as scratch:
             copy = Path(scratch) / DATABASE_NAME
             copy_database(config.database_url, copy)
             sources = [

@@ -35,6 +35,7 @@ from controller.broker.certificates import is_host, issue, make_authority, names
 from controller.broker.errors import HomeError
 from controller.broker.mosquitto import ACCOUNTS_FILE
 from controller.config import BrokerConfig
+from controller.store.database import Database
 from wire.codec import to_pretty_json
 from wire.files import PRIVATE, PUBLIC, write_new
 from wire.hosts import is_loopback
@@ -94,6 +95,7 @@ def create_home(directory: Path, options: HomeOptions | None = None) -> None:
     Raises:
         CertificateError: There is no `openssl`, which makes certificates.
         HomeError: It exists, an option is impossible, or it cannot be written.
+        SettingsError: The URL of the database is none.
     """
     options = _complete(options or HomeOptions())
     _check_options(options)
@@ -226,6 +228,8 @@ def _check_options(options: HomeOptions) -> None:
     for name, host in (*hosts, *(("broker", name) for name in options.broker_names)):
         if not is_host(host):
             raise HomeError(f"the {name} host {host!r} is not an address or a name")
+    if options.database_url:
+        Database(options.database_url).close()  # refuses what is no URL of a database; asks none
     if options.clear_text and not is_loopback(options.broker_host):
         raise HomeError(
             f"clear text is for loopback only, not for {options.broker_host}",

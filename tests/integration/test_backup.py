@@ -155,6 +155,8 @@ def test_a_directory_that_exists_and_a_database_that_is_used_stay(
     assert not (tmp_path / "again").exists()
     with pytest.raises(HomeError, match="is there already"):
         back_up(home, backup, CLOCK)
+    with pytest.raises(HomeError, match=f"^there is no directory {tmp_path / 'none'};"):
+        back_up(home, tmp_path / "none" / "fleet.tar", CLOCK)
 
 
 @pytest.mark.postgresql

@@ -156,6 +156,16 @@ def test_database_url_with_quotes(tmp_path: Path) -> None:
     assert load_config(tmp_path / "home" / "controller.toml").database_url == url
 
 
+@pytest.mark.parametrize("url", ["nosuch://x", "no url", "sqlite://"])
+def test_a_database_of_no_known_kind_is_refused_before_anything_is_made(
+    tmp_path: Path, url: str
+) -> None:
+    with pytest.raises(SettingsError, match="database_url") as caught:
+        create_home(tmp_path / "home", HomeOptions(database_url=url))
+    assert "sqlite:////" in caught.value.remedy
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_copied_home_has_a_database_of_its_own(tmp_path: Path) -> None:
     create_home(tmp_path / "home")
     shutil.copytree(tmp_path / "home", tmp_path / "copy")
