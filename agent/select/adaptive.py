@@ -250,8 +250,10 @@ def _verdict(
         return reason
     if o.accuracy < winner.accuracy - AS_ACCURATE:
         return f"less accurate: {o.accuracy:.4g} against {winner.accuracy:.4g}"
-    if o.now.load >= winner.now.load:
-        return f"more work: {o.now.load:.2f} of the processor against {winner.now.load:.2f}"
+    if o.now.load == winner.now.load:
+        return "about as accurate, with as much work"
+    if o.now.load > winner.now.load:
+        return f"more work: {o.now.load:.3g} of the processor against {winner.now.load:.3g}"
     return "not worth a switch yet"
 
 

@@ -131,9 +131,9 @@ def segment(text: str) -> str:
     """Return text as one segment of a path, whatever characters it has.
 
     Raises:
-        ArgumentError: Empty, or a name that means a folder in a path.
+        ArgumentError: Empty, or more than one segment, or one that means a folder.
     """
-    if text in {"", ".", ".."}:
+    if text in {"", ".", ".."} or "/" in text:
         raise ArgumentError(f"{text!r} is not an identifier")
     return quote(text, safe=":")
 

@@ -172,7 +172,7 @@ def _missing(recipe: Recipe, target: Target | None, given: PlanInputs) -> Iterat
     """Say which tool is not here."""
     host = given.host
     base = base_of(recipe, given)
-    tools = (*recipe.tools, *(base.tools if base else ()))
+    tools = dict.fromkeys((*recipe.tools, *(base.tools if base else ())))
     missing = [tool for tool in tools if tool not in host.tools]
     if missing:
         hint = given.runtimes.installs.get(missing[0])

@@ -103,6 +103,13 @@ def test_with_nothing_against_it_the_most_accurate_serves() -> None:
     assert (decision.switch.load_ms, decision.switch.gap) == (500.0, False)
 
 
+def test_of_two_that_are_alike_none_is_said_to_be_worse() -> None:
+    decision = decide(candidates=(BEST, msgspec.structs.replace(BEST, name="twin")))
+    assert (decision.variant, decision.verdicts) == (
+        "best", {"twin": "about as accurate, with as much work"},
+    )  # fmt: skip
+
+
 def test_a_slow_device_calls_for_less_work_and_a_quick_one_for_more() -> None:
     _, context = live(30, PolicyContext())
     assert context.variant == "best"

@@ -181,6 +181,9 @@ def test_a_missing_tool_is_named_with_the_command_that_installs_it() -> None:
     assert reason(made, "openvino-int8") == "nncf is not installed here"
     for candidate in ("litert-fp32", "litert-int8"):
         assert "fleet tool install onnx2tf" in reason(made, candidate)
+    tools = {name: v for name, v in TOOLS.items() if name != "ai-edge-litert"}
+    made = plan(profile(), host=msgspec.structs.replace(HOST, tools=tools))
+    assert reason(made, "litert-int8").startswith("ai-edge-litert is not installed here")
 
 
 def test_a_missing_cross_compiler_is_named_with_its_package() -> None:
