@@ -305,9 +305,14 @@ def device_role(device: str) -> str:
 
 
 def device_acls(device: str) -> list[Command]:
-    """Return what a device may do: publish its kinds of messages, receive on its `down` topics."""
+    """Return what a device may do: publish its kinds of messages, receive on its `down` topics.
+
+    It may subscribe to all of these at once and to nothing else: the broker keeps each filter, and
+    a filter may have 64 KiB.
+    """
     own = [acl for kind in topics.UP_KINDS for acl in _may_publish(topics.up(device, kind))]
-    return [*own, *_may_hear(topics.all_down(device))]
+    down = topics.all_down(device)
+    return [*own, _acl("publishClientReceive", down), _acl("subscribeLiteral", down)]
 
 
 def enrol_acls() -> list[Command]:

@@ -179,6 +179,16 @@ def test_a_device_that_is_enrolled_publishes_only_kinds_that_there_are(running: 
     assert len(device_acls("cam-1")) == len(topics.UP_KINDS) + 2
 
 
+def test_a_device_that_is_enrolled_has_one_subscription(running: Running) -> None:
+    running.start()
+    device = Client(running, "cam-1", user="cam-1", password="secret-1")
+    assert device.subscribe(topics.all_down("cam-1")) == 1
+    for longer in ("desired", "x" * 60_000, "+", "x/#"):
+        topic_filter = f"{topics.PREFIX}/dev/cam-1/down/{longer}"
+        assert device.subscribe(topic_filter) == NOT_AUTHORIZED, longer[:9]
+    device.leave()
+
+
 def test_a_token_hears_one_devices_answers_and_not_all(running: Running) -> None:
     running.start()
     client = Client(running, "anything")
