@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from controller.errors import SettingsError
-from wire.codec import from_toml, plain_fault
+from wire.codec import from_toml
 from wire.errors import SignatureError, WireFormatError
 from wire.hosts import is_loopback
+from wire.settings_faults import plain_fault
 
 if TYPE_CHECKING:
     from wire.trust.envelope import SigningKey
@@ -153,7 +154,7 @@ def load_config(path: Path) -> ControllerConfig:
         config = from_toml(_read(path, THE_SETTINGS), ControllerConfig)
     except WireFormatError as exc:
         raise SettingsError(
-            f"{path}: {plain_fault(exc.message.removeprefix('not a valid ControllerConfig: '))}",
+            f"{path}: {plain_fault(exc.message, ControllerConfig)}",
             remedy="correct that line",
         ) from exc
     _check(config, path)

@@ -10,7 +10,6 @@ Rules:
 from __future__ import annotations
 
 import hashlib
-import re
 import tomllib
 from typing import Any, TypeVar
 
@@ -23,15 +22,6 @@ T = TypeVar("T")
 MAX_JSON_BYTES = 4 * 1024 * 1024
 """Largest JSON document that is decoded unless a caller says otherwise: a manifest of some hundred
 variants is about 1 MiB."""
-
-_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.+)`")
-_MISSING_FIELD = re.compile(r"Object missing required field `(.+)`")
-_WRONG_KIND = re.compile(r"Expected `(.+)`, got `(.+)`")
-_KINDS = {
-    "int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text",
-    "array": "a list", "object": "a table", "null": "nothing",
-}  # fmt: skip
-"""Types as TOML's readers name them."""
 
 _json_encoder = msgspec.json.Encoder(order="deterministic")
 _msgpack_encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -135,27 +125,6 @@ def convert(value: Any, kind: type[T]) -> T:  # noqa: ANN401 - any decoded JSON 
         return msgspec.convert(value, type=kind)
     except msgspec.ValidationError as exc:
         raise WireFormatError(f"not a valid {_name(kind)}: {exc}") from exc
-
-
-def plain_fault(fault: str) -> str:
-    """Say in the words of who writes a file what is wrong in it.
-
-    Args:
-        fault: What the decoder said, such as `Expected `int`, got `str` - at `$.broker.port``.
-
-    Returns:
-        Such as `broker.port must be a whole number, not a text`.
-    """
-    text, _, place = fault.partition(" - at ")
-    path = place.strip("`").removeprefix("$").removeprefix(".")
-    if named := _UNKNOWN_FIELD.fullmatch(text):
-        return f"there is no setting {'.'.join(filter(None, (path, named[1])))}"
-    if named := _MISSING_FIELD.fullmatch(text):
-        return f"the setting {'.'.join(filter(None, (path, named[1])))} is missing"
-    if path and (kinds := _WRONG_KIND.fullmatch(text)):
-        wanted = " or ".join(_KINDS.get(kind, kind) for kind in kinds[1].split(" | "))
-        return f"{path} must be {wanted}, not {_KINDS.get(kinds[2], kinds[2])}"
-    return f"{path}: {text}" if path else text
 
 
 def to_builtins(value: object) -> Any:  # noqa: ANN401 - any JSON value

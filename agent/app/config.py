@@ -30,11 +30,12 @@ import msgspec
 
 from agent.errors import ConfigError
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
-from wire.codec import from_toml, plain_fault
+from wire.codec import from_toml
 from wire.errors import FleetError, TopicError
 from wire.hosts import is_loopback
 from wire.policy import Objective, PolicySpec
-from wire.profile import DeviceProfile, profile_from_toml
+from wire.profile import DeviceProfile, ProfileFile, profile_from_toml
+from wire.settings_faults import no_such_setting, plain_fault
 from wire.topics import checked_device
 from wire.trust.root import TrustRoot, trust_from_bytes
 
@@ -159,7 +160,7 @@ def load_config(path: Path) -> AgentConfig:
     except ConfigError as exc:
         raise ConfigError(f"{path}: {exc.message}", remedy=exc.remedy) from exc
     except (FleetError, msgspec.ValidationError) as exc:
-        fault = plain_fault(str(exc).removeprefix("not a valid dict: "))
+        fault = plain_fault(str(exc), AgentConfig)
         raise ConfigError(f"{path}: {fault}", remedy="correct that line") from exc
     _check(config, str(path))
     return _absolute(config, path.absolute().parent)
@@ -181,7 +182,7 @@ def load_profile(config: AgentConfig) -> DeviceProfile:
     try:
         return profile_from_toml(content)
     except FleetError as exc:
-        fault = plain_fault(exc.message.removeprefix("not a valid ProfileFile: "))
+        fault = plain_fault(exc.message, ProfileFile)
         raise ConfigError(f"{config.profile}: {fault}") from exc
 
 
@@ -201,7 +202,7 @@ def load_trust(config: AgentConfig) -> TrustRoot:
     try:
         return trust_from_bytes(content)
     except FleetError as exc:
-        fault = plain_fault(exc.message.removeprefix("not a valid TrustRoot: "))
+        fault = plain_fault(exc.message, TrustRoot)
         raise ConfigError(f"{config.trust}: {fault}") from exc
 
 
@@ -358,7 +359,8 @@ def _check_keys(values: dict[str, object], kind: type[msgspec.Struct], name: str
     """
     strangers = sorted(set(values) - set(kind.__struct_fields__))
     if strangers:
-        raise ConfigError(f"{name} has no key {strangers[0]!r}")
+        fault = no_such_setting(f"{name}.{strangers[0]}", AgentConfig)
+        raise ConfigError(fault, remedy="correct that line")
 
 
 def _is_private(endpoint: EndpointConfig) -> bool:

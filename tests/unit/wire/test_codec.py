@@ -121,24 +121,3 @@ def test_errors_say_fault_and_remedy() -> None:
     error = FleetError("the disk is full", remedy="free 3 MB")
     assert str(error) == "the disk is full; free 3 MB"
     assert str(FleetError("the disk is full")) == "the disk is full"
-
-
-@pytest.mark.parametrize(
-    ("fault", "plain"),
-    [
-        ("Object contains unknown field `nosuch`", "there is no setting nosuch"),
-        ("Object contains unknown field `prot` - at `$.broker`", "there is no setting broker.prot"),
-        ("Object missing required field `state_dir`", "the setting state_dir is missing"),
-        (
-            "Expected `int`, got `str` - at `$.broker.port`",
-            "broker.port must be a whole number, not a text",
-        ),
-        (
-            "Expected `int | null`, got `array` - at `$.serving.memory_bytes`",
-            "serving.memory_bytes must be a whole number or nothing, not a list",
-        ),
-        ("Invalid value (at line 1, column 5)", "Invalid value (at line 1, column 5)"),
-    ],
-)
-def test_a_fault_in_a_file_is_told_in_plain_words(fault: str, plain: str) -> None:
-    assert codec.plain_fault(fault) == plain

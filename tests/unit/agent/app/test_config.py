@@ -56,7 +56,7 @@ def test_all_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (LEAST + "confirm = 3\n", "there is no setting confirm; correct"),
+        (LEAST + "confirm = 3\n", "there is no setting confirm (did you mean confirm_s?); correct"),
         (LEAST + '[broker]\nhots = "b"\n', "there is no setting broker.hots"),
         (LEAST + "[serving]\ncompany_ms = 1.0\n", "there is no setting serving.company_ms"),
         (LEAST.replace('device = "kiosk-17"\n', ""), "the setting device is missing"),
@@ -65,8 +65,11 @@ def test_all_keys(tmp_path: Path) -> None:
         (LEAST.replace('"state"', '""'), "expected a path"),
         (LEAST + "[policy.objective]\nmin_retention = 2\n", "min_retention is not within 0 to 1"),
         (LEAST + "[policy]\ncool_headroom = 2\n", "policy: cool_headroom is above"),
-        (LEAST + "[policy.objective]\ndeadline = 5\n", "policy.objective has no key 'deadline'"),
-        (LEAST + "[policy]\nhot = 2\n", "policy has no key 'hot'"),
+        (
+            LEAST + "[policy.objective]\ndeadline = 5\n",
+            "policy.objective.deadline (did you mean policy.objective.deadline_ms?)",
+        ),
+        (LEAST + "[policy]\nhot = 2\n", "there is no setting policy.hot; correct"),
         (LEAST + "[serving]\nmemory_bytes = 0\n", "serving.memory_bytes is not positive"),
         (LEAST + "[serving]\nmax_batch = 0\n", "max_batch is not within"),
         (LEAST + '[endpoint]\ncert_file = "c"\n', "must be set together"),
