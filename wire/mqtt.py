@@ -18,7 +18,6 @@ import socket
 import ssl
 import threading
 from collections import deque
-from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import msgspec
@@ -29,6 +28,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from wire.broker_address import BrokerAddress, tls_context, why_unreachable
 from wire.errors import TransportError
 from wire.messages import MAX_MESSAGE_BYTES
 from wire.transport import Connection, ConnectionHandler, MessageHandler, Received
@@ -49,8 +49,8 @@ OVERHEAD_BYTES = 1024
 PUBLISH = 0x30
 """The high half of the first byte of a packet with a message."""
 
-EXACTLY_ONCE = 0x04
-"""The bit of that byte which QoS 2 sets."""
+AT_LEAST_ONCE, EXACTLY_ONCE = 0x02, 0x04
+"""The bits of that byte which QoS 1 and QoS 2 set."""
 
 CONNACK = 0x20
 """First byte of the packet with which a broker begins."""
@@ -59,35 +59,6 @@ RECONNECT_MIN_S = 1
 RECONNECT_MAX_S = 30
 REFUSED_CODES = frozenset({0x86, 0x87, 0x85})
 """MQTT v5 reason codes: bad user name or password, not authorized, client identifier not valid."""
-
-NO_TLS_REASONS = frozenset({
-    "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING",
-    "WRONG_VERSION_NUMBER",
-})  # fmt: skip
-"""OpenSSL's reasons when what answers is not TLS."""
-
-CERTIFICATE_REMEDIES = {
-    9: "set this machine's clock",
-    10: "renew it with `fleet broker certificate`",
-    62: "it must be made for that name: broker.names in controller.toml",
-    64: "it must be made for that address: broker.names in controller.toml",
-}
-"""By OpenSSL's numbers: X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH,
-_IP_ADDRESS_MISMATCH."""
-
-OTHER_CERTIFICATE_REMEDY = "ca_file must be that broker's ca.pem"
-
-
-class BrokerAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of the broker, and the certificates for TLS."""
-
-    host: str = "127.0.0.1"
-    port: int = 1883
-    ca_file: str | None = None
-    """PEM file of the authority that signed the broker's certificate; None means no TLS."""
-
-    cert_file: str | None = None
-    key_file: str | None = None
 
 
 class LastWill(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +123,7 @@ class MqttTransport:
         if will is not None:
             client.will_set(will.topic, will.payload, qos=1)
         if address.ca_file is not None:
-            client.tls = _tls_context(address)
+            client.tls = tls_context(address)
             client.tls_set_context(client.tls)
         client.on_socket_open = _no_delay
 
@@ -210,10 +181,9 @@ class MqttTransport:
         refusal, self._client.refusal = self._client.refusal, ""
         if self._client.has_answered or not code.is_failure:
             return refusal or str(code)
-        where = _where(self._address)
-        reason = f"the broker at {where} ended the connection without an answer"
+        reason = f"the broker at {self._address} ended the connection without an answer"
         if refusal:
-            reason = f"no MQTT broker answers at {where}: {refusal}"
+            reason = f"no MQTT broker answers at {self._address}: {refusal}"
         # What a broker does that waits for TLS and gets something else.
         return reason if self._address.ca_file else f"{reason}; if it speaks TLS, set ca_file"
 
@@ -267,6 +237,8 @@ class MqttTransport:
         """Disconnect and stop; see `Transport.close`."""
         self._client.disconnect()
         self._client.loop_stop()
+        if (left := self._client.socket()) is not None:  # of a connection that was being made
+            left.close()
 
 
 class _BoundedClient(paho.Client):
@@ -296,7 +268,7 @@ class _BoundedClient(paho.Client):
         try:
             return super().reconnect()
         except OSError as exc:
-            self.failure = _failure(exc, self.address)
+            self.failure = why_unreachable(exc, self.address)
             raise
         except UnicodeError as exc:
             # From the look-up of an impossible name; paho's thread would end without a word.
@@ -335,33 +307,33 @@ class _BoundedClient(paho.Client):
         try:
             return super()._packet_handle()
         except Exception:  # noqa: BLE001 - whatever it is, the thread must not end
+            if first & 0xF0 == PUBLISH and (number := self._message_number()) is not None:
+                return self._drop(number)
             self.refusal = "the broker sent a packet that is not MQTT"
             return MQTTErrorCode.MQTT_ERR_PROTOCOL
+
+    def _message_number(self) -> int | None:
+        """Return the packet identifier of a message, 0 for QoS 0; None where it is no message."""
+        packet = self._in_packet["packet"]
+        end = 2 + int.from_bytes(packet[:2], "big")  # of the topic
+        if self._in_packet["command"] & AT_LEAST_ONCE:
+            number = int.from_bytes(packet[end : end + 2], "big")
+            return number if len(packet) > end + 2 and number else None
+        return 0 if len(packet) > end else None
+
+    def _drop(self, number: int) -> MQTTErrorCode:
+        """Acknowledge a message that cannot be read, and go on.
+
+        Its properties are the sender's, and a broker may forward what paho refuses, such as U+FEFF
+        in one. Ending the connection would let any sender end it as often as it likes.
+        """
+        if number == 0:
+            return MQTTErrorCode.MQTT_ERR_SUCCESS
+        return self._send_puback(number)
 
     def _refuse(self, why: str) -> NoReturn:
         self.refusal = why
         raise ConnectionAbortedError(why)
-
-
-def _where(address: BrokerAddress) -> str:
-    return f"{address.host}:{address.port}"
-
-
-def _failure(fault: OSError, address: BrokerAddress) -> str:
-    """Say in one line why no connection could be made."""
-    where = _where(address)
-    if isinstance(fault, ssl.SSLCertVerificationError):
-        reason = fault.verify_message.rstrip(".").lower()
-        remedy = CERTIFICATE_REMEDIES.get(fault.verify_code, OTHER_CERTIFICATE_REMEDY)
-        return f"the certificate of the broker at {where} is refused: {reason}; {remedy}"
-    is_no_tls = isinstance(fault, ssl.SSLError) and fault.reason in NO_TLS_REASONS
-    if address.ca_file and (is_no_tls or isinstance(fault, ConnectionResetError)):
-        return f"the broker at {where} does not speak TLS, for which ca_file asks"
-    if isinstance(fault, ssl.SSLError):
-        return f"TLS with the broker at {where} failed: {(fault.reason or str(fault)).lower()}"
-    if isinstance(fault, socket.gaierror):
-        return f"no address is known for the broker's name {address.host}"
-    return f"no MQTT broker answers at {where}: {(fault.strerror or str(fault)).lower()}"
 
 
 def _subscribe(client: paho.Client, topic_filter: str) -> None:
@@ -373,16 +345,3 @@ def _no_delay(_client: paho.Client, _data: object, sock: object) -> None:
     # 92 ms instead of 0.25.
     if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _tls_context(address: BrokerAddress) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=address.ca_file)
-        if address.cert_file is not None:
-            context.load_cert_chain(address.cert_file, address.key_file)
-    except (OSError, ssl.SSLError) as exc:
-        files = [name for name in (address.ca_file, address.cert_file, address.key_file) if name]
-        names = ", ".join(Path(name).name for name in files)
-        raise TransportError(f"cannot use the TLS files {names}: {exc}") from exc
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context

@@ -83,6 +83,20 @@ def parse_up(topic: str) -> UpTopic:
     raise TopicError(f"unknown kind of message: {topic!r}")
 
 
+def sender_of(topic: str) -> str:
+    """Return who sent a message to the controller.
+
+    Args:
+        topic: As received; any text.
+
+    Returns:
+        The level that names the device in a device's own topic. Empty for other topics: who is not
+        enrolled chooses the name in them.
+    """
+    own = f"{PREFIX}/dev/"
+    return topic.removeprefix(own).partition("/")[0] if topic.startswith(own) else ""
+
+
 def parse_enrol_request(topic: str) -> str:
     """Return the device that asks to be enrolled.
 

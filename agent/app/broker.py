@@ -19,8 +19,9 @@ from typing import Final
 from agent.app.config import AgentConfig
 from agent.errors import ConfigError
 from agent.link.enrolment import Connect, Login
+from wire.broker_address import BrokerAddress
 from wire.hosts import is_loopback
-from wire.mqtt import BrokerAddress, MqttTransport
+from wire.mqtt import MqttTransport
 from wire.transport import Transport
 
 OF_CA: Final = "copy ca.pem from the controller's directory there"

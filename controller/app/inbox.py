@@ -1,8 +1,13 @@
-"""The inbox: a queue from the transport's thread to the one thread that handles messages.
+"""The inbox: queues from the transport's thread to the one thread that handles messages.
 
 Rules:
-- The queue is bounded, in messages and in bytes. When it is full the transport waits, which slows
-  the broker down; nothing is dropped here.
+- Each device has a queue of its own, and they take turns: who sends much waits for itself. Those
+  who are not enrolled share one queue, because they name themselves.
+- The messages of one sender stay in their order.
+- The queues are bounded together, in messages and in bytes. When they are full the transport waits,
+  which slows the broker down.
+- Each is bounded by itself, far above what a device sends that obeys the protocol. What comes
+  beyond is dropped and logged: whoever needs an answer asks again.
 - If a message makes the handler fail, the message is logged and dropped, and the next one follows.
 """
 
@@ -10,9 +15,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from wire.topics import sender_of
 from wire.transport import Received
 
 MAX_WAITING = 10_000
@@ -20,16 +27,30 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 """10,000 greetings or reports take some 20 MiB. Messages may have 256 KiB each: without this bound,
 those of one device could take 2.5 GiB."""
 
+SHARE = 0.1
+"""How much of that one sender may fill. A device has a mebibyte of telemetry on the way at most,
+and few other messages."""
+
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Queue:
+    """What one sender has waiting."""
+
+    messages: deque[Received] = field(default_factory=deque)
+    size_bytes: int = 0
+    has_dropped: bool = False
+
+
 class Inbox:
-    """A bounded queue and its consumer.
+    """Bounded queues and their consumer.
 
     Args:
         handle: Takes one message.
         max_waiting: How many messages may wait.
         max_waiting_bytes: How large they may be together; one alone may be larger.
+        share: Which share of both one sender may fill.
     """
 
     def __init__(
@@ -37,23 +58,35 @@ class Inbox:
         handle: Callable[[Received], None],
         max_waiting: int = MAX_WAITING,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
+        share: float = SHARE,
     ) -> None:
         self._handle = handle
         self._max_waiting = max_waiting
         self._max_waiting_bytes = max_waiting_bytes
-        self._waiting: deque[Received] = deque()
+        self._max_of_one = share * max_waiting
+        self._max_bytes_of_one = share * max_waiting_bytes
+        self._queues: OrderedDict[str, _Queue] = OrderedDict()
+        """The queues that are not empty, in the order of their turns."""
+
+        self._waiting = 0
         self._waiting_bytes = 0
         self._stopping = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._consume, name="inbox", daemon=True)
 
     def put(self, received: Received) -> None:
-        """Put a message into the queue; wait while the queue is full."""
+        """Put a message into its sender's queue; wait while all queues together are full."""
+        sender = sender_of(received.topic)
         with self._changed:
+            if self._is_too_much(sender, received):
+                return
             self._changed.wait_for(lambda: self._stopping or self._has_room_for(received))
             if self._stopping:
                 return
-            self._waiting.append(received)
+            queue = self._queues.setdefault(sender, _Queue())
+            queue.messages.append(received)
+            queue.size_bytes += _size_bytes(received)
+            self._waiting += 1
             self._waiting_bytes += _size_bytes(received)
             self._changed.notify_all()
 
@@ -69,19 +102,40 @@ class Inbox:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
+    def _is_too_much(self, sender: str, received: Received) -> bool:
+        """Tell whether a sender has more waiting than a device ever has; log that once."""
+        queue = self._queues.get(sender)
+        if queue is None or (
+            len(queue.messages) < self._max_of_one
+            and queue.size_bytes + _size_bytes(received) <= self._max_bytes_of_one
+        ):
+            return False
+        if not queue.has_dropped:
+            queue.has_dropped = True
+            _log.warning(
+                "%s more than the controller handles: messages are dropped",
+                f"device {sender} sends" if sender else "those who are not enrolled send",
+            )
+        return True
+
     def _has_room_for(self, received: Received) -> bool:
         if not self._waiting:
             return True
         together_bytes = self._waiting_bytes + _size_bytes(received)
-        return len(self._waiting) < self._max_waiting and together_bytes <= self._max_waiting_bytes
+        return self._waiting < self._max_waiting and together_bytes <= self._max_waiting_bytes
 
     def _next(self) -> Received | None:
         """Wait for the next message; None if the inbox stops."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self._waiting)
+            self._changed.wait_for(lambda: self._stopping or self._queues)
             if self._stopping:
                 return None
-            received = self._waiting.popleft()
+            sender, queue = self._queues.popitem(last=False)
+            received = queue.messages.popleft()
+            queue.size_bytes -= _size_bytes(received)
+            if queue.messages:
+                self._queues[sender] = queue
+            self._waiting -= 1
             self._waiting_bytes -= _size_bytes(received)
             self._changed.notify_all()
             return received

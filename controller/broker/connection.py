@@ -13,8 +13,9 @@ import secrets
 
 from controller.broker.errors import ClearTextError
 from controller.config import BrokerConfig, ControllerConfig, connectable, read_secret
+from wire.broker_address import BrokerAddress
 from wire.hosts import is_loopback
-from wire.mqtt import BrokerAddress, MqttTransport
+from wire.mqtt import MqttTransport
 
 UNACKNOWLEDGED_BYTES = 64 * 1024 * 1024
 """Chunks for eight devices at one time, or desired states for 20,000. What is over is asked for

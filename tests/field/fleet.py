@@ -30,7 +30,7 @@ from examples.digits.box import Box, until
 from tests.field.agent_with_clock import OFFSET
 from tests.field.clients import answers
 from tests.field.slow_link import SlowLink
-from wire.mqtt import BrokerAddress
+from wire.broker_address import BrokerAddress
 
 SMALL_DISK_BYTES = 24 * 1024 * 1024
 SLOW_BYTES_PER_S = 256 * 1024

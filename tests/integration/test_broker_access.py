@@ -26,9 +26,10 @@ from controller.config import load_config
 from examples.digits.box import free_port
 from tests.simulators.patience import PATIENCE_S, finished, until
 from wire import topics
+from wire.broker_address import BrokerAddress
 from wire.enrolment import client_id
 from wire.errors import TopicError
-from wire.mqtt import BrokerAddress, MqttTransport
+from wire.mqtt import MqttTransport
 
 pytestmark = pytest.mark.broker
 QUIET_S = 0.3

@@ -30,8 +30,9 @@ from controller.broker.mosquitto import (
 from examples.digits.box import free_port
 from tests.simulators.patience import PATIENCE_S, until
 from wire import topics
+from wire.broker_address import BrokerAddress
 from wire.codec import from_json, to_json
-from wire.mqtt import BrokerAddress, MqttTransport
+from wire.mqtt import MqttTransport
 
 pytestmark = pytest.mark.broker
 FOR_EVER = 0xFFFFFFFF

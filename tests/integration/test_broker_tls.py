@@ -31,8 +31,9 @@ from tests.simulators.certificates import Authority
 from tests.simulators.clock import FakeClock
 from tests.simulators.patience import PATIENCE_S
 from tests.simulators.relay import Relay
+from wire.broker_address import BrokerAddress
 from wire.clock import SystemClock
-from wire.mqtt import BrokerAddress, MqttTransport
+from wire.mqtt import MqttTransport
 from wire.transport import Connection
 
 pytestmark = pytest.mark.broker

@@ -7,14 +7,23 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import paho.mqtt.client as paho  # noqa: TID251 - sends what our transport never does
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion  # noqa: TID251 - as above
+from paho.mqtt.packettypes import PacketTypes  # noqa: TID251 - as above
+from paho.mqtt.properties import Properties  # noqa: TID251 - as above
 
 from examples.digits.box import free_port
 from tests.simulators.broker import RunningBroker, running_broker
 from tests.simulators.patience import PATIENCE_S, until
+from wire.broker_address import BrokerAddress
 from wire.errors import TransportError
 from wire.messages import MAX_MESSAGE_BYTES
-from wire.mqtt import UNACKNOWLEDGED_BYTES, BrokerAddress, LastWill, MqttTransport
+from wire.mqtt import (
+    UNACKNOWLEDGED_BYTES,
+    LastWill,
+    MqttTransport,
+)
 from wire.transport import Connection, Received
 
 pytestmark = pytest.mark.broker
@@ -233,6 +242,43 @@ def test_a_packet_that_is_not_mqtt_ends_the_connection_and_not_the_client() -> N
                 while connection.recv(4096):
                     pass
             peer.connected()
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_message_that_cannot_be_read_is_acknowledged_and_dropped(qos: int) -> None:
+    with hostile_broker() as (server, peer), answered(server, ACCEPTED) as connection:
+        peer.connected()
+        numbers = (b"\x00\x07", b"\x00\x08") if qos else (b"", b"")
+        user_property = b"\x26\x00\x01a\x00\x04\xef\xbb\xbfb"  # U+FEFF, which paho refuses
+        for number, properties in zip(numbers, (user_property, b""), strict=True):
+            body = b"\x00\x01t" + number + bytes([len(properties)]) + properties + b"payload"
+            connection.sendall(bytes([0x30 | qos << 1, len(body)]) + body)
+        assert peer.messages.get(timeout=PATIENCE_S) == Received("t", b"payload")
+        if qos:
+            acknowledged = b""
+            while len(acknowledged) < len(b"\x40\x02\x00\x07" * 2):
+                acknowledged += connection.recv(4096)
+            assert acknowledged == b"\x40\x02\x00\x07\x40\x02\x00\x08"
+        assert peer.connections.empty()
+        assert peer.messages.empty()
+
+
+def test_a_property_that_a_broker_forwards_ends_no_connection(broker: RunningBroker) -> None:
+    reader = Peer(broker.address, "reader")
+    reader.transport.subscribe("t")
+    reader.connected()
+    sender = paho.Client(CallbackAPIVersion.VERSION2, "sender", protocol=paho.MQTTv5)
+    sender.connect(broker.address.host, broker.address.port)
+    sender.loop_start()
+    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    properties.UserProperty = ("a", "\ufeffb")
+    sender.publish("t", b"unreadable", qos=1, properties=properties).wait_for_publish(PATIENCE_S)
+    sender.publish("t", b"readable", qos=1).wait_for_publish(PATIENCE_S)
+    assert reader.messages.get(timeout=PATIENCE_S) == Received("t", b"readable")
+    assert reader.connections.empty()
+    sender.disconnect()
+    sender.loop_stop()
+    reader.transport.close()
 
 
 def test_a_refused_account_is_told_once_for_each_attempt() -> None:

@@ -25,7 +25,7 @@ import pytest
 
 from examples.digits.box import free_port
 from tests.simulators.patience import PATIENCE_S, until
-from wire.mqtt import BrokerAddress
+from wire.broker_address import BrokerAddress
 
 LOOPBACK = "127.0.0.1"
 ATTEMPTS = 3

@@ -36,6 +36,7 @@ from telemetry.device.recorder import Recorder
 from tests.simulators.packages import PROFILE
 from tests.simulators.patience import PATIENCE_S, until
 from wire import topics
+from wire.broker_address import BrokerAddress
 from wire.clock import SystemClock
 from wire.codec import to_json, to_msgpack
 from wire.enrolment import enrol_proof, enrol_username
@@ -51,7 +52,7 @@ from wire.messages import (
     TelemetryBatch,
     decode_message,
 )
-from wire.mqtt import BrokerAddress, MqttTransport
+from wire.mqtt import MqttTransport
 from wire.transport import Connection, Received
 from wire.trust.envelope import SigningKey
 from wire.trust.root import encode_key, trust_from_bytes

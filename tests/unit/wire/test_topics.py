@@ -19,6 +19,13 @@ def test_up_round_trip(device: str) -> None:
     assert topics.down_kind(topics.down(device, "chunk")) == "chunk"
 
 
+@given(names)
+def test_a_device_is_known_by_its_own_topics_alone(device: str) -> None:
+    assert topics.sender_of(topics.up(device, "report")) == device
+    assert not topics.sender_of(topics.enrol_request(device))
+    assert not topics.sender_of(f"x/{topics.up(device, 'report')}")
+
+
 @pytest.mark.parametrize("device", ["", "a/b", "+", "#", "A", "-a", "a" * 64, "a b", "ä"])
 def test_unsafe_identifiers_are_refused(device: str) -> None:
     with pytest.raises(TopicError, match="not a device identifier"):

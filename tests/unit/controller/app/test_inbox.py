@@ -8,6 +8,7 @@ import pytest
 
 from controller.app.inbox import Inbox
 from tests.simulators.patience import PATIENCE_S, finished
+from wire.topics import enrol_request, up
 from wire.transport import Received
 
 
@@ -24,7 +25,7 @@ def test_messages_are_taken_in_order_by_one_thread() -> None:
         if len(taken) == 100:
             done.set()
 
-    inbox = Inbox(take, max_waiting=8)
+    inbox = Inbox(take, max_waiting=8, share=20)
     inbox.start()
     for number in range(100):
         inbox.put(message(number))
@@ -53,6 +54,54 @@ def test_a_message_that_breaks_its_handler_does_not_stop_the_next(
     assert "failed to handle a message on topic/1" in caplog.text
 
 
+def test_senders_take_turns_and_a_message_of_one_keeps_its_place() -> None:
+    taken: list[str] = []
+    done = threading.Event()
+
+    def take(received: Received) -> None:
+        taken.append(received.topic.rpartition("/dev/")[2])
+        if len(taken) == 12:
+            done.set()
+
+    inbox = Inbox(take)
+    for number in range(10):
+        inbox.put(Received(up("loud", "hello") + str(number), b""))
+    for device in ("quiet", "calm"):
+        inbox.put(Received(up(device, "hello"), b""))
+    inbox.start()
+    assert done.wait(PATIENCE_S)
+    inbox.stop(PATIENCE_S)
+    assert taken[:3] == ["loud/up/hello0", "quiet/up/hello", "calm/up/hello"]
+    assert taken[3:] == [f"loud/up/hello{number}" for number in range(1, 10)]
+
+
+@pytest.mark.parametrize(
+    ("many", "payload_bytes"), [("", 0), (up("loud", "hello"), 0), (up("loud", "hello"), 400)]
+)
+def test_one_sender_cannot_fill_the_inbox(
+    many: str, payload_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken: list[str] = []
+    done = threading.Event()
+
+    def take(received: Received) -> None:
+        taken.append(received.topic)
+        if received.topic == up("calm", "presence"):
+            done.set()
+
+    inbox = Inbox(take, max_waiting=20, max_waiting_bytes=5000, share=0.5)
+    for number in range(100):
+        inbox.put(Received(many or enrol_request(f"made-up-{number}"), bytes(payload_bytes)))
+    inbox.put(Received(up("calm", "presence"), b""))  # waits for nobody
+    inbox.start()
+    assert done.wait(PATIENCE_S)
+    inbox.stop(PATIENCE_S)
+    assert len(taken) <= 10 + 1
+    assert taken.index(up("calm", "presence")) <= 1
+    said = "device loud sends" if many else "those who are not enrolled send"
+    assert caplog.text.count(f"{said} more than the controller handles") == 1
+
+
 def test_an_inbox_that_is_full_of_bytes_makes_the_sender_wait() -> None:
     taken: list[int] = []
     done = threading.Event()
@@ -62,7 +111,7 @@ def test_an_inbox_that_is_full_of_bytes_makes_the_sender_wait() -> None:
         if len(taken) == 4:
             done.set()
 
-    inbox = Inbox(take, max_waiting_bytes=1000)
+    inbox = Inbox(take, max_waiting_bytes=1000, share=10)
     inbox.put(Received("t", bytes(2000)))  # alone, any message has room
 
     def send() -> None:
@@ -81,7 +130,7 @@ def test_an_inbox_that_is_full_of_bytes_makes_the_sender_wait() -> None:
 
 
 def test_a_full_inbox_makes_the_sender_wait_until_it_stops() -> None:
-    inbox = Inbox(lambda _received: None, max_waiting=1)
+    inbox = Inbox(lambda _received: None, max_waiting=1, share=2.0)
     inbox.put(message(1))
     sender = threading.Thread(target=inbox.put, args=(message(2),))
     sender.start()
