@@ -28,6 +28,11 @@ NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 VERSION_PATTERN = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,62}")
 """Versions as package indexes write them, such as `1.20` or `2.14.0.post1`."""
 
+MAX_ITEMS = 64
+"""Items of a list or a table of a profile: no board comes near."""
+
+MAX_SHOWN_CHARS = 64
+
 Architecture = Literal["x86_64", "aarch64", "armv7l", "riscv64"]
 """As `uname -m` prints it."""
 
@@ -171,10 +176,19 @@ def checked_profile(profile: DeviceProfile) -> DeviceProfile:
     """
     versions = profile.runtime_versions or {}
     strangers = sorted(set(versions) - set(profile.runtimes))
+    named = ", ".join(strangers)[:MAX_SHOWN_CHARS]
+    lists = (
+        profile.isa_features, profile.runtimes, versions, profile.accelerators or (),
+        profile.sources,
+    )  # fmt: skip
     faults = [
         (
+            any(len(items) > MAX_ITEMS for items in lists),
+            f"a list or table has more than {MAX_ITEMS} items",
+        ),
+        (
             NAME_PATTERN.fullmatch(profile.name) is None,
-            f"name {profile.name!r} is not a plain name",
+            f"name {profile.name[:MAX_SHOWN_CHARS]!r} is not a plain name",
         ),
         (profile.cpu_count < 1, "cpu_count is below 1"),
         (not 1 <= profile.threads <= profile.cpu_count, "threads is not within 1 to cpu_count"),
@@ -182,7 +196,7 @@ def checked_profile(profile: DeviceProfile) -> DeviceProfile:
         (profile.storage_bytes <= 0, "storage_bytes is not positive"),
         (
             bool(strangers),
-            f"runtime_versions names {', '.join(strangers)}, but the list `runtimes` does not",
+            f"runtime_versions names {named}, but the list `runtimes` does not",
         ),
         (
             not all(VERSION_PATTERN.fullmatch(version) for version in versions.values()),

@@ -129,7 +129,7 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
             ("package", f"{manifest.name}:{manifest.version}"),
             ("digest", index.digest),
             ("size", bytes_text(index.size_bytes)),
-            ("signed by", ", ".join(keyids) or "nobody"),
+            ("signed by", f"{', '.join(keyids)} (not checked)" if keyids else "nobody"),
             ("measured on", manifest.metadata.get("machine")),
         )
     )

@@ -24,6 +24,7 @@ import threading
 
 import msgspec
 
+from controller.domain.device_text import clean
 from controller.domain.selectors import checked_labels
 from controller.domain.states import DeviceState
 from controller.errors import EnrolmentError, InvalidRequestError
@@ -61,8 +62,10 @@ ANSWER_GRACE_S = 60.0
 MIN_PASSWORD_CHARS = 16
 MAX_PASSWORD_CHARS = 256
 MAX_TOKEN_CHARS = 256
-MAX_PROFILE_ITEMS = 64
 MAX_REQUEST_BYTES = 32 * 1024
+MAX_REASON_CHARS = 300
+"""A fault may quote the request, which anybody can send."""
+
 TRY_AGAIN_S = 30.0
 """How long to wait when the broker did not take an account."""
 
@@ -252,8 +255,8 @@ class Enrolment:
             else:
                 challenge, refusal = self._challenges.new(request), CHALLENGED
         except (EnrolmentError, InvalidRequestError, WireFormatError) as exc:
-            _log.warning("device %s is not enrolled: %s", device, exc.message)
-            refusal = exc.message
+            refusal = clean(exc.message, MAX_REASON_CHARS)
+            _log.warning("device %s is not enrolled: %s", device, refusal)
         else:
             _log.info("device %s is %s", device, "challenged" if refusal else "enrolled")
         self._answer(
@@ -332,8 +335,7 @@ def check_request(device: str, request: EnrolRequest) -> None:
         EnrolmentError: Another device, a reserved name, sizes out of bounds, or no proof.
         WireFormatError: An impossible profile.
     """
-    profile = checked_profile(request.profile)
-    lists = (profile.isa_features, profile.runtimes, profile.sources)
+    checked_profile(request.profile)
     faults = [
         (request.device != device, "the request is for another device"),
         (_RESERVED.fullmatch(device) is not None, "that identifier is reserved"),
@@ -346,7 +348,6 @@ def check_request(device: str, request: EnrolRequest) -> None:
             not _has_own_client_id(device, request),
             "the client identifier is not that of the device",
         ),
-        (any(len(items) > MAX_PROFILE_ITEMS for items in lists), "the profile is too long"),
         (not _is_proven(device, request), "the proof of possession is not valid"),
     ]
     for wrong, text in faults:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
+from controller.domain.device_text import clean
 from controller.services.chunks import ChunkServer
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
@@ -194,7 +195,7 @@ class Ingest:
 
 
 def _shown(refusal: Refusal) -> str:
-    return reports.clean(refusal.detail, MAX_LOGGED_CHARS)
+    return clean(refusal.detail, MAX_LOGGED_CHARS)
 
 
 def _read(payload: bytes, kind: type[M], device: str, *, packed: bool = False) -> M:

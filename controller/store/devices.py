@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, exists, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased, selectinload
 
+from controller.domain.device_text import clean
 from controller.domain.selectors import OWN_KEYS, Selector, Term
 from controller.domain.states import ORDERED_DEPLOYMENTS, DeviceState
 from controller.errors import IllegalTransitionError, UnknownDeviceError
@@ -246,7 +247,7 @@ def enrol(
     row.state = DeviceState.ENROLLED
     row.may_enrol_again = False
     row.public_key = request.public_key
-    row.agent_version = request.agent_version[:MAX_CODE_CHARS]
+    row.agent_version = clean(request.agent_version, MAX_CODE_CHARS)
     row.boot_id = ""
     row.report_sequence = 0
     row.online = False

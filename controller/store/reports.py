@@ -21,6 +21,7 @@ import msgspec
 from sqlalchemy import and_, bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
+from controller.domain.device_text import clean
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     DEPLOYMENT_TRANSITIONS,
@@ -171,7 +172,8 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
 def _runtimes(hello: Hello) -> list[str] | None:
     if isinstance(hello.runtimes, msgspec.UnsetType):
         return None
-    return [name for name in hello.profile.runtimes if name in hello.runtimes]
+    present = set(hello.runtimes)
+    return [name for name in hello.profile.runtimes if name in present]
 
 
 def take_presence(row: DeviceRow, presence: Presence, *, now_s: float) -> None:
@@ -268,11 +270,6 @@ def _is_late(row: DeviceRow, report: InstallReport) -> bool:
     # After a restore the present start of a device is unknown until it says so.
     same_boot = row.boot_id in {"", clean(boot_id, MAX_CODE_CHARS)}
     return not same_boot or not row.report_sequence < sequence <= MAX_REVISION
-
-
-def clean(text: str, max_chars: int) -> str:
-    """Return a device's text as one bounded line that every database accepts."""
-    return "".join(char if char.isprintable() else " " for char in text[:max_chars])
 
 
 def _judge(

@@ -33,7 +33,8 @@ def tool(name: str) -> Iterator[None]:
         FleetError: It was one of ours.
         MemoryError: There was none left.
     """
-    before = logging.root.manager.disable
+    root = logging.root
+    before, level, handlers = root.manager.disable, root.level, root.handlers[:]
     logging.disable(max(before, logging.WARNING))
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
@@ -45,3 +46,5 @@ def tool(name: str) -> Iterator[None]:
         raise StepError(f"{name} failed: {typed_line(exc)}") from exc
     finally:
         logging.disable(before)
+        root.setLevel(level)  # OpenVINO's converter takes the root logger for its own
+        root.handlers[:] = handlers

@@ -40,7 +40,7 @@ def stack() -> Iterator[Stack]:
         (["device", "quarantine", "nobody"], "; `fleet device list` shows the devices that are"),
         (["rollout", "pause", "nothing"], "; `fleet rollout list` shows all rollouts"),
         (["rollout", "create", "no:1", "--offline-limit", "soon"], "--offline-limit: 'soon'"),
-        (["device", "show", "../tokens"], "not found"),
+        (["device", "show", "../tokens"], "'../tokens' is not an identifier"),
         (["device", "list", "--selector", "site=="], "selector"),
         (["release", "show", "no:1"], "no:1"),
         (["rollout", "show", "nothing"], "nothing"),

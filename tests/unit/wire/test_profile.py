@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tomllib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wire.errors import WireFormatError
 from wire.profile import (
     DeviceProfile,
     ThermalLimits,
@@ -66,3 +68,23 @@ def test_a_device_has_a_part_of_the_runtimes(found: tuple[str, ...], kept: tuple
     assert set(usable.runtime_versions or {}) <= set(kept)
     bare = DeviceProfile(name="a", architecture="x86_64", memory_bytes=1, storage_bytes=1)
     assert only_runtimes(bare, found) == bare
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"runtimes": ("a",) * 65},
+        {"isa_features": tuple(str(number) for number in range(65))},
+        {"sources": ("",) * 65},
+        {"accelerators": ("npu",) * 65},
+    ],
+)
+def test_a_list_of_a_profile_is_bounded(changed: dict[str, tuple[str, ...]]) -> None:
+    with pytest.raises(WireFormatError, match="more than 64 items"):
+        checked_profile(msgspec.structs.replace(PROFILE, **changed))
+
+
+def test_a_fault_quotes_a_part_of_what_it_names() -> None:
+    with pytest.raises(WireFormatError) as caught:
+        checked_profile(msgspec.structs.replace(PROFILE, name="A" * 10_000))
+    assert len(str(caught.value)) < 200
