@@ -30,7 +30,9 @@ def _silenced() -> tuple[int, int, set[str]]:
     shut = {
         name for name, logger in loggers if isinstance(logger, logging.Logger) and _is_shut(logger)
     }
-    return logging.root.manager.disable, logging.root.level, shut
+    # A program that a test runs in this process may say more, but not less.
+    level = max(logging.root.level, logging.WARNING)
+    return logging.root.manager.disable, level, shut
 
 
 def _is_shut(logger: logging.Logger) -> bool:
