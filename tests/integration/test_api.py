@@ -357,6 +357,26 @@ def test_telemetry_comes_in_once_and_is_answered(fleet: Fleet) -> None:
     assert fleet.api.get("/v1/devices/nobody/events").status_code == 404
 
 
+@pytest.mark.parametrize("packed", [b"\x91" * 400 + b"\xc0", b"\xd4\x05a"], ids=["deep", "ext"])
+def test_no_data_of_an_event_hides_the_others(fleet: Fleet, packed: bytes) -> None:
+    fleet.enrol("cam-1")
+    events = tuple(
+        Event(at_s=fleet.clock.now_s(), kind="switch", reason=reason, data={"x": "here"})
+        for reason in ("hot", "cold")
+    )
+    batch = TelemetryBatch(device="cam-1", boot_id="b", sequence=1, events=events)
+    acks: list[Received] = []
+    fleet.hub.on(topics.down("cam-1", "telemetry_ack"), acks.append)
+    sent = to_msgpack(batch).replace(b"\xa4here", packed, 1)
+    fleet.hub.deliver(Received(topics.up("cam-1", "telemetry"), sent))
+    assert len(acks) == 1
+    shown = fleet.api.get("/v1/devices/cam-1/events").raise_for_status().json()
+    assert [(item["reason"], set(item["data"])) for item in shown] == [
+        ("hot", {"omitted"}),
+        ("cold", {"x"}),
+    ]
+
+
 def test_old_telemetry_is_forgotten(fleet: Fleet) -> None:
     fleet.enrol("cam-1")
     event = Event(at_s=fleet.clock.now_s(), kind="switch", reason="hot")

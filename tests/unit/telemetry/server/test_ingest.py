@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from telemetry.batches import MAX_DATA_DEPTH
 from telemetry.histogram import HEADER, ExponentialHistogram
 from telemetry.server.ingest import WINDOW, Window, event_row, latest_minute, measures_of
+from wire.codec import from_msgpack, to_msgpack
 from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
 LATEST_S = 1_750_000_000.0
@@ -118,6 +121,34 @@ def test_an_event_becomes_a_row_that_any_database_takes(at_s: float) -> None:
     )
     assert 0 <= row["at_s"] < 2**38
     assert (len(row["kind"]) <= 64, row["reason"], row["data"]) == (True, "a b", '{"n":1}')
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"\xd4\x05a",  # an extension
+        b"\x81\xc0\x01",  # None as a key
+        b"\x81\x91\x01\x01",  # a list as a key
+        b"\x91" * 400 + b"\xc0",
+        b"\x81\xa0" * 400 + b"\xc0",
+        b"\x91" * MAX_DATA_DEPTH + b"\xc0",
+    ],
+    ids=lambda packed: packed[:4].hex(),
+)
+def test_data_that_not_every_reader_can_show_is_left_out(packed: bytes) -> None:
+    plain = Event(at_s=5.0, kind="switch", reason="too hot", data={"x": "here"})
+    sent = from_msgpack(to_msgpack(plain).replace(b"\xa4here", packed), Event)
+    row = event_row("pi", sent, LATEST_S)
+    assert (row["kind"], row["reason"]) == ("switch", "too hot")
+    assert set(json.loads(row["data"])) == {"omitted"}
+
+
+def test_data_of_the_greatest_depth_is_kept() -> None:
+    deep: object = 1
+    for _ in range(MAX_DATA_DEPTH - 1):
+        deep = [deep]
+    row = event_row("pi", Event(at_s=5.0, kind="k", reason="", data={"x": deep}), LATEST_S)
+    assert json.loads(row["data"]) == {"x": deep}
 
 
 def test_the_latest_minute_is_that_of_points_and_events() -> None:
