@@ -62,7 +62,8 @@ class DeviceLosses(NamedTuple):
     """Batches that the device dropped because its spool was full."""
 
     refused: int
-    """Points that were malformed, or of a series beyond the limit."""
+    """Points and events that were malformed, too old or ahead, of a series beyond the limit, or
+    beyond what is stored of one device."""
 
 
 def row_of(series_id: int, minute: int, device: str, measure: Measure) -> dict[str, Any]:
