@@ -118,6 +118,7 @@ class Controller:
         self._database = database = Database(config.database_url)
         retention_s = config.telemetry_retention_days * SECONDS_PER_DAY
         telemetry = TelemetryStore(database.engine, clock, retention_s=retention_s)
+        self._telemetry = telemetry
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, retention_s, reception, clock)
         self._director = director = Director(database, self._transport, key, clock)
@@ -200,7 +201,7 @@ class Controller:
             status="ok" if self._connected else "degraded",
             broker_connected=self._connected,
             version=VERSION,
-            needs=[] if self._connected else [self._lacks],
+            needs=[*([] if self._connected else [self._lacks]), *self._telemetry.needs()],
         )
 
     def queue(self, received: Received) -> None:

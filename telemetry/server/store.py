@@ -245,8 +245,13 @@ class TelemetryStore:
             connection.execute(sa.delete(tables.batch).where(tables.batch.c.minute < before_minute))
             rows = sa.exists().where(tables.minute.c.series_id == tables.series.c.id)
             connection.execute(sa.delete(tables.series).where(~rows))
+            self._series.look(connection)
         self._budgets.forget_full()
         return gone
+
+    def needs(self) -> list[str]:
+        """Return what the store needs from people, one line for each; it names no device."""
+        return self._series.needs
 
     def _refuse(self, batch: TelemetryBatch) -> bool:
         """Count a batch as refused, because its device has no budget left."""

@@ -8,8 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from controller.api.guard import MAX_BODY_BYTES
+from telemetry.server.series import COMMON_SERIES
+from telemetry.server.tables import metadata
 from tests.simulators.controller_fleet import Fleet, TestClient, names
 from tests.simulators.packages import (
     DIRECTOR_KEY,
@@ -24,7 +27,7 @@ from tests.simulators.packages import (
 from wire import topics
 from wire.codec import sha256_hex, to_msgpack
 from wire.errors import TransportError
-from wire.messages import Event, GaugePoint, TelemetryBatch
+from wire.messages import Event, GaugePoint, SumPoint, TelemetryBatch
 from wire.package.index import PAYLOAD_TYPE, PackageIndex
 from wire.transport import Received
 from wire.trust.envelope import seal
@@ -86,6 +89,25 @@ def test_the_health_says_what_it_needs(fleet: Fleet) -> None:
     (need,) = health["needs"]
     assert need.startswith("a connection with the MQTT broker")
     assert "[broker] in controller.toml" in need
+
+
+def test_the_health_says_when_series_become_few(fleet: Fleet, database_url: str) -> None:
+    engine = sa.create_engine(database_url)
+    rows = [
+        {"metric": f"m{n}", "kind": "sum", "release": "", "variant": "", "attributes": "{}"}
+        for n in range(COMMON_SERIES)
+    ]
+    with engine.begin() as connection:
+        connection.execute(sa.insert(metadata.tables["telemetry_series"]), rows)
+    engine.dispose()
+    fleet.enrol("cam-1")
+    minute = int(fleet.clock.now_s() // 60)
+    point = SumPoint(metric="n_total", minute=minute, attributes={}, value=1)
+    batch = TelemetryBatch(device="cam-1", boot_id="b", sequence=1, points=(point,))
+    fleet.hub.deliver(Received(topics.up("cam-1", "telemetry"), to_msgpack(batch)))
+    health = TestClient(fleet.controller.app).get("/v1/health").json()
+    (need,) = health["needs"]
+    assert (health["status"], need.startswith("fewer series of telemetry")) == ("ok", True)
 
 
 def test_every_operation_is_described(fleet: Fleet) -> None:
