@@ -9,7 +9,7 @@ Rules:
   and it would come first in every list. Nothing lies further back than what is kept: the next prune
   would delete it. If a device's clock is wrong by years, its points are refused, and so are its
   events while it is behind; while it is ahead, they are kept with the latest time that is allowed.
-  If the clock of the controller is behind, all points are refused until it is right.
+  If the clock of the controller is wrong by as much, all points are refused until it is right.
 """
 
 from __future__ import annotations
