@@ -90,7 +90,8 @@ class Health:
     broker_connected: bool
     version: str
     needs: list[str] = field(default_factory=list)
-    """What it lacks to work, one line for each; empty while the status is `ok`."""
+    """What it lacks to work, or soon will, one line for each; never empty while the status is
+    `degraded`."""
 
 
 @dataclass(kw_only=True)

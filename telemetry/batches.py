@@ -2,8 +2,8 @@
 
 Rules:
 - A batch is at most `MAX_BATCH_BYTES` as MessagePack and never empty.
-- An event that is too large or holds values that cannot be encoded loses its data, but keeps its
-  reason.
+- An event that is too large, too deep, or holds values that MessagePack or JSON cannot hold loses
+  its data, but keeps its reason: what one stage accepts, the next can always write and show.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from wire.codec import from_msgpack, to_msgpack
+from wire.codec import from_msgpack, to_json, to_msgpack
 from wire.errors import WireFormatError
 from wire.messages import Event, Point
 
@@ -22,6 +22,10 @@ MAX_ITEM_BYTES = 64 * 1024
 """More than any point of a recorder needs: a full histogram is 24 KiB."""
 
 MAX_EVENT_BYTES = 16 * 1024
+MAX_DATA_DEPTH = 32
+"""Objects and lists inside one another. The inputs of a decision need five; the API's writer of
+JSON fails at 255."""
+
 MAX_KIND = 64
 MAX_REASON = 1000
 _ENVELOPE_BYTES = 1024
@@ -58,7 +62,14 @@ def cut(items: Iterable[Item]) -> tuple[list[list[Item]], int]:
 
 
 def shorten(event: Event) -> Event:
-    """Return an event that can be sent: one line of reason, data that any reader decodes."""
+    """Return an event that can be sent: one line of reason, data that any reader decodes.
+
+    Args:
+        event: As recorded on a device, or as decoded from its message.
+
+    Returns:
+        The event; data that cannot be kept is replaced by `omitted`, which says why.
+    """
     short = msgspec.structs.replace(
         event,
         at_s=event.at_s if math.isfinite(event.at_s) else 0.0,
@@ -67,12 +78,27 @@ def shorten(event: Event) -> Event:
     )
     try:
         body = to_msgpack(short)
-        from_msgpack(body, Event)
+        if len(body) > MAX_EVENT_BYTES:
+            return _without_data(short, f"{len(body)} bytes")
+        data = from_msgpack(body, Event).data
+        if not _fits_depth(data, MAX_DATA_DEPTH):
+            return _without_data(short, f"nested deeper than {MAX_DATA_DEPTH}")
+        to_json(data)
     except (*_UNENCODABLE, WireFormatError) as exc:
-        return msgspec.structs.replace(short, data={"omitted": _line(str(exc))[:MAX_REASON]})
-    if len(body) > MAX_EVENT_BYTES:
-        return msgspec.structs.replace(short, data={"omitted": f"{len(body)} bytes"})
+        return _without_data(short, _line(str(exc))[:MAX_REASON])
     return short
+
+
+def _without_data(event: Event, why: str) -> Event:
+    return msgspec.structs.replace(event, data={"omitted": why})
+
+
+def _fits_depth(value: object, depth: int) -> bool:
+    """Tell whether decoded data nests at most so deep; it calls itself at most that often."""
+    inner = value.values() if isinstance(value, dict) else value
+    if not isinstance(inner, Iterable) or isinstance(inner, str | bytes):
+        return True
+    return depth > 0 and all(_fits_depth(item, depth - 1) for item in inner)
 
 
 def _size_bytes(item: Item) -> int | None:

@@ -53,7 +53,7 @@ from controller.services.reception import Reception
 from controller.services.releases import Releases
 from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollouts import Rollouts
-from controller.services.upkeep import Upkeep
+from controller.services.upkeep import SECONDS_PER_DAY, Upkeep
 from controller.store.database import Database, migrate
 from telemetry.server.store import TelemetryStore
 from wire import topics
@@ -116,11 +116,11 @@ class Controller:
         migrate(config.database_url)
         self._transport = transport or connection(config)
         self._database = database = Database(config.database_url)
-        telemetry = TelemetryStore(database.engine, clock)
+        retention_s = config.telemetry_retention_days * SECONDS_PER_DAY
+        telemetry = TelemetryStore(database.engine, clock, retention_s=retention_s)
+        self._telemetry = telemetry
         self._reception = reception = Reception(clock)
-        self._upkeep = Upkeep(
-            database, telemetry, config.telemetry_retention_days, reception, clock
-        )
+        self._upkeep = Upkeep(database, telemetry, retention_s, reception, clock)
         self._director = director = Director(database, self._transport, key, clock)
         self._encryption = EncryptionWatch(config.broker, clock)
         self._others = OtherControllers(key, self._transport, clock)
@@ -201,7 +201,7 @@ class Controller:
             status="ok" if self._connected else "degraded",
             broker_connected=self._connected,
             version=VERSION,
-            needs=[] if self._connected else [self._lacks],
+            needs=[*([] if self._connected else [self._lacks]), *self._telemetry.needs()],
         )
 
     def queue(self, received: Received) -> None:

@@ -22,7 +22,7 @@ class Upkeep:
     Args:
         database: The control state.
         telemetry: What devices sent.
-        retention_days: How long that is kept.
+        retention_s: How long that is kept.
         reception: How long the controller has heard its devices.
         clock: Wall time and durations.
     """
@@ -31,13 +31,13 @@ class Upkeep:
         self,
         database: Database,
         telemetry: TelemetryStore,
-        retention_days: float,
+        retention_s: float,
         reception: Reception,
         clock: Clock,
     ) -> None:
         self._database = database
         self._telemetry = telemetry
-        self._retention_days = retention_days
+        self._retention_s = retention_s
         self._reception = reception
         self._clock = clock
         self._pruned_at_s: float | None = None
@@ -65,5 +65,5 @@ class Upkeep:
         """
         now_s = self._clock.monotonic_s()
         if self._pruned_at_s is None or now_s - self._pruned_at_s >= PRUNE_EVERY_S:
-            self._telemetry.prune(self._clock.now_s() - self._retention_days * SECONDS_PER_DAY)
+            self._telemetry.prune(self._clock.now_s() - self._retention_s)
             self._pruned_at_s = now_s

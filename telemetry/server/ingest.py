@@ -6,16 +6,16 @@ Rules:
 - All sizes and values have limits, so a device cannot make a row grow without end or a sum
   overflow.
 - Nothing lies further ahead than a day, by the controller's clock: no prune would ever reach it,
-  and it would come first in every list. If a device's clock is wrong by years, its points are
-  refused while it is ahead, and its events are kept with the latest time that is allowed; if it is
-  behind, all of it is old, and the next prune takes it. If the clock of the controller is behind,
-  all points are refused until it is right.
+  and it would come first in every list. Nothing lies further back than what is kept: the next prune
+  would delete it. If a device's clock is wrong by years, its points are refused, and so are its
+  events while it is behind; while it is ahead, they are kept with the latest time that is allowed.
+  If the clock of the controller is wrong by as much, all points are refused until it is right.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -94,12 +94,66 @@ class Window(NamedTuple):
         return Window(sequence, (self.seen << shift | 1) & ((1 << WINDOW) - 1))
 
 
-def measures_of(batch: TelemetryBatch, latest_s: float) -> tuple[Measures, int]:
+class Span(NamedTuple):
+    """The wall times that are stored."""
+
+    earliest_s: float
+    latest_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Checked:
+    """What of a batch is stored."""
+
+    measures: Measures
+    events: list[dict[str, Any]]
+    """Rows of the store."""
+
+    refused: int
+    """How many points and events are not."""
+
+    def without(self, missing: Collection[SeriesKey]) -> Checked:
+        """Return what is left if some series have no room."""
+        left = {at: measure for at, measure in self.measures.items() if at[0] not in missing}
+        refused = self.refused + len(self.measures) - len(left)
+        return Checked(measures=left, events=self.events, refused=refused)
+
+
+def span_at(now_s: float, retention_s: float) -> Span:
+    """Return the wall times that are stored at some time.
+
+    Args:
+        now_s: That time.
+        retention_s: How long what is stored is kept.
+
+    Returns:
+        From the first whole minute that is kept, until as far ahead as a clock may be.
+    """
+    return Span(max(now_s - retention_s, 0.0) // 60 * 60, now_s + AHEAD_S)
+
+
+def checked(batch: TelemetryBatch, span: Span) -> Checked:
+    """Return what of a batch is stored.
+
+    Args:
+        batch: As decoded.
+        span: The wall times that are stored.
+
+    Returns:
+        One measure for each series and minute, and the events.
+    """
+    measures, refused = measures_of(batch, span)
+    rows = [event_row(batch.device, event, span.latest_s) for event in batch.events]
+    kept = [row for row in rows if row["at_s"] >= span.earliest_s]
+    return Checked(measures=measures, events=kept, refused=refused + len(rows) - len(kept))
+
+
+def measures_of(batch: TelemetryBatch, span: Span) -> tuple[Measures, int]:
     """Return the checked points of a batch.
 
     Args:
         batch: As decoded.
-        latest_s: The latest wall time that a point may have.
+        span: The wall times that a point may have.
 
     Returns:
         One measure for each series and minute, and how many points were refused.
@@ -108,7 +162,7 @@ def measures_of(batch: TelemetryBatch, latest_s: float) -> tuple[Measures, int]:
     refused = 0
     for point in batch.points:
         try:
-            key = (_series_key(point), _checked_minute(point.minute, latest_s))
+            key = (_series_key(point), _checked_minute(point.minute, span))
             measure = _measure(point)
         except WireFormatError:
             refused += 1
@@ -144,10 +198,10 @@ def event_row(device: str, event: Event, latest_s: float) -> dict[str, Any]:
     }
 
 
-def latest_minute(batch: TelemetryBatch, measures: Measures, latest_s: float) -> int:
-    """Return the newest minute in a batch that is not after a wall time; 0 for an empty one."""
-    minutes = [minute for _, minute in measures]
-    minutes += [int(_possible_s(event.at_s, latest_s)) // 60 for event in batch.events]
+def latest_minute(stored: Checked) -> int:
+    """Return the newest minute of what is stored; 0 for nothing."""
+    minutes = [minute for _, minute in stored.measures]
+    minutes += [int(row["at_s"]) // 60 for row in stored.events]
     return max(minutes, default=0)
 
 
@@ -184,8 +238,8 @@ def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     return dict(attributes)
 
 
-def _checked_minute(minute: int, latest_s: float) -> int:
-    if not 0 <= minute <= min(latest_s // 60, MAX_MINUTE):
+def _checked_minute(minute: int, span: Span) -> int:
+    if not span.earliest_s // 60 <= minute <= min(span.latest_s // 60, MAX_MINUTE):
         raise WireFormatError(f"not a minute: {minute}")
     return minute
 

@@ -6,13 +6,15 @@ a Python call.
 Rules:
 - Buckets, ranks and representatives are those of `telemetry.histogram`, so both modules give the
   same quantiles.
-- Blobs come from our own store, which checks them at ingest; a blob of an unknown format is
-  refused.
+- Blobs come from our own store, which checks them at ingest and writes them in one of the two forms
+  of `telemetry.server.sketches`; a blob of an unknown format is refused.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,7 @@ from telemetry.histogram import (
     RANK_SLACK,
     SCALE,
 )
+from telemetry.server.sketches import COUNTS, DISTANCE, SPARSE_VERSION
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -37,6 +40,8 @@ SLOTS = INDEX_MAX - INDEX_MIN + 2
 MAX_CELLS = 4_000_000
 """32 MB of counts."""
 
+_UNKNOWN = "a stored histogram has an unknown format"
+_REMEDY = "use the version of the controller that wrote it, or a newer version"
 _HEADER = np.dtype(
     {
         "names": ["version", "scale", "width", "first", "length", "zeros"],
@@ -45,7 +50,6 @@ _HEADER = np.dtype(
         "itemsize": HEADER.size,
     }
 )
-_WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class MergedHistograms:
@@ -62,7 +66,7 @@ class MergedHistograms:
         """Add histograms to groups.
 
         Args:
-            blobs: As `ExponentialHistogram.to_bytes` makes them.
+            blobs: As `telemetry.server.sketches.encode` makes them.
             groups: The group of each.
 
         Raises:
@@ -101,7 +105,11 @@ class MergedHistograms:
 
 
 def _exploded(blobs: Sequence[bytes], groups: Integers) -> tuple[Integers, Floats]:
-    """Return a key and a count for every bucket that is not empty."""
+    """Return a key and a count for every bucket that is not empty.
+
+    Raises:
+        TelemetryStoreError: A blob is not one of ours.
+    """
     data = np.frombuffer(b"".join(blobs), np.uint8)
     sizes = np.fromiter(map(len, blobs), np.int64, len(blobs))
     offsets = np.cumsum(sizes) - sizes
@@ -109,19 +117,38 @@ def _exploded(blobs: Sequence[bytes], groups: Integers) -> tuple[Integers, Float
     bases = groups * SLOTS
     keys = [bases]
     counts = [headers["zeros"].astype(np.float64)]
-    for width, kind in _WIDTHS.items():
-        chosen = np.flatnonzero(headers["width"] == width)
+    for width, version in itertools.product(COUNTS, (FORMAT_VERSION, SPARSE_VERSION)):
+        chosen = np.flatnonzero((headers["width"] == width) & (headers["version"] == version))
         lengths = headers["length"][chosen].astype(np.int64)
-        # The position of each count: the start of its blob's counts, and its offset from there.
-        inside = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        at = np.repeat(offsets[chosen] + HEADER.size, lengths) + inside * width
-        raw = data[at[:, None] + np.arange(width)] if width > 1 else data[at]
-        counts.append(np.ascontiguousarray(raw).view(kind).reshape(-1).astype(np.float64))
-        first = bases[chosen] + headers["first"][chosen].astype(np.int64) - INDEX_MIN + 1
-        keys.append(np.repeat(first, lengths) + inside)
+        starts = offsets[chosen] + HEADER.size
+        inside = _positions(lengths)
+        if version == SPARSE_VERSION:
+            inside = _taken(data, starts, lengths, DISTANCE).astype(np.int64)
+            starts = starts + lengths * DISTANCE.itemsize
+        counts.append(_taken(data, starts, lengths, COUNTS[width]).astype(np.float64))
+        first = headers["first"][chosen].astype(np.int64) - INDEX_MIN + 1
+        slots = np.repeat(first, lengths) + inside
+        if slots.max(initial=0) >= SLOTS:
+            raise TelemetryStoreError(_UNKNOWN, remedy=_REMEDY)
+        keys.append(np.repeat(bases[chosen], lengths) + slots)
     every_key, every_count = np.concatenate(keys), np.concatenate(counts)
     filled = every_count > 0
     return every_key[filled], every_count[filled]
+
+
+def _positions(lengths: Integers) -> Integers:
+    """Return 0, 1, 2 and so on up to each length, one after another."""
+    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
+def _taken(
+    data: npt.NDArray[np.uint8], starts: Integers, lengths: Integers, kind: np.dtype[Any]
+) -> np.ndarray:
+    """Return the numbers of arrays that lie in bytes, one array after another."""
+    size = kind.itemsize
+    at = np.repeat(starts, lengths) + _positions(lengths) * size
+    raw = data[at[:, None] + np.arange(size)] if size > 1 else data[at]
+    return np.ascontiguousarray(raw).view(kind).reshape(-1)
 
 
 def _headers(data: npt.NDArray[np.uint8], offsets: Integers, sizes: Integers) -> np.ndarray:
@@ -130,20 +157,19 @@ def _headers(data: npt.NDArray[np.uint8], offsets: Integers, sizes: Integers) ->
         headers = np.ascontiguousarray(raw).view(_HEADER).reshape(-1)
         if _is_ours(headers, sizes):
             return headers
-    raise TelemetryStoreError(
-        "a stored histogram has an unknown format",
-        remedy="use the version of the controller that wrote it, or a newer version",
-    )
+    raise TelemetryStoreError(_UNKNOWN, remedy=_REMEDY)
 
 
 def _is_ours(headers: np.ndarray, sizes: Integers) -> bool:
     lengths = headers["length"].astype(np.int64)
-    last = headers["first"].astype(np.int64) + lengths - 1
+    sparse = headers["version"] == SPARSE_VERSION
+    last = headers["first"].astype(np.int64) + np.where(sparse, 0, lengths - 1)
+    each = headers["width"] + np.where(sparse, DISTANCE.itemsize, 0)
     sound = (
-        (headers["version"] == FORMAT_VERSION)
+        (sparse | (headers["version"] == FORMAT_VERSION))
         & (headers["scale"] == SCALE)
-        & np.isin(headers["width"], list(_WIDTHS))
-        & (sizes == HEADER.size + lengths * headers["width"])
+        & np.isin(headers["width"], list(COUNTS))
+        & (sizes == HEADER.size + lengths * each)
         & ((lengths == 0) | ((headers["first"] >= INDEX_MIN) & (last <= INDEX_MAX)))
     )
     return bool(sound.all())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from telemetry.histogram import ExponentialHistogram
+from telemetry.server import sketches
 from telemetry.server.ingest import Kind, Measure
 from wire.codec import convert
 from wire.messages import Event
@@ -62,12 +62,13 @@ class DeviceLosses(NamedTuple):
     """Batches that the device dropped because its spool was full."""
 
     refused: int
-    """Points that were malformed, or of a series beyond the limit."""
+    """Points and events that were malformed, too old or ahead, of a series beyond the limit, or
+    beyond what is stored of one device."""
 
 
 def row_of(series_id: int, minute: int, device: str, measure: Measure) -> dict[str, Any]:
     """Return a measure as the columns of a row."""
-    sketch = None if measure.histogram is None else measure.histogram.to_bytes()
+    sketch = None if measure.histogram is None else sketches.encode(measure.histogram)
     row = MinuteRow(
         series_id=series_id,
         minute=minute,
@@ -88,7 +89,7 @@ def measure_of(row: MinuteRow) -> Measure:
         total=row.total,
         least=row.least,
         greatest=row.greatest,
-        histogram=None if row.sketch is None else ExponentialHistogram.from_bytes(row.sketch),
+        histogram=None if row.sketch is None else sketches.decode(row.sketch),
     )
 
 

@@ -2,7 +2,7 @@
 
 Rules:
 - Series are the fleet's: devices that measure the same share one. The device that brings a new one
-  is noted, and brings a bounded number.
+  is noted, and brings a bounded number, which is smaller when many series are there.
 - A series without rows is deleted (`TelemetryStore.prune`), by any controller of the fleet, and
   SQLite gives its identifier to another. So whoever writes rows first asks `are_current`, in the
   same transaction.
@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping
 
@@ -18,13 +19,27 @@ import sqlalchemy as sa
 from telemetry.server.ingest import SeriesKey
 from telemetry.server.statements import IngestStatements
 
-MAX_SERIES = 20_000
-"""Points of further series are refused, so devices that invent names cannot fill the disk."""
+MAX_SERIES = 30_000
+"""Points of further series are refused, so devices that invent names cannot fill the disk. A query
+names the identifiers of all series of a metric, and SQLite takes 32,766 of them."""
+
+COMMON_SERIES = 10_000
+"""Until there are so many, a device may bring `MAX_SERIES_OF_DEVICE`; the rest is reserved for
+devices that brought few. So who wants to keep new series out for the whole fleet needs 85 devices,
+not a handful. A release of nine variants has some 150 series: this is room for 66 of them."""
 
 MAX_SERIES_OF_DEVICE = 2000
-"""New series that one device may bring: a tenth of all, so one alone cannot use them up. A release
-of nine variants has some 150 series. The device that gets each release first brings them all, a
-dozen releases within the days for which rows are kept; what it may not bring, the next one does."""
+"""The device that gets each release first brings all its series, a dozen releases within the days
+for which rows are kept; what it may not bring, the next one does."""
+
+RESERVED_OF_DEVICE = 250
+"""What a device may bring in all when the common ones are used up: those of a release and more."""
+
+MAX_REMEMBERED = 20_000
+"""Identifiers in memory: their names take 2 KB each at most."""
+
+MOST_NAMED = 3
+_log = logging.getLogger(__name__)
 
 
 class SeriesIds:
@@ -40,6 +55,39 @@ class SeriesIds:
         self._sql = statements
         self._lock = threading.Lock()
         self._known: dict[SeriesKey, int] = {}
+        self._count = 0
+        """How many series there were when somebody looked last."""
+
+    @property
+    def needs(self) -> list[str]:
+        """What is to be told to people who ask how the controller is; it names no device."""
+        if self._count < COMMON_SERIES:
+            return []
+        used = f"{self._count} of at most {MAX_SERIES}"
+        return [f"fewer series of telemetry ({used}): the log names who brought most of them"]
+
+    def look(self, connection: sa.Connection) -> int:
+        """Return how many series there are; warn if their number has come near its limit.
+
+        Args:
+            connection: In any transaction.
+
+        Returns:
+            Their number.
+        """
+        before, self._count = self._count, connection.execute(self._sql.count_series).scalar_one()
+        if before < COMMON_SERIES <= self._count:
+            most = connection.execute(self._sql.most_brought, {"limit": MOST_NAMED})
+            _log.warning(
+                "there are %d series of telemetry, so a device may bring no more than %d, and at "
+                "%d new ones are refused; most came from %s: decommission what is not yours, and "
+                "its series go when nothing of them is kept any more",
+                self._count,
+                RESERVED_OF_DEVICE,
+                MAX_SERIES,
+                ", ".join(f"{device} ({number})" for device, number in most) or "unknown devices",
+            )
+        return self._count
 
     def of(self, keys: Iterable[SeriesKey], device: str) -> dict[SeriesKey, int]:
         """Return the identifiers of series; make missing ones, but none beyond the limits.
@@ -71,6 +119,8 @@ class SeriesIds:
                 if number is not None:
                     found[key] = number
         with self._lock:
+            if len(self._known) + len(found) > MAX_REMEMBERED:
+                self._known.clear()
             self._known.update(found)
         return found
 
@@ -94,6 +144,20 @@ class SeriesIds:
         return not gone
 
     def _room(self, connection: sa.Connection, device: str) -> int:
-        every = connection.execute(self._sql.count_series).scalar_one()
         own = connection.execute(self._sql.count_brought, {"of_device": device}).scalar_one()
-        return int(min(MAX_SERIES - every, MAX_SERIES_OF_DEVICE - own))
+        return room_for(self.look(connection), own)
+
+
+def room_for(every: int, own: int) -> int:
+    """Return how many new series a device may bring.
+
+    Args:
+        every: How many there are.
+        own: How many of them the device brought.
+
+    Returns:
+        The number, not below 0.
+    """
+    common = min(COMMON_SERIES - every, MAX_SERIES_OF_DEVICE - own)
+    reserved = min(MAX_SERIES - every, RESERVED_OF_DEVICE - own)
+    return max(common, reserved, 0)

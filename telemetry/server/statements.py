@@ -52,6 +52,14 @@ class IngestStatements:
         names = ("metric", "kind", "release", "variant", "attributes")
         self.count_series = sa.select(sa.func.count(series.id))
         self.count_brought = self.count_series.where(series.brought_by == sa.bindparam("of_device"))
+        number = sa.func.count(series.id)
+        self.most_brought = (
+            sa.select(series.brought_by, number)
+            .where(series.brought_by.is_not(None))
+            .group_by(series.brought_by)
+            .order_by(number.desc(), series.brought_by)
+            .limit(sa.bindparam("limit", type_=sa.Integer))
+        )
         self.read_series = sa.select(series.id, *(series[name] for name in names)).where(
             series.id.in_(sa.bindparam("of_ids", expanding=True))
         )

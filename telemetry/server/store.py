@@ -1,10 +1,9 @@
 """The fleet's telemetry in the controller's database: counted once, read by `query`.
 
 Rules:
-- A batch is counted once, in one transaction, even if it comes again or through another controller:
-  the store first locks the device's row, then reads its window of sequence numbers.
-- If a part of a batch fails because of the controller, no part of the batch is counted.
-- A histogram is merged into the row that exists, never added as a second row.
+- A batch is counted once, in one transaction (`telemetry.server.counting`). If a part of it fails
+  because of the controller, no part of it is counted.
+- What a device may make the database grow by is bounded (`telemetry.server.budget`).
 - Several threads may use the store; every call takes its own connection of the engine.
 """
 
@@ -12,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -20,27 +21,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from telemetry.errors import TelemetryStoreError
 from telemetry.server import tables
-from telemetry.server.ingest import (
-    AHEAD_S,
-    WINDOW,
-    Kind,
-    Measures,
-    SeriesKey,
-    Window,
-    event_row,
-    latest_minute,
-    measures_of,
-)
-from telemetry.server.rows import (
-    DeviceLosses,
-    MinuteColumns,
-    MinuteRow,
-    Series,
-    StoredEvent,
-    attributes_of,
-    measure_of,
-    row_of,
-)
+from telemetry.server.budget import BURST_BYTES, MIB, REFILL_BYTES_PER_HOUR, Budgets
+from telemetry.server.counting import Counting, SeriesGoneError
+from telemetry.server.ingest import Kind, checked, span_at
+from telemetry.server.rows import DeviceLosses, MinuteColumns, Series, StoredEvent, attributes_of
 from telemetry.server.series import SeriesIds
 from telemetry.server.statements import IngestStatements
 from telemetry.server.tables import metadata
@@ -51,14 +35,13 @@ from wire.messages import Event, TelemetryBatch
 __all__ = ["TelemetryStore", "metadata"]
 
 MAX_SEQUENCE = 2**62
-MAX_DROPPED = 2**31
 MAX_EVENTS = 10_000
 ROWS_AT_ONCE = 20_000
 ATTEMPTS = 3
 """How often an ingest begins anew because a prune took one of its series."""
 
 SECONDS_PER_MINUTE = 60
-_UNSEEN = Window(-1, 0)
+_log = logging.getLogger(__name__)
 
 
 class TelemetryStore:
@@ -66,14 +49,24 @@ class TelemetryStore:
 
     Args:
         engine: SQLite or PostgreSQL.
-        clock: Wall time.
+        clock: Wall time, and the refill of the devices' budgets.
+        retention_s: How long telemetry is kept: what is older is refused.
     """
 
-    def __init__(self, engine: sa.Engine, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        engine: sa.Engine,
+        clock: Clock | None = None,
+        *,
+        retention_s: float = math.inf,
+    ) -> None:
         self._engine = engine
         self._clock = clock or SystemClock()
-        self._sql = IngestStatements(engine.dialect.name)
-        self._series = SeriesIds(engine, self._sql)
+        self._retention_s = retention_s
+        statements = IngestStatements(engine.dialect.name)
+        self._series = SeriesIds(engine, statements)
+        self._counting = Counting(engine, statements, self._series)
+        self._budgets = Budgets(self._clock)
 
     def create_all(self) -> None:
         """Make the tables; in production the migrations make them.
@@ -87,6 +80,8 @@ class TelemetryStore:
     def ingest(self, batch: TelemetryBatch) -> bool:
         """Count a batch, if it is not counted yet.
 
+        What cannot be stored is counted as refused: the device need not send it again.
+
         Args:
             batch: From the device that it names; the caller has checked that.
 
@@ -98,15 +93,16 @@ class TelemetryStore:
             TelemetryStoreError: The database failed; nothing was counted.
         """
         _check_identity(batch)
-        latest_s = self._clock.now_s() + AHEAD_S
-        measures, refused = measures_of(batch, latest_s)
+        if not self._budgets.has_room(batch.device):
+            return self._refuse(batch)
+        found = checked(batch, span_at(self._clock.now_s(), self._retention_s))
+        keys = {key for key, _ in found.measures}
         for _ in range(ATTEMPTS):
-            with _own_errors():
-                ids = self._series.of({key for key, _ in measures}, batch.device)
-                known = {at: measure for at, measure in measures.items() if at[0] in ids}
-                more_refused = refused + len(measures) - len(known)
-                with contextlib.suppress(_SeriesGoneError):
-                    return self._count(batch, known, ids, more_refused, latest_s)
+            with _own_errors(), contextlib.suppress(SeriesGoneError):
+                ids = self._series.of(keys, batch.device)
+                grown_bytes = self._counting.count(batch, found.without(keys - ids.keys()), ids)
+                self._budgets.spend(batch.device, grown_bytes or 0)
+                return grown_bytes is not None
         raise TelemetryStoreError("series are being deleted while their points come")
 
     def events(
@@ -249,83 +245,26 @@ class TelemetryStore:
             connection.execute(sa.delete(tables.batch).where(tables.batch.c.minute < before_minute))
             rows = sa.exists().where(tables.minute.c.series_id == tables.series.c.id)
             connection.execute(sa.delete(tables.series).where(~rows))
+            self._series.look(connection)
+        self._budgets.forget_full()
         return gone
 
-    def _count(
-        self,
-        batch: TelemetryBatch,
-        known: Measures,
-        ids: dict[SeriesKey, int],
-        refused: int,
-        latest_s: float,
-    ) -> bool:
-        """Count a batch in one transaction; return False if it was counted before.
+    def needs(self) -> list[str]:
+        """Return what the store needs from people, one line for each; it names no device."""
+        return self._series.needs
 
-        Raises:
-            _SeriesGoneError: A series was deleted meanwhile; nothing was counted.
-        """
-        with self._engine.begin() as connection:
-            connection.execute(self._sql.lock_device, {"device": batch.device})
-            if not self._claim(connection, batch, latest_minute(batch, known, latest_s)):
-                return False
-            if not self._series.are_current(connection, ids):
-                raise _SeriesGoneError
-            self._merge(connection, batch.device, known, ids)
-            if batch.events:
-                rows = [event_row(batch.device, event, latest_s) for event in batch.events]
-                connection.execute(self._sql.insert_events, rows)
-            losses = {
-                "of_device": batch.device,
-                "more_dropped": min(max(batch.dropped, 0), MAX_DROPPED),
-                "more_refused": refused,
-            }
-            connection.execute(self._sql.count_losses, losses)
-        return True
-
-    def _claim(self, connection: sa.Connection, batch: TelemetryBatch, minute: int) -> bool:
-        """Record that a batch is counted; return False if it was counted before."""
-        boot = {"of_device": batch.device, "of_boot": batch.boot_id}
-        row = connection.execute(self._sql.read_window, boot).first()
-        window = _UNSEEN if row is None else Window(row.newest, int.from_bytes(row.seen, "big"))
-        if window.holds(batch.sequence):
-            return False
-        after = window.with_counted(batch.sequence)
-        written = {
-            "device": batch.device,
-            "boot": batch.boot_id,
-            "newest": after.newest,
-            "seen": after.seen.to_bytes(WINDOW // 8, "big"),
-            "minute": minute if row is None else max(minute, row.minute),
-        }
-        connection.execute(self._sql.write_window, written)
-        return True
-
-    def _merge(
-        self,
-        connection: sa.Connection,
-        device: str,
-        measures: Measures,
-        ids: dict[SeriesKey, int],
-    ) -> None:
-        """Add measures to what is stored for the same series and minutes of a device."""
-        if not measures:
-            return
-        new = {(ids[key], minute): measure for (key, minute), measure in measures.items()}
-        wanted = {
-            "of_device": device,
-            "of_series": sorted({series for series, _ in new}),
-            "of_minutes": sorted({minute for _, minute in new}),
-        }
-        for row in map(MinuteRow._make, connection.execute(self._sql.read_minutes, wanted)):
-            measure = new.get((row.series_id, row.minute))
-            if measure is not None:
-                measure.merge(measure_of(row))
-        rows = [row_of(*at, device, measure) for at, measure in new.items()]
-        connection.execute(self._sql.write_minutes, rows)
-
-
-class _SeriesGoneError(Exception):
-    """A series of a batch was deleted after its identifier was found."""
+    def _refuse(self, batch: TelemetryBatch) -> bool:
+        """Count a batch as refused, because its device has no budget left."""
+        if self._budgets.tells(batch.device):
+            _log.warning(
+                "the telemetry of device %s is refused for some time: it sent more than the %d MiB "
+                "at once and %d MiB an hour that are stored of one device",
+                batch.device,
+                BURST_BYTES // MIB,
+                REFILL_BYTES_PER_HOUR // MIB,
+            )
+        with _own_errors():
+            return self._counting.refuse(batch)
 
 
 def _check_identity(batch: TelemetryBatch) -> None:

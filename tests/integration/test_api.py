@@ -8,8 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from controller.api.guard import MAX_BODY_BYTES
+from telemetry.server.series import COMMON_SERIES
+from telemetry.server.tables import metadata
 from tests.simulators.controller_fleet import Fleet, TestClient, names
 from tests.simulators.packages import (
     DIRECTOR_KEY,
@@ -24,7 +27,7 @@ from tests.simulators.packages import (
 from wire import topics
 from wire.codec import sha256_hex, to_msgpack
 from wire.errors import TransportError
-from wire.messages import Event, GaugePoint, TelemetryBatch
+from wire.messages import Event, GaugePoint, SumPoint, TelemetryBatch
 from wire.package.index import PAYLOAD_TYPE, PackageIndex
 from wire.transport import Received
 from wire.trust.envelope import seal
@@ -86,6 +89,25 @@ def test_the_health_says_what_it_needs(fleet: Fleet) -> None:
     (need,) = health["needs"]
     assert need.startswith("a connection with the MQTT broker")
     assert "[broker] in controller.toml" in need
+
+
+def test_the_health_says_when_series_become_few(fleet: Fleet, database_url: str) -> None:
+    engine = sa.create_engine(database_url)
+    rows = [
+        {"metric": f"m{n}", "kind": "sum", "release": "", "variant": "", "attributes": "{}"}
+        for n in range(COMMON_SERIES)
+    ]
+    with engine.begin() as connection:
+        connection.execute(sa.insert(metadata.tables["telemetry_series"]), rows)
+    engine.dispose()
+    fleet.enrol("cam-1")
+    minute = int(fleet.clock.now_s() // 60)
+    point = SumPoint(metric="n_total", minute=minute, attributes={}, value=1)
+    batch = TelemetryBatch(device="cam-1", boot_id="b", sequence=1, points=(point,))
+    fleet.hub.deliver(Received(topics.up("cam-1", "telemetry"), to_msgpack(batch)))
+    health = TestClient(fleet.controller.app).get("/v1/health").json()
+    (need,) = health["needs"]
+    assert (health["status"], need.startswith("fewer series of telemetry")) == ("ok", True)
 
 
 def test_every_operation_is_described(fleet: Fleet) -> None:
@@ -355,6 +377,26 @@ def test_telemetry_comes_in_once_and_is_answered(fleet: Fleet) -> None:
     assert [(item["reason"], item["data"]) for item in events] == [("hot", {"to": "s"})]
     assert fleet.api.get("/v1/devices/cam-1/events", params={"kind": "worker"}).json() == []
     assert fleet.api.get("/v1/devices/nobody/events").status_code == 404
+
+
+@pytest.mark.parametrize("packed", [b"\x91" * 400 + b"\xc0", b"\xd4\x05a"], ids=["deep", "ext"])
+def test_no_data_of_an_event_hides_the_others(fleet: Fleet, packed: bytes) -> None:
+    fleet.enrol("cam-1")
+    events = tuple(
+        Event(at_s=fleet.clock.now_s(), kind="switch", reason=reason, data={"x": "here"})
+        for reason in ("hot", "cold")
+    )
+    batch = TelemetryBatch(device="cam-1", boot_id="b", sequence=1, events=events)
+    acks: list[Received] = []
+    fleet.hub.on(topics.down("cam-1", "telemetry_ack"), acks.append)
+    sent = to_msgpack(batch).replace(b"\xa4here", packed, 1)
+    fleet.hub.deliver(Received(topics.up("cam-1", "telemetry"), sent))
+    assert len(acks) == 1
+    shown = fleet.api.get("/v1/devices/cam-1/events").raise_for_status().json()
+    assert [(item["reason"], set(item["data"])) for item in shown] == [
+        ("hot", {"omitted"}),
+        ("cold", {"x"}),
+    ]
 
 
 def test_old_telemetry_is_forgotten(fleet: Fleet) -> None:

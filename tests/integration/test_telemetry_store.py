@@ -11,11 +11,12 @@ import pytest
 import sqlalchemy as sa
 
 from telemetry.errors import QueryError, TelemetryStoreError, UnknownMetricError
-from telemetry.histogram import RELATIVE_ERROR, ExponentialHistogram
+from telemetry.histogram import RELATIVE_ERROR, VALUE_MAX, ZERO_MAX, ExponentialHistogram
 from telemetry.server.query import Query, parse, run
-from telemetry.server.series import MAX_SERIES, MAX_SERIES_OF_DEVICE
+from telemetry.server.series import COMMON_SERIES, MAX_SERIES, MAX_SERIES_OF_DEVICE
 from telemetry.server.store import TelemetryStore, metadata
 from tests.simulators.clock import FakeClock
+from wire.codec import to_msgpack
 from wire.errors import WireFormatError
 from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
@@ -111,6 +112,22 @@ def test_batches_of_one_minute_merge(store: TelemetryStore) -> None:
     ((count, mean, least, greatest),) = ask(store, "temperature_c")
     assert (count, least, greatest) == (400, min(values), max(values))
     assert mean == pytest.approx(sum(values) / 400)
+
+
+def test_what_is_stored_of_a_message_is_no_larger_than_the_message(
+    engine: sa.Engine, store: TelemetryStore
+) -> None:
+    far_apart = [ZERO_MAX * 1.01, VALUE_MAX]
+    points = [
+        latency([value], minute=MINUTE - number) for number in range(200) for value in far_apart
+    ]
+    sent = batch(*points)
+    assert store.ingest(sent)
+    sketches = sa.select(metadata.tables["telemetry_minute"].c.sketch)
+    with engine.connect() as connection:
+        stored_bytes = sum(len(sketch) for sketch in connection.scalars(sketches))
+    assert stored_bytes < len(to_msgpack(sent))
+    assert ask(store, statistics="count,min,max", since="0") == [(400, far_apart[0], far_apart[1])]
 
 
 def test_a_fleets_quantile_is_that_of_all_values_together(store: TelemetryStore) -> None:
@@ -305,6 +322,35 @@ def test_series_are_bounded(engine: sa.Engine, store: TelemetryStore) -> None:
     assert store.ingest(batch(known, requests(1)))
     assert store.devices()[0].refused == 1
     assert ask(store, "m7", statistics="total") == [(1,)]
+
+
+def test_a_handful_of_devices_does_not_keep_new_series_out(
+    engine: sa.Engine, store: TelemetryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    hostile = COMMON_SERIES // MAX_SERIES_OF_DEVICE + 5
+    for number in range(hostile):
+        points = [
+            SumPoint(metric=f"m{number}_{n}", minute=MINUTE, attributes={}, value=1)
+            for n in range(MAX_SERIES_OF_DEVICE)
+        ]
+        assert store.ingest(batch(*points, device=f"evil-{number}"))
+    assert store.ingest(batch(latency([1.0]), requests(1)))
+    assert [found.device for found in store.devices() if not found.refused] == [
+        "evil-0",
+        "evil-1",
+        "evil-2",
+        "evil-3",
+        "evil-4",
+        "pi-1",
+    ]
+    assert ask(store, "inference_requests_total", statistics="total") == [(1,)]
+    (told,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "most came from evil-0 (2000), evil-1 (2000), evil-2 (2000): decommission" in told
+    (need,) = store.needs()
+    assert "series of telemetry" in need
+    assert "evil" not in need
+    store.prune((MINUTE + 1) * 60.0)
+    assert store.needs() == []
 
 
 def test_one_device_cannot_use_up_the_series_of_the_fleet(store: TelemetryStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 
@@ -9,11 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from telemetry.batches import MAX_DATA_DEPTH
 from telemetry.histogram import HEADER, ExponentialHistogram
-from telemetry.server.ingest import WINDOW, Window, event_row, latest_minute, measures_of
+from telemetry.server.ingest import (
+    WINDOW,
+    Span,
+    Window,
+    checked,
+    event_row,
+    latest_minute,
+    measures_of,
+    span_at,
+)
+from wire.codec import from_msgpack, to_msgpack
 from wire.messages import Event, GaugePoint, HistogramPoint, Point, SumPoint, TelemetryBatch
 
-LATEST_S = 1_750_000_000.0
+NOW_S = 1_750_000_000.0
+DAY_S = 86_400.0
+SPAN = Span(0.0, NOW_S)
 
 
 def gauge(**changes: object) -> GaugePoint:
@@ -40,7 +54,7 @@ def batch(*points: Point, events: tuple[Event, ...] = ()) -> TelemetryBatch:
 def test_points_of_one_series_and_minute_are_one_measure() -> None:
     measures, refused = measures_of(
         batch(histogram(10.0), histogram(20.0), counter(), counter(value=2.5), gauge(), gauge()),
-        LATEST_S,
+        SPAN,
     )
     found = {key.metric: measure for (key, _), measure in measures.items()}
     assert refused == 0
@@ -51,7 +65,7 @@ def test_points_of_one_series_and_minute_are_one_measure() -> None:
 
 def test_release_and_variant_are_columns() -> None:
     attributes = {"variant": "int8", "release": "digits:1.0", "b": "2", "a": "1"}
-    ((key, minute),) = measures_of(batch(counter(attributes=attributes)), LATEST_S)[0]
+    ((key, minute),) = measures_of(batch(counter(attributes=attributes)), SPAN)[0]
     assert (key.release, key.variant, key.attributes, minute) == (
         "digits:1.0",
         "int8",
@@ -84,7 +98,7 @@ def test_release_and_variant_are_columns() -> None:
     ],
 )
 def test_a_point_that_cannot_be_is_refused_alone(point: Point) -> None:
-    measures, refused = measures_of(batch(point, counter()), LATEST_S)
+    measures, refused = measures_of(batch(point, counter()), SPAN)
     assert (len(measures), refused) == (1, 1)
 
 
@@ -114,18 +128,64 @@ def test_a_window_forgets_nothing_within_its_width() -> None:
 @pytest.mark.parametrize("at_s", [math.nan, math.inf, -1e300, 1e300])
 def test_an_event_becomes_a_row_that_any_database_takes(at_s: float) -> None:
     row = event_row(
-        "pi", Event(at_s=at_s, kind="k\x00" * 90, reason="a\nb\x00", data={"n": 1}), LATEST_S
+        "pi", Event(at_s=at_s, kind="k\x00" * 90, reason="a\nb\x00", data={"n": 1}), NOW_S
     )
     assert 0 <= row["at_s"] < 2**38
     assert (len(row["kind"]) <= 64, row["reason"], row["data"]) == (True, "a b", '{"n":1}')
 
 
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"\xd4\x05a",  # an extension
+        b"\x81\xc0\x01",  # None as a key
+        b"\x81\x91\x01\x01",  # a list as a key
+        b"\x91" * 400 + b"\xc0",
+        b"\x81\xa0" * 400 + b"\xc0",
+        b"\x91" * MAX_DATA_DEPTH + b"\xc0",
+    ],
+    ids=lambda packed: packed[:4].hex(),
+)
+def test_data_that_not_every_reader_can_show_is_left_out(packed: bytes) -> None:
+    plain = Event(at_s=5.0, kind="switch", reason="too hot", data={"x": "here"})
+    sent = from_msgpack(to_msgpack(plain).replace(b"\xa4here", packed), Event)
+    row = event_row("pi", sent, NOW_S)
+    assert (row["kind"], row["reason"]) == ("switch", "too hot")
+    assert set(json.loads(row["data"])) == {"omitted"}
+
+
+def test_data_of_the_greatest_depth_is_kept() -> None:
+    deep: object = 1
+    for _ in range(MAX_DATA_DEPTH - 1):
+        deep = [deep]
+    row = event_row("pi", Event(at_s=5.0, kind="k", reason="", data={"x": deep}), NOW_S)
+    assert json.loads(row["data"]) == {"x": deep}
+
+
 def test_the_latest_minute_is_that_of_points_and_events() -> None:
     events = (Event(at_s=600.0, kind="k", reason=""), Event(at_s=1e300, kind="k", reason=""))
-    sent = batch(counter(), events=events[:1])
-    assert latest_minute(sent, measures_of(sent, LATEST_S)[0], LATEST_S) == 10
-    assert latest_minute(batch(), {}, LATEST_S) == 0
-    assert latest_minute(batch(events=events), {}, LATEST_S) < 2**31
+    assert latest_minute(checked(batch(counter(), events=events[:1]), SPAN)) == 10
+    assert latest_minute(checked(batch(), SPAN)) == 0
+    assert latest_minute(checked(batch(events=events), SPAN)) < 2**31
+
+
+def test_what_the_next_prune_would_delete_is_refused() -> None:
+    span = span_at(NOW_S, 30 * DAY_S)
+    first = int((NOW_S - 30 * DAY_S) // 60)
+    times = (0.0, math.nan, first * 60 - 1.0, first * 60.0, NOW_S)
+    sent = batch(
+        *(counter(minute=minute) for minute in (0, first - 1, first, first + 1)),
+        events=tuple(Event(at_s=at_s, kind="k", reason="") for at_s in times),
+    )
+    found = checked(sent, span)
+    assert sorted(minute for _, minute in found.measures) == [first, first + 1]
+    assert [row["at_s"] for row in found.events] == [first * 60, NOW_S]
+    assert found.refused == 2 + 3
+
+
+def test_without_a_retention_all_since_1970_is_stored() -> None:
+    found = checked(batch(counter(minute=0)), span_at(NOW_S, math.inf))
+    assert (len(found.measures), found.refused) == (1, 0)
 
 
 def test_the_header_is_what_the_merge_reads() -> None:

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.errors import TelemetryStoreError
-from telemetry.histogram import COUNT_MAX, VALUE_MAX, ExponentialHistogram
+from telemetry.histogram import COUNT_MAX, FORMAT_VERSION, HEADER, VALUE_MAX, ExponentialHistogram
+from telemetry.server import sketches
 from telemetry.server.aggregate import Aggregate
 from telemetry.server.merge import MAX_CELLS, MergedHistograms
 from telemetry.server.rows import MinuteColumns, MinuteRow
+from telemetry.server.sketches import DISTANCE
 
 QUANTILES = (0.0, 0.07, 0.5, 0.95, 1.0)
 values = st.one_of(
@@ -40,7 +42,7 @@ def row_of(histogram: ExponentialHistogram) -> MinuteRow:
     least, greatest = histogram.least, histogram.greatest
     assert least is not None
     assert greatest is not None
-    blob = histogram.to_bytes()
+    blob = sketches.encode(histogram)
     return MinuteRow(0, 0, "", histogram.count, histogram.total, least, greatest, blob)
 
 
@@ -56,6 +58,24 @@ def test_quantiles_are_those_of_one_by_one(given_parts: Parts, at_once: int) -> 
         pairs = [pair for number, some in given_parts if number == group for pair in some]
         expected = [made(pairs).quantile(q) for q in QUANTILES]
         assert found[group].tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_both_stored_forms_merge_together() -> None:
+    pairs = [[(1e-9, 1), (1e9, 3)], [(10.0, 300), (11.0, 1)], [(1e-3, 1), (1e19, 2**33)]]
+    histograms = [made(some) for some in pairs]
+    blobs = [form(one) for one in histograms for form in (sketches.encode, dense)]
+    assert {blob[0] for blob in blobs} == {FORMAT_VERSION, sketches.SPARSE_VERSION}
+    merged = MergedHistograms()
+    merged.add(blobs, np.zeros(len(blobs), np.int64))
+    expected = ExponentialHistogram()
+    for one in histograms * 2:
+        expected.merge(one)
+    found = merged.quantiles(QUANTILES[1:4], 1)[0]
+    assert found.tolist() == pytest.approx([expected.quantile(q) for q in QUANTILES[1:4]])
+
+
+def dense(histogram: ExponentialHistogram) -> bytes:
+    return histogram.to_bytes()
 
 
 def test_nothing_gives_nothing() -> None:
@@ -90,6 +110,14 @@ def test_groups_too_many_for_a_table_are_summed_all_the_same() -> None:
 def test_a_blob_of_an_unknown_format_is_refused(position: int) -> None:
     blob = bytearray(made([(10.0, 1), (20.0, 1)]).to_bytes())
     blob[position] = 0x7F
+    with pytest.raises(TelemetryStoreError, match="unknown format"):
+        MergedHistograms().add([bytes(blob)], np.zeros(1, np.int64))
+
+
+def test_a_sparse_blob_beyond_the_last_bucket_is_refused() -> None:
+    blob = bytearray(sketches.encode(made([(1e-9, 1), (1e19, 1)])))
+    at = HEADER.size + DISTANCE.itemsize
+    blob[at : at + DISTANCE.itemsize] = b"\xff\xff"
     with pytest.raises(TelemetryStoreError, match="unknown format"):
         MergedHistograms().add([bytes(blob)], np.zeros(1, np.int64))
 

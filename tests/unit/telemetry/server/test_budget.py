@@ -1,0 +1,123 @@
+"""A device's budget holds what an honest agent sends, and not much more."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from agent.app.config import AgentConfig
+from telemetry.device.recorder import Recorder
+from telemetry.server.budget import (
+    BURST_BYTES,
+    MIB,
+    REFILL_BYTES_PER_HOUR,
+    ROW_BYTES,
+    SMALL_SKETCH_BYTES,
+    Budgets,
+    event_bytes,
+    minute_bytes,
+    refilled,
+)
+from telemetry.server.ingest import checked, span_at
+from telemetry.server.rows import row_of
+from tests.simulators.clock import FakeClock
+from wire.codec import to_msgpack
+from wire.messages import Point, TelemetryBatch
+
+HOUR_S = 3600.0
+SPOOL_BYTES = AgentConfig(
+    device="d", state_dir=Path("/s"), profile=Path("/p"), trust=Path("/t")
+).spool_bytes
+
+
+def busiest_minute(clock: FakeClock) -> tuple[Point, ...]:
+    """Return what an agent with nine variants records if everything happens in one minute."""
+    recorder = Recorder(clock)
+    for metric in ("temperature_c", "headroom_ratio", "battery_ratio", "memory_available_bytes"):
+        recorder.gauge(metric, 61.5, {})
+    recorder.add("variant_switches_total", 1.0, {"release": "d:1"})
+    for number in range(9):
+        named = {"variant": f"onnxruntime-int8-{number}", "release": "detector:1.0.0"}
+        for metric in ("requests_total", "failures_total", "joined_total"):
+            recorder.add(f"inference_{metric}", 1.0, named)
+        recorder.add("worker_compute_seconds_total", 1.0, named)
+        for code in ("busy", "late", "none"):
+            recorder.add("inference_refusals_total", 1.0, {**named, "code": f"serve.{code}"})
+        for n in range(600):
+            recorder.observe("inference_latency_ms", 20.0 * 1.3 ** math.sin(n) * (1 + n % 7), named)
+        recorder.observe("switch_gap_ms", 1000.0, named)
+    return recorder.drain()[0]
+
+
+def taken_out(*points: Point, clock: FakeClock) -> int:
+    """Return what points take out of a budget that find no rows of theirs."""
+    batch = TelemetryBatch(device="d" * 63, boot_id="b", sequence=0, points=points)
+    found = checked(batch, span_at(clock.now_s(), math.inf))
+    assert found.refused == 0
+    rows = [row_of(1, minute, "d", measure) for (_, minute), measure in found.measures.items()]
+    return sum(minute_bytes(None, len(row["sketch"] or b"")) for row in rows)
+
+
+def test_the_busiest_agent_refills_more_than_it_takes_out() -> None:
+    clock = FakeClock()
+    points = busiest_minute(clock)
+    assert len(points) == 86
+    assert taken_out(*points, clock=clock) * 60 < REFILL_BYTES_PER_HOUR
+
+
+def test_a_full_spool_of_whatever_points_fits_into_a_full_bucket() -> None:
+    clock = FakeClock()
+    for point in busiest_minute(clock):
+        points_in_spool = SPOOL_BYTES / len(to_msgpack(point))
+        assert points_in_spool * taken_out(point, clock=clock) < BURST_BYTES
+
+
+def test_a_bucket_refills_and_does_not_overflow() -> None:
+    assert refilled(0.0, HOUR_S) == pytest.approx(REFILL_BYTES_PER_HOUR)
+    assert refilled(-MIB, HOUR_S / 2) == pytest.approx(REFILL_BYTES_PER_HOUR / 2 - MIB)
+    assert refilled(BURST_BYTES - 1.0, HOUR_S) == BURST_BYTES
+
+
+def test_a_row_costs_what_it_grows_by() -> None:
+    assert minute_bytes(None, 0) == ROW_BYTES
+    assert minute_bytes(None, 100) == ROW_BYTES + 100
+    assert minute_bytes(100, 130) == 30
+    assert minute_bytes(130, 100) == 0
+    assert minute_bytes(0, 0) == 0
+
+
+def test_a_large_sketch_costs_its_size_each_time() -> None:
+    large = SMALL_SKETCH_BYTES + 1
+    assert minute_bytes(large, large) == large
+    assert minute_bytes(large, large + 5) == large + 5
+
+
+def test_an_event_costs_its_texts() -> None:
+    bare = {"kind": "", "reason": "", "data": ""}
+    assert event_bytes(bare | {"reason": "ä", "data": "{}"}) == event_bytes(bare) + 4
+
+
+def test_each_device_has_a_bucket_of_its_own() -> None:
+    clock = FakeClock()
+    budgets = Budgets(clock)
+    budgets.spend("a", BURST_BYTES + 1)
+    assert not budgets.has_room("a")
+    assert budgets.has_room("b")
+    budgets.forget_full()
+    assert not budgets.has_room("a")
+    clock.advance(HOUR_S)
+    assert budgets.has_room("a")
+
+
+def test_a_refusal_is_told_once_until_the_bucket_is_full_again() -> None:
+    clock = FakeClock()
+    budgets = Budgets(clock)
+    budgets.spend("a", BURST_BYTES)
+    assert [budgets.tells("a") for _ in range(3)] == [True, False, False]
+    clock.advance(HOUR_S)
+    budgets.spend("a", REFILL_BYTES_PER_HOUR)
+    assert not budgets.tells("a")
+    clock.advance(HOUR_S * BURST_BYTES / REFILL_BYTES_PER_HOUR)
+    assert budgets.tells("a")
