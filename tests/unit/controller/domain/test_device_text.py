@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.store.reports import clean
+from controller.domain.device_text import clean
 
 
 @given(st.text(), st.integers(0, 100))
