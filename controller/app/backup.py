@@ -34,7 +34,8 @@ import msgspec
 from controller.app.home import BROKER_FOLDER, CONFIG_FILE
 from controller.broker.errors import HomeError
 from controller.broker.mosquitto import LOG_FILE
-from controller.config import ControllerConfig, load_config, sqlite_path
+from controller.config import ControllerConfig, load_config
+from controller.database_url import sqlite_path
 from controller.services.blobs import UPLOADS_FOLDER
 from controller.store.copies import SQLITE_SUFFIXES, copy_database
 from wire.clock import Clock

@@ -35,7 +35,8 @@ from controller.app.backup import (
 )
 from controller.app.home import CONFIG_FILE, PUBLIC_FILES
 from controller.broker.errors import BackupError, HomeError
-from controller.config import ControllerConfig, load_config, sqlite_path
+from controller.config import ControllerConfig, load_config
+from controller.database_url import sqlite_path
 from controller.store.copies import put_back
 from controller.store.database import Database
 from controller.store.restored import catch_up
