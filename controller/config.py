@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from controller.database_url import absolute_url, sqlite_path
 from controller.errors import SettingsError
 from wire.codec import from_toml
 from wire.errors import SignatureError, WireFormatError
+from wire.files import open_file
 from wire.hosts import is_loopback
 from wire.settings_faults import plain_fault
 
@@ -138,11 +140,12 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How long the controller keeps telemetry; 1,000 devices fill about 2 GB in 30 days."""
 
 
-def load_config(path: Path) -> ControllerConfig:
+def load_config(path: Path, *, folder: Path | None = None) -> ControllerConfig:
     """Read the settings.
 
     Args:
         path: The file `controller.toml`.
+        folder: The directory that the file is going to be in; by default the one it is in.
 
     Returns:
         The settings with absolute paths.
@@ -150,16 +153,18 @@ def load_config(path: Path) -> ControllerConfig:
     Raises:
         SettingsError: The file cannot be read, has an unknown key, or an impossible value.
     """
+    base = (folder or path.parent).absolute()
+    named = base / path.name
     try:
         config = from_toml(_read(path, THE_SETTINGS), ControllerConfig)
     except WireFormatError as exc:
         raise SettingsError(
-            f"{path}: {plain_fault(exc.message, ControllerConfig)}",
+            f"{named}: {plain_fault(exc.message, ControllerConfig)}",
             remedy="correct that line",
         ) from exc
-    _check(config, path)
-    absolute = _absolute(config, path.absolute().parent)
-    _check_database(absolute, path)
+    _check(config, named)
+    absolute = _absolute(config, base)
+    _check_database(absolute, named)
     return absolute
 
 
@@ -263,7 +268,7 @@ def _read(path: Path, what: str) -> bytes:
         SettingsError: It cannot be read or is too large.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as exc:
         raise SettingsError(
@@ -290,7 +295,13 @@ def _check(config: ControllerConfig, path: Path) -> None:
     Raises:
         SettingsError: A value is impossible.
     """
+    values = [
+        value
+        for table in (config, config.api, config.broker)
+        for value in msgspec.structs.astuple(table)
+    ]
     faults = [
+        (any("\0" in value for value in values if isinstance(value, str)), "a value has a NUL"),
         (not 0 <= config.api.port <= MAX_PORT, "api.port is not a port"),
         (not 1 <= config.broker.port <= MAX_PORT, "broker.port is not a port"),
         (
@@ -374,23 +385,7 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
     return replace(
         config,
         **paths,
-        database_url=_absolute_url(config.database_url, base),
+        database_url=absolute_url(config.database_url, base),
         api=replace(config.api, **api_paths),
         broker=replace(config.broker, **broker_paths),
     )
-
-
-def sqlite_path(url: str) -> Path | None:
-    """Return the path of the SQLite file that a database URL names; None for another database."""
-    scheme, separator, rest = url.partition(":///")
-    path = rest.partition("?")[0]
-    is_file = separator and scheme.partition("+")[0] == "sqlite" and path not in {"", ":memory:"}
-    return Path(path) if is_file else None
-
-
-def _absolute_url(url: str, base: Path) -> str:
-    path = sqlite_path(url)
-    if path is None or path.is_absolute():
-        return url
-    head, _, rest = url.partition(":///")
-    return f"{head}:///{base}/{rest}"

@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 
 from packager.errors import PackagerError
+from wire.files import open_file
 
 
 def read_bounded(
@@ -33,11 +34,8 @@ def read_bounded(
     """
     name = called or path
     try:
-        # Without O_NONBLOCK, opening a named pipe that nobody writes to would never return.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as stream:
-            os.set_blocking(descriptor, True)
-            status = os.fstat(descriptor)
+        with open_file(path) as stream:
+            status = os.fstat(stream.fileno())
             plain = stat.S_ISREG(status.st_mode)
             over = plain and status.st_size > limit_bytes
             # A bounded read allocates the whole bound, however small the file is.

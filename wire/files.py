@@ -1,9 +1,12 @@
-"""Writes files completely or not at all, so that they survive a power cut. All packages use it.
+"""Writes files completely or not at all, so that they survive a power cut; opens those of a person.
+
+All packages use it.
 
 Rules:
 - A file has the old or the new content, never a part: the code writes a temporary file, calls
   fsync, renames the file and calls fsync on the directory.
 - A failed write leaves the old file and no part of a new file.
+- A pipe, a socket or a device where a file should be makes nobody wait.
 - Every function raises OSError; the caller decides what is at fault.
 
 Source:
@@ -12,16 +15,24 @@ Source:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import TYPE_CHECKING, BinaryIO, Final, Self
+
+if TYPE_CHECKING:
+    from io import BufferedReader
 
 PRIVATE: Final = 0o600
 """Only the owner has access: keys, passwords, state."""
 
 PUBLIC: Final = 0o644
 """Everybody may read it: a file that a user asked for."""
+
+OPENED_ALREADY: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""How paths begin that name what the caller has opened, such as the pipe of `<(command)`."""
 
 
 def temporary_of(path: Path) -> Path:
@@ -76,6 +87,34 @@ def write_new(path: Path, content: bytes, *, mode: int = PUBLIC) -> None:
         path.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file that a person named, to read it.
+
+    A named pipe is refused, because opening or reading it may never end. Standard input and other
+    descriptors that the caller has opened may be pipes: a secret comes on purpose that way.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its content as a stream.
+
+    Raises:
+        OSError: It cannot be opened, or is no file.
+    """
+    # Without O_NONBLOCK, opening a named pipe that nobody writes to would never return.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    is_given = str(path).startswith(OPENED_ALREADY)
+    if stat.S_ISREG(mode) or (is_given and not stat.S_ISDIR(mode)):
+        os.set_blocking(descriptor, True)
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is not a file", str(path))
 
 
 def sync_directory(directory: Path) -> None:

@@ -32,6 +32,7 @@ from agent.errors import ConfigError
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
 from wire.codec import from_toml
 from wire.errors import FleetError, TopicError
+from wire.files import open_file
 from wire.hosts import is_loopback
 from wire.policy import Objective, PolicySpec
 from wire.profile import DeviceProfile, ProfileFile, profile_from_toml
@@ -278,7 +279,7 @@ def _token(path: Path, what: str, remedy: str) -> str:
 
 def _read(path: Path, what: str, remedy: str = "check the path and the permissions") -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.read(MAX_CONFIG_BYTES + 1)
     except OSError as exc:
         raise ConfigError(

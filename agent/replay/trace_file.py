@@ -17,7 +17,7 @@ import msgspec
 
 from agent.errors import ReplayError
 from agent.replay.traces import MAX_BYTES, Trace, trace_from_bytes
-from wire.files import PUBLIC
+from wire.files import PUBLIC, open_file
 from wire.profile import NAME_PATTERN
 
 SHIPPED: Final = Path(__file__).parent / "shipped_traces"
@@ -64,7 +64,7 @@ def read_file(path: Path, remedy: str, limit_bytes: int) -> bytes:
         ReplayError: It cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return file.read(limit_bytes + 1)
     except (OSError, ValueError) as exc:
         text = (exc.strerror if isinstance(exc, OSError) else None) or str(exc)

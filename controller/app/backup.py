@@ -22,7 +22,6 @@ import hashlib
 import io
 import os
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,10 +30,12 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from controller.app.home import BROKER_FOLDER, CONFIG_FILE
+from controller.app.home import BROKER_FOLDER, CONFIG_FILE, inside
+from controller.app.unfinished import check_path, unfinished
 from controller.broker.errors import HomeError
 from controller.broker.mosquitto import LOG_FILE
-from controller.config import ControllerConfig, load_config, sqlite_path
+from controller.config import ControllerConfig, load_config
+from controller.database_url import sqlite_path
 from controller.services.blobs import UPLOADS_FOLDER
 from controller.store.copies import SQLITE_SUFFIXES, copy_database
 from wire.clock import Clock
@@ -48,6 +49,9 @@ DATABASE_NAME: Final = "database.sqlite"
 HOME_FOLDER: Final = "home"
 MAX_HELD_BYTES: Final = 1024 * 1024
 """A larger file is read twice instead of being held in memory; so are blobs, which never change."""
+
+MAX_DEPTH: Final = 64
+"""How many names a path in a backup has at most: directories are walked by recursion."""
 
 READ_BYTES: Final = 1024 * 1024
 BEING_WRITTEN: Final = ".new"
@@ -115,7 +119,8 @@ def back_up(home: Path, target: Path, clock: Clock, *, with_blobs: bool = True) 
     home = home.absolute()
     config = load_config(home / CONFIG_FILE)
     _refuse_existing(target)
-    if target.absolute().is_relative_to(home):
+    check_path(target)
+    if inside(home, target) is not None:
         raise HomeError(f"{target} is in the directory itself", remedy="choose another directory")
     folder = target.absolute().parent
     if not folder.is_dir():
@@ -123,8 +128,8 @@ def back_up(home: Path, target: Path, clock: Clock, *, with_blobs: bool = True) 
             f"there is no directory {folder}", remedy="make it first, or name another file"
         )
     try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".backup-") as scratch:
-            copy = Path(scratch) / DATABASE_NAME
+        with unfinished(target.absolute()) as scratch:
+            copy = scratch / DATABASE_NAME
             copy_database(config.database_url, copy)
             sources = [
                 _source(copy, DATABASE_NAME, hold=False),
@@ -132,9 +137,9 @@ def back_up(home: Path, target: Path, clock: Clock, *, with_blobs: bool = True) 
                     _source(
                         path,
                         f"{HOME_FOLDER}/{path.relative_to(home)}",
-                        hold=not path.is_relative_to(config.blobs_dir),
+                        hold=not is_blob,
                     )
-                    for path in _files(home, config, with_blobs=with_blobs)
+                    for path, is_blob in _files(home, config, with_blobs=with_blobs)
                 ),
             ]
             index = BackupIndex(
@@ -144,7 +149,7 @@ def back_up(home: Path, target: Path, clock: Clock, *, with_blobs: bool = True) 
                 has_blobs=with_blobs,
                 files=tuple(source.entry for source in sources),
             )
-            with _whole(target, Path(scratch) / "archive") as stream:
+            with _whole(target, scratch / "archive") as stream:
                 _write(stream, index, sources)
     except OSError as exc:
         fact = (exc.strerror or str(exc)).lower()
@@ -159,21 +164,33 @@ def back_up(home: Path, target: Path, clock: Clock, *, with_blobs: bool = True) 
     )
 
 
-def _files(home: Path, config: ControllerConfig, *, with_blobs: bool) -> Iterator[Path]:
-    """Yield the regular files of a directory that belong into a backup, in order."""
+def _files(
+    home: Path, config: ControllerConfig, *, with_blobs: bool
+) -> Iterator[tuple[Path, bool]]:
+    """Yield the regular files that belong into a backup, in order, and whether each is a blob.
+
+    Raises:
+        HomeError: One lies too deep.
+    """
+    left_out = {Path(BROKER_FOLDER) / LOG_FILE}
     database = sqlite_path(config.database_url)
-    left_out = {home / BROKER_FOLDER / LOG_FILE}
-    if database is not None:
-        left_out |= {database.with_name(database.name + suffix) for suffix in SQLITE_SUFFIXES}
-    blobs = Path(config.blobs_dir)
+    place = None if database is None else inside(home, database)
+    if place is not None:
+        left_out |= {place.with_name(place.name + suffix) for suffix in SQLITE_SUFFIXES}
+    blobs = inside(home, config.blobs_dir)
     for path in sorted(home.rglob("*")):
-        is_blob = path.is_relative_to(blobs)
-        if path.is_symlink() or not path.is_file() or path in left_out:
+        name = path.relative_to(home)
+        below = name.relative_to(blobs).parts if blobs and name.is_relative_to(blobs) else ()
+        if path.is_symlink() or not path.is_file() or name in left_out:
             continue
-        if path.is_relative_to(blobs / UPLOADS_FOLDER) or (is_blob and not with_blobs):
+        if below[:1] == (UPLOADS_FOLDER,) or (below and not with_blobs):
             continue
+        if len(name.parts) >= MAX_DEPTH:
+            raise HomeError(
+                f"{path} lies {MAX_DEPTH} directories deep or more", remedy="move it away"
+            )
         if path.suffix != BEING_WRITTEN:
-            yield path
+            yield path, bool(below)
 
 
 def named_outside(home: Path, config: ControllerConfig) -> tuple[str, ...]:
@@ -192,10 +209,9 @@ def named_outside(home: Path, config: ControllerConfig) -> tuple[str, ...]:
         api.cert_file, api.key_file, api.ca_file, broker.password_file, broker.ca_file,
         broker.cert_file, broker.key_file, broker.server_cert_file, broker.server_key_file,
     ]  # fmt: skip
-    paths = [Path(name) for name in named if name is not None]
-    links = [path for path in home.rglob("*") if path.is_symlink()]
-    outside = [path for path in paths if not path.is_relative_to(home)]
-    return tuple(sorted({str(path) for path in (*outside, *links)}))
+    outside = [name for name in named if name is not None and inside(home, name) is None]
+    links = [str(path) for path in home.rglob("*") if path.is_symlink()]
+    return tuple(sorted({*outside, *links}))
 
 
 def _source(path: Path, name: str, *, hold: bool) -> _Source:
@@ -279,5 +295,5 @@ def _refuse_existing(target: Path) -> None:
     Raises:
         HomeError: It is there.
     """
-    if target.exists():
+    if os.path.lexists(target):
         raise HomeError(f"{target} is there already", remedy="choose another name")

@@ -24,6 +24,7 @@ Rules:
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,3 +90,17 @@ def offline_directory(directory: Path) -> Path:
     """
     home = directory.absolute()
     return home.parent / f"{home.name}-offline"
+
+
+def inside(home: Path, path: str | Path) -> Path | None:
+    """Return where a path lies in a data directory; links and `..` are followed.
+
+    Args:
+        home: The data directory; it need not exist.
+        path: An absolute path.
+
+    Returns:
+        The path relative to the directory, or None when it lies outside.
+    """
+    real, top = Path(os.path.realpath(path)), Path(os.path.realpath(home))
+    return real.relative_to(top) if real.is_relative_to(top) else None

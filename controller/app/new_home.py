@@ -3,7 +3,8 @@
 Rules:
 - Only the owner has access to both directories (0700) and to every file in them (0600). The files
   that devices get are public (0644), so that a copy of them can be read there.
-- Each appears complete in one rename, the keys first; one that exists is never changed.
+- Each appears complete in one rename, the keys first; one that exists is never changed. What a
+  killed command left beside them is removed by the next one.
 - The broker speaks TLS unless clear text is asked for, which is for loopback only.
 """
 
@@ -15,7 +16,6 @@ import hashlib
 import json
 import secrets
 import shutil
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from controller.app.home import (
     TRUST_FILE,
     offline_directory,
 )
+from controller.app.unfinished import check_path, unfinished
 from controller.broker.access import CONTROLLER_USER, Command, first_accounts
 from controller.broker.certificates import is_host, issue, make_authority, names_for
 from controller.broker.errors import HomeError
@@ -103,26 +104,21 @@ def create_home(directory: Path, options: HomeOptions | None = None) -> None:
     offline = (options.offline_keys or offline_directory(target)).absolute()
     _check_places(target, offline)
     try:
-        with contextlib.ExitStack() as undo:
-            scratch, keys = _scratch(target, undo), _scratch(offline, undo)
-            _fill(scratch, keys, options)
-            keys.rename(offline)
-            undo.callback(shutil.rmtree, offline, ignore_errors=True)
-            scratch.rename(target)
-            undo.pop_all()
+        for place in (target, offline):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished(target) as scratch, unfinished(offline) as apart:
+            home, keys = scratch / target.name, apart / offline.name
+            _fill(home, keys, options)
+            with contextlib.ExitStack() as undo:
+                keys.rename(offline)
+                undo.callback(shutil.rmtree, offline, ignore_errors=True)
+                home.rename(target)
+                undo.pop_all()
     except OSError as exc:
         raise HomeError(
             f"cannot make {directory}: {(exc.strerror or str(exc)).lower()}",
             remedy="choose a directory in which you may write",
         ) from exc
-
-
-def _scratch(target: Path, undo: contextlib.ExitStack) -> Path:
-    """Make a directory that becomes another by a rename, which replaces only an empty one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))  # 0700
-    undo.callback(shutil.rmtree, scratch, ignore_errors=True)
-    return scratch
 
 
 def hashed_client(username: str, password: str) -> Command:
@@ -177,7 +173,7 @@ client_id = "{CONTROLLER_USER}"
 """
 
 
-def _fill(scratch: Path, keys: Path, options: HomeOptions) -> None:
+def _fill(home: Path, keys: Path, options: HomeOptions) -> None:
     release, release_seed = SigningKey.generate()
     director, director_seed = SigningKey.generate()
     password = secrets.token_urlsafe(SECRET_BYTES)
@@ -185,26 +181,26 @@ def _fill(scratch: Path, keys: Path, options: HomeOptions) -> None:
         release=Role(keys=(encode_key(release.public_key),)),
         director=Role(keys=(encode_key(director.public_key),)),
     )
-    for folder in ("keys", BROKER_FOLDER, BLOBS_FOLDER):
-        (scratch / folder).mkdir(mode=0o700)
+    for folder in (home, keys, *(home / name for name in ("keys", BROKER_FOLDER, BLOBS_FOLDER))):
+        folder.mkdir(mode=0o700)
     files = {
         keys / RELEASE_KEY_FILE: release_seed,
-        scratch / DIRECTOR_KEY_FILE: director_seed,
-        scratch / TRUST_FILE: trust.to_bytes(),
-        scratch / TOKEN_FILE: f"{secrets.token_urlsafe(SECRET_BYTES)}\n".encode(),
-        scratch / PASSWORD_FILE: f"{password}\n".encode(),
-        scratch / BROKER_FOLDER / ACCOUNTS_FILE: to_pretty_json(
+        home / DIRECTOR_KEY_FILE: director_seed,
+        home / TRUST_FILE: trust.to_bytes(),
+        home / TOKEN_FILE: f"{secrets.token_urlsafe(SECRET_BYTES)}\n".encode(),
+        home / PASSWORD_FILE: f"{password}\n".encode(),
+        home / BROKER_FOLDER / ACCOUNTS_FILE: to_pretty_json(
             first_accounts(hashed_client(CONTROLLER_USER, password))
         ),
-        scratch / CONFIG_FILE: config_text(options).encode(),
+        home / CONFIG_FILE: config_text(options).encode(),
     }
     if not options.clear_text:
-        authority = make_authority(scratch)
+        authority = make_authority(home)
         names = names_for(options.broker_host, options.broker_names)
         files |= {
             keys / CA_KEY_FILE: authority.key,
-            scratch / CA_FILE: authority.certificate,
-            scratch / SERVER_FILE: issue(authority, names, scratch),
+            home / CA_FILE: authority.certificate,
+            home / SERVER_FILE: issue(authority, names, home),
         }
     for path, content in files.items():
         write_new(path, content, mode=PUBLIC if path.name in PUBLIC_FILES else PRIVATE)
@@ -241,13 +237,14 @@ def _check_places(target: Path, offline: Path) -> None:
     """Insist on two new places, neither below the other.
 
     Raises:
-        HomeError: One exists, or is below the other.
+        HomeError: One exists, is below the other, or has a path that cannot be named.
     """
     remedies = {
         target: "choose another directory, or use it as it is",
         offline: "it may hold another fleet's keys: name another directory with --offline-keys",
     }
     for path, remedy in remedies.items():
+        check_path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise HomeError(f"{path} already exists", remedy=remedy)
     if target == offline or target in offline.parents or offline in target.parents:

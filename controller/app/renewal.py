@@ -26,7 +26,7 @@ from controller.broker.certificates import (
 )
 from controller.broker.errors import CertificateError
 from controller.config import BrokerConfig, connectable, load_config
-from wire.files import PRIVATE, PUBLIC, write_atomic, write_new
+from wire.files import PRIVATE, PUBLIC, open_file, write_atomic, write_new
 
 KEY_REMEDY: Final = "bring its key back, and name it with --ca-key FILE"
 
@@ -117,17 +117,16 @@ def _read(ca_file: Path, key_file: Path) -> Authority:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
+        for path in (ca_file, key_file):
+            open_file(path).close()  # which says what is wrong with one; OpenSSL does not
         # Without a password OpenSSL asks for one on the terminal.
         context.load_cert_chain(ca_file, key_file, password="")
+        return Authority(certificate=ca_file.read_bytes(), key=key_file.read_bytes())
     except ssl.SSLError as exc:
         fault = f"{key_file} is not the key of the authority {ca_file}"
         if exc.reason != "KEY_VALUES_MISMATCH":
             fault = f"{ca_file} and {key_file} are not a certificate and its key in PEM form"
         raise CertificateError(fault, remedy=KEY_REMEDY) from exc
-    except OSError:
-        pass  # reading says which of them
-    try:
-        return Authority(certificate=ca_file.read_bytes(), key=key_file.read_bytes())
     except OSError as exc:
         raise CertificateError(
             f"cannot read the authority's {exc.filename}: {(exc.strerror or str(exc)).lower()}",

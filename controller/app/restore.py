@@ -1,58 +1,41 @@
 """Makes a controller's data directory from a backup; see `controller.app.backup` for its form.
 
 Rules:
-- Every size and digest is checked before anything of the backup is used. No file of it can be
-  written outside of the new directory.
 - The complete directory appears in one rename; one that exists is never changed. Until then, a
   fault takes everything out of the database again.
 - The new directory names nothing in the old one: the copy of a controller must not write into the
-  original's database.
+  original's database. The database is where the new settings say, also when they say `..`.
 - Devices have gone on since the backup: the restored database leads them again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
-import shutil
-import tarfile
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
-from controller.app.backup import (
-    DATABASE_NAME,
-    FORMAT_VERSION,
-    HOME_FOLDER,
-    INDEX_NAME,
-    READ_BYTES,
-    BackupEntry,
-    BackupIndex,
-    named_outside,
-)
-from controller.app.home import CONFIG_FILE, PUBLIC_FILES
+from controller.app.backup import DATABASE_NAME, HOME_FOLDER, BackupIndex, named_outside
+from controller.app.home import CONFIG_FILE, inside
+from controller.app.unfinished import check_path, unfinished
+from controller.app.unpack import ANOTHER, unpack
 from controller.broker.errors import BackupError, HomeError
-from controller.config import ControllerConfig, load_config, sqlite_path
+from controller.config import (
+    MAX_FILE_BYTES,
+    ControllerConfig,
+    load_config,
+)
+from controller.database_url import absolute_url, sqlite_path
 from controller.store.copies import put_back
 from controller.store.database import Database
 from controller.store.restored import catch_up
 from wire.clock import Clock
-from wire.codec import from_json
-from wire.errors import WireFormatError
-from wire.files import PRIVATE, PUBLIC, sync_directory
-
-MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
-"""Some 300,000 files."""
+from wire.files import sync_directory
 
 DATABASE_LINE: Final = re.compile(r"^database_url[ \t]*=.*$", re.MULTILINE)
 PATH_BEGINS: Final = r"""(?:(?<=["'])|(?<=:///))"""
 """Where a path begins in the settings: after a quote, or in the URL of an SQLite file."""
-
-PUBLIC_NAMES: Final = frozenset(f"{HOME_FOLDER}/{name}" for name in PUBLIC_FILES)
-ANOTHER: Final = "use another backup"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +58,8 @@ def restore(backup: Path, directory: Path, clock: Clock, *, database_url: str = 
         backup: The file.
         directory: The directory to make; it must be empty or not exist.
         clock: For the time at which everything is issued again.
-        database_url: Another, empty database; by default the one that the settings name.
+        database_url: Another, empty database; by default the one that the settings name. The path
+            of an SQLite file is relative to the new directory.
 
     Returns:
         What was restored.
@@ -87,27 +71,27 @@ def restore(backup: Path, directory: Path, clock: Clock, *, database_url: str = 
         DatabaseError: The database does not answer.
     """
     target = directory.absolute()
+    check_path(target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise HomeError(f"{directory} already exists", remedy="choose another directory")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
-        try:
-            index = _unpack(backup, scratch)
+        with unfinished(target) as scratch:
+            index = unpack(backup, scratch)
             home = scratch / HOME_FOLDER
-            _settle(home, index, database_url)
-            config = load_config(home / CONFIG_FILE)
-            _check_database(config, home, database_url)
-            outside = named_outside(home, config)
-            Path(config.blobs_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
-            with put_back(scratch / DATABASE_NAME, config.database_url):
-                _lead_again(config.database_url, clock)
+            config = _settle(home, target, index, database_url)
+            url = _database(config, home, target, is_chosen=bool(database_url))
+            outside = named_outside(target, config)
+            blobs = inside(target, config.blobs_dir)
+            if blobs is not None:
+                (home / blobs).mkdir(mode=0o700, parents=True, exist_ok=True)
+            with put_back(scratch / DATABASE_NAME, url):
+                _lead_again(url, clock)
+                (scratch / DATABASE_NAME).unlink()
                 for folder in (home, *(path for path in home.rglob("*") if path.is_dir())):
                     sync_directory(folder)
                 home.rename(target)
             sync_directory(target.parent)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
     except OSError as exc:
         fact = (exc.strerror or str(exc)).lower()
         raise HomeError(
@@ -122,145 +106,76 @@ def restore(backup: Path, directory: Path, clock: Clock, *, database_url: str = 
     )
 
 
-def _unpack(backup: Path, scratch: Path) -> BackupIndex:
-    """Write the files of a backup below a directory, each checked.
-
-    Raises:
-        BackupError: It is no backup, or is damaged.
-        HomeError: It is of a newer version.
-    """
-    try:
-        with tarfile.open(backup, "r:") as archive:
-            index = _index(archive)
-            _check_room(index, scratch)
-            expected = {entry.path: entry for entry in index.files}
-            while (member := archive.next()) is not None:
-                entry = expected.pop(member.name, None)
-                if entry is None or not member.isreg() or member.size != entry.size_bytes:
-                    raise BackupError(
-                        f"the backup is damaged: {member.name[:200]!r} is not as the index says",
-                        remedy=ANOTHER,
-                    )
-                _extract(archive, member, entry, scratch)
-    except (tarfile.TarError, EOFError) as exc:
-        raise BackupError(f"the backup is damaged: {exc}", remedy=ANOTHER) from exc
-    if expected or not (scratch / DATABASE_NAME).is_file():
-        raise BackupError(
-            f"the backup is damaged: {next(iter(expected), DATABASE_NAME)!r} is missing",
-            remedy=ANOTHER,
-        )
-    if not (scratch / HOME_FOLDER / CONFIG_FILE).is_file():
-        raise BackupError(f"the backup is damaged: {CONFIG_FILE} is missing", remedy=ANOTHER)
-    return index
-
-
-def _index(archive: tarfile.TarFile) -> BackupIndex:
-    """Read the index, which is the first member.
-
-    Raises:
-        BackupError: There is none, or it is damaged.
-        HomeError: It is of a newer version.
-    """
-    member = archive.next()
-    if member is None or member.name != INDEX_NAME or not member.isreg():
-        raise BackupError("the file is no backup of a controller", remedy=ANOTHER)
-    stream = archive.extractfile(member) if member.size <= MAX_INDEX_BYTES else None
-    try:
-        content = b"" if stream is None else stream.read()
-        index = from_json(content, BackupIndex, limit_bytes=MAX_INDEX_BYTES)
-    except WireFormatError as exc:
-        raise BackupError(f"the backup is damaged: {exc.message}", remedy=ANOTHER) from exc
-    if index.format_version != FORMAT_VERSION:
-        raise HomeError(
-            f"the backup has the form {index.format_version}, and this program knows "
-            f"{FORMAT_VERSION}",
-            remedy=f"restore it with version {index.program_version} of this program, or newer",
-        )
-    return index
-
-
-def _check_room(index: BackupIndex, scratch: Path) -> None:
-    """Refuse a backup that is larger than the disk; the database is there twice for a time.
-
-    Raises:
-        HomeError: It does not fit.
-    """
-    sizes = {entry.path: max(entry.size_bytes, 0) for entry in index.files}
-    needed = sum(sizes.values()) + sizes.get(DATABASE_NAME, 0)
-    free = shutil.disk_usage(scratch).free
-    if needed > free:
-        raise HomeError(
-            f"the backup needs {needed} bytes, and {free} are free",
-            remedy="choose a directory on another disk",
-        )
-
-
-def _extract(
-    archive: tarfile.TarFile, member: tarfile.TarInfo, entry: BackupEntry, scratch: Path
-) -> None:
-    """Write one file and check its digest.
-
-    Raises:
-        BackupError: It would lie outside, or is damaged.
-    """
-    name, parts = member.name, PurePosixPath(member.name).parts
-    is_inside = name == "/".join(parts) and ".." not in parts
-    belongs = name == DATABASE_NAME or (parts[:1] == (HOME_FOLDER,) and len(parts) > 1)
-    stream = archive.extractfile(member)
-    if stream is None or not (is_inside and belongs):
-        raise BackupError(
-            f"the backup is damaged: {name[:200]!r} does not belong into it", remedy=ANOTHER
-        )
-    place = scratch
-    for part in parts[:-1]:
-        place /= part
-        place.mkdir(mode=0o700, exist_ok=True)
-    digest = hashlib.sha256()
-    mode = PUBLIC if name in PUBLIC_NAMES else PRIVATE
-    descriptor = os.open(place / parts[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        while part_of_file := stream.read(READ_BYTES):
-            digest.update(part_of_file)
-            file.write(part_of_file)
-        file.flush()
-        os.fsync(file.fileno())
-    if digest.hexdigest() != entry.sha256:
-        raise BackupError(
-            f"the backup is damaged: {name[:200]!r} does not match its digest", remedy=ANOTHER
-        )
-
-
-def _settle(home: Path, index: BackupIndex, database_url: str) -> None:
+def _settle(home: Path, target: Path, index: BackupIndex, database_url: str) -> ControllerConfig:
     """Let the settings name files of the new directory, and the database that was asked for.
 
+    Returns:
+        The settings as they will be in the new directory.
+
     Raises:
-        HomeError: The settings have no line for the database.
+        BackupError: The settings are no text.
+        HomeError: They have no line for the database.
+        SettingsError: They cannot be used.
     """
     path = home / CONFIG_FILE
     # What the old directory held is in this one, by the same name; relative paths begin here.
     old = re.escape(json.dumps(index.home)[1:-1])
-    text = re.sub(f"{PATH_BEGINS}{old}(?=[\"'])", ".", path.read_text())
+    text = re.sub(f"{PATH_BEGINS}{old}(?=[\"'])", ".", _text(path))
     text = re.sub(f"{PATH_BEGINS}{old}/", "", text)
     if database_url:
         line = f"database_url = {json.dumps(database_url)}"
-        text, count = DATABASE_LINE.subn(lambda _match: line, text, count=1)
-        if count != 1:
-            raise HomeError(f"{CONFIG_FILE} in the backup has no line for database_url")
-    path.write_text(text)
+        text = DATABASE_LINE.sub(lambda _match: line, text, count=1)
+    path.write_bytes(text.encode())
+    config = load_config(path, folder=target)
+    if database_url and config.database_url != absolute_url(database_url, target):
+        raise HomeError(f"{CONFIG_FILE} in the backup has no line for database_url")
+    return config
 
 
-def _check_database(config: ControllerConfig, home: Path, database_url: str) -> None:
-    """Refuse an SQLite file that nobody named and that is not in the directory.
+def _text(path: Path) -> str:
+    """Read the settings.
 
     Raises:
-        HomeError: The settings name such a file, perhaps the original's.
+        BackupError: They are too large, or no text.
     """
+    try:
+        if path.stat().st_size <= MAX_FILE_BYTES:
+            return path.read_bytes().decode()
+    except UnicodeDecodeError as exc:
+        raise BackupError(f"{path.name} in the backup is not text", remedy=ANOTHER) from exc
+    raise BackupError(
+        f"{path.name} in the backup is larger than {MAX_FILE_BYTES} bytes", remedy=ANOTHER
+    )
+
+
+def _database(config: ControllerConfig, home: Path, target: Path, *, is_chosen: bool) -> str:
+    """Return the URL of the database until the new directory has its name.
+
+    Raises:
+        SettingsError: It is no URL of a database that can be used.
+        HomeError: The settings name an SQLite file that is not in the directory and that nobody
+            chose, perhaps the original's; or its directory does not exist.
+    """
+    Database(config.database_url).close()  # asks none, but refuses what the controller would
     path = sqlite_path(config.database_url)
-    if not database_url and path is not None and not path.is_relative_to(home):
+    if path is None:
+        return config.database_url
+    place = inside(target, path)
+    if place is not None:
+        (home / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return f"sqlite:///{home / place}"
+    path = path.resolve()
+    if not is_chosen:
         raise HomeError(
             f"the settings in the backup name the database {path}, outside of the directory",
             remedy="name a new one with --database, such as sqlite:///controller.db",
         )
+    if not path.parent.is_dir() or path.is_relative_to(home.parent.resolve()):
+        raise HomeError(
+            f"there is no directory {path.parent} for the database",
+            remedy="make it first, or name another file with --database",
+        )
+    return f"sqlite:///{path}"
 
 
 def _lead_again(database_url: str, clock: Clock) -> None:

@@ -84,7 +84,8 @@ def init(  # noqa: PLR0913, PLR0917 - one parameter for each option
     database: Annotated[
         str,
         typer.Option(
-            help="SQLAlchemy URL of the database; SQLite in the directory when not given.",
+            help="SQLAlchemy URL of the database; SQLite in the directory when not given. The path "
+            "of an SQLite file is relative to DIR, unless it begins with a fourth slash.",
             metavar="URL",
         ),
     ] = "",
@@ -220,7 +221,7 @@ def controller_backup(
 
     made = back_up(directory, file, SystemClock(), with_blobs=not without_blobs)
     for path in made.outside:
-        remark(f"not in the backup, because it is outside of {directory}: {path}")
+        remark(f"not in the backup, because it is outside of {directory}: {plain_text(path)}")
     remark(
         f"made {file}, {made.files} files; it is SECRET: it holds the director's key, the API "
         "token and the broker's passwords, and is not encrypted"
@@ -233,7 +234,8 @@ def controller_restore(
     database: Annotated[
         str,
         typer.Option(
-            help="SQLAlchemy URL of another, empty database.",
+            help="SQLAlchemy URL of another, empty database. The path of an SQLite file is "
+            "relative to DIR, unless it begins with a fourth slash.",
             metavar="URL",
         ),
     ] = "",
@@ -253,12 +255,12 @@ def controller_restore(
 
     restored = restore(file, directory, SystemClock(), database_url=database)
     for path in restored.outside:
-        remark(f"was not in the backup, and is used where it is: {path}")
+        remark(f"was not in the backup, and is used where it is: {plain_text(path)}")
     if not restored.has_blobs:
         remark("the backup has no blobs: publish the releases again, or copy the old blobs here")
     remark(
         f"made {directory} as of {local_time(restored.made_at_s)}; before it starts, stop the "
-        f"controller in {restored.home}, if it still runs"
+        f"controller in {plain_text(restored.home)}, if it still runs"
     )
     remark(
         "devices that were quarantined or decommissioned since then are in the fleet again: repeat "

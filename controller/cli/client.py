@@ -43,6 +43,7 @@ from wire.codec import from_json
 from wire.console.output import remark
 from wire.console.text import plain_text
 from wire.errors import WireFormatError
+from wire.files import open_file
 from wire.hosts import is_loopback
 
 T = TypeVar("T")
@@ -367,6 +368,8 @@ def _trusting(ca_file: Path | None) -> ssl.SSLContext:
         NoControllerError: The file cannot be read or holds no certificate.
     """
     try:
+        if ca_file is not None:
+            open_file(ca_file).close()  # OpenSSL would wait for the other end of a named pipe
         return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except OSError as exc:
         is_content = isinstance(exc, ssl.SSLError)
@@ -384,7 +387,7 @@ def _read_token(path: Path) -> str:
         NoControllerError: It cannot be read, or holds none.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             token = file.read(MAX_TOKEN_BYTES).decode().strip()
     except (OSError, UnicodeDecodeError) as exc:
         reason = (exc.strerror or str(exc)).lower() if isinstance(exc, OSError) else "not text"

@@ -153,9 +153,10 @@ def _read(path: Path) -> dict[str, Any]:
     """
     from wire.codec import from_toml
     from wire.errors import WireFormatError
+    from wire.files import open_file
 
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
         return from_toml(data, dict, limit_bytes=MAX_FILE_BYTES)
     except OSError as exc:

@@ -173,17 +173,19 @@ def package_files(directory: Path) -> list[PackageFile]:
     Raises:
         PackageFilesError: No package, or a file differs from the index.
     """
+    from wire.files import open_file
     from wire.package.index import ENVELOPE_FILE
     from wire.trust.envelope import MAX_ENVELOPE_BYTES
 
     envelope_path = directory / ENVELOPE_FILE
     try:
-        if envelope_path.stat().st_size > MAX_ENVELOPE_BYTES:
-            raise PackageFilesError(f"{envelope_path} is larger than any envelope")
-        envelope = envelope_path.read_bytes()
+        with open_file(envelope_path) as stream:
+            envelope = stream.read(MAX_ENVELOPE_BYTES + 1)
     except OSError as exc:
         fault, remedy = _why_no_package(directory, exc)
         raise PackageFilesError(fault, remedy=remedy) from exc
+    if len(envelope) > MAX_ENVELOPE_BYTES:
+        raise PackageFilesError(f"{envelope_path} is larger than any envelope")
     files = {
         entry: PackageFile(sha256=entry, path=directory / path)
         for entry, path in _indexed(envelope, envelope_path)
@@ -229,9 +231,11 @@ def _indexed(envelope: bytes, path: Path) -> list[tuple[str, str]]:
 
 
 def _check(file: PackageFile) -> None:
+    from wire.files import open_file
+
     digest = hashlib.sha256()
     try:
-        with file.path.open("rb") as content:
+        with open_file(file.path) as content:
             while piece := content.read(HASH_STEP_BYTES):
                 digest.update(piece)
     except OSError as exc:

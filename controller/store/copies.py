@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -21,13 +22,13 @@ import sqlalchemy
 from sqlalchemy import Column, Table, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from controller.config import sqlite_path
+from controller.database_url import sqlite_path
 from controller.errors import ConflictError, DatabaseError
 from controller.store.database import Database, has_today_schema, migrate
 from controller.store.tables import Base
 from telemetry.server.tables import metadata as telemetry_metadata
 from wire.errors import FleetError
-from wire.files import PRIVATE
+from wire.files import PRIVATE, sync_directory
 
 ROWS = 1000
 """Rows that are held in memory."""
@@ -87,7 +88,7 @@ def put_back(copy: Path, url: str) -> Iterator[None]:
     if target is None:
         _check_empty(url)
     else:
-        _check_free(target)
+        _claim(target)
     try:
         if target is None:
             _fill(copy, url)
@@ -142,17 +143,19 @@ def _check_empty(url: str) -> None:
             )
 
 
-def _check_free(target: Path) -> None:
-    """Insist that nothing is where an SQLite file is to be.
+def _claim(target: Path) -> None:
+    """Make an empty, private file where nothing is.
 
     Raises:
         ConflictError: There is a file already, or a log of one: SQLite would play it into the copy.
+        OSError: It cannot be made.
     """
     for path in _sqlite_files(target):
-        if path.exists():
+        if os.path.lexists(path):
             raise ConflictError(
                 f"{path} is there already", remedy="move it away, or name another with --database"
             )
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
 
 
 def _fill(copy: Path, url: str) -> None:
@@ -174,9 +177,12 @@ def _fill(copy: Path, url: str) -> None:
 
 
 def _place(copy: Path, target: Path) -> None:
-    """Make a copy the SQLite file of a database."""
-    shutil.copyfile(copy, target)
-    target.chmod(PRIVATE)
+    """Make a copy the content of an SQLite file."""
+    with copy.open("rb") as source, target.open("wb") as file:
+        shutil.copyfileobj(source, file)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_directory(target.parent)
 
 
 def _sqlite_files(database: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 Rules:
 - No exception of SQLAlchemy or of a driver leaves this module: it becomes a `FleetError`.
 - A power cut undoes no transaction that was committed.
+- The file of an SQLite database is private (0600) from its first moment, whatever the umask.
 - A transaction that may write takes SQLite's write lock at its start, so that it never fails
   half way because another writer was faster.
 - Every statement works with SQLite and with PostgreSQL.
@@ -12,6 +13,8 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +36,9 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.orm import Session
 
+from controller.database_url import sqlite_path
 from controller.errors import ConflictError, DatabaseError, InvalidRequestError, SettingsError
+from wire.files import PRIVATE
 
 BATCH = 500
 """The greatest number of devices that one statement names."""
@@ -188,8 +193,13 @@ def _engine(url: str) -> sqlalchemy.Engine:
                 max_overflow=30,
                 pool_pre_ping=True,
             )
-        elif parsed.get_backend_name() == "sqlite" and parsed.database:
+        elif sqlite_path(url) is not None:
+            if parsed.query:
+                raise SettingsError(
+                    "database_url gives SQLite options", remedy="leave out what follows the ?"
+                )
             engine = sqlalchemy.create_engine(parsed, pool_size=10, max_overflow=30)
+            event.listen(engine, "do_connect", _make_private)
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
         else:
@@ -203,6 +213,17 @@ def _engine(url: str) -> sqlalchemy.Engine:
             remedy="use sqlite:////path/to/control.db or postgresql://user@host/name",
         ) from exc
     return engine
+
+
+def _make_private(
+    _dialect: object, _record: object, arguments: list[str], _options: object
+) -> None:
+    """Make the file of a new database before SQLite does: what it makes, others may read.
+
+    SQLite gives its logs the mode of this file.
+    """
+    with contextlib.suppress(OSError):  # it exists, or SQLite will say what is wrong
+        os.close(os.open(arguments[0], os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401 - the driver's own

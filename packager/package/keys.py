@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from packager.errors import KeyFileError
-from wire.files import PRIVATE, write_new
+from wire.files import PRIVATE, open_file, write_new
 from wire.trust.envelope import SEED_BYTES, SigningKey
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -57,7 +57,7 @@ def load_key(path: Path) -> SigningKey:
         KeyFileError: Missing, not a plain file, readable by group or others, or not a key.
     """
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             status = os.fstat(stream.fileno())
             seed = stream.read(SEED_BYTES + 1)
     except OSError as exc:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from packager.errors import ModelError
+from wire.files import open_file
 
 Kind = Literal["onnx", "tflite", "stablehlo", "function"]
 """Kind of what a user names; a function's result has a `MadeKind`."""
@@ -164,7 +165,7 @@ def _is_function(text: str) -> bool:
 
 def _file_kind(path: Path, suffix: str) -> Kind:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(_HEAD_BYTES)
     except OSError as exc:
         raise ModelError(f"{path.name[:80]!r} cannot be read: {exc.strerror}") from exc

@@ -17,7 +17,8 @@ from controller.app.backup import DATABASE_NAME, INDEX_NAME, BackupIndex, back_u
 from controller.app.new_home import create_home
 from controller.app.restore import restore
 from controller.broker.errors import HomeError
-from controller.config import load_config, sqlite_path
+from controller.config import load_config
+from controller.database_url import sqlite_path
 from controller.errors import ConflictError, DatabaseError
 from controller.services.blobs import BlobStore
 from controller.store.database import Database, migrate

@@ -227,7 +227,7 @@ MODELS: list[tuple[Fault, str]] = [
     (folder_as_model, "is a folder; hand in .onnx"),
     (option("model", "a" * 5000 + ":make"), "File name too long"),
     (option("model", "sys:exit"), "there is no file for 'sys:exit'; name a module"),
-    (option("model", "/dev/zero"), "'zero' is of an unknown kind"),
+    (option("model", "/dev/zero"), "'zero' cannot be read: it is not a file"),
     (function("model", "raise SystemExit(0)"), "failed: SystemExit: 0"),
     (
         of_kind("net.pt"),
@@ -305,7 +305,7 @@ REQUESTS: list[tuple[Fault, str]] = [
     (option("--min-duration-s", "inf"), "inf is more than 3600"),
     (option("--step-memory", "-5"), "-5 is less than 0"),
     (option("--executor", "dask://scheduler"), "there is no executor 'dask://scheduler'"),
-    (option("--measurements", "/dev/zero"), "/dev/zero is over "),
+    (option("--measurements", "/dev/zero"), "/dev/zero cannot be read: it is not a file"),
     (option("--measurements", "/"), "/ cannot be read: Is a directory"),
     (option("-o", "/proc/none/package"), "/proc/none cannot be written: "),
     (option("-o", "a" * 300), "File name too long"),

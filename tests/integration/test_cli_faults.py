@@ -66,7 +66,7 @@ def stack() -> Iterator[Stack]:
         (["policy", "show", "Not A Name"], "not a name for a policy"),
         (["policy", "set", "x"], "give --file or --kind"),
         (["policy", "set", "x", "--file", "/nowhere"], "cannot read /nowhere"),
-        (["policy", "set", "x", "--file", "/dev/zero"], "over the limit"),
+        (["policy", "set", "x", "--file", "/dev/zero"], "it is not a file"),
         (["policy", "set", "x", "--kind", "clever"], "policy.kind"),
         (["policy", "set", "X", "--kind", "rules"], "not a name for a policy"),
         (["policy", "set", "x", "--kind", "rules", "--priority", "9999"], "priority"),

@@ -19,8 +19,12 @@ def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
 
 
 def test_a_device_without_end_is_refused() -> None:
-    with pytest.raises(ProfileError, match="/dev/zero is over 4096 bytes"):
+    with pytest.raises(ProfileError, match="/dev/zero cannot be read: it is not a file"):
         read_bounded(Path("/dev/zero"), 4096, ProfileError)
+    with Path("/dev/zero").open("rb") as zeros:
+        path = Path(f"/dev/fd/{zeros.fileno()}")
+        with pytest.raises(ProfileError, match=f"{path} is over 4096 bytes"):
+            read_bounded(path, 4096, ProfileError)
 
 
 def test_what_cannot_be_read_is_named_as_the_caller_wants(tmp_path: Path) -> None:

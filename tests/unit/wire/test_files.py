@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from wire.files import PUBLIC, write_atomic, write_new
+from wire.files import PUBLIC, open_file, write_atomic, write_new
 
 
 @pytest.fixture
@@ -90,3 +91,29 @@ def test_a_new_file_that_does_not_fit_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="File too large"):
         write_new(tmp_path / "f", bytes(5000))
     assert not names(tmp_path)
+
+
+def test_only_a_plain_file_of_a_person_is_opened(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("file")
+    for name in ("file", "link"):
+        with open_file(tmp_path / name) as stream:
+            assert stream.read() == b"content"
+    os.mkfifo(tmp_path / "pipe")  # nobody writes to it
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(OSError, match="it is not a file"):
+            open_file(path)
+    for path in (tmp_path, Path(f"/dev/fd/{os.open(tmp_path, os.O_RDONLY)}")):
+        with pytest.raises(IsADirectoryError):
+            open_file(path)
+    os.close(int(path.name))
+
+
+def test_a_pipe_that_the_caller_opened_is_waited_for() -> None:
+    reading, writing = os.pipe()
+    with open_file(Path(f"/dev/fd/{reading}")) as stream, ThreadPoolExecutor(1) as pool:
+        content = pool.submit(stream.read)  # nothing is there yet
+        os.write(writing, b"secret")
+        os.close(writing)
+        assert content.result() == b"secret"
+    os.close(reading)

@@ -44,6 +44,12 @@ def test_address_and_token(token_file: Path) -> None:
     assert "secret" not in repr(target)
 
 
+def test_a_file_without_a_token(token_file: Path) -> None:
+    token_file.write_text("\n")
+    with pytest.raises(NoControllerError, match="holds no token"):
+        find_controller(ConnectionOptions(url="http://x", token_file=token_file), {})
+
+
 def test_a_home_with_tls_names_its_authority(home: Path, tmp_path: Path) -> None:
     config = home / "controller.toml"
     tls = '[api]\ncert_file = "api.pem"\nkey_file = "api.key"\nca_file = "ca.pem"\n'
@@ -72,7 +78,7 @@ def test_option_beats_environment(home: Path) -> None:
         (ConnectionOptions(url="http://x"), {}, "no token for http://x"),
         (ConnectionOptions(url="ftp://x"), {"FLEET_TOKEN": "t"}, "is not an address"),
         (ConnectionOptions(url="http://x", token_file=Path("/nowhere")), {}, "no such file"),
-        (ConnectionOptions(url="http://x", token_file=Path("/dev/null")), {}, "holds no token"),
+        (ConnectionOptions(url="http://x", token_file=Path("/dev/null")), {}, "is not a file"),
     ],
 )
 def test_no_controller(options: ConnectionOptions, environment: dict[str, str], text: str) -> None:
