@@ -86,6 +86,8 @@ class SealedFile(Generic[T]):
         self._limit_bytes = limit_bytes
         self._unsealed_head = unsealed_head
         self._write = write
+        self.is_sealed = False
+        """Whether the file that was read has a checksum."""
 
     @property
     def was_damaged(self) -> bool:
@@ -103,6 +105,7 @@ class SealedFile(Generic[T]):
                 data = file.read(self._limit_bytes + 1)
             if self._unsealed_head and data.startswith(self._unsealed_head):
                 return from_json(data, self._kind, limit_bytes=self._limit_bytes)
+            self.is_sealed = True
             return unseal(data, self._kind, limit_bytes=self._limit_bytes)
         except FileNotFoundError:
             return None
