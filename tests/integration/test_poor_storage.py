@@ -78,6 +78,19 @@ def test_an_agent_on_a_bad_disk_serves_and_says_what_is_missing(
     assert serving.end(signal.SIGTERM) == 0
 
 
+@needs_mounts
+@pytest.mark.parametrize("prepare", [READ_ONLY, FULL], ids=["read-only", "full"])
+def test_a_package_that_is_whole_serves_without_current_on_a_bad_disk(
+    serving: Device, prepare: str
+) -> None:
+    serving.end(signal.SIGTERM)
+    (serving.config.state_dir / "current").unlink()
+    start_on(serving, prepare)
+    where = until(lambda: address(serving), "being ready")
+    assert serving.infer(where)[0]["release"] == "digits:1.0.0"
+    assert serving.end(signal.SIGTERM) == 0
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
