@@ -1,8 +1,12 @@
-"""Writes files completely or not at all, so that they survive a power cut. All packages use it.
+"""Writes files completely or not at all, so that they survive a power cut, and reads them bounded.
+
+All packages use it.
 
 Rules:
 - A file has the old or the new content, never a part: the code writes a temporary file, calls
   fsync, renames the file and calls fsync on the directory.
+- A pipe, a device or a link in the place of a temporary file is removed; nothing is written through
+  it, and nobody waits for it.
 - A failed write leaves the old file and no part of a new file.
 - Every function raises OSError; the caller decides what is at fault.
 
@@ -12,8 +16,10 @@ Source:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
@@ -30,6 +36,29 @@ def temporary_of(path: Path) -> Path:
     The name is always the same, so the next write replaces a file that a power cut left behind.
     """
     return path.with_name(f".{path.name}.new")
+
+
+def read_regular(path: Path, limit_bytes: int) -> bytes:
+    """Read a file, but no pipe and no device, for which the reader could wait for ever.
+
+    Args:
+        path: The file, or a link to it.
+        limit_bytes: Read no more than this.
+
+    Returns:
+        The content, or its first bytes.
+
+    Raises:
+        OSError: It is missing, cannot be read, or is not a regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit_bytes)
+    finally:
+        os.close(descriptor)
 
 
 def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
@@ -142,12 +171,23 @@ def _opened_alone(temporary: Path, mode: int) -> int:
     Raises:
         OSError: It cannot be opened.
     """
+    # Without O_NONBLOCK the writer would wait for ever on a pipe in place of the file.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     while True:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, mode)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(descriptor), temporary.lstat()):
-                return descriptor
+            descriptor = os.open(temporary, flags, mode)
+        except OSError as exc:
+            if exc.errno not in {errno.ELOOP, errno.ENXIO}:  # a link; a pipe without a reader
+                raise
+            temporary.unlink(missing_ok=True)
+            continue
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                temporary.unlink(missing_ok=True)
+            else:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(descriptor), temporary.lstat()):
+                    return descriptor
         except FileNotFoundError:
             pass  # the other writer has just renamed it
         except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import resource
 import signal
 from collections.abc import Iterator
@@ -314,6 +315,18 @@ def test_a_directory_in_the_place_of_a_file_is_moved_aside(home: Path, name: str
     again = FileStateStore(home)
     assert (again.state.revision, again.state.pinned, again.floor) == (21, "variant 1", 21)
     assert again.faults == ()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pipe_in_the_place_of_a_file_is_damage(home: Path, name: str) -> None:
+    (home / name).unlink()
+    os.mkfifo(home / name)
+    os.mkfifo(home / f".{name}.new")
+    store = FileStateStore(home)
+    assert f"{name}" in store.faults[0]
+    assert store.lost == (name == FLOOR_FILE)
+    store.update(revision=20)
+    assert FileStateStore(home).state.revision == 20
 
 
 @pytest.fixture
