@@ -1,10 +1,12 @@
-"""Writes files completely or not at all, so that they survive a power cut; opens those of a person.
+"""Writes files completely or not at all, so that they survive a power cut; reads no pipes.
 
 All packages use it.
 
 Rules:
 - A file has the old or the new content, never a part: the code writes a temporary file, calls
   fsync, renames the file and calls fsync on the directory.
+- A pipe, a device or a link in the place of a temporary file is removed; nothing is written through
+  it, and nobody waits for it.
 - A failed write leaves the old file and no part of a new file.
 - A pipe, a socket or a device where a file should be makes nobody wait.
 - Every function raises OSError; the caller decides what is at fault.
@@ -41,6 +43,23 @@ def temporary_of(path: Path) -> Path:
     The name is always the same, so the next write replaces a file that a power cut left behind.
     """
     return path.with_name(f".{path.name}.new")
+
+
+def read_regular(path: Path, limit_bytes: int) -> bytes:
+    """Read a file, but no pipe and no device, for which the reader could wait for ever.
+
+    Args:
+        path: The file, or a link to it.
+        limit_bytes: Read no more than this.
+
+    Returns:
+        The content, or its first bytes.
+
+    Raises:
+        OSError: It is missing, cannot be read, or is no file.
+    """
+    with open_file(path) as file:
+        return file.read(limit_bytes)
 
 
 def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
@@ -181,12 +200,23 @@ def _opened_alone(temporary: Path, mode: int) -> int:
     Raises:
         OSError: It cannot be opened.
     """
+    # Without O_NONBLOCK the writer would wait for ever on a pipe in place of the file.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     while True:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, mode)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(descriptor), temporary.lstat()):
-                return descriptor
+            descriptor = os.open(temporary, flags, mode)
+        except OSError as exc:
+            if exc.errno not in {errno.ELOOP, errno.ENXIO}:  # a link; a pipe without a reader
+                raise
+            temporary.unlink(missing_ok=True)
+            continue
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                temporary.unlink(missing_ok=True)
+            else:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(descriptor), temporary.lstat()):
+                    return descriptor
         except FileNotFoundError:
             pass  # the other writer has just renamed it
         except OSError:

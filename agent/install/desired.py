@@ -86,7 +86,7 @@ def check_revision(desired: DesiredState, known: Known) -> None:
     step = desired.revision - known.floor
     if desired.boot_id == known.boot_id and (known.lost or abs(step) > MAX_REVISION_STEP):
         return
-    if known.lost and known.floor == 0:
+    if known.lost:
         raise RefusedError(
             f"the record of what was accepted is lost, and revision {desired.revision} may be a "
             "recording: it was not signed for this start of the agent",

@@ -30,7 +30,7 @@ from agent.install.local_chunks import LocalChunkStore
 from agent.install.preflight import check_memory, check_storage, fitting
 from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
-from agent.install.store import StateStore
+from agent.install.store import StateStore, has_served
 from agent.install.transfer import Blob
 from agent.install.workflow import Progress
 from agent.interrupts import Interrupts
@@ -101,7 +101,7 @@ class Installer:
 
     def current(self) -> str | None:
         """Return the digest of the package that serves after a restart."""
-        return self._slots.current()
+        return self._slots.current() or self._served()
 
     def loss(self, digest: str) -> str | None:
         """Return why a package that should serve does not serve whole, or None."""
@@ -137,19 +137,26 @@ class Installer:
     def restore(self) -> None:
         """Serve again the package that served before a restart, or else the package before it.
 
+        If `current` is lost, the record says what served; `current` is made again if the storage
+        can be written.
+
         Raises:
             FleetError: Neither can serve; this is the error of the first.
         """
         fault: FleetError | None = None
-        for digest in dict.fromkeys((self._slots.current(), self._store.state.previous)):
+        served = self._served()
+        for digest in dict.fromkeys((self._slots.current(), served, self._store.state.previous)):
             if digest is None or not self._slots.has(digest):
                 continue
             try:
                 self._serve(digest, why="start")
             except FleetError as exc:
                 fault = fault or exc
-            else:
-                return
+                continue
+            if digest == served and self._slots.current() is None:
+                with contextlib.suppress(StorageError):
+                    self._slots.switch(digest)
+            return
         if fault is not None:
             raise fault
 
@@ -276,6 +283,13 @@ class Installer:
             self._slots.clear()
         if not record.abandoned:
             self._clean(keep={previous})
+
+    def _served(self) -> str | None:
+        """Return the digest of the installed release, if its package is whole."""
+        record = self._store.state
+        if record.target is None or not has_served(record):
+            return None
+        return record.target.digest if self._slots.has(record.target.digest) else None
 
     def _serve(self, digest: str, *, why: str) -> None:
         record = self._store.state

@@ -20,7 +20,7 @@ import msgspec
 from agent.errors import storage_faults
 from wire.codec import from_json, sha256_hex, to_json
 from wire.errors import IntegrityError, WireFormatError
-from wire.files import temporary_of, write_atomic
+from wire.files import read_regular, temporary_of, write_atomic
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -86,6 +86,8 @@ class SealedFile(Generic[T]):
         self._limit_bytes = limit_bytes
         self._unsealed_head = unsealed_head
         self._write = write
+        self.is_sealed = False
+        """Whether the file that was read has a checksum."""
 
     @property
     def was_damaged(self) -> bool:
@@ -99,10 +101,10 @@ class SealedFile(Generic[T]):
             IntegrityError: The file is damaged, or cannot be read.
         """
         try:
-            with self.path.open("rb") as file:
-                data = file.read(self._limit_bytes + 1)
+            data = read_regular(self.path, self._limit_bytes + 1)
             if self._unsealed_head and data.startswith(self._unsealed_head):
                 return from_json(data, self._kind, limit_bytes=self._limit_bytes)
+            self.is_sealed = True
             return unseal(data, self._kind, limit_bytes=self._limit_bytes)
         except FileNotFoundError:
             return None

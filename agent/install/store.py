@@ -8,18 +8,22 @@ floor.json             the revision below which no desired state is accepted
 
 Rules:
 - The agent saves the record before it begins the effect that the record announces.
-- Floor, copy and record are written in this order, each completely or not at all. Until the last of
-  them is written, the change counts as not saved; a desired state is then sent again.
+- Floor, copy and record are written in this order, each completely or not at all. Until the record
+  is written, the change counts as not saved; a desired state is then sent again. The floor says
+  meanwhile which record it replaces, so what a power cut leaves is not taken for an older record.
 - The copy is written when more changes than the progress of an install. From an earlier state of
   the same install the agent goes on as after a power cut.
-- A damaged file is moved aside. If both records are damaged or lost, the package that `current`
-  names goes on serving, and the device takes no desired state that may be a recording.
+- A damaged file is moved aside, and so is a record that is older than the floor or has no floor
+  beside it: somebody may have put it back. If no record is left, nothing is installed from one, the
+  package that `current` names goes on serving, and the device takes no desired state that may be a
+  recording.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -31,6 +35,7 @@ from agent.install.states import State
 from wire.errors import IntegrityError
 from wire.files import write_atomic
 from wire.messages import MAX_REVISION, InstallReport, ReleaseRef
+from wire.package.index import is_digest
 
 SCHEMA_VERSION = 1
 MAX_STATE_BYTES = 1024 * 1024
@@ -98,6 +103,9 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     """Of the desired state that was accepted last."""
 
+    replaces: int | None = None
+    """Revision of the record that is being replaced; None as soon as the new one is written."""
+
 
 K = TypeVar("K", AgentState, Floor)
 
@@ -151,16 +159,25 @@ class FileStateStore:
             directory / FLOOR_FILE, Floor, limit_bytes=MAX_FLOOR_BYTES, write=write
         )
         self._lock = threading.Lock()
-        self._damaged: list[str] = []
-        record, copy = self._read(self._record), self._read(self._copy)
-        found = [each for each in (record, copy) if each is not None]
-        # The newer one counts; of the same revision the record, which is written last.
-        self._state = max(found, key=lambda each: each.revision, default=AgentState())
+        self._wrong: dict[str, str] = {}
+        """By the name of a file that is not used: what is wrong with it."""
+
+        found = {file: self._read(file) for file in (self._record, self._copy)}
         floor = self._read(self._floor_file)
-        self._floor = max(floor.revision if floor else 0, self._state.revision)
+        self._floor = max(_newest(found.values()).revision, floor.revision if floor else 0)
+        self._is_first = floor is not None and floor.replaces == 0
+        # An agent that knew no checksums knew no floor either.
+        has_floor = floor is not None or found[self._copy] is not None or self._record.is_sealed
+        kept = {
+            file: value if self._is_believed(file, value, floor, has_floor=has_floor) else None
+            for file, value in found.items()
+        }
+        self._state = _newest(kept.values())
+        if not any(kept.values()):
+            self._state = _remnant(_newest(found.values()))
         files = (self._record, self._copy, self._floor_file)
-        self._used = used or bool(self._damaged) or any(file.was_damaged for file in files)
-        self._mend(record, copy, floor)
+        self._used = used or bool(self._wrong) or any(file.was_damaged for file in files)
+        self._mend(kept[self._record], kept[self._copy], floor)
 
     @property
     def state(self) -> AgentState:
@@ -175,19 +192,22 @@ class FileStateStore:
     @property
     def lost(self) -> bool:
         """Whether this device accepted a desired state once and has lost the record of it."""
-        return (self._used or self._floor > 0) and self._state.revision == 0
+        # A power cut at the first save leaves only the floor; nothing is lost by that.
+        used = self._used or (self._floor > 0 and not self._is_first)
+        return used and self._state.revision == 0
 
     @property
     def faults(self) -> tuple[str, ...]:
         """What was wrong with the files when they were read, each as a line for the operator."""
-        if not (self.lost and self._used):  # a power cut at the first save leaves only the floor
+        if not self.lost:
             return tuple(
-                f"{name} was damaged; what the other files hold is used" for name in self._damaged
+                f"{name} was {why}; what the other files hold is used"
+                for name, why in self._wrong.items()
             )
-        what = f"damaged: {', '.join(self._damaged)}" if self._damaged else "lost"
+        which = ", ".join(f"{name}: {why}" for name, why in self._wrong.items())
         line = (
-            f"the record of the installs is {what}; the device serves what it has, and takes only "
-            "a desired state that the controller signs after this start"
+            f"the record of the installs is lost{which and f' ({which})'}; the device serves what "
+            "it has, and takes only a desired state that the controller signs after this start"
         )
         return (line,)
 
@@ -207,13 +227,18 @@ class FileStateStore:
             changed = msgspec.structs.replace(self._state, **changes)
             if changed == self._state:
                 return changed
-            if changed.revision != self._state.revision:
-                self._floor_file.write(Floor(revision=changed.revision))
+            is_newer = changed.revision != self._state.revision
+            if is_newer:
+                replaced = self._state.revision
+                self._floor_file.write(Floor(revision=changed.revision, replaces=replaced))
                 self._floor = changed.revision
             if _lasting(changed) != _lasting(self._state):
                 self._copy.write(changed)
             self._record.write(changed)
             self._state = changed
+            if is_newer:
+                with contextlib.suppress(StorageError):  # the next start does it
+                    self._floor_file.write(Floor(revision=changed.revision))
             return changed
 
     def _read(self, file: SealedFile[K]) -> K | None:
@@ -222,19 +247,44 @@ class FileStateStore:
             value = file.read()
             if value is None or _is_possible(value):
                 return value
-        self._damaged.append(file.path.name)
-        file.set_aside()
+        self._set_aside(file, "damaged")
         return None
+
+    def _is_believed(
+        self,
+        file: SealedFile[AgentState],
+        value: AgentState | None,
+        floor: Floor | None,
+        *,
+        has_floor: bool,
+    ) -> bool:
+        """Tell whether a record is used; one that somebody may have put back is moved aside."""
+        if value is None or value.revision == 0 or not has_floor:
+            return value is not None
+        if floor is None:
+            self._set_aside(file, f"beside no {FLOOR_FILE}")
+            return False
+        if value.revision < floor.revision and value.revision != floor.replaces:
+            self._set_aside(file, f"older than {FLOOR_FILE}")
+            return False
+        return True
+
+    def _set_aside(self, file: SealedFile[Any], why: str) -> None:
+        self._wrong[file.path.name] = why
+        file.set_aside()
 
     def _mend(
         self, record: AgentState | None, copy: AgentState | None, floor: Floor | None
     ) -> None:
         """Write again what is missing, damaged or older; a read-only disk stays as it is."""
-        if self._state.revision == 0:
+        if self._state == AgentState():
             return
+        settled = Floor(revision=self._floor)
+        if floor == Floor(revision=self._floor, replaces=self._state.revision):
+            settled = floor  # the newer record has not been saved
         with contextlib.suppress(StorageError):
-            if floor is None or floor.revision != self._floor:
-                self._floor_file.write(Floor(revision=self._floor))
+            if floor != settled and self._state.revision > 0:
+                self._floor_file.write(settled)
             if copy is None or _lasting(copy) != _lasting(self._state):
                 self._copy.write(self._state)
             # Without a copy the record may be of an agent that knew no checksums.
@@ -243,7 +293,38 @@ class FileStateStore:
 
 
 def _is_possible(value: AgentState | Floor) -> bool:
-    return value.schema_version == SCHEMA_VERSION and 0 <= value.revision <= MAX_REVISION
+    if value.schema_version != SCHEMA_VERSION or not 0 <= value.revision <= MAX_REVISION:
+        return False
+    if isinstance(value, Floor):
+        return True
+    target = value.target
+    digests = (value.previous, *((target.digest, target.envelope_sha256) if target else ()))
+    return all(digest is None or is_digest(digest) for digest in digests)
+
+
+def _newest(records: Iterable[AgentState | None]) -> AgentState:
+    """Return the newer record; of the same revision the first; without any that of a new device."""
+    found = [each for each in records if each is not None]
+    return max(found, key=lambda each: each.revision, default=AgentState())
+
+
+def _remnant(record: AgentState) -> AgentState:
+    """Return what a record that may be too old still tells: nothing that an install begins with."""
+    return AgentState(
+        desired=record.desired,  # its policy holds until the controller answers
+        previous=record.previous,
+        dropped=record.dropped,
+        latencies_ms=record.latencies_ms,
+        pinned=record.pinned,
+    )
+
+
+def has_served(record: AgentState) -> bool:
+    """Tell whether the present target has served on this device, whatever became of it since."""
+    report, target = record.report, record.target
+    if report is None or target is None or report.digest != target.digest:
+        return False
+    return record.repairing or report.outcome == "succeeded"
 
 
 def _lasting(record: AgentState) -> AgentState:

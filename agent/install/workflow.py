@@ -30,7 +30,7 @@ from agent.errors import (
 )
 from agent.install.events import ending
 from agent.install.states import InstallEvent, State, may_abandon, next_state
-from agent.install.store import AgentState, Failure, StateStore
+from agent.install.store import AgentState, Failure, StateStore, has_served
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
 from wire.clock import Clock
@@ -186,7 +186,7 @@ class Machine:
         """
         record, now_s = self._store.state, self._clock.monotonic_s()
         target = record.target
-        if target is None or not _was_installed(record):
+        if target is None or record.state is not State.IDLE or not has_served(record):
             return False
         loss = self._effects.loss(target.digest)
         if loss is None and record.repairing:  # the last attempt failed, and mended enough
@@ -385,14 +385,6 @@ def _outcome(record: AgentState, desired: DesiredState) -> InstallReport | None:
         record.rollout,
     )
     return report if same_install or desired.revision == record.revision else None
-
-
-def _was_installed(record: AgentState) -> bool:
-    """Tell whether the present target has served on this device, whatever became of it since."""
-    report, target = record.report, record.target
-    if report is None or target is None or report.digest != target.digest:
-        return False
-    return record.state is State.IDLE and (record.repairing or report.outcome == "succeeded")
 
 
 def _failed(state: State, exc: FleetError) -> _Result:

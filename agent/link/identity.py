@@ -20,7 +20,7 @@ from agent.errors import ConfigError, storage_faults
 from wire.codec import from_json, sha256_hex, to_json
 from wire.enrolment import client_id
 from wire.errors import WireFormatError
-from wire.files import write_atomic
+from wire.files import read_regular, write_atomic
 from wire.trust.envelope import SEED_BYTES, SigningKey
 
 KEY_FILE = "device.key"
@@ -120,10 +120,12 @@ def _load_seed(path: Path) -> bytes:
             _key, seed = SigningKey.generate()
             write_atomic(path, seed)
             return seed
-        seed = path.read_bytes()
+    with storage_faults(f"cannot read {path.name}"):
+        seed = read_regular(path, SEED_BYTES + 1)
     if len(seed) != SEED_BYTES:
+        length = len(seed) if len(seed) < SEED_BYTES else f"more than {SEED_BYTES}"
         raise ConfigError(
-            f"{path.name} has {len(seed)} bytes, not {SEED_BYTES}",
+            f"{path.name} has {length} bytes, not {SEED_BYTES}",
             remedy="remove it and enrol the device again",
         )
     return seed
@@ -132,10 +134,9 @@ def _load_seed(path: Path) -> bytes:
 def _load_credentials(path: Path, device: str) -> Credentials:
     new = Credentials(device=device)
     with storage_faults("cannot store the credentials"):
-        if not path.exists():
+        if not path.is_file():  # what else stands there is replaced
             return _save(path, new)
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_regular(path, MAX_BYTES + 1)
     try:
         credentials = from_json(data, Credentials, limit_bytes=MAX_BYTES)
     except WireFormatError:

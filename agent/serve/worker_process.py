@@ -346,7 +346,11 @@ class WorkerProcess:
         if self._hang:
             return self._hang
         if code < 0:
-            return f"the worker was ended by {signal.Signals(-code).name}"
+            try:
+                name = signal.Signals(-code).name
+            except ValueError:  # Python has no names for most real-time signals
+                name = f"signal {-code}"
+            return f"the worker was ended by {name}"
         return f"the worker ended with exit code {code}"
 
 

@@ -7,6 +7,8 @@ Rules:
   the agent.
 - Batches are numbered per boot and file: each new file has a name of its own in the boot
   identifier, so that its first batches are not mistaken for those of a lost file.
+- No fault of the file ends the agent or keeps it from starting: the agent serves without telemetry,
+  too.
 - Appended data survives the end of the process at any instant; a power cut may lose the last
   seconds.
 - While the disk is full or cannot be written, the spool keeps telemetry in memory, within a smaller
@@ -24,7 +26,9 @@ from typing import TypeVar
 
 from telemetry.batches import Item, cut, shorten
 from telemetry.device.spool_file import (
-    DamagedFileError,
+    FAULTS,
+    HEAD_BYTES,
+    check_head,
     insert_batch,
     is_damage,
     is_unwritable,
@@ -50,7 +54,6 @@ MEMORY_LIMIT_BYTES = 1024 * 1024
 """Limit of the batches that wait in memory: a device may have little of it."""
 
 DISK_EVERY_S = 60.0
-FAULTS = (OSError, sqlite3.Error, DamagedFileError)
 A = TypeVar("A")
 
 
@@ -83,7 +86,10 @@ class Spool:
         self._in_memory_s: float | None = None
         """Since when telemetry is only in memory, or when the disk was tried last; else None."""
 
-        self._run(lambda _db: None)
+        try:
+            self._run(lambda _db: None)
+        except SpoolError as exc:  # such as a file that another process has locked
+            self._keep_in_memory(exc)
 
     @property
     def boot_id(self) -> str:
@@ -208,7 +214,7 @@ class Spool:
                 return self._attempt(work)
             except FAULTS as exc:
                 fault: Exception = exc
-            if is_damage(fault):
+            if is_damage(fault) and self._in_memory_s is None:
                 try:
                     self._begin_anew(fault)
                     return self._attempt(work)
@@ -282,7 +288,11 @@ class Spool:
         """Open a file, or a spool in memory; return it, and the boot that new batches carry."""
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            try:
+                check_head(os.pread(descriptor, HEAD_BYTES, 0))
+            finally:
+                os.close(descriptor)
         db = sqlite3.connect(path or ":memory:", timeout=BUSY_S, check_same_thread=False)
         try:
             db.execute("PRAGMA journal_mode = WAL")

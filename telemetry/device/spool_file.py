@@ -27,11 +27,24 @@ CREATE TABLE event (
   at_s REAL NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL
 )
 """
+FAULTS = (OSError, sqlite3.Error, TypeError, ValueError, OverflowError)
+"""What the use of a file may raise. Python's own errors come from values of a damaged file: text
+that is not UTF-8, a value of another type, a number that is too large."""
+
+HEAD_BYTES = 100
+_WRITE_VERSION_AT = 18  # https://www.sqlite.org/fileformat.html#file_format_version_numbers
+_MAX_ID = 2**62
+_HIGHEST_ID = """
+SELECT max((SELECT coalesce(max(seq), 0) FROM sqlite_sequence),
+           (SELECT coalesce(max(id), 0) FROM batch), (SELECT coalesce(max(id), 0) FROM event))
+"""
 _DAMAGE = {
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
     sqlite3.SQLITE_ERROR,  # a table or column is missing
     sqlite3.SQLITE_CONSTRAINT,  # the counters disagree with the batches
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_TOOBIG,
 }
 _UNWRITABLE = {
     sqlite3.SQLITE_FULL,
@@ -42,8 +55,21 @@ _UNWRITABLE = {
 }
 
 
-class DamagedFileError(Exception):
+class DamagedFileError(ValueError):
     """SQLite can read the file, but its content is not what we wrote."""
+
+
+def check_head(head: bytes) -> None:
+    """Check what SQLite itself would take for a file that nobody may write.
+
+    Args:
+        head: How the file begins; empty for a new one.
+
+    Raises:
+        DamagedFileError: No version of SQLite that we use wrote it.
+    """
+    if len(head) == HEAD_BYTES and head[_WRITE_VERSION_AT] not in {1, 2}:
+        raise DamagedFileError("its header is not one that we write")
 
 
 def prepare(db: sqlite3.Connection) -> str:
@@ -70,6 +96,8 @@ def prepare(db: sqlite3.Connection) -> str:
     found = db.execute("PRAGMA quick_check(1)").fetchone()
     if found != ("ok",):
         raise DamagedFileError(f"{found}")
+    if read_number(db, _HIGHEST_ID) > _MAX_ID:
+        raise DamagedFileError("no further rows can be numbered")
     name = db.execute("SELECT name FROM file").fetchone()
     if name is None:
         raise DamagedFileError("it has no name")
@@ -107,7 +135,8 @@ def _drop(db: sqlite3.Connection, row: int, dropped: int) -> None:
 
 def oldest_batches(db: sqlite3.Connection, limit: int) -> list[tuple[TelemetryBatch, bytes]]:
     """Return the oldest batches with their bytes; drop those that cannot be read."""
-    statement = "SELECT id, dropped, body FROM batch ORDER BY id LIMIT ?"
+    # A flipped bit can turn a blob into a text of the same bytes.
+    statement = "SELECT id, dropped, CAST(body AS BLOB) FROM batch ORDER BY id LIMIT ?"
     found = []
     for row, dropped, body in db.execute(statement, (limit,)).fetchall():
         try:
@@ -143,7 +172,7 @@ def newest_events(
 ) -> list[Event]:
     """Return the newest events of some kinds, or of all, oldest first."""
     found: list[Event] = []
-    statement = "SELECT kind, body FROM event WHERE at_s >= ? ORDER BY id DESC"
+    statement = "SELECT kind, CAST(body AS BLOB) FROM event WHERE at_s >= ? ORDER BY id DESC"
     with closing(db.execute(statement, (since_s,))) as rows:
         for kind, body in rows:
             if len(found) >= limit:
@@ -182,8 +211,13 @@ def read_number(db: sqlite3.Connection, statement: str, *parameters: str) -> int
 
 def is_damage(exc: Exception) -> bool:
     """Tell whether an error means that the file is lost, not that the disk is full or slow."""
-    code = getattr(exc, "sqlite_errorcode", -1)
-    return isinstance(exc, DamagedFileError) or (code >= 0 and code & 0xFF in _DAMAGE)
+    if not isinstance(exc, sqlite3.Error):
+        return not isinstance(exc, OSError)
+    # Without a code it is of Python: a text that is not UTF-8, or a wrong use of the library.
+    code = getattr(exc, "sqlite_errorcode", None)
+    if code is None:
+        return not isinstance(exc, sqlite3.ProgrammingError)
+    return code & 0xFF in _DAMAGE
 
 
 def is_unwritable(exc: Exception) -> bool:

@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from telemetry.device.spool_file import newest_events
+from telemetry.device.spool_file import FAULTS, is_damage, newest_events
 from telemetry.errors import SpoolError
 from wire.messages import Event
 
@@ -41,8 +41,10 @@ def stored_events(path: Path, kinds: tuple[str, ...], since_s: float, limit: int
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S)) as db:
             return newest_events(db, kinds, since_s, limit)
-    except sqlite3.Error as exc:
+    except FAULTS as exc:
+        remedy = "run the command as the user of the agent"
+        if is_damage(exc):
+            remedy = "start the agent: it moves the damaged file aside and begins a new one"
         raise SpoolError(
-            f"the telemetry spool {path} cannot be read: {exc}",
-            remedy="run the command as the user of the agent",
+            f"the telemetry spool {path} cannot be read: {exc}", remedy=remedy
         ) from exc

@@ -132,8 +132,8 @@ def test_power_cut_around_the_write_of_each_file(
 
 
 @pytest.mark.parametrize("state", EVERY)
-@pytest.mark.parametrize("file", FILES)
-def test_power_cut_that_damages_a_file(device: SimulatedDevice, state: State, file: str) -> None:
+@pytest.mark.parametrize("file", [COPY_FILE, STATE_FILE])
+def test_power_cut_that_damages_a_record(device: SimulatedDevice, state: State, file: str) -> None:
     device.hook = cut_once("effected", state)
     if state is State.REVERTING:
         device.bad_golden.add("new best")
@@ -149,13 +149,18 @@ def test_power_cut_that_damages_a_file(device: SimulatedDevice, state: State, fi
 
 
 @pytest.mark.parametrize("state", EVERY)
-def test_power_cut_that_damages_every_record(device: SimulatedDevice, state: State) -> None:
+@pytest.mark.parametrize(
+    "files", [(STATE_FILE, COPY_FILE), (FLOOR_FILE,)], ids=["records", "floor"]
+)
+def test_power_cut_that_damages_every_record_or_the_floor(
+    device: SimulatedDevice, state: State, files: tuple[str, ...]
+) -> None:
     device.hook = cut_once("effected", state)
     if state is State.REVERTING:
         device.bad_golden.add("new best")
     with pytest.raises(PowerCut):
         device.install(2, NEW)
-    for file in (STATE_FILE, COPY_FILE):
+    for file in files:
         (device.root / file).write_bytes(b"\0" * 64)
     device.lose_power()
     device.boot()

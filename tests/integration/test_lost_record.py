@@ -59,7 +59,42 @@ def test_a_device_without_its_record_serves_on_and_takes_no_recording(
     assert controller.outcome(3).active == FIRST.digest
 
 
-@pytest.mark.parametrize("name", FILES)
+def test_records_that_were_put_back_bring_back_no_old_release(
+    serving: Device, controller: Controller
+) -> None:
+    state = serving.config.state_dir
+    old = {name: (state / name).read_bytes() for name in (STATE_FILE, COPY_FILE)}
+    controller.desire(2, SECOND)
+    assert controller.outcome(2).outcome == "succeeded"
+    serving.end(signal.SIGKILL)
+    for name, content in old.items():
+        (state / name).write_bytes(content)
+    hello = start_again(serving, controller)
+    assert (hello.revision, hello.release) == (0, SECOND.digest)
+    controller.event("storage", lambda e: "state.json: older than floor.json" in e.reason)
+    controller.desire(3, FIRST)
+    controller.event("refused", lambda e: "recording" in e.reason)
+    controller.desire(2, SECOND, boot_id=hello.boot_id)
+    assert controller.outcome(2).active == SECOND.digest
+
+
+@pytest.mark.parametrize("damaged", [True, False], ids=["damaged", "lost"])
+def test_a_record_without_its_floor_is_not_believed(
+    updated: Device, controller: Controller, *, damaged: bool
+) -> None:
+    updated.end(signal.SIGKILL)
+    path = updated.config.state_dir / FLOOR_FILE
+    path.write_bytes(b"\0" * 64) if damaged else path.unlink()
+    hello = start_again(updated, controller)
+    assert (hello.revision, hello.release) == (0, SECOND.digest)
+    controller.event("storage", lambda e: "signs after this start" in e.reason)
+    controller.desire(3, FIRST)
+    controller.event("refused", lambda e: "recording" in e.reason)
+    controller.desire(2, SECOND, boot_id=hello.boot_id)
+    assert controller.outcome(2).active == SECOND.digest
+
+
+@pytest.mark.parametrize("name", [STATE_FILE, COPY_FILE])
 def test_a_device_with_one_damaged_file_goes_on_and_says_so(
     updated: Device, controller: Controller, name: str
 ) -> None:

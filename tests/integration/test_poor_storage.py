@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -78,6 +79,19 @@ def test_an_agent_on_a_bad_disk_serves_and_says_what_is_missing(
     assert serving.end(signal.SIGTERM) == 0
 
 
+@needs_mounts
+@pytest.mark.parametrize("prepare", [READ_ONLY, FULL], ids=["read-only", "full"])
+def test_a_package_that_is_whole_serves_without_current_on_a_bad_disk(
+    serving: Device, prepare: str
+) -> None:
+    serving.end(signal.SIGTERM)
+    (serving.config.state_dir / "current").unlink()
+    start_on(serving, prepare)
+    where = until(lambda: address(serving), "being ready")
+    assert serving.infer(where)[0]["release"] == "digits:1.0.0"
+    assert serving.end(signal.SIGTERM) == 0
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -105,6 +119,21 @@ def test_a_damaged_file_beside_the_package_does_not_end_serving(
     if name == "credentials.json":
         until(lambda: controller.enrolments[1:], "a second enrolment")
         until(lambda: serving.ask("status")["connected"], "a connection")
+    assert serving.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["state.json", "floor.json", ".state.json.new", "device.key", "telemetry.db"]
+)
+def test_a_pipe_in_the_place_of_a_file_does_not_end_serving(serving: Device, name: str) -> None:
+    serving.end(signal.SIGTERM)
+    path = serving.config.state_dir / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    serving.start()
+    where = until(lambda: address(serving), "being ready")
+    assert serving.infer(where)[0]["release"] == "digits:1.0.0"
+    assert serving.ask("pin", variant="small")["pinned"] == "small"
     assert serving.end(signal.SIGTERM) == 0
 
 

@@ -174,6 +174,15 @@ def test_a_worker_that_crashes_on_a_request(start: Start) -> None:
         infer(worker)
 
 
+def test_a_signal_without_a_name_is_told_by_its_number(start: Start) -> None:
+    worker = start()
+    number = signal.SIGRTMIN + 1
+    os.kill(worker.pid, number)
+    with pytest.raises(WorkerCrashedError, match=f"ended by signal {number}"):
+        infer(worker)
+    assert not worker.is_alive
+
+
 def test_a_worker_that_hangs_is_ended(start: Start) -> None:
     worker = start(fail="hang", fail_after="1")
     with pytest.raises(WorkerTimeoutError):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from wire.files import PUBLIC, open_file, write_atomic, write_new
+from wire.files import PUBLIC, open_file, read_regular, write_atomic, write_new
 
 
 @pytest.fixture
@@ -54,9 +54,38 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     (tmp_path / ".file.new").symlink_to(victim)
-    with pytest.raises(OSError, match="symbolic links"):
-        write_atomic(tmp_path / "file", b"new")
+    write_atomic(tmp_path / "file", b"new")
     assert victim.read_bytes() == b"precious"
+    assert not (tmp_path / "file").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("has_reader", [False, True])
+@pytest.mark.parametrize("place", ["file", ".file.new"])
+def test_nobody_waits_on_a_pipe_in_the_place_of_a_file(
+    tmp_path: Path, place: str, *, has_reader: bool
+) -> None:
+    os.mkfifo(tmp_path / place)
+    reader = os.open(tmp_path / place, os.O_RDONLY | os.O_NONBLOCK) if has_reader else None
+    write_atomic(tmp_path / "file", b"new")
+    assert read_regular(tmp_path / "file", 100) == b"new"
+    assert names(tmp_path) == ["file"]
+    if reader is not None:
+        assert os.read(reader, 10) == b"", "nothing is written into it"
+        os.close(reader)
+
+
+def test_only_a_regular_file_is_read_and_no_more_of_it_than_asked(tmp_path: Path) -> None:
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+    (tmp_path / "link").symlink_to("huge")
+    assert read_regular(tmp_path / "link", 7) == b"\0" * 7
+    os.mkfifo(tmp_path / "pipe")
+    for other in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(OSError, match="not a file|Is a directory"):
+            read_regular(other, 7)
+    with pytest.raises(FileNotFoundError):
+        read_regular(tmp_path / "missing", 7)
 
 
 @pytest.mark.usefixtures("small_files")

@@ -13,6 +13,7 @@ from agent.app.desired_states import DesiredStates
 from agent.app.refusals import Refusals
 from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE
 from agent.install.thread import Installs
+from agent.install.workflow import REPAIR_MAX_S
 from agent.log import Log
 from telemetry.device.recorder import Recorder
 from tests.simulators.device import SimulatedDevice
@@ -176,6 +177,43 @@ def test_a_device_that_lost_its_record_takes_no_recording(tmp_path: Path) -> Non
     rig.events()
     rig.states.receive(desired(1, OLD, boot_id=BOOT)[1])
     assert "older than the accepted 2" in rig.events()[0][1]
+
+
+def test_records_that_were_put_back_install_nothing_and_the_controller_mends_them(
+    tmp_path: Path,
+) -> None:
+    rig = Rig(tmp_path)
+    old = {name: (rig.device.root / name).read_bytes() for name in (STATE_FILE, COPY_FILE)}
+    rig.device.install(2, NEW)
+    rig.device.install(10, NEW)
+    for name, content in old.items():
+        (rig.device.root / name).write_bytes(content)
+    rig = again(tmp_path, rig)
+    assert "state.json: older than floor.json" in rig.device.faults[0]
+    rig.device.clock.advance(REPAIR_MAX_S)
+    assert not rig.device.machine.repair()
+    assert rig.device.adaptation.active() == (NEW.digest, "best")
+    rig.states.receive(desired(11, OLD, boot_id="an earlier start")[1])
+    assert "recording" in rig.told[-1].detail
+    rig.states.receive(desired(10, NEW, boot_id=BOOT)[1])
+    rig.device.install(10, NEW)
+    assert again(tmp_path, rig).device.faults == ()
+    assert rig.device.store.state.target == NEW.ref
+
+
+def test_an_older_floor_beside_no_record_lets_no_recording_in(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.device.install(4, NEW)
+    floor = (rig.device.root / FLOOR_FILE).read_bytes()
+    rig.device.install(10, NEW)
+    (rig.device.root / FLOOR_FILE).write_bytes(floor)
+    for name in (STATE_FILE, COPY_FILE):
+        (rig.device.root / name).unlink()
+    rig = again(tmp_path, rig)
+    rig.states.receive(desired(5, OLD)[1])
+    assert "recording" in rig.told[-1].detail
+    rig.states.receive(desired(10, NEW, boot_id=BOOT)[1])
+    assert rig.installs.revision == 10
 
 
 def test_a_floor_that_is_too_high_comes_down_by_a_desired_state_for_this_start(

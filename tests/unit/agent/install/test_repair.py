@@ -303,9 +303,42 @@ def test_things_of_another_kind_in_the_way_are_removed(
 def test_directories_of_the_store_that_are_files_are_made_anew(device: SimulatedDevice) -> None:
     for name in ("incoming", "parts"):
         make_file(device.root / name)
+    flip(file(device, NEW, "manifest.json"))
     (device.root / "current").unlink()
     (device.root / "current").mkdir()
     device.reboot()
     assert repair(device)
     assert device.adaptation.active() == (NEW.digest, "best")
     assert device.slots.current() == NEW.digest
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["only package", "a previous one is kept"])
+def test_the_installed_package_serves_though_current_is_lost(tmp_path: Path, count: int) -> None:
+    device = SimulatedDevice(tmp_path)
+    device.boot()
+    for revision, package in enumerate((OLD, NEW)[-count:], start=1):
+        device.install(revision, package)
+    (device.root / "current").unlink()
+    device.reboot()
+    assert device.adaptation.active() == (NEW.digest, "best")
+    assert device.slots.current() == NEW.digest
+    assert not repair(device)
+
+
+def test_a_package_that_is_not_proven_yet_does_not_serve_though_nothing_else_does(
+    tmp_path: Path,
+) -> None:
+    device = SimulatedDevice(tmp_path)
+    device.boot()
+
+    def cut(where: str, state: State) -> None:
+        if (where, state) == ("effect", State.PROBING):
+            raise PowerCut
+
+    device.hook = cut
+    with pytest.raises(PowerCut):
+        device.install(1, NEW)
+    device.lose_power()
+    device.boot()
+    assert device.slots.has(NEW.digest)
+    assert device.adaptation.active() == (None, None)

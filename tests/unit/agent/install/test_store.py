@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.errors import StorageError
@@ -26,7 +28,8 @@ from wire.codec import from_json, to_json
 from wire.files import write_atomic
 from wire.messages import MAX_REVISION, InstallReport
 
-FILES = (STATE_FILE, COPY_FILE, FLOOR_FILE)
+RECORDS = (STATE_FILE, COPY_FILE)
+FILES = (*RECORDS, FLOOR_FILE)
 RECORD = {
     "revision": 7,
     "desired": b"\x00\xffenvelope",
@@ -78,8 +81,8 @@ def test_a_device_without_a_record_begins_idle_and_writes_nothing(tmp_path: Path
 
 
 @pytest.mark.parametrize("content", DAMAGE.values(), ids=DAMAGE.keys())
-@pytest.mark.parametrize("name", FILES)
-def test_of_a_damaged_file_nothing_is_lost(home: Path, name: str, content: bytes) -> None:
+@pytest.mark.parametrize("name", RECORDS)
+def test_of_a_damaged_record_nothing_is_lost(home: Path, name: str, content: bytes) -> None:
     (home / name).write_bytes(content)
     store = FileStateStore(home)
     assert (store.state, store.floor, store.lost) == (WHOLE, 7, False)
@@ -89,7 +92,7 @@ def test_of_a_damaged_file_nothing_is_lost(home: Path, name: str, content: bytes
     assert (again.state, again.floor, again.faults) == (WHOLE, 7, ())
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", RECORDS)
 def test_no_flipped_bit_is_believed(home: Path, name: str) -> None:
     intact = (home / name).read_bytes()
     places = [*range(90), *range(90, len(intact), 11)]
@@ -103,8 +106,71 @@ def test_no_flipped_bit_is_believed(home: Path, name: str) -> None:
         assert (home / name).read_bytes() == intact
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_written_again(home: Path, name: str) -> None:
+def check_remnant(store: FileStateStore) -> None:
+    """The record is lost; what begins no install and what the operator asked for is kept."""
+    kept = {"desired", "previous", "dropped", "latencies_ms", "pinned"}
+    assert store.state == AgentState(**{key: RECORD[key] for key in kept})  # type: ignore[arg-type]
+    assert store.lost
+    (fault,) = store.faults
+    assert "signs after this start" in fault
+
+
+@pytest.mark.parametrize("content", [None, *DAMAGE.values()], ids=["missing", *DAMAGE.keys()])
+def test_a_record_without_its_floor_may_be_an_old_one(home: Path, content: bytes | None) -> None:
+    path = home / FLOOR_FILE
+    path.unlink() if content is None else path.write_bytes(content)
+    for start in range(3):
+        store = FileStateStore(home)
+        check_remnant(store)
+        assert ("floor.json: damaged" in store.faults[0]) == (start == 0 and content is not None)
+        assert ("state.json: beside no floor.json" in store.faults[0]) == (start == 0)
+    accepted = FileStateStore(home).update(revision=5, state=State.PREFLIGHT)
+    again = FileStateStore(home)
+    assert (again.state, again.floor, again.lost) == (accepted, 5, False)
+
+
+def test_records_that_were_put_back_are_not_believed(home: Path) -> None:
+    old = {name: (home / name).read_bytes() for name in RECORDS}
+    store = FileStateStore(home)
+    store.update(revision=8, pinned=None)
+    store.update(revision=10, pinned="small")
+    for name, content in old.items():
+        (home / name).write_bytes(content)
+    for start in range(2):
+        store = FileStateStore(home)
+        check_remnant(store)
+        assert store.floor == 10
+        assert ("state.copy.json: older than floor.json" in store.faults[0]) == (start == 0)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_that_was_put_back_beside_a_newer_one_is_told(home: Path, name: str) -> None:
+    old = (home / name).read_bytes()
+    FileStateStore(home).update(revision=10)
+    (home / name).write_bytes(old)
+    store = FileStateStore(home)
+    assert (store.state.revision, store.floor, store.lost) == (10, 10, False)
+    assert store.faults == (f"{name} was older than floor.json; what the other files hold is used",)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"previous": "../../x"},
+        {"target": msgspec.structs.replace(two_variants("1.0.0").ref, digest="../../x")},
+        {"target": msgspec.structs.replace(two_variants("1.0.0").ref, envelope_sha256="/etc")},
+    ],
+    ids=["previous", "target", "envelope"],
+)
+def test_a_record_that_names_no_digest_is_damage(home: Path, changes: dict[str, object]) -> None:
+    FileStateStore(home).update(**changes)
+    store = FileStateStore(home)
+    assert (store.state, store.floor, store.lost) == (AgentState(), 7, True)
+    assert "state.json: damaged, state.copy.json: damaged" in store.faults[0]
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_missing_record_is_written_again(home: Path, name: str) -> None:
     (home / name).unlink()
     store = FileStateStore(home)
     assert (store.state, store.floor, store.lost, store.faults) == (WHOLE, 7, False, ())
@@ -143,7 +209,7 @@ def test_a_device_that_lost_everything_knows_that_it_did(home: Path, *, damaged:
         store = FileStateStore(home, used=not damaged)
         assert (store.state, store.floor, store.lost) == (AgentState(), 0, True)
         (fault,) = store.faults
-        assert ("damaged: state.json" in fault) == (damaged and start == 0)
+        assert ("state.json: damaged" in fault) == (damaged and start == 0)
         assert "signs after this start" in fault
 
 
@@ -162,7 +228,7 @@ def test_the_floor_goes_down_with_the_desired_state_that_was_accepted(home: Path
     assert (store.state.revision, store.floor) == (3, 3)
 
 
-@pytest.mark.parametrize("cut_at", range(6))
+@pytest.mark.parametrize("cut_at", range(8))
 def test_a_power_cut_between_the_files_loses_no_floor(home: Path, cut_at: int) -> None:
     moments = itertools.count()
 
@@ -184,6 +250,19 @@ def test_a_power_cut_between_the_files_loses_no_floor(home: Path, cut_at: int) -
     assert again.state.revision == (7 if cut_at <= 2 else 8)
     assert not again.lost
     assert not again.faults
+    assert FileStateStore(home).state == again.state
+
+
+def test_the_power_cut_at_the_very_first_save_loses_nothing(tmp_path: Path) -> None:
+    def write(path: Path, content: bytes) -> None:
+        if path.name != FLOOR_FILE:
+            raise OSError
+        write_atomic(path, content)
+
+    with pytest.raises(StorageError):
+        FileStateStore(tmp_path, write=write).update(revision=1, desired=b"first")
+    store = FileStateStore(tmp_path)
+    assert (store.state, store.floor, store.lost, store.faults) == (AgentState(), 1, False, ())
 
 
 def test_progress_alone_is_not_written_twice(home: Path) -> None:
@@ -200,9 +279,9 @@ def test_progress_alone_is_not_written_twice(home: Path) -> None:
     store.update(pinned="small")
     assert written[1:] == [COPY_FILE, STATE_FILE]
     store.update(revision=8)
-    assert written[3:] == [FLOOR_FILE, COPY_FILE, STATE_FILE]
+    assert written[3:] == [FLOOR_FILE, COPY_FILE, STATE_FILE, FLOOR_FILE]
     store.update(revision=8)
-    assert len(written) == 6
+    assert len(written) == 7
 
 
 def test_the_record_of_an_agent_without_checksums_is_taken_over(tmp_path: Path) -> None:
@@ -236,6 +315,18 @@ def test_a_directory_in_the_place_of_a_file_is_moved_aside(home: Path, name: str
     again = FileStateStore(home)
     assert (again.state.revision, again.state.pinned, again.floor) == (21, "variant 1", 21)
     assert again.faults == ()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pipe_in_the_place_of_a_file_is_damage(home: Path, name: str) -> None:
+    (home / name).unlink()
+    os.mkfifo(home / name)
+    os.mkfifo(home / f".{name}.new")
+    store = FileStateStore(home)
+    assert f"{name}" in store.faults[0]
+    assert store.lost == (name == FLOOR_FILE)
+    store.update(revision=20)
+    assert FileStateStore(home).state.revision == 20
 
 
 @pytest.fixture

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, StorageError
 from agent.link.identity import CREDENTIALS_FILE, KEY_FILE, Identity
 from wire.enrolment import is_client_id_of
 
@@ -89,6 +90,30 @@ def test_an_older_agents_password_is_used_until_the_device_enrols_again(tmp_path
 def test_a_short_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / KEY_FILE).write_bytes(b"short")
     with pytest.raises(ConfigError, match="5 bytes, not 32"):
+        Identity(tmp_path, "dev-1")
+
+
+def test_a_key_without_an_end_is_refused_and_not_read(tmp_path: Path) -> None:
+    path = tmp_path / KEY_FILE
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ConfigError, match="more than 32 bytes, not 32"):
+        Identity(tmp_path, "dev-1")
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(StorageError, match=r"cannot read device\.key: it is not a file"):
+        Identity(tmp_path, "dev-1")
+
+
+def test_nobody_waits_on_pipes_in_the_place_of_key_and_credentials(tmp_path: Path) -> None:
+    first = Identity(tmp_path, "dev-1")
+    (tmp_path / CREDENTIALS_FILE).unlink()
+    os.mkfifo(tmp_path / CREDENTIALS_FILE)
+    assert Identity(tmp_path, "dev-1").account == first.account
+    assert (tmp_path / CREDENTIALS_FILE).is_file()
+    (tmp_path / KEY_FILE).unlink()
+    os.mkfifo(tmp_path / KEY_FILE)
+    with pytest.raises(StorageError, match=r"cannot read device\.key: it is not a file"):
         Identity(tmp_path, "dev-1")
 
 
