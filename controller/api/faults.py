@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
+from http import HTTPStatus
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -45,6 +46,13 @@ STATUSES: Mapping[type[FleetError], int] = {
 """The status of each family; the first match counts. Without one, a retryable fault is 503, any
 other 400."""
 
+_HEADERS: Mapping[int, Mapping[str, str]] = {
+    401: {"WWW-Authenticate": "Bearer", "Connection": "close"},
+    503: {"Retry-After": "5"},
+}
+"""What an answer of a status has in its header. A client that shows no token may send one request
+for each connection."""
+
 FAULT_RESPONSES: dict[int | str, dict[str, object]] = {
     status: {"model": Fault, "description": text}
     for status, text in (
@@ -53,7 +61,7 @@ FAULT_RESPONSES: dict[int | str, dict[str, object]] = {
         (409, "The request conflicts with the present state."),
         (413, "The body is too large."),
         (422, "The request is not valid."),
-        (503, "The database or the broker does not answer; try again."),
+        (503, "The database or the broker does not answer, or the API is busy; try again."),
     )
 }
 
@@ -70,8 +78,18 @@ def answer(error: FleetError) -> Response:
     """Return a fault as an HTTP answer."""
     fault = Fault(code=error.code, message=error.message, remedy=error.remedy)
     status = status_of(error)
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None  # noqa: PLR2004 - HTTP
-    return JSONResponse(asdict(fault), status_code=status, headers=headers)
+    return JSONResponse(asdict(fault), status_code=status, headers=_HEADERS.get(status))
+
+
+def written(response: Response) -> bytes:
+    """Return an answer as HTTP/1.1 writes it; the connection ends after it."""
+    status = HTTPStatus(response.status_code)
+    lines = [
+        f"HTTP/1.1 {status.value} {status.phrase}".encode(),
+        *(name + b": " + value for name, value in response.raw_headers),
+        b"connection: close",
+    ]
+    return b"\r\n".join([*lines, b"", bytes(response.body)])
 
 
 def install(app: FastAPI) -> None:

@@ -2,6 +2,8 @@
 
 Rules:
 - The gate checks the token, in constant time, before it reads a byte of the body.
+- A request without the token is answered, and then its connection ends. A request with it keeps the
+  place of its connection.
 - The gate counts the bytes of a body as they arrive; it does not trust the announced length.
 """
 
@@ -13,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api import faults as api_faults
+from controller.api.places import keep_place
 from controller.errors import TooLargeError, UnauthorizedError
 from wire.errors import FleetError
 
@@ -47,6 +50,7 @@ class Guard:
         try:
             if path not in OPEN_PATHS:
                 self._check_token(headers.get(b"authorization", b""))
+                keep_place(scope)
             limit = self._max_blob_bytes if path.startswith(_BLOBS) else MAX_BODY_BYTES
             _check_length(headers.get(b"content-length", b""), limit)
         except FleetError as exc:

@@ -59,6 +59,7 @@ def test_everything_but_the_health_needs_the_token(fleet: Fleet) -> None:
                 answer = client.request(method, url, headers=headers)
                 assert answer.status_code == 401, (method, path)
                 assert answer.headers["www-authenticate"] == "Bearer"
+                assert answer.headers["connection"] == "close"
                 if method != "head":
                     assert answer.json()["code"] == "controller.unauthorized"
 
@@ -261,7 +262,8 @@ def test_quarantine_and_decommission(fleet: Fleet) -> None:
 def test_a_broker_that_is_away_is_503(fleet: Fleet) -> None:
     fleet.enrol("cam-1")
     fleet.access.broken = TransportError("the broker does not answer")
-    assert fleet.api.post("/v1/tokens", json={}).status_code == 503
+    refused = fleet.api.post("/v1/tokens", json={})
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     answer = fleet.api.patch("/v1/devices/cam-1", json={"state": "quarantined"})
     assert answer.status_code == 503
     fleet.access.broken = None
