@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import msgspec
 import pytest
 
 from controller.api.guard import MAX_BODY_BYTES
-from tests.simulators.controller_fleet import Fleet, TestClient, names
+from controller.api.server import HttpServer
+from controller.services.blobs import UPLOADS_FOLDER
+from tests.simulators.controller_fleet import API_TOKEN, Fleet, TestClient, names
 from tests.simulators.packages import (
     DIRECTOR_KEY,
     PROFILE,
@@ -21,6 +24,7 @@ from tests.simulators.packages import (
     two_variants,
     variant,
 )
+from tests.simulators.patience import PATIENCE_S, until
 from wire import topics
 from wire.codec import sha256_hex, to_msgpack
 from wire.errors import TransportError
@@ -170,6 +174,28 @@ def test_blobs(fleet: Fleet) -> None:
         )
     assert fleet.api.head(url).headers["content-length"] == str(len(content))
     assert fleet.api.get(url).content == content
+
+
+def test_an_upload_that_breaks_off_leaves_one_line_and_no_file(
+    fleet: Fleet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = HttpServer("127.0.0.1", 0)
+    incoming = tmp_path / "blobs" / UPLOADS_FOLDER
+    with caplog.at_level("INFO"):
+        server.start(fleet.controller.app)
+        try:
+            with socket.create_connection((server.host, server.port), PATIENCE_S) as client:
+                header = (
+                    f"Host: x\r\nAuthorization: Bearer {API_TOKEN}\r\nContent-Length: 9\r\n\r\n"
+                )
+                client.sendall(f"PUT /v1/blobs/{'a' * 64} HTTP/1.1\r\n{header}half".encode())
+                until(lambda: list(incoming.iterdir()), "the upload")
+            until(lambda: "/v1/blobs/" in caplog.text, "the line")
+        finally:
+            server.stop()
+    assert [record.levelname for record in caplog.records if "blobs" in record.message] == ["INFO"]
+    assert not [record for record in caplog.records if record.exc_info]
+    assert list(incoming.iterdir()) == []
 
 
 def test_publishing(fleet: Fleet) -> None:
