@@ -114,7 +114,10 @@ def _invalid(_request: Request, exc: Exception) -> Response:
     first = exc.errors()[0]
     # The first part says where in the request the field is, which is always its body or its query.
     where = ".".join(str(part) for part in first["loc"][1:] or first["loc"])
-    fault = Fault(code=InvalidRequestError.code, message=f"{where}: {str(first['msg']).lower()}")
+    text = f"{where}: {str(first['msg']).lower()}"
+    # A name in the body may hold a line end or the like; a message is one line.
+    message = "".join(char if char.isprintable() else " " for char in text)
+    fault = Fault(code=InvalidRequestError.code, message=message)
     return JSONResponse(asdict(fault), status_code=422)
 
 

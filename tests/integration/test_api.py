@@ -327,14 +327,64 @@ def test_rollouts_that_make_no_sense(fleet: Fleet) -> None:
     assert fleet.api.get("/v1/rollouts").json() == []
 
 
-def test_names_with_characters_that_no_database_takes(fleet: Fleet) -> None:
-    for path in ("devices", "releases", "rollouts"):
-        answer = fleet.api.get(f"/v1/{path}/a%00b")
+@pytest.mark.parametrize("text", [r"\u0000", r"a\u0000b", r"\ud800", r"\udc80:1"])
+def test_a_text_that_no_database_takes_is_refused(fleet: Fleet, text: str) -> None:
+    fleet.publish(ONE)
+    fleet.enrol("cam-1")
+    rollout = fleet.roll_out("digits:1")
+    bodies = (
+        ("POST", "/v1/rollouts", '{"release": "%s"}'),
+        ("POST", "/v1/rollouts", '{"release": "digits:1", "selector": "%s"}'),
+        ("POST", f"/v1/rollouts/{rollout}/rollback", '{"release": "%s"}'),
+        ("POST", f"/v1/rollouts/{rollout}/retry", '{"only_failed": "%s"}'),
+        ("POST", "/v1/releases", '{"envelope_sha256": "%s"}'),
+        ("POST", "/v1/tokens", '{"labels": {"%s": "x"}}'),
+        ("POST", "/v1/tokens", '{"labels": {"x": "%s"}}'),
+        ("POST", "/v1/tokens", '{"%s": 1}'),
+        ("POST", "/v1/tokens", '"%s"'),
+        ("PATCH", "/v1/devices/cam-1", '{"labels": {"x": "%s"}}'),
+        ("PATCH", "/v1/devices/cam-1", '{"state": "%s"}'),
+        ("PUT", "/v1/policies/p", '{"selector": "%s", "policy": {}}'),
+        ("PUT", "/v1/policies/p", '{"policy": {"kind": "%s"}}'),
+        ("PUT", "/v1/policies/p", '{"policy": {"dwell_s": "%s"}}'),
+    )
+    headers = {"content-type": "application/json"}
+    for method, path, body in bodies:
+        answer = fleet.api.request(method, path, content=body % text, headers=headers)
+        assert answer.status_code in {404, 422}, (method, path, body, answer.text)
+        message = answer.json()["message"]
+        assert message
+        assert message.isprintable(), message
+
+
+@pytest.mark.parametrize("text", ["%00", "a%00b", "%ED%A0%80", "%FF"])
+def test_a_path_or_a_query_that_no_database_takes_is_no_fault_of_the_controller(
+    fleet: Fleet, text: str
+) -> None:
+    fleet.enrol("cam-1")
+    paths = (
+        *(f"/v1/{kind}/{text}" for kind in ("devices", "releases", "rollouts", "policies")),
+        f"/v1/devices/{text}/events",
+        f"/v1/devices/cam-1/events?kind={text}",
+        f"/v1/devices?after={text}",
+        f"/v1/devices?selector={text}",
+        f"/v1/blobs/{text}",
+        *(f"/v1/telemetry/query?metric={text}&{key}={text}" for key in ("by", "step", "stat")),
+        f"/v1/telemetry/query?metric=inference_latency_ms&where=variant%3D{text}",
+        f"/v1/telemetry/query?metric=inference_latency_ms&where=device%3D{text}",
+        f"/v1/telemetry/query?metric=inference_latency_ms&where={text}%3Dx",
+    )
+    for path in paths:
+        answer = fleet.api.get(path)
+        assert answer.status_code in {200, 404, 422}, (path, answer.text)
+    for method, path in (
+        ("DELETE", f"/v1/tokens/{text}"),
+        ("DELETE", f"/v1/policies/{text}"),
+        ("POST", f"/v1/releases/{text}/revoke"),
+        ("POST", f"/v1/rollouts/{text}/abort"),
+    ):
+        answer = fleet.api.request(method, path)
         assert answer.status_code in {404, 422}, (path, answer.text)
-    answer = fleet.api.get("/v1/devices", params={"after": "\0"})
-    assert answer.status_code in {200, 422}
-    answer = fleet.api.post("/v1/rollouts", json={"release": "a\0b:1"})
-    assert answer.status_code in {404, 422}
 
 
 def test_rollouts_are_listed_without_their_devices(fleet: Fleet) -> None:
