@@ -71,11 +71,12 @@ class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     network."""
 
     connections: int = 512
-    """Open connections. A new one takes the place of one that waits for a request."""
+    """Open connections. A new one takes the place of one that waits for a request, or has shown no
+    token."""
 
     connections_per_client: int = 64
-    """Open connections from one address, or one IPv6 network of 64 bits. Set it higher behind a
-    proxy: all connections come from its address."""
+    """Open connections from one address, or one IPv6 network of 64 bits. Set it to `connections`
+    behind a proxy: all connections come from its address."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -41,6 +41,13 @@ class ListenError(ControllerError):
     code = "controller.listen"
 
 
+class BusyError(ControllerError):
+    """The HTTP API has no free connection for this client."""
+
+    code = "controller.busy"
+    retryable = True
+
+
 class UnauthorizedError(ControllerError):
     """The caller did not show the API token."""
 

@@ -22,6 +22,10 @@ MAX_PRIORITY = 1000
 MAX_EXACT = 2**53
 """JSON readers lose digits of larger integers."""
 
+MAX_TEXT_CHARS = 4096
+"""More than any text of a request needs. With this bound pydantic looks into every text. So it also
+refuses one that is not Unicode, such as `"\\ud800"` in JSON, which no database can store."""
+
 _SPEC = PolicySpec()
 
 
@@ -60,7 +64,11 @@ Number = Annotated[float, Bounds(strict=True)]
 class Request:
     """A body that a client sends."""
 
-    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[dict[str, object]] = {
+        "extra": "forbid",
+        "allow_inf_nan": False,
+        "str_max_length": MAX_TEXT_CHARS,
+    }
 
 
 def given_fields(request: Request) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
+from http import HTTPStatus
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from controller.errors import (
     ConflictError,
@@ -45,6 +47,13 @@ STATUSES: Mapping[type[FleetError], int] = {
 """The status of each family; the first match counts. Without one, a retryable fault is 503, any
 other 400."""
 
+_HEADERS: Mapping[int, Mapping[str, str]] = {
+    401: {"WWW-Authenticate": "Bearer", "Connection": "close"},
+    503: {"Retry-After": "5"},
+}
+"""What an answer of a status has in its header. A client that shows no token may send one request
+for each connection."""
+
 FAULT_RESPONSES: dict[int | str, dict[str, object]] = {
     status: {"model": Fault, "description": text}
     for status, text in (
@@ -53,7 +62,7 @@ FAULT_RESPONSES: dict[int | str, dict[str, object]] = {
         (409, "The request conflicts with the present state."),
         (413, "The body is too large."),
         (422, "The request is not valid."),
-        (503, "The database or the broker does not answer; try again."),
+        (503, "The database or the broker does not answer, or the API is busy; try again."),
     )
 }
 
@@ -70,8 +79,18 @@ def answer(error: FleetError) -> Response:
     """Return a fault as an HTTP answer."""
     fault = Fault(code=error.code, message=error.message, remedy=error.remedy)
     status = status_of(error)
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None  # noqa: PLR2004 - HTTP
-    return JSONResponse(asdict(fault), status_code=status, headers=headers)
+    return JSONResponse(asdict(fault), status_code=status, headers=_HEADERS.get(status))
+
+
+def written(response: Response) -> bytes:
+    """Return an answer as HTTP/1.1 writes it; the connection ends after it."""
+    status = HTTPStatus(response.status_code)
+    lines = [
+        f"HTTP/1.1 {status.value} {status.phrase}".encode(),
+        *(name + b": " + value for name, value in response.raw_headers),
+        b"connection: close",
+    ]
+    return b"\r\n".join([*lines, b"", bytes(response.body)])
 
 
 def install(app: FastAPI) -> None:
@@ -79,6 +98,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(FleetError, _fleet_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientDisconnect, _client_left)
     app.add_exception_handler(Exception, _unforeseen)
 
 
@@ -94,7 +114,10 @@ def _invalid(_request: Request, exc: Exception) -> Response:
     first = exc.errors()[0]
     # The first part says where in the request the field is, which is always its body or its query.
     where = ".".join(str(part) for part in first["loc"][1:] or first["loc"])
-    fault = Fault(code=InvalidRequestError.code, message=f"{where}: {str(first['msg']).lower()}")
+    text = f"{where}: {str(first['msg']).lower()}"
+    # A name in the body may hold a line end or the like; a message is one line.
+    message = "".join(char if char.isprintable() else " " for char in text)
+    fault = Fault(code=InvalidRequestError.code, message=message)
     return JSONResponse(asdict(fault), status_code=422)
 
 
@@ -105,6 +128,12 @@ def _http_error(_request: Request, exc: Exception) -> Response:
     code = TooLargeError.code if too_large else "controller.http"
     fault = Fault(code=code, message=str(exc.detail).lower())
     return JSONResponse(asdict(fault), status_code=exc.status_code, headers=exc.headers)
+
+
+def _client_left(request: Request, _exc: Exception) -> Response:
+    """Say so in one line: a client that ends an upload half way is no fault of the controller."""
+    _log.info("%s %s: the client left before its body was whole", request.method, request.url.path)
+    return Response(status_code=400)  # nobody reads it
 
 
 def _unforeseen(request: Request, exc: Exception) -> Response:

@@ -1,7 +1,10 @@
-"""The gate before the HTTP API: it checks the token and the size of the body.
+"""The gate before the HTTP API: it checks the token, the address and the size of the body.
 
 Rules:
 - The gate checks the token, in constant time, before it reads a byte of the body.
+- A request without the token is answered, and then its connection ends. A request with it keeps the
+  place of its connection.
+- No path and no query holds a NUL, which PostgreSQL stores in no text.
 - The gate counts the bytes of a body as they arrive; it does not trust the announced length.
 """
 
@@ -13,7 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.api import faults as api_faults
-from controller.errors import TooLargeError, UnauthorizedError
+from controller.api.places import keep_place
+from controller.errors import InvalidRequestError, TooLargeError, UnauthorizedError
 from wire.errors import FleetError
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -47,6 +51,8 @@ class Guard:
         try:
             if path not in OPEN_PATHS:
                 self._check_token(headers.get(b"authorization", b""))
+                keep_place(scope)
+            _check_address(path, scope["query_string"])
             limit = self._max_blob_bytes if path.startswith(_BLOBS) else MAX_BODY_BYTES
             _check_length(headers.get(b"content-length", b""), limit)
         except FleetError as exc:
@@ -79,6 +85,11 @@ class _Counted:
             # The framework lets only its own exception through while it reads a body.
             raise HTTPException(413, _too_large(self._limit).message)
         return message
+
+
+def _check_address(path: str, query: bytes) -> None:
+    if "\0" in path or b"%00" in query:
+        raise InvalidRequestError("the path or the query holds the character NUL (%00)")
 
 
 def _check_length(announced: bytes, limit: int) -> None:

@@ -1,23 +1,29 @@
 """Which connections the HTTP API keeps: so many from one client, and so many in all.
 
-A connection that would be one too many takes the place of one that waits: for a request, or for the
-rest of its header.
+A connection that would be one too many takes the place of one that waits: for a request, for the
+rest of its header, or for an answer that needs no token.
 
 Rules:
 - If one client has too many connections, one of its own ends; another client loses none.
 - If there are too many in all, one of the client with the most ends.
-- The connection that has waited for longest ends first. One whose request is being answered keeps
-  its place; if all are, the new connection ends.
+- The connection that has waited for longest ends first. One whose request showed the token keeps
+  its place until the answer has been sent; if all do, the new connection ends.
+- A connection that has shown no token has waited since it was opened, whatever it asks for. So
+  nobody without the token keeps out who has it.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 NETWORK_BITS: Final = 64
 """One machine usually has all addresses of such an IPv6 network."""
+
+KEEP: Final = "keep_place"
+"""Under this name the server leaves in the state of each request what keeps its place."""
 
 C = TypeVar("C")
 
@@ -61,19 +67,30 @@ class Places(Generic[C]):
         return loser
 
     def work(self, connection: C) -> None:
-        """Note that a request of a connection is being answered."""
+        """Note that a request with the token is being answered."""
         self._waiting.pop(connection, None)
 
     def wait(self, connection: C) -> None:
-        """Note that a connection waits for its next request."""
+        """Note that a connection waits for its next request; one that waits keeps its rank."""
         if connection in self._clients:
-            self._waiting.pop(connection, None)
-            self._waiting[connection] = None
+            self._waiting.setdefault(connection)
 
     def leave(self, connection: C) -> None:
         """Forget a connection."""
         self._clients.pop(connection, None)
         self._waiting.pop(connection, None)
+
+
+def keep_place(scope: Mapping[str, Any]) -> None:
+    """Keep the place of a connection until its request has been answered.
+
+    Args:
+        scope: The ASGI scope of a request that showed the token. Under another server than ours
+            this has no effect.
+    """
+    keep: Callable[[], None] | None = scope.get("state", {}).get(KEEP)
+    if keep is not None:
+        keep()
 
 
 def client_of(address: str) -> str:

@@ -7,12 +7,15 @@ first packet on.
 Rules:
 - A client that sends no complete header in time loses its connection, whatever it sent of it; so
   does one that stops in the middle of a body, and one that does not read its answer.
-- A connection that loses its place ends at once.
+- A connection that loses its place ends at once. A new one that gets none is answered with 503
+  first; not over TLS, because the handshake would take time and so a place.
+- A request with the token keeps the place of its connection until its answer has been sent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import ssl
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -20,10 +23,22 @@ from typing import Any, Final, cast
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 
-from controller.api.places import Places, client_of
+from controller.api import faults as api_faults
+from controller.api.places import KEEP, Places, client_of
+from controller.errors import BusyError
 
 FAREWELL_S: Final = 1.0
-"""How long the end of a TLS connection may take; a client need not take part in it."""
+"""How long the end of a connection may take; a client need not take part in it."""
+
+REFUSAL: Final = api_faults.written(
+    api_faults.answer(
+        BusyError(
+            "the API answers as many requests of this client as it may at one time",
+            remedy="try again in some seconds, or raise api.connections_per_client and "
+            "api.connections in controller.toml",
+        )
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +84,7 @@ class BoundedProtocol(H11Protocol):
         super().__init__(**uvicorn)
         self._limits = limits
         self._places = places
+        self.app_state = {**self.app_state, KEEP: functools.partial(places.work, self)}
         self._tls = tls
         self._tcp: asyncio.Transport | None = None
         self._open = False
@@ -88,10 +104,11 @@ class BoundedProtocol(H11Protocol):
         self.connections.add(self)
         address = get_remote_addr(transport)
         loser = self._places.take(self, client_of(address[0] if address else ""))
+        if loser is self:
+            self._refuse(transport)
+            return
         if loser is not None:
             loser.end()
-        if loser is self:
-            return
         self._set_deadline(self._limits.header_s)
         if self._tls is None:
             self._begin(transport)
@@ -142,6 +159,15 @@ class BoundedProtocol(H11Protocol):
         if self._tcp is not None:
             self._tcp.abort()
 
+    def _refuse(self, tcp: asyncio.Transport) -> None:
+        """Tell the client to come again, and end the connection."""
+        if self._tls is not None:
+            self.end()
+            return
+        self._set_deadline(FAREWELL_S)
+        tcp.write(REFUSAL)  # it fits into the empty buffer of the socket
+        tcp.close()
+
     async def _agree(self, tcp: asyncio.Transport, tls: ssl.SSLContext) -> None:
         """Make the TLS handshake, then begin with HTTP."""
         try:
@@ -174,9 +200,8 @@ class BoundedProtocol(H11Protocol):
         return cycle is not None and not cycle.response_complete
 
     def _note(self) -> None:
-        """Keep the place while a request is being answered, and bound only its body in time."""
+        """Bound only the body in time while a request is being answered."""
         if self._is_answering:  # else the time for the header runs on
-            self._places.work(self)
             self._set_deadline(self._limits.silence_s if self.cycle.more_body else None)
 
     def _set_deadline(self, within_s: float | None) -> None:

@@ -2,8 +2,8 @@
 
 Rules:
 - This module decides nothing. A fault leaves as an exception; `controller.api.faults` answers it.
-- Handlers are synchronous and run on threads. Only the upload is asynchronous, because its body
-  comes in parts.
+- Handlers are synchronous and run on threads. Two are asynchronous: the upload, because its body
+  comes in parts, and the health, so that a caller without the token gets no thread.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class FleetServices:
 
 
 def health_route(health: Callable[[], Health]) -> APIRouter:
-    """Return the route that needs no token."""
+    """Return the route that needs no token; `health` must not block."""
     router = APIRouter(prefix="/v1", tags=["controller"])
 
     @router.get("/health", name="health")
-    def answer() -> Health:
+    async def answer() -> Health:
         """Tell whether the controller works, and what it lacks; this needs no token."""
         return health()
 

@@ -2,6 +2,8 @@
 
 Rules:
 - A port in use gives one clear error before anything else starts.
+- The server accepts so few connections in one turn of its loop that it reads the request of each
+  before as many more could take its place.
 - The token crosses the network in the clear only where the operator asked for it; the log says so.
 """
 
@@ -23,7 +25,12 @@ from controller.api.places import Places
 from controller.api.protocol import BoundedProtocol, ConnectionLimits
 from controller.errors import ListenError
 
-BACKLOG = 128
+BACKLOG = 1024
+"""How many connections the kernel keeps until they are accepted."""
+
+TURNS = 8
+"""A new connection needs fewer turns of the loop than this until its request has been read."""
+
 STOP_S = 2
 _log = logging.getLogger(__name__)
 
@@ -73,8 +80,9 @@ class HttpServer:
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=STOP_S,
+            backlog=max(1, self._limits.per_client // TURNS),
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._thread = threading.Thread(
             target=self._server.run,
             kwargs={"sockets": [self._socket]},
@@ -96,6 +104,16 @@ class HttpServer:
             self._server.should_exit = True
             self._thread.join(2 * STOP_S)
         self._socket.close()
+
+
+class _Server(uvicorn.Server):
+    """Accepts `backlog` connections in one turn, while the kernel keeps more of them."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(BACKLOG)  # asyncio has told the kernel what it accepts in one turn
 
 
 def _is_loopback(listening: socket.socket) -> bool:

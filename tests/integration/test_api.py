@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 import sqlalchemy as sa
 
 from controller.api.guard import MAX_BODY_BYTES
+from controller.api.server import HttpServer
+from controller.services.blobs import UPLOADS_FOLDER
 from telemetry.server.series import COMMON_SERIES
 from telemetry.server.tables import metadata
-from tests.simulators.controller_fleet import Fleet, TestClient, names
+from tests.simulators.controller_fleet import API_TOKEN, Fleet, TestClient, names
 from tests.simulators.packages import (
     DIRECTOR_KEY,
     PROFILE,
@@ -24,6 +27,7 @@ from tests.simulators.packages import (
     two_variants,
     variant,
 )
+from tests.simulators.patience import PATIENCE_S, until
 from wire import topics
 from wire.codec import sha256_hex, to_msgpack
 from wire.errors import TransportError
@@ -62,6 +66,7 @@ def test_everything_but_the_health_needs_the_token(fleet: Fleet) -> None:
                 answer = client.request(method, url, headers=headers)
                 assert answer.status_code == 401, (method, path)
                 assert answer.headers["www-authenticate"] == "Bearer"
+                assert answer.headers["connection"] == "close"
                 if method != "head":
                     assert answer.json()["code"] == "controller.unauthorized"
 
@@ -193,6 +198,28 @@ def test_blobs(fleet: Fleet) -> None:
     assert fleet.api.get(url).content == content
 
 
+def test_an_upload_that_breaks_off_leaves_one_line_and_no_file(
+    fleet: Fleet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = HttpServer("127.0.0.1", 0)
+    incoming = tmp_path / "blobs" / UPLOADS_FOLDER
+    with caplog.at_level("INFO"):
+        server.start(fleet.controller.app)
+        try:
+            with socket.create_connection((server.host, server.port), PATIENCE_S) as client:
+                header = (
+                    f"Host: x\r\nAuthorization: Bearer {API_TOKEN}\r\nContent-Length: 9\r\n\r\n"
+                )
+                client.sendall(f"PUT /v1/blobs/{'a' * 64} HTTP/1.1\r\n{header}half".encode())
+                until(lambda: list(incoming.iterdir()), "the upload")
+            until(lambda: "/v1/blobs/" in caplog.text, "the line")
+        finally:
+            server.stop()
+    assert [record.levelname for record in caplog.records if "blobs" in record.message] == ["INFO"]
+    assert not [record for record in caplog.records if record.exc_info]
+    assert list(incoming.iterdir()) == []
+
+
 def test_publishing(fleet: Fleet) -> None:
     body = upload(fleet, ONE)
     first, again = (fleet.api.post("/v1/releases", json=body) for _ in range(2))
@@ -283,7 +310,8 @@ def test_quarantine_and_decommission(fleet: Fleet) -> None:
 def test_a_broker_that_is_away_is_503(fleet: Fleet) -> None:
     fleet.enrol("cam-1")
     fleet.access.broken = TransportError("the broker does not answer")
-    assert fleet.api.post("/v1/tokens", json={}).status_code == 503
+    refused = fleet.api.post("/v1/tokens", json={})
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     answer = fleet.api.patch("/v1/devices/cam-1", json={"state": "quarantined"})
     assert answer.status_code == 503
     fleet.access.broken = None
@@ -321,14 +349,64 @@ def test_rollouts_that_make_no_sense(fleet: Fleet) -> None:
     assert fleet.api.get("/v1/rollouts").json() == []
 
 
-def test_names_with_characters_that_no_database_takes(fleet: Fleet) -> None:
-    for path in ("devices", "releases", "rollouts"):
-        answer = fleet.api.get(f"/v1/{path}/a%00b")
+@pytest.mark.parametrize("text", [r"\u0000", r"a\u0000b", r"\ud800", r"\udc80:1"])
+def test_a_text_that_no_database_takes_is_refused(fleet: Fleet, text: str) -> None:
+    fleet.publish(ONE)
+    fleet.enrol("cam-1")
+    rollout = fleet.roll_out("digits:1")
+    bodies = (
+        ("POST", "/v1/rollouts", '{"release": "%s"}'),
+        ("POST", "/v1/rollouts", '{"release": "digits:1", "selector": "%s"}'),
+        ("POST", f"/v1/rollouts/{rollout}/rollback", '{"release": "%s"}'),
+        ("POST", f"/v1/rollouts/{rollout}/retry", '{"only_failed": "%s"}'),
+        ("POST", "/v1/releases", '{"envelope_sha256": "%s"}'),
+        ("POST", "/v1/tokens", '{"labels": {"%s": "x"}}'),
+        ("POST", "/v1/tokens", '{"labels": {"x": "%s"}}'),
+        ("POST", "/v1/tokens", '{"%s": 1}'),
+        ("POST", "/v1/tokens", '"%s"'),
+        ("PATCH", "/v1/devices/cam-1", '{"labels": {"x": "%s"}}'),
+        ("PATCH", "/v1/devices/cam-1", '{"state": "%s"}'),
+        ("PUT", "/v1/policies/p", '{"selector": "%s", "policy": {}}'),
+        ("PUT", "/v1/policies/p", '{"policy": {"kind": "%s"}}'),
+        ("PUT", "/v1/policies/p", '{"policy": {"dwell_s": "%s"}}'),
+    )
+    headers = {"content-type": "application/json"}
+    for method, path, body in bodies:
+        answer = fleet.api.request(method, path, content=body % text, headers=headers)
+        assert answer.status_code in {404, 422}, (method, path, body, answer.text)
+        message = answer.json()["message"]
+        assert message
+        assert message.isprintable(), message
+
+
+@pytest.mark.parametrize("text", ["%00", "a%00b", "%ED%A0%80", "%FF"])
+def test_a_path_or_a_query_that_no_database_takes_is_no_fault_of_the_controller(
+    fleet: Fleet, text: str
+) -> None:
+    fleet.enrol("cam-1")
+    paths = (
+        *(f"/v1/{kind}/{text}" for kind in ("devices", "releases", "rollouts", "policies")),
+        f"/v1/devices/{text}/events",
+        f"/v1/devices/cam-1/events?kind={text}",
+        f"/v1/devices?after={text}",
+        f"/v1/devices?selector={text}",
+        f"/v1/blobs/{text}",
+        *(f"/v1/telemetry/query?metric={text}&{key}={text}" for key in ("by", "step", "stat")),
+        f"/v1/telemetry/query?metric=inference_latency_ms&where=variant%3D{text}",
+        f"/v1/telemetry/query?metric=inference_latency_ms&where=device%3D{text}",
+        f"/v1/telemetry/query?metric=inference_latency_ms&where={text}%3Dx",
+    )
+    for path in paths:
+        answer = fleet.api.get(path)
+        assert answer.status_code in {200, 404, 422}, (path, answer.text)
+    for method, path in (
+        ("DELETE", f"/v1/tokens/{text}"),
+        ("DELETE", f"/v1/policies/{text}"),
+        ("POST", f"/v1/releases/{text}/revoke"),
+        ("POST", f"/v1/rollouts/{text}/abort"),
+    ):
+        answer = fleet.api.request(method, path)
         assert answer.status_code in {404, 422}, (path, answer.text)
-    answer = fleet.api.get("/v1/devices", params={"after": "\0"})
-    assert answer.status_code in {200, 422}
-    answer = fleet.api.post("/v1/rollouts", json={"release": "a\0b:1"})
-    assert answer.status_code in {404, 422}
 
 
 def test_rollouts_are_listed_without_their_devices(fleet: Fleet) -> None:

@@ -13,20 +13,30 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI, Request
 
+from controller.api.guard import Guard
 from controller.api.protocol import ConnectionLimits
 from controller.api.server import HttpServer
 from controller.api.tls import server_tls
 from controller.errors import SettingsError
+from controller.schemas import Fault
 from tests.simulators.certificates import Authority
 from tests.simulators.patience import PATIENCE_S, finished, until
+from wire.codec import from_json
 
 HOST = "127.0.0.1"
 OTHER = "127.0.0.2"
 """Another address of this machine."""
 
 CROWD = 600
-UNFINISHED = b"GET /now HTTP/1.1\r\nHost: x\r\n"
-UNREAD = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n"
+TOKEN = "a token of sixteen or more"
+SHOWN = {"Authorization": f"Bearer {TOKEN}"}
+HEADER = f"Host: x\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
+UNFINISHED = b"GET /now HTTP/1.1\r\n" + HEADER
+UNREAD = b"GET /large HTTP/1.1\r\n" + HEADER + b"\r\n"
+STRANGE = b"GET /now HTTP/1.1\r\nHost: x\r\n\r\n"
+HEALTH = b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
+"""The request that needs no token."""
+
 LARGE_BYTES = 1024 * 1024
 HASTY = ConnectionLimits(header_s=1.0, silence_s=1.0)
 
@@ -56,10 +66,19 @@ def application(gate: Gate) -> FastAPI:
         gate.opened.wait(PATIENCE_S)
         return "later"
 
+    @app.get("/standstill")
+    async def standstill() -> str:
+        return later()
+
+    @app.get("/v1/health")
+    def health() -> str:
+        return later() + large()
+
     @app.post("/length")
     async def length(request: Request) -> int:
         return len(await request.body())
 
+    app.add_middleware(Guard, token=TOKEN, max_blob_bytes=LARGE_BYTES)
     return app
 
 
@@ -89,10 +108,8 @@ def ask(port: int, source: str = HOST, tls: ssl.SSLContext | None = None) -> byt
         )
     )
     try:
-        connection.request("GET", "/now")
-        answer = connection.getresponse()
-        assert answer.status == 200
-        return answer.read()
+        connection.request("GET", "/now", headers=SHOWN)
+        return connection.getresponse().read()
     finally:
         connection.close()
 
@@ -131,13 +148,71 @@ def test_a_client_may_hold_only_so_many_connections() -> None:
 def test_a_request_that_is_being_answered_keeps_its_place() -> None:
     with serving(ConnectionLimits(per_client=2, header_s=1.0)) as (port, gate), ExitStack() as held:
         busy = http.client.HTTPConnection(HOST, port, PATIENCE_S)
-        busy.request("GET", "/later")
+        busy.request("GET", "/later", headers=SHOWN)
         assert gate.asked.acquire(timeout=PATIENCE_S)
         late = [held.enter_context(dial(port)) for _ in range(5)]
         assert ended(late[-1]), "its time for a header has passed, and that of the request has not"
         gate.opened.set()
         assert busy.getresponse().read() == b'"later"'
         busy.close()
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["being-answered", "unread"])
+@pytest.mark.parametrize("source", [HOST, OTHER], ids=["same-address", "other-address"])
+def test_who_shows_no_token_keeps_nobody_out_whatever_it_asks(source: str, opened: bool) -> None:
+    limits = ConnectionLimits(total=3, per_client=3, unread_s=PATIENCE_S)
+    with serving(limits) as (port, gate), ExitStack() as held:
+        if opened:
+            gate.opened.set()
+        for _ in range(3):
+            connection = held.enter_context(dial(port))
+            connection.sendall(HEALTH * 10)
+            assert gate.asked.acquire(timeout=PATIENCE_S)
+            if opened:
+                assert connection.recv(1), "it is being answered"
+        for _ in range(3):
+            assert ask(port, source) == b'"now"'
+
+
+def test_who_shows_no_token_gets_one_answer_of_a_connection() -> None:
+    with serving() as (port, _), dial(port) as connection:
+        connection.sendall(STRANGE * 50)
+        answer = b""
+        while part := received(connection):
+            answer += part
+        assert answer.startswith(b"HTTP/1.1 401")
+        assert b"\r\nconnection: close\r\n" in answer
+        assert answer.count(b"HTTP/1.1") == 1
+
+
+def test_who_comes_with_a_crowd_is_heard_before_the_crowd_takes_its_place() -> None:
+    with serving() as (port, gate), ExitStack() as held:
+        busy = held.enter_context(dial(port))
+        busy.sendall(b"GET /standstill HTTP/1.1\r\n" + HEADER + b"\r\n")
+        assert gate.asked.acquire(timeout=PATIENCE_S)
+        own = held.enter_context(dial(port))
+        own.sendall(UNFINISHED + b"\r\n")
+        for _ in range(100):  # more than one client may have, fewer than any kernel keeps
+            held.enter_context(dial(port)).sendall(STRANGE)
+        gate.opened.set()
+        assert own.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_for_which_there_is_no_place_is_told_to_come_again() -> None:
+    with serving(ConnectionLimits(per_client=1)) as (port, gate):
+        busy = http.client.HTTPConnection(HOST, port, PATIENCE_S)
+        busy.request("GET", "/later", headers=SHOWN)
+        assert gate.asked.acquire(timeout=PATIENCE_S)
+        with dial(port) as refused:
+            answer = http.client.HTTPResponse(refused)
+            answer.begin()
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+            fault = from_json(answer.read(), Fault, limit_bytes=LARGE_BYTES)
+            assert (fault.code, refused.recv(1)) == ("controller.busy", b"")
+        gate.opened.set()
+        assert busy.getresponse().read() == b'"later"'
+        busy.close()
+        assert ask(port) == b'"now"'
 
 
 def trickle(connection: socket.socket, part: bytes, stop: threading.Event) -> None:
@@ -153,8 +228,8 @@ def trickle(connection: socket.socket, part: bytes, stop: threading.Event) -> No
     [
         b"",
         UNFINISHED,
-        b"GET /now HTTP/1.1\r\nHost: x\r\n\r\n" + UNFINISHED,
-        b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc",
+        UNFINISHED + b"\r\n" + UNFINISHED,
+        b"POST /length HTTP/1.1\r\n" + HEADER + b"Content-Length: 10\r\n\r\nabc",
     ],
     ids=["silent", "unfinished-header", "second-request", "unfinished-body"],
 )
@@ -218,7 +293,7 @@ def test_a_header_that_comes_byte_by_byte_has_no_more_time() -> None:
 
 def test_a_body_that_comes_slowly_is_read() -> None:
     with serving(ConnectionLimits(header_s=1.0)) as (port, _), dial(port) as connection:
-        connection.sendall(b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+        connection.sendall(b"POST /length HTTP/1.1\r\n" + HEADER + b"Content-Length: 100\r\n\r\n")
         stop = threading.Event()
         sending = threading.Thread(target=trickle, args=(connection, b"x", stop))
         sending.start()
@@ -233,7 +308,7 @@ def test_many_requests_over_one_connection_are_answered() -> None:
     with serving(ConnectionLimits(total=1, per_client=1)) as (port, _):
         connection = http.client.HTTPConnection(HOST, port, PATIENCE_S)
         for _ in range(20):
-            connection.request("GET", "/now")
+            connection.request("GET", "/now", headers=SHOWN)
             assert connection.getresponse().read() == b'"now"'
         connection.close()
 

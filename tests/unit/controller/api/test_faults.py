@@ -24,6 +24,7 @@ from wire.errors import FleetError, IntegrityError, SignatureError, TransportErr
         (QueryError, 422),
         (SignatureError, 422),
         (IntegrityError, 422),
+        (errors.BusyError, 503),
         (errors.DatabaseError, 503),
         (errors.StorageError, 503),
         (TelemetryStoreError, 503),

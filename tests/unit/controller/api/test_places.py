@@ -17,6 +17,14 @@ def test_a_client_with_too_many_loses_its_own_oldest() -> None:
     assert places.take("b2", "b") is None, "the other client has lost nothing"
 
 
+def test_who_never_worked_has_waited_since_it_came() -> None:
+    places = Places[str](total=100, per_client=2)
+    places.take("a1", "a")
+    places.take("a2", "a")
+    places.wait("a1")
+    assert places.take("a3", "a") == "a1", "its answers needed no token"
+
+
 def test_a_connection_at_work_keeps_its_place() -> None:
     places = Places[str](total=100, per_client=2)
     places.take("a1", "a")
