@@ -41,6 +41,23 @@ class WorkerTimeoutError(WorkerError):
     retryable = True
 
 
+class TooManySamplesError(WorkerTimeoutError):
+    """A worker did not answer in time, because one request has too many samples.
+
+    Args:
+        samples: How many it has.
+        timeout_s: How long the worker had.
+    """
+
+    code = "agent.worker.samples"
+    retryable = False
+
+    def __init__(self, samples: int, timeout_s: float) -> None:
+        super().__init__(
+            f"{samples} samples took longer than {timeout_s:g} s: send fewer in a request"
+        )
+
+
 class WorkerBusyError(WorkerError):
     """A request cannot wait for a worker: too many requests wait, or its time is too short.
 

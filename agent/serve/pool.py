@@ -3,7 +3,7 @@
 Rules:
 - A worker starts again only if its files still match the signed digests.
 - Three crashes within a minute bench a variant for five minutes. A bench ends, because the device
-  may be the cause (low memory, heat).
+  may be the cause (low memory, heat). A request with too many samples causes no crash.
 - The pool records an event for each crash, bench and fallback.
 """
 
@@ -161,7 +161,7 @@ class WorkerPool:
         return self.start(before.package_dir, before.digest, before.variant, before.model)
 
     def after_crash(self, crashed: Prepared, reason: str) -> Prepared | None:
-        """Replace a worker that crashed.
+        """Replace a worker that crashed, or that was ended for a request with too many samples.
 
         Args:
             crashed: The variant in the worker that crashed.
@@ -170,7 +170,10 @@ class WorkerPool:
         Returns:
             The variant in a new worker; None if the variant is benched or does not start.
         """
-        self._count_crash(crashed, reason)
+        if crashed.scheduler.ended_by_request:
+            self.tell("worker", f"ended for a large request: {reason}", crashed)
+        else:
+            self._count_crash(crashed, reason)
         if self.is_benched(crashed):
             return None
         try:

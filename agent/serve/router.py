@@ -7,6 +7,8 @@ Rules:
 - One worker with one variant answers a request, and the answer names the variant.
 - After a crash or a hang the router tries a request once more, apart from others: inference has no
   side effects, so a repeat is safe, and the request must not make other requests fail again.
+- A request that takes too long because it has many samples is not repeated, and gets a 413. Its
+  worker is replaced, but that counts as no crash: a client must not bench a variant.
 - Requests on a route can finish before its worker is ended. A closed route gets no new worker.
 - The first thread that finds a dead worker replaces it; the other threads wait for that.
 - A limited number of requests wait during a handover, for a limited time; the others get 503.
@@ -29,6 +31,7 @@ from agent.serve.benches import CRASHES_TO_BENCH
 from agent.serve.errors import (
     DeadlineError,
     NotServingError,
+    TooManySamplesError,
     UnknownModelError,
     WorkerBusyError,
     WorkerCrashedError,
@@ -123,6 +126,8 @@ class Router:
                 outcome = Outcome.FAILED
         except UnknownModelError as exc:
             reply, outcome = Reply.refusal(404, str(exc)), Outcome.UNKNOWN_MODEL
+        except TooManySamplesError as exc:
+            reply, outcome = Reply.refusal(413, str(exc)), Outcome.INVALID
         except (NotServingError, DeadlineError, WorkerError) as exc:
             reply, outcome, code = _refusal(exc), Outcome.REFUSED, exc.code
         active = self.active
@@ -299,6 +304,7 @@ class Router:
             UnknownModelError: Another model serves.
             NotServingError: No variant serves.
             DeadlineError: The deadline passed before the request began.
+            TooManySamplesError: The request took too long by itself.
             WorkerBusyError: Too many requests wait.
             WorkerCrashedError: A second worker crashed on this request.
             WorkerTimeoutError: A second worker hung on this request.
@@ -309,6 +315,8 @@ class Router:
                 return self._ask(call, start_s, unbatched=second)
             except WorkerGoneError:
                 continue
+            except TooManySamplesError:
+                raise
             except (WorkerCrashedError, WorkerTimeoutError):
                 if second:
                     raise
@@ -349,9 +357,14 @@ class Router:
     def _turn(self, variant: Variant) -> Turn:
         mode, timeout_s = self.mode, self._settings.infer_timeout_s
         if mode.stream or not has_batch(variant):
-            return Turn(timeout_s=timeout_s, stream=mode.stream)
+            return Turn(timeout_s=timeout_s, stream=mode.stream, batches=has_batch(variant))
         delay_s = mode.max_queue_delay_ms / 1000 if mode.max_batch > 1 else 0.0
-        return Turn(timeout_s=timeout_s, max_batch=mode.max_batch, max_queue_delay_s=delay_s)
+        return Turn(
+            timeout_s=timeout_s,
+            max_batch=mode.max_batch,
+            max_queue_delay_s=delay_s,
+            batches=True,
+        )
 
 
 def level_of(priority: int) -> int:

@@ -7,6 +7,8 @@ request that finds the worker idle is answered without waking another thread.
 Rules:
 - `RequestQueue` decides which requests run next, and which are refused.
 - The leader always passes the lead on, and every admitted request gets an answer or an error.
+- When a turn takes too long because some of its requests have many samples, only these have failed:
+  the others only waited for them, and the worker is not to blame.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
+from agent.serve.blame import is_cause, samples_of
 from agent.serve.errors import (
     DeadlineError,
+    TooManySamplesError,
     WorkerBusyError,
     WorkerCrashedError,
     WorkerError,
     WorkerGoneError,
+    WorkerTimeoutError,
 )
 from agent.serve.frames import Asked, Reply
 from agent.serve.request_queue import QueuedRequest, RequestQueue
@@ -31,6 +36,9 @@ LATE: Final = "the deadline of this request passed while it waited"
 SHED: Final = "more urgent requests took the place of this one"
 BROKEN_OFF: Final = "the connection to the worker broke"
 
+
+_WEIGHT: Final = 0.2
+"""Weight of the newest answer in the mean time of a sample."""
 
 Run: TypeAlias = Callable[[Sequence[Asked], Turn], Iterable[Reply]]
 """Lets a worker answer; each reply has its request's position. WorkerError: the worker ended."""
@@ -55,6 +63,14 @@ class Scheduler:
         self._closed = ""
         """Why no request is admitted any more; empty while the scheduler is open."""
 
+        self._sample_s = 0.0
+        """Moving mean of the time in the runtime for a sample; 0 before the first answer."""
+
+        self._turn = threading.Lock()
+        """Held during a turn with the worker."""
+
+        self._ended_by_request = False
+
     @property
     def waiting(self) -> int:
         """Requests that wait for their turn now."""
@@ -64,6 +80,15 @@ class Scheduler:
     def usual_s(self) -> float:
         """How long a request takes on average; 0 before the first."""
         return self._queue.usual_s
+
+    @property
+    def ended_by_request(self) -> bool:
+        """Whether the worker was ended because a request had too many samples.
+
+        Waits for the end of its last turn, which tells.
+        """
+        with self._turn:
+            return self._ended_by_request
 
     def answer(self, request: QueuedRequest, turn: Turn) -> Reply:
         """Answer a request.
@@ -151,21 +176,47 @@ class Scheduler:
         for request in late:
             request.finish(DeadlineError(LATE))
         try:
-            if chosen:
-                for reply in self._run([request.asked for request in chosen], turn):
-                    chosen[reply.place].finish(reply)
-        except BaseException as exc:
-            error = exc if isinstance(exc, WorkerError) else WorkerCrashedError(BROKEN_OFF)
-            for request in chosen:
-                if request.outcome is None:  # threads must not share one error
-                    request.finish(type(error)(error.message))
-            self.close(error.message)
-            if error is not exc:
-                raise
+            with self._turn:
+                self._run_turn(chosen, turn)
         finally:
             joined = any(isinstance(r.outcome, Reply) and r.outcome.joined > 1 for r in chosen)
             with self._lock:
                 self._queue.end(self._clock.monotonic_s(), joined=joined)
+
+    def _run_turn(self, chosen: Sequence[QueuedRequest], turn: Turn) -> None:
+        """Let the worker answer; close the scheduler if that fails."""
+        try:
+            if chosen:
+                for reply in self._run([request.asked for request in chosen], turn):
+                    self._learn(reply)
+                    chosen[reply.place].finish(reply)
+        except BaseException as exc:
+            error = exc if isinstance(exc, WorkerError) else WorkerCrashedError(BROKEN_OFF)
+            left = [request for request in chosen if request.outcome is None]
+            error = self._blame(left, error, turn)
+            for request in left:
+                if request.outcome is None:  # threads must not share one error
+                    request.finish(type(error)(error.message))
+            self.close(error.message)
+            if not isinstance(exc, WorkerError):
+                raise
+
+    def _learn(self, reply: Reply) -> None:
+        if reply.compute_ms > 0:
+            sample_s = reply.compute_ms / 1000 / max(reply.samples, 1)
+            weight = _WEIGHT if self._sample_s else 1.0
+            self._sample_s += weight * (sample_s - self._sample_s)
+
+    def _blame(self, left: Sequence[QueuedRequest], error: WorkerError, turn: Turn) -> WorkerError:
+        """Fail the requests that took too long by themselves; return the error of the others."""
+        if not isinstance(error, WorkerTimeoutError) or not turn.batches:
+            return error
+        for request in left:
+            samples = samples_of(request.asked)
+            if is_cause(samples, self._sample_s, turn.timeout_s):
+                self._ended_by_request = True
+                request.finish(TooManySamplesError(samples, turn.timeout_s))
+        return WorkerGoneError(error.message) if self._ended_by_request else error
 
     def _pass_on(self, leader: QueuedRequest) -> None:
         with self._lock:

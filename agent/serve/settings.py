@@ -52,6 +52,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     max_queue_delay_s: float = 0.0
     stream: bool = False
+    batches: bool = False
+    """Whether a request may hold several samples."""
 
 
 class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,12 +2,16 @@
 
 Rules:
 - A worker gets only those parts of the supervisor's environment that it needs, and so no secrets.
+- A worker leads a process group, in which the processes that its runtime starts are, too: they end
+  with it. A terminal's signals reach the supervisor alone, which ends its workers itself.
 - Nothing here imports NumPy or a runtime.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -48,6 +52,7 @@ def spawn(threads: int) -> tuple[subprocess.Popen[bytes], socket.socket, BinaryI
             stdout=subprocess.DEVNULL,
             env=_environment(threads),
             pass_fds=(theirs.fileno(), reading),
+            start_new_session=True,
         )
     except OSError as exc:
         ours.close()
@@ -57,6 +62,17 @@ def spawn(threads: int) -> tuple[subprocess.Popen[bytes], socket.socket, BinaryI
         theirs.close()
         os.close(reading)
     return process, ours, lifeline
+
+
+def kill_group(leader: int) -> None:
+    """Kill a worker and the processes that it has started.
+
+    Args:
+        leader: The worker, which has not been waited for, or only just now: its number is not used
+            again while the group has processes.
+    """
+    with contextlib.suppress(OSError):  # there are none left
+        os.killpg(leader, signal.SIGKILL)
 
 
 def _environment(threads: int) -> dict[str, str]:

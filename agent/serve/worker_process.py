@@ -4,7 +4,7 @@ Rules:
 - A worker talks with one thread at a time.
 - The supervisor ends a worker at once when it fails in any way, so that it never answers the wrong
   request.
-- Only the end of a process frees all its memory.
+- Only the end of a process frees all its memory. What it has started ends with it.
 - A worker that has a request and uses no processor time for some seconds hangs; it is ended long
   before the limit for a slow one. One that waits for the disk does not hang.
 - Nothing here imports NumPy or a runtime.
@@ -47,7 +47,7 @@ from agent.serve.frames import (
     Request,
 )
 from agent.serve.settings import Turn, WorkerLimits
-from agent.serve.spawning import spawn
+from agent.serve.spawning import kill_group, spawn
 from wire.clock import Clock, SystemClock
 from wire.errors import WireFormatError
 from wire.package.index import asset_directory
@@ -214,7 +214,7 @@ class WorkerProcess:
         idle_s = now_s - self._looked_s
         if idle_s >= HANG_S and now_s - asked_s >= USUAL_TURNS * usual_s:
             self._hang = f"the worker hung: it had a request and did nothing for {idle_s:.0f} s"
-            self._process.kill()
+            kill_group(self.pid)
 
     def infer(self, requests: Sequence[Asked], turn: Turn) -> Iterator[Reply]:
         """Let the worker answer some requests, when it is this caller's turn.
@@ -334,11 +334,12 @@ class WorkerProcess:
         self._ended = True
         self._channel.hang_up()
         with self._end_lock:
-            try:
+            if self._lifeline.closed:
+                return
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_s)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            kill_group(self.pid)  # also what the worker left behind
+            self._process.wait()
             self._lifeline.close()
 
     def _obituary(self) -> str:

@@ -114,10 +114,10 @@ class Endpoint:
             OSError: It cannot be used.
         """
         if not isinstance(self._where, Path):
-            server = HttpServer(self._where, self._api.answer, self._connections, self._tls)
+            server = HttpServer(self._where, self._api, self._connections, self._tls)
         else:
             _remove_stale(self._where)
-            server = HttpServer(str(self._where), self._api.answer, self._connections, self._tls)
+            server = HttpServer(str(self._where), self._api, self._connections, self._tls)
             self._where.chmod(SOCKET_MODE)
         try:
             self._check(server)

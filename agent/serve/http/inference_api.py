@@ -29,6 +29,7 @@ from agent.serve.answered import Listener
 from agent.serve.errors import UnknownModelError
 from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http import extensions
+from agent.serve.http.request import RefusedRequestError
 from agent.serve.http.statistics import Statistics
 from agent.serve.pool import Prepared
 from agent.serve.routes import InferenceCall
@@ -39,6 +40,8 @@ from wire.errors import WireFormatError
 SERVER_NAME: Final = "edgefleet"
 HEADER_LENGTH: Final = "inference-header-content-length"
 READING: Final = ("GET", "HEAD")
+LIVE: Final = "/v2/health/live"
+READY: Final = "/v2/health/ready"
 _MODEL: Final = re.compile(
     r"/v2/models/([^/]{1,200})(?:/versions/([^/]{1,200}))?(/ready|/infer|/config|/stats)?"
 )
@@ -119,10 +122,27 @@ class InferenceApi:
             "extensions": list(extensions.NAMES),
         }
 
+    def refusal(self, target: str, headers: Mapping[str, str]) -> RefusedRequestError | None:
+        """Refuse a client that does not show the token; everybody may ask for the health.
+
+        Args:
+            target: Path and query.
+            headers: Those of the request, names in lower case.
+
+        Returns:
+            The refusal; None if the client may ask.
+        """
+        if self._token is None or target.partition("?")[0] in (LIVE, READY):
+            return None
+        shown = headers.get("authorization", "")
+        if hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode()):
+            return None
+        return RefusedRequestError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
+
     def answer(
         self, method: str, target: str, headers: Mapping[str, str], body: memoryview
     ) -> Reply:
-        """Answer a request.
+        """Answer a request that `refusal` has not refused.
 
         Args:
             method: HTTP method.
@@ -134,12 +154,10 @@ class InferenceApi:
             The answer.
         """
         path = target.partition("?")[0]
-        if path == "/v2/health/live":
+        if path == LIVE:
             return _reading(method, {"live": True})
-        if path == "/v2/health/ready":
+        if path == READY:
             return self._ready(method, {"ready": True})
-        if not self._is_allowed(headers):
-            return Reply.refusal(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
         return self._model(method, path, headers, body)
 
     def _model(self, method: str, path: str, headers: Mapping[str, str], body: memoryview) -> Reply:
@@ -159,12 +177,6 @@ class InferenceApi:
 
     def _ready(self, method: str, document: object) -> Reply:
         return _reading(method, document) if self._router.is_ready else _not_ready()
-
-    def _is_allowed(self, headers: Mapping[str, str]) -> bool:
-        if self._token is None:
-            return True
-        shown = headers.get("authorization", "")
-        return hmac.compare_digest(shown.encode(), f"Bearer {self._token}".encode())
 
     def _infer(
         self, method: str, model: Model, headers: Mapping[str, str], body: memoryview

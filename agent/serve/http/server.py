@@ -1,7 +1,9 @@
 """HTTP/1.1 for the inference endpoint: connections, their limit, requests and answers.
 
 Rules:
-- Every size and every wait has a bound: connections, header, body, bodies at once, idle time.
+- Every size and every wait has a bound: connections, header, body, bodies and answers at once, idle
+  time.
+- Who may not ask is told so before the body is read, and a request for the health has no large one.
 - A malformed request gets a 4xx and `{"error": ...}`, and the server closes the connection: it no
   longer knows where the next request begins.
 - On a TLS endpoint, the server sends nothing unencrypted.
@@ -13,12 +15,14 @@ import contextlib
 import socket
 import socketserver
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
 
 from agent.serve.frames import RETRY_AFTER, Reply
-from agent.serve.http.connections import ConnectionLimit, shut_down
+from agent.serve.http.connections import SMALL_BYTES, ConnectionLimit, RequestMemory, shut_down
 from agent.serve.http.encodings import coding_asked, compressed, expanded
 from agent.serve.http.request import Head, Incoming, RefusedRequestError, head_of_request
 
@@ -33,11 +37,25 @@ HEALTH: Final = "/v2/health/"
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-Answer: TypeAlias = Callable[[str, str, Mapping[str, str], memoryview], Reply]
-"""Answers a request: method, target, headers (names in lower case) and body."""
+SEND_BYTES: Final = 1024 * 1024
+"""How much of an answer is sent before its progress is noted."""
 
 Connection: TypeAlias = socket.socket | tuple[bytes, socket.socket]
 """The type that `socketserver` declares; here it is always a stream socket."""
+
+
+class Api(Protocol):
+    """What requests are for. Names of headers are in lower case."""
+
+    def refusal(self, target: str, headers: Mapping[str, str]) -> RefusedRequestError | None:
+        """Refuse a client that may not ask for this; None if it may."""
+        ...
+
+    def answer(
+        self, method: str, target: str, headers: Mapping[str, str], body: memoryview
+    ) -> Reply:
+        """Answer a request of a client that may ask for it."""
+        ...
 
 
 class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
@@ -45,7 +63,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     Args:
         where: Host and port, or the path of a Unix socket.
-        answer: Answers requests.
+        api: Answers requests.
         connections: Counts and bounds what clients take.
         tls: Encrypts, and asks for client certificates if it is set up so; None for plain HTTP.
 
@@ -60,7 +78,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def __init__(
         self,
         where: tuple[str, int] | str,
-        answer: Answer,
+        api: Api,
         connections: ConnectionLimit,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -68,7 +86,7 @@ class HttpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self.address_family = socket.AF_UNIX
         elif ":" in where[0]:
             self.address_family = socket.AF_INET6
-        self.answer = answer
+        self.api = api
         self.connections = connections
         self._tls = tls
         super().__init__(where, _Handler, bind_and_activate=False)  # type: ignore[arg-type]  # paths are addresses too
@@ -128,19 +146,32 @@ class _Handler(socketserver.BaseRequestHandler):
                 self.request.settimeout(connections.limits.head_timeout_s)
                 self.request.do_handshake()
             incoming = Incoming(self.request, connections.clock)
-            try:
-                while incoming.waits_for_request(connections.patience(self.request).idle_s):
-                    connections.note(self.request, "reading")
-                    if not self._answer(incoming):
-                        break
-                    connections.note(self.request, "idle")
-            except RefusedRequestError as exc:
-                reply = Reply.refusal(exc.status, exc.message, exc.headers)
-                if connections.is_closing:  # then the client did not cause the error
-                    reply = Reply.refusal(503, "the endpoint is stopping", RETRY_AFTER)
-                self._send(reply, closing=True)
+            refusal = self._serve(incoming)
+            if refusal is not None:
+                self._send(refusal, closing=True)
                 shut_down(self.request, socket.SHUT_WR)
                 incoming.ignore(connections.patience(self.request).linger_s)
+
+    def _serve(self, incoming: Incoming) -> Reply | None:
+        """Answer requests; return the refusal after which the connection ends, if there is one.
+
+        Raises:
+            OSError: The client went away or was silent for too long.
+        """
+        connections = self.server.connections
+        try:
+            while incoming.waits_for_request(connections.patience(self.request).idle_s):
+                connections.note(self.request, "reading")
+                if not self._answer(incoming):
+                    break
+                connections.note(self.request, "idle")
+        except RefusedRequestError as exc:
+            if connections.is_closing:  # then the client did not cause the error
+                return Reply.refusal(503, "the endpoint is stopping", RETRY_AFTER)
+            if connections.has_lost_place(self.request):
+                return Reply.refusal(503, "other requests need the memory", RETRY_AFTER)
+            return reply_of(exc)
+        return None
 
     def _answer(self, incoming: Incoming) -> bool:
         """Answer the next request; tell whether another one may follow.
@@ -150,45 +181,98 @@ class _Handler(socketserver.BaseRequestHandler):
             OSError: The client went away.
         """
         connections = self.server.connections
-        limits = connections.limits
         head_s = connections.patience(self.request).head_s
-        head = head_of_request(incoming.head(head_s), limits.body_bytes)
+        head = head_of_request(incoming.head(head_s), connections.limits.body_bytes)
         if not head.target.startswith(HEALTH) and not connections.has_place(self.request):
             raise RefusedRequestError(503, "too many connections", RETRY_AFTER)
-        if head.waits:
-            self.request.sendall(CONTINUE)
-        with connections.body_memory() as take:
-            if head.length is None:
-                body = incoming.chunked_body(limits.body_bytes, limits.body_timeout_s, take)
-            else:
-                body = incoming.body(head.length, limits.body_timeout_s, take)
-            coding = head.headers.pop("content-encoding", None)
-            if coding is not None:
-                body = expanded(body, coding, limit_bytes=limits.body_bytes, take=take)
-            connections.note(self.request, "answering")
-            reply = self._ask(head, body)
-            asked = head.headers.get("accept-encoding")
-            if asked and head.method == "POST" and reply.status == HTTPStatus.OK:
-                reply = compressed(reply, coding_asked(asked))
+        refusal = self.server.api.refusal(head.target, head.headers)
+        if refusal is not None and head.length != 0:
+            raise refusal
+        with RequestMemory(connections, self.request, head.length) as memory:
+            reply = reply_of(refusal) if refusal else self._reply(head, incoming, memory)
             closing = connections.is_closing or not head.keeps_alive
+            if not memory.has_room_for_answer(len(reply.body)):
+                reply = Reply.refusal(503, "too many large answers at once", RETRY_AFTER)
             self._send(reply, closing=closing, bodiless=head.method == "HEAD")
         return not closing
 
+    def _reply(self, head: Head, incoming: Incoming, memory: RequestMemory) -> Reply:
+        """Read the body of a request and return the answer, which keeps no other memory.
+
+        Raises:
+            RefusedRequestError: The request is refused.
+            OSError: The client went away.
+        """
+        limits = self.server.connections.limits
+        is_small = head.target.startswith(HEALTH)
+        limit_bytes = min(SMALL_BYTES, limits.body_bytes) if is_small else limits.body_bytes
+        if head.length is not None and head.length > limit_bytes:
+            raise RefusedRequestError(413, f"the body is over {limit_bytes} bytes")
+        if head.waits:
+            self.request.sendall(CONTINUE)
+        if head.length is None:
+            body = incoming.chunked_body(limit_bytes, limits.body_timeout_s, memory.take)
+        else:
+            body = incoming.body(head.length, limits.body_timeout_s, memory.take)
+        coding = head.headers.pop("content-encoding", None)
+        if coding is not None:
+            body = expanded(body, coding, limit_bytes=limit_bytes, take=memory.take)
+        self.server.connections.note(self.request, "answering")
+        reply = self._ask(head, body)
+        asked = head.headers.get("accept-encoding")
+        if asked and head.method == "POST" and reply.status == HTTPStatus.OK:
+            reply = compressed(reply, coding_asked(asked))
+        return alone(reply)
+
     def _ask(self, head: Head, body: memoryview) -> Reply:
         try:
-            return self.server.answer(head.method, head.target, head.headers, body)
+            return self.server.api.answer(head.method, head.target, head.headers, body)
         except Exception as exc:  # noqa: BLE001 - a client must hear of a fault of ours
             return Reply.refusal(500, f"the endpoint failed: {type(exc).__name__}")
 
     def _send(self, reply: Reply, *, closing: bool, bodiless: bool = False) -> None:
-        self.request.settimeout(self.server.connections.limits.body_timeout_s)
+        connections = self.server.connections
         head = head_of(reply, closing=closing)
         body = b"" if bodiless else reply.body
+        connections.note(self.request, "sending")
+        deadline_s = connections.clock.monotonic_s() + connections.limits.body_timeout_s
         if len(body) <= JOINED_BYTES:
-            self.request.sendall(head + body)
+            self._send_all(memoryview(head + body), deadline_s)
         else:
-            self.request.sendall(head)
-            self.request.sendall(body)
+            self._send_all(memoryview(head), deadline_s)
+            self._send_all(memoryview(body), deadline_s)
+
+    def _send_all(self, content: memoryview, deadline_s: float) -> None:
+        """Send a part of an answer, and note how the client reads it.
+
+        Raises:
+            TimeoutError: The client did not read it in time.
+            OSError: The client went away, or lost its place.
+        """
+        connections, size = self.server.connections, len(content)
+        while content:
+            left_s = deadline_s - connections.clock.monotonic_s()
+            if left_s <= 0:
+                raise TimeoutError
+            self.request.settimeout(left_s)
+            sent = self.request.send(content[:SEND_BYTES])
+            content = content[sent:]
+            if content:
+                connections.moved(self.request, sent / size)
+
+
+def reply_of(refusal: RefusedRequestError) -> Reply:
+    """Return the answer that a refused client gets."""
+    return Reply.refusal(refusal.status, refusal.message, refusal.headers)
+
+
+def alone(reply: Reply) -> Reply:
+    """Return an answer that keeps no other memory, such as those that came in one frame with it."""
+    body = reply.body
+    whole: Any = body.obj
+    if len(whole) - len(body) <= SMALL_BYTES:
+        return reply
+    return msgspec.structs.replace(reply, body=memoryview(bytes(body)))
 
 
 def head_of(reply: Reply, *, closing: bool) -> bytes:

@@ -5,8 +5,8 @@ one end of a socket pair (`agent.serve.frames`). M is the reading end of a pipe;
 holds its other end open and writes nothing to it.
 
 Rules:
-- It never outlives its supervisor: when the pipe breaks, the kernel ends the worker, even in the
-  middle of a run.
+- It never outlives its supervisor: when the pipe breaks, the kernel ends the worker and what it has
+  started, even in the middle of a run.
 - It decides nothing: the supervisor starts it, asks it and ends it.
 - No request ends it: a wrong request gets a 4xx answer.
 """
@@ -281,18 +281,21 @@ def _warm_up(session: Session, specs: Iterable[TensorSpec]) -> None:
 
 
 def _hang_on(lifeline: int) -> None:
-    """Let the kernel end this process when the other end of a pipe is closed.
+    """Let the kernel end this process, and its group, when the other end of a pipe is closed.
 
     A pipe with O_ASYNC sends a signal when its last writer closes it: here SIGKILL, which also ends
     a process that is stopped. A thread would need the interpreter lock, which native code may hold.
     """
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    process = os.getpid()
+    # A negative number names the group; one that others lead is not ours to end.
+    owner = -process if os.getpgrp() == process else process
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, owner)
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
     # The signal tells of a change, not of a pipe that broke while this process was starting.
     if select.select([lifeline], [], [], 0)[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(owner, signal.SIGKILL)
 
 
 def _limit_memory(growth_bytes: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from agent.serve.errors import (
     DeadlineError,
+    TooManySamplesError,
     WorkerBusyError,
     WorkerCrashedError,
     WorkerGoneError,
@@ -244,3 +245,40 @@ def test_many_threads_are_all_answered() -> None:
         finished(thread)
     assert wrong == []
     assert sum(served) == 8 * 200
+
+
+@pytest.mark.parametrize(("batches", "large"), [(True, TooManySamplesError), (False, None)])
+def test_only_the_large_requests_of_a_turn_are_to_blame_for_its_time(
+    *, batches: bool, large: type[FleetError] | None
+) -> None:
+    def run(requests: Sequence[Asked], _turn: Turn) -> Iterator[Reply]:
+        if bytes(requests[0].body) != b"first":
+            raise WorkerTimeoutError("no answer")
+        until(lambda: queue.waiting == 2)
+        return echoes(requests)
+
+    queue = Scheduler(run, 8, CLOCK)
+    turn = Turn(timeout_s=1.0, max_batch=4, batches=batches)
+    first, *others = [
+        QueuedRequest(asked=Asked(header_length=None, body=memoryview(body)), arrived_s=0.0)
+        for body in (b"first", b'{"inputs": [{"shape": [1]}]}', b'{"inputs": [{"shape": [99]}]}')
+    ]
+    faults: dict[int, type[BaseException]] = {}
+
+    def ask(number: int) -> None:
+        try:
+            queue.answer(others[number], turn)
+        except FleetError as exc:
+            faults[number] = type(exc)
+
+    leader = threading.Thread(target=queue.answer, args=(first, turn))
+    leader.start()
+    until(lambda: first.began_s is not None)
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in (leader, *threads):
+        finished(thread)
+    assert faults[1] is (large or WorkerTimeoutError)
+    assert faults[0] is (WorkerGoneError if large else WorkerTimeoutError)
+    assert queue.ended_by_request == batches

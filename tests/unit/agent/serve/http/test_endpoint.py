@@ -12,49 +12,31 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.serve.answered import Listener
 from agent.serve.errors import EndpointError
-from agent.serve.frames import Reply
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.pool import Prepared
-from agent.serve.routes import InferenceCall
 from tests.simulators.patience import PATIENCE_S, finished, until
+from tests.unit.agent.serve.http.echo import (
+    HOST,
+    INDEX_REQUEST,
+    INFER,
+    Echo,
+    Held,
+    assert_refused,
+    port_of,
+    post,
+    send,
+    status_of,
+)
 
-INFER = "/v2/models/digits/infer"
 INDEX = b"/v2/repository/index"
 LIMITS = EndpointLimits(body_bytes=1_000_000, bodies_bytes=1_500_000, connections=8)
 HASTY = EndpointLimits(head_timeout_s=0.3, body_timeout_s=0.3)
-HOST = b"Host: x\r\n"
-
-
-class Echo:
-    """Answers with the body that it was asked."""
-
-    active: Prepared | None = None
-    is_ready = True
-
-    def __init__(self) -> None:
-        self.calls: list[InferenceCall] = []
-        self.gate = threading.Event()
-        self.gate.set()
-        self.fault: Exception | None = None
-
-    def listen(self, listener: Listener) -> None:
-        """Tell nobody: nothing is counted."""
-
-    def handle(self, call: InferenceCall) -> Reply:
-        self.calls.append(call)
-        self.gate.wait(PATIENCE_S)
-        if self.fault is not None:
-            raise self.fault
-        return Reply(status=200, headers={"Content-Type": "text/plain"}, body=call.body)
 
 
 @pytest.fixture(scope="module")
@@ -77,39 +59,6 @@ def hasty(echo: Echo) -> Iterator[Endpoint]:
     endpoint.start()
     yield endpoint
     endpoint.stop()
-
-
-def port_of(endpoint: Endpoint) -> int:
-    return int(endpoint.address.rpartition(":")[2])
-
-
-def send(endpoint: Endpoint, data: bytes, *, hang_up: bool = True) -> bytes:
-    """Send bytes; return what comes until the other side closes."""
-    with socket.create_connection(("127.0.0.1", port_of(endpoint)), timeout=PATIENCE_S) as sock:
-        sock.sendall(data)
-        if hang_up:
-            sock.shutdown(socket.SHUT_WR)
-        answer = b""
-        while block := sock.recv(65536):
-            answer += block
-        return answer
-
-
-def post(body: bytes, *headers: str, length: int | None = None) -> bytes:
-    """Return a request for inference."""
-    lines = [f"POST {INFER} HTTP/1.1", "Host: x", f"Content-Length: {length or len(body)}"]
-    return "\r\n".join([*lines, *headers, "", ""]).encode() + body
-
-
-def status_of(answer: bytes) -> int:
-    return int(answer.split(b" ", 2)[1])
-
-
-def assert_refused(answer: bytes, status: int) -> None:
-    head, _, body = answer.partition(b"\r\n\r\n")
-    assert status_of(answer) == status
-    assert b"Connection: close" in head
-    assert set(json.loads(body)) == {"error"}
 
 
 def test_a_connection_serves_many_requests(endpoint: Endpoint) -> None:
@@ -390,32 +339,6 @@ def test_large_bodies_share_a_bound(endpoint: Endpoint, echo: Echo) -> None:
         assert b"Retry-After: 1" in refusal
     assert first.getresponse().status == 200
     first.close()
-
-
-class Held:
-    """Connections to an endpoint that are closed at the end."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._where = ("127.0.0.1", port_of(endpoint))
-        self.sockets: list[socket.socket] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for sock in self.sockets:
-            sock.close()
-
-    def send(self, content: bytes, *, answered: bool = False) -> socket.socket:
-        sock = socket.create_connection(self._where, timeout=PATIENCE_S)
-        self.sockets.append(sock)
-        sock.sendall(content)
-        if answered:
-            assert status_of(sock.recv(1000)) == 200
-        return sock
-
-
-INDEX_REQUEST = b"GET /v2 HTTP/1.1\r\n" + HOST + b"\r\n"
 
 
 @pytest.fixture
