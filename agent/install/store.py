@@ -166,10 +166,11 @@ class FileStateStore:
         floor = self._read(self._floor_file)
         self._floor = max(_newest(found.values()).revision, floor.revision if floor else 0)
         self._is_first = floor is not None and floor.replaces == 0
-        # An agent that knew no checksums knew no floor either.
-        has_floor = floor is not None or found[self._copy] is not None or self._record.is_sealed
+        # An agent that knew no checksums knew no floor either, and left the record alone.
+        has_others = any((floor, found[self._copy], self._wrong))
+        has_floor = has_others or self._record.is_sealed
         kept = {
-            file: value if self._is_believed(file, value, floor, has_floor=has_floor) else None
+            file: self._believed(file, value, floor, has_floor=has_floor)
             for file, value in found.items()
         }
         self._state = _newest(kept.values())
@@ -250,24 +251,24 @@ class FileStateStore:
         self._set_aside(file, "damaged")
         return None
 
-    def _is_believed(
+    def _believed(
         self,
         file: SealedFile[AgentState],
         value: AgentState | None,
         floor: Floor | None,
         *,
         has_floor: bool,
-    ) -> bool:
-        """Tell whether a record is used; one that somebody may have put back is moved aside."""
+    ) -> AgentState | None:
+        """Return a record that is used, or None after moving aside one that may be put back."""
         if value is None or value.revision == 0 or not has_floor:
-            return value is not None
+            return value
         if floor is None:
             self._set_aside(file, f"beside no {FLOOR_FILE}")
-            return False
+            return None
         if value.revision < floor.revision and value.revision != floor.replaces:
             self._set_aside(file, f"older than {FLOOR_FILE}")
-            return False
-        return True
+            return None
+        return value
 
     def _set_aside(self, file: SealedFile[Any], why: str) -> None:
         self._wrong[file.path.name] = why

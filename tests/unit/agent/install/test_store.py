@@ -292,6 +292,15 @@ def test_the_record_of_an_agent_without_checksums_is_taken_over(tmp_path: Path) 
     assert b"checksum" in (tmp_path / STATE_FILE).read_bytes()
 
 
+@pytest.mark.parametrize("name", [COPY_FILE, FLOOR_FILE])
+def test_a_record_without_a_checksum_beside_a_damaged_file_is_not(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / STATE_FILE).write_bytes(to_json(WHOLE))
+    (tmp_path / name).write_bytes(b"\0")
+    check_remnant(FileStateStore(tmp_path, used=True))
+
+
 def test_an_agent_without_checksums_reads_the_record(home: Path) -> None:
     read = from_json((home / STATE_FILE).read_bytes(), AgentState, limit_bytes=MAX_STATE_BYTES)
     assert read == WHOLE
