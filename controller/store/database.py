@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -127,6 +128,8 @@ def migrate(url: str, revision: str = "head") -> None:
     engine = _engine(url)
     try:
         with engine.connect() as connection:
+            if revision == "head" and has_today_schema(connection):
+                return  # without loading any migration, at nearly every start
             config = alembic_config(connection)
             go = command.downgrade if _is_down(connection, config, revision) else command.upgrade
             go(config, revision)
@@ -158,8 +161,12 @@ def _is_down(connection: sqlalchemy.Connection, config: Config, revision: str) -
 
 def has_today_schema(connection: sqlalchemy.Connection) -> bool:
     """Tell whether a database has the newest schema that this program knows."""
-    newest = ScriptDirectory.from_config(alembic_config(connection)).get_current_head()
-    return MigrationContext.configure(connection).get_current_revision() == newest
+    return MigrationContext.configure(connection).get_current_revision() == _newest_revision()
+
+
+@functools.cache
+def _newest_revision() -> str | None:
+    return ScriptDirectory(str(_MIGRATIONS)).get_current_head()
 
 
 def alembic_config(connection: sqlalchemy.Connection) -> Config:
