@@ -219,14 +219,14 @@ class Router:
             target.stop()
 
     def supervise(self) -> None:
-        """End a worker that hangs, and replace one that died idle; called about once a second."""
+        """End a worker that hangs, and replace one that died; called about once a second."""
         route = self._route
         if route is None:
             return
         target = route.target
         target.worker.end_if_hung(target.scheduler.usual_s)
         if not target.worker.is_alive:
-            self.replace(route, target, "the worker died while it was idle")
+            self.replace(route, target, target.worker.how_it_died)
 
     def _wait_for_another(self, route: Route, cause: str) -> None:
         """Make requests wait until another variant, or the same one again, is put in place."""

@@ -63,6 +63,9 @@ accelerator uses no processor time either."""
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
+ENDED: Final = "the worker has ended"
+IDLE_DEATH: Final = "the worker died while it was idle"
+
 A = TypeVar("A")
 
 
@@ -84,7 +87,7 @@ class WorkerProcess:
         self._turn = threading.Lock()
         self._end_lock = threading.Lock()
         self._ended = False
-        self.why_ended = "the worker has ended"
+        self.why_ended = ENDED
         """The error text for requests that come afterwards."""
 
         self._ready = Ready(description={}, load_ms=0.0, warm_up_ms=0.0, rss_bytes=0)
@@ -176,6 +179,14 @@ class WorkerProcess:
     def is_alive(self) -> bool:
         """Whether the process can still be asked something."""
         return not self._ended and self._process.poll() is None
+
+    @property
+    def how_it_died(self) -> str:
+        """How a process ended that is not alive, found by another than who waits for its answer."""
+        is_asked = self._asked_s is not None  # read first: who waits says why before it is None
+        if self._hang or (self.why_ended == ENDED and is_asked):
+            return self._obituary()
+        return IDLE_DEATH if self.why_ended == ENDED else self.why_ended
 
     @property
     def description(self) -> dict[str, Any]:
@@ -343,9 +354,9 @@ class WorkerProcess:
             self._lifeline.close()
 
     def _obituary(self) -> str:
-        code = self._process.returncode
         if self._hang:
             return self._hang
+        code = self._process.wait()
         if code < 0:
             try:
                 name = signal.Signals(-code).name

@@ -225,6 +225,31 @@ def test_who_waits_for_a_dead_worker_hears_at_once(start: Start) -> None:
     ]
 
 
+def test_whoever_finds_a_dead_worker_tells_how_it_died(start: Start) -> None:
+    idle, asked = start(), start()
+    os.kill(idle.pid, signal.SIGKILL)
+    until(lambda: not idle.is_alive, "the end of a worker")
+    assert idle.how_it_died == "the worker died while it was idle"
+
+    scheduler = Scheduler(asked.infer, 1, CLOCK)
+    told: list[str] = []
+
+    def wait() -> None:
+        with pytest.raises(WorkerCrashedError) as caught:
+            infer_in_turn(scheduler)
+        told.append(str(caught.value))
+
+    os.kill(asked.pid, signal.SIGSTOP)
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until_busy(asked, scheduler, waiting=0)
+    os.kill(asked.pid, signal.SIGKILL)
+    until(lambda: not asked.is_alive, "the end of a worker")
+    told.append(asked.how_it_died)  # before or after the thread that waits has found it
+    finished(thread)
+    assert told == ["the worker was ended by SIGKILL"] * 2
+
+
 def test_only_so_many_wait(start: Start) -> None:
     worker = start()
     scheduler = Scheduler(worker.infer, 1, CLOCK)
