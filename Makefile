@@ -72,7 +72,7 @@ lock:  ## compile the locks anew; needs uv
 	  $(addprefix --extra ,$(EXTRAS)) --group dev -o requirements/dev.lock
 	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url -c requirements/constraints.txt \
-	  -o requirements/device.lock
+	  --extra delta -o requirements/device.lock
 
 clean:  ## remove the environment and what was built
 	rm -rf $(VENV) build dist

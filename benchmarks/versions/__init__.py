@@ -1,0 +1,1 @@
+"""Two versions of one model, for benchmarks/deltas.py: trained, quantised, changed."""
