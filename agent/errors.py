@@ -86,6 +86,24 @@ class ConfirmError(AgentError):
     code = "agent.confirm"
 
 
+class HookError(AgentError):
+    """A hook said no to an install, or did not say what it had to."""
+
+    code = "agent.hook"
+
+
+class HookDelayError(HookError):
+    """Hooks delayed an install for longer than they may."""
+
+    code = "agent.hook.delay"
+
+
+class HookFilesError(HookError):
+    """The directory of the hooks cannot be read, or holds what must not be run."""
+
+    code = "agent.hook.files"
+
+
 class AttemptsError(AgentError):
     """A step was begun too often without success: a crash loop, or a fault that stays."""
 
@@ -96,6 +114,12 @@ class SupersededError(AgentError):
     """A newer desired state ended an install."""
 
     code = "agent.superseded"
+
+
+class InterjectedError(AgentError):
+    """An install pauses, because the operator hands a package over."""
+
+    code = "agent.interjected"
 
 
 class StoppedError(AgentError):

@@ -133,9 +133,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How often the controller looks at rollouts; a stage cannot take less time."""
 
     transfer_bytes_per_s: int = 256 * 1024 * 1024
-    """What all devices together may fetch. The default is about what one process sends through a
-    broker on the same machine. Set it below the bandwidth of the network to a distant broker,
-    because chunks that the network cannot take yet wait in the controller's memory."""
+    """What all devices together may fetch; what is over it waits. The default is about what one
+    process sends through a broker on the same machine. Set it below the bandwidth of the network to
+    a distant broker, where control messages share it."""
 
     telemetry_retention_days: float = 30.0
     """How long the controller keeps telemetry; 1,000 devices fill about 2 GB in 30 days."""

@@ -294,6 +294,24 @@ class Release:
     running: list[RunningDevice] = field(default_factory=list)
     """The devices that run it; empty in a list of releases."""
 
+    envelope_sha256: str = ""
+    """The blob that holds its signed index."""
+
+    envelope_size_bytes: int = 0
+
+
+@dataclass(kw_only=True)
+class SignedDesired:
+    """What a device should run, as the director sends it."""
+
+    device: str
+    revision: int
+    release: str | None
+    """Digest of the release."""
+
+    envelope: str
+    """The signed document, in JSON."""
+
 
 @dataclass(kw_only=True)
 class TelemetryTable:

@@ -57,6 +57,12 @@ class IntegrityError(FleetError):
     code = "wire.integrity"
 
 
+class DeltaError(FleetError):
+    """A delta is malformed, or it does not make the file that it should from this one."""
+
+    code = "wire.delta"
+
+
 class TransportError(FleetError):
     """The connection failed: no broker, no connection, no answer in time."""
 

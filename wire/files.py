@@ -74,7 +74,7 @@ def write_atomic(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
         OSError: It cannot be written; the old file is still there.
     """
     temporary = temporary_of(path)
-    with os.fdopen(_opened_alone(temporary, mode), "wb") as stream:
+    with os.fdopen(opened_alone(temporary, mode), "wb") as stream:
         try:
             os.fchmod(stream.fileno(), mode)
             stream.truncate(0)
@@ -136,6 +136,31 @@ def open_file(path: Path) -> BufferedReader:
     raise OSError(errno.EINVAL, "it is not a file", str(path))
 
 
+def read_part(descriptor: int, offset: int, length: int) -> bytes:
+    """Read a part of a file that must not change meanwhile.
+
+    Args:
+        descriptor: Descriptor of the file.
+        offset: Where the part begins.
+        length: How many bytes to read.
+
+    Returns:
+        Exactly so many bytes.
+
+    Raises:
+        OSError: It cannot be read, or has become shorter.
+    """
+    parts = []
+    while length > 0:
+        data = os.pread(descriptor, length, offset)
+        if not data:
+            raise OSError(errno.ENODATA, "it became shorter while it was read")
+        parts.append(data)
+        offset += len(data)
+        length -= len(data)
+    return b"".join(parts)
+
+
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable.
 
@@ -194,8 +219,15 @@ def lock(directory: Path) -> Lock | None:
     return Lock(descriptor)
 
 
-def _opened_alone(temporary: Path, mode: int) -> int:
+def opened_alone(temporary: Path, mode: int) -> int:
     """Open a temporary file that no other writer has open; wait for another writer.
+
+    Args:
+        temporary: The file; what an earlier writer left in it is still there.
+        mode: Its permissions, if it is new.
+
+    Returns:
+        Its descriptor.
 
     Raises:
         OSError: It cannot be opened.

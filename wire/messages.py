@@ -30,6 +30,9 @@ MAX_MESSAGE_BYTES = 256 * 1024
 MAX_CHUNK_INDICES = 64
 """Chunks that one request may ask for."""
 
+NOTHING_LEFT: Final = -1
+"""No index of a piece: see `ChunkRequest.seen`."""
+
 MAX_REVISION: Final = 2**53 - 1
 """The greatest revision of a desired state; JSON readers lose digits of larger integers."""
 
@@ -229,21 +232,42 @@ class Refusal(Message, frozen=True, kw_only=True):
 
 
 class ChunkRequest(Message, frozen=True, kw_only=True):
-    """A device asks for chunks of a blob that it lacks."""
+    """A device asks for pieces of a blob that it lacks.
+
+    The controller answers the requests of a device in their order, and each piece of a request in
+    its order: so an answer shows that the pieces asked for before it have come or are lost.
+    """
 
     device: str
     sha256: str
     chunk_bytes: int
+    """Size of the pieces that this request counts in; a signed chunk may be several pieces."""
+
     indices: tuple[int, ...]
+    number: int | msgspec.UnsetType = msgspec.UNSET
+    """Grows with each request of one start of the agent; unset by agents that do not count."""
+
+    seen: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
+    """Number and index of the answer that came last: nothing that was sent before it, nor it, is
+    on its way any more. Unset before the first answer."""
+
+    patience_s: float | msgspec.UnsetType = msgspec.UNSET
+    """After this time without any answer the device asks again, and no longer waits for this."""
 
 
 class Chunk(Message, frozen=True, kw_only=True):
-    """One chunk of a blob, or the answer that there is no such blob. MessagePack."""
+    """One piece of a blob, or the answer that there is no such blob. MessagePack."""
 
     sha256: str
     index: int
     data: bytes = b""
     missing: bool = False
+    number: int | msgspec.UnsetType = msgspec.UNSET
+    """Of the request that this answers; unset if the request had none."""
+
+    waited_s: float | msgspec.UnsetType = msgspec.UNSET
+    """How long the request waited at the controller for its turn: the rest of the time that the
+    answer took belongs to the way."""
 
 
 class HistogramPoint(msgspec.Struct, frozen=True, kw_only=True, tag="histogram"):

@@ -29,6 +29,11 @@ ENROL_REPLIES = f"{ENROL}+/reply"
 CONTROLLER_STARTS = f"{PREFIX}/controller/start"
 ALL_UP = f"{PREFIX}/dev/+/up/+"
 
+CONTROL_UP = tuple(f"{PREFIX}/dev/+/up/{kind}" for kind in UP_KINDS if kind != "chunk_request")
+"""The filters over all that devices send but requests for pieces, which have another connection."""
+
+CHUNK_REQUESTS = f"{PREFIX}/dev/+/up/chunk_request"
+
 
 class UpTopic(NamedTuple):
     """A device and what it sent."""

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import random
 import secrets
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from agent.app.by_hand import ByHand
 from agent.app.commands import Commands
 from agent.app.config import (
     AgentConfig,
-    load_endpoint_token,
     load_profile,
     load_trust,
     serving_settings,
@@ -23,14 +22,17 @@ from agent.app.config import (
 from agent.app.connecting import connector
 from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
+from agent.app.endpoint import make_endpoint
+from agent.app.hooking import put_hooks
 from agent.app.messages import Messages
 from agent.app.refusals import Refusals
 from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, storage_faults
-from agent.install.fetch import Fetcher
+from agent.install.fetch.fetcher import Fetcher
 from agent.install.installer import Installer, InstallSettings
+from agent.install.preload import Preload
 from agent.install.slots import Slots
 from agent.install.store import FileStateStore
 from agent.install.thread import Installs
@@ -44,9 +46,7 @@ from agent.log import Log
 from agent.packages import Damage, open_package
 from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
-from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.http.tls import server_tls
 from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
@@ -58,9 +58,12 @@ from wire.profile import DeviceProfile
 from wire.trust.root import TrustRoot
 from wire.version import VERSION
 
+if TYPE_CHECKING:
+    from agent.install.hooks.effects import HookedEffects
+
 SPOOL_FILE: Final = "telemetry.db"
 LOGGED: Final = frozenset(
-    {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms"}
+    {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms", "hook"}
 )
 """Fields of events that go into the log; the spool has all of them."""
 
@@ -84,6 +87,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     sensing: Sensing
     desired_states: DesiredStates
+    hooked: HookedEffects | None
+    """None without hooks."""
+
     installs: Installs
     connector: Connector
     link: Link
@@ -158,17 +164,30 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         adaptation=adaptation,
         interrupts=device.interrupts,
     )
+    hooked = put_hooks(
+        config,
+        installer,
+        store,
+        slots,
+        log=log,
+        recorder=recorder,
+        interrupts=device.interrupts,
+        clock=clock,
+    )
     machine = Machine(
         config.device,
         store,
-        installer,
+        hooked or installer,
         link,
         device.recorder,
         interrupts=device.interrupts,
         clock=clock,
         rng=random.Random(),  # noqa: S311 - jitter, not a secret
     )
-    installs = Installs(machine, store, device.interrupts, log)
+    if hooked is not None:
+        hooked.on_wait = machine.report_running
+        machine.on_end = hooked.end
+    installs = Installs(machine, store, slots, device.interrupts, log)
     refusals = Refusals(config.device, link.refuse, device.recorder, clock)
     desired_states = DesiredStates(
         config,
@@ -190,7 +209,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         log=log,
         clock=clock,
     )
-    endpoint = _endpoint(config, model_server, log)
+    endpoint = make_endpoint(config, model_server, log)
     commands = Commands(
         config.device,
         store=store,
@@ -199,6 +218,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         link=link,
         refusals=refusals,
         clock=clock,
+        hooked=hooked,
         endpoint=lambda: endpoint.address,
     )
     sensors = Sensors(profile, clock, sysfs_root=config.sysfs_root, procfs_root=config.procfs_root)
@@ -210,7 +230,9 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         recorder=device.recorder,
         interrupts=device.interrupts,
         endpoint=endpoint,
-        control=_control(device, commands),
+        control=_control(
+            device, commands, _by_hand(device, desired_states, installs, slots, store)
+        ),
         sensing=Sensing(
             sensors,
             device.recorder,
@@ -219,6 +241,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
             interval_s=config.sense_interval_s,
         ),
         desired_states=desired_states,
+        hooked=hooked,
         installs=installs,
         connector=connector(
             config, declared, trust, link, interrupts=device.interrupts, clock=clock
@@ -228,6 +251,31 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         pump=pump,
         watchdog=Watchdog(clock),
         model_server=model_server,
+    )
+
+
+def _by_hand(
+    device: _Device,
+    desired_states: DesiredStates,
+    installs: Installs,
+    slots: Slots,
+    store: FileStateStore,
+) -> ByHand:
+    interrupts = device.interrupts
+    preload = Preload(
+        device.profile,
+        device.trust,
+        slots=slots,
+        store=store,
+        check=lambda: interrupts.check(abandon=False),
+    )
+    return ByHand(
+        preload,
+        desired_states=desired_states,
+        installs=installs,
+        store=store,
+        interrupts=interrupts,
+        log=device.log,
     )
 
 
@@ -255,7 +303,7 @@ def _locked(state_dir: Path) -> Lock:
     return locked
 
 
-def _control(device: _Device, commands: Commands) -> ControlServer | None:
+def _control(device: _Device, commands: Commands, by_hand: ByHand) -> ControlServer | None:
     """Make the control socket. Models serve without it.
 
     Raises:
@@ -264,9 +312,11 @@ def _control(device: _Device, commands: Commands) -> ControlServer | None:
     path = device.config.state_dir / SOCKET_FILE
     check_path(path)
     try:
-        return ControlServer(path, commands.answer)
+        return ControlServer(
+            path, commands.answer, {"install": by_hand.install}, clock=device.clock
+        )
     except ControlError as exc:
-        reason = f"`fleet-agent status`, `pin` and `why` do not work: {exc.message}"
+        reason = f"`fleet-agent status`, `pin`, `why` and `install` do not work: {exc.message}"
         device.recorder.event("storage", reason, {"code": exc.code})
         return None
 
@@ -332,35 +382,3 @@ def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> He
         release=release,
         variant=variant,
     )
-
-
-def _endpoint(config: AgentConfig, model_server: ModelServer, log: Log) -> Endpoint:
-    """Make the endpoint.
-
-    Raises:
-        FleetError: It cannot listen, or a file cannot be read or is not what it should be.
-    """
-    if config.endpoint.clear_text:
-        log.write("clear-text", reason="the endpoint has no TLS, as endpoint.clear_text asks for")
-    return Endpoint(
-        model_server.router,
-        host=config.endpoint.host,
-        port=config.endpoint.port,
-        unix_path=config.endpoint.unix_path,
-        token=load_endpoint_token(config),
-        limits=EndpointLimits(connections=config.endpoint.connections),
-        version=VERSION,
-        tls=_endpoint_tls(config),
-    )
-
-
-def _endpoint_tls(config: AgentConfig) -> ssl.SSLContext | None:
-    """Return the TLS context of the endpoint, or None if TLS is not configured.
-
-    Raises:
-        EndpointError: A file cannot be read, or is not what it should be.
-    """
-    endpoint = config.endpoint
-    if endpoint.cert_file is None or endpoint.key_file is None:
-        return None
-    return server_tls(endpoint.cert_file, endpoint.key_file, endpoint.client_ca_file)

@@ -2,7 +2,8 @@
 
 Rules:
 - An answer is bounded. One that would be too long is refused, never cut without notice.
-- Only `pin` changes anything. Queries write nothing to disk, unless very many figures wait.
+- Only `pin` and `override` change anything. Queries write nothing to disk, unless very many figures
+  wait.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.app.control import MAX_LINE_BYTES
 from agent.app.refusals import Refusals
@@ -23,8 +24,14 @@ from telemetry.device.spool import EVENTS_KEPT
 from wire.clock import Clock
 from wire.codec import to_builtins
 
+if TYPE_CHECKING:
+    from agent.install.hooks.effects import HookedEffects
+
 MAX_ANSWER_BYTES: Final = MAX_LINE_BYTES - 1024
 """Greatest size of the events in one answer; the line has a little more."""
+
+MAX_OVERRIDE_S: Final = 86_400.0
+"""An override that nobody remembers must not outlast the day."""
 
 
 class Commands:
@@ -38,10 +45,11 @@ class Commands:
         link: Knows whether it is connected, or why not.
         refusals: Knows what the device refused.
         clock: For the time of the oldest event.
+        hooked: Knows which hook holds an install; None without hooks.
         endpoint: Returns the address for applications.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter for each part that it asks
         self,
         device: str,
         *,
@@ -51,6 +59,7 @@ class Commands:
         link: Link,
         refusals: Refusals,
         clock: Clock,
+        hooked: HookedEffects | None,
         endpoint: Callable[[], str],
     ) -> None:
         self._device = device
@@ -60,6 +69,7 @@ class Commands:
         self._link = link
         self._refusals = refusals
         self._clock = clock
+        self._hooked = hooked
         self._endpoint = endpoint
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
             "status": self._status,
@@ -67,6 +77,7 @@ class Commands:
             "why": self._why,
             "figures": self._figures,
             "pin": self._pin,
+            "override": self._override,
         }
 
     def answer(self, command: str, arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
@@ -105,6 +116,8 @@ class Commands:
             "policy": to_builtins(self._adaptation.policy),
             "revision": record.revision,
             "phase": record.state.value,
+            "waits_for": self._hooked.waits_for() if self._hooked else "",
+            "override_s": self._hooked.override.rest_s if self._hooked else None,
             "target": f"{record.target.name}:{record.target.version}" if record.target else None,
             "last_report": to_builtins(record.report),
             "health": to_builtins(self._adaptation.health),
@@ -168,3 +181,17 @@ class Commands:
             "variant": self._adaptation.active()[1],
             "verdict": decision.verdicts.get(name or "", "") if decision else "",
         }
+
+    def _override(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if self._hooked is None:
+            raise ControlError(
+                "this device has no hooks", remedy="set `directory` below [hooks] in agent.toml"
+            )
+        override, for_s = self._hooked.override, arguments.get("for_s")
+        if for_s is None:
+            override.clear()
+        elif isinstance(for_s, int | float) and 0 < for_s <= MAX_OVERRIDE_S:
+            override.allow(for_s)
+        else:
+            raise ControlError("an override is for more than 0 s, and for 1d at most")
+        return {"override_s": override.rest_s, "waits_for": self._hooked.waits_for()}

@@ -29,6 +29,7 @@ from pathlib import Path
 import msgspec
 
 from agent.errors import ConfigError
+from agent.install.hooks.settings import HookSettings
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
 from wire.codec import from_toml
 from wire.errors import FleetError, TopicError
@@ -115,6 +116,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     broker: BrokerConfig = BrokerConfig()
     endpoint: EndpointConfig = EndpointConfig()
     serving: ServingConfig = ServingConfig()
+    hooks: HookSettings = HookSettings()
     policy: PolicySpec | None = None
     """How this device chooses among its variants, in place of the controller's policy; None to use
     the controller's policy."""
@@ -156,9 +158,7 @@ def load_config(path: Path) -> AgentConfig:
         _check_keys(values.get("policy", {}).get("objective", {}), Objective, "policy.objective")
         serving_settings(config)
         checked_device(config.device)
-    except TopicError as exc:
-        raise ConfigError(f"{path}: {exc.message}", remedy=exc.remedy) from exc
-    except ConfigError as exc:
+    except (TopicError, ConfigError) as exc:
         raise ConfigError(f"{path}: {exc.message}", remedy=exc.remedy) from exc
     except (FleetError, msgspec.ValidationError) as exc:
         fault = plain_fault(str(exc), AgentConfig)
@@ -300,7 +300,7 @@ def _path(kind: type, value: object) -> Path:
 
 
 def _check(config: AgentConfig, name: str) -> None:
-    broker, endpoint = config.broker, config.endpoint
+    broker, endpoint, memory_bytes = config.broker, config.endpoint, config.serving.memory_bytes
     faults = [
         (not 1 <= broker.port <= MAX_PORT, "broker.port is not within 1 to 65535"),
         (not 0 <= endpoint.port <= MAX_PORT, "endpoint.port is not within 0 to 65535"),
@@ -336,15 +336,13 @@ def _check(config: AgentConfig, name: str) -> None:
             endpoint.clear_text and endpoint.cert_file is not None,
             "endpoint.cert_file asks for TLS and endpoint.clear_text for none",
         ),
-        (
-            config.serving.memory_bytes is not None and config.serving.memory_bytes <= 0,
-            "serving.memory_bytes is not positive",
-        ),
+        (memory_bytes is not None and memory_bytes <= 0, "serving.memory_bytes is not positive"),
         (not 0 < config.sense_interval_s < math.inf, "sense_interval_s is not above 0"),
         (not 0 < config.telemetry_interval_s < math.inf, "telemetry_interval_s is not above 0"),
         (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
     ]
+    faults += [(True, text) for text in config.hooks.faults()]
     if config.policy is not None:
         faults += [(True, f"policy: {text}") for text in config.policy.faults()]
     for wrong, text in faults:
@@ -383,6 +381,7 @@ def _absolute(config: AgentConfig, base: Path) -> AgentConfig:
         token_file=below(config.token_file),
         sysfs_root=base / config.sysfs_root,
         procfs_root=base / config.procfs_root,
+        hooks=replace(config.hooks, directory=below(config.hooks.directory)),
         broker=replace(
             config.broker,
             ca_file=below(config.broker.ca_file),

@@ -82,6 +82,8 @@ class Daemon:
         parts.recorder.event("start", f"agent {VERSION} starts", {"boot_id": parts.boot_id})
         for fault in parts.faults:
             parts.recorder.event("storage", fault, {})
+        if parts.hooked is not None:
+            parts.hooked.look()
         parts.sensing.sense()
         serving = parts.desired_states.restore()
         if serving == NOTHING:

@@ -9,6 +9,8 @@ Rules:
 
 from __future__ import annotations
 
+import threading
+
 from agent.app.config import AgentConfig
 from agent.app.refusals import Refusals
 from agent.install.desired import Known, check_revision, read_desired
@@ -61,6 +63,7 @@ class DesiredStates:
         self._installs = installs
         self._recorder = recorder
         self._refusals = refusals
+        self._lock = threading.Lock()
 
     def receive(self, envelope: bytes) -> bool:
         """Check a desired state, set its policy, and offer its release to the installs.
@@ -74,20 +77,38 @@ class DesiredStates:
         """
         is_unheard = False
         try:
-            desired = read_desired(envelope, self._trust, self._config.device)
+            desired = self.read(envelope)
             is_unheard = desired.boot_id != self._boot_id
-            check_revision(desired, self._known())
+            self.offer(desired, envelope)
         except FleetError as exc:
             self._refusals.refused(envelope, exc)
             return is_unheard
         self._refusals.accepted()
-        changed = self._adopt(desired)
-        if changed:
-            reason = f"the controller set another policy: {desired.policy.kind}"
-            data = {"changed": changed, "revision": desired.revision}
-            self._recorder.event("policy", reason, data)
-        self._installs.offer(desired, envelope)
         return is_unheard
+
+    def read(self, envelope: bytes) -> DesiredState:
+        """Verify and read a desired state; see `read_desired`, which raises FleetError."""
+        return read_desired(envelope, self._trust, self._config.device)
+
+    def offer(self, desired: DesiredState, envelope: bytes) -> None:
+        """Check the revision of a desired state, set its policy, and offer it to the installs.
+
+        Args:
+            desired: What `read` returned.
+            envelope: The signed form.
+
+        Raises:
+            RefusedError: It is older than the accepted one, or may be.
+        """
+        # One may come over MQTT while the operator hands over another.
+        with self._lock:
+            check_revision(desired, self._known())
+            changed = self._adopt(desired)
+            if changed:
+                reason = f"the controller set another policy: {desired.policy.kind}"
+                data = {"changed": changed, "revision": desired.revision}
+                self._recorder.event("policy", reason, data)
+            self._installs.offer(desired, envelope)
 
     def restore(self) -> tuple[str | None, str | None]:
         """Serve the package that served before a restart, with the same policy and pin.
@@ -99,7 +120,7 @@ class DesiredStates:
         self._adaptation.pinned = record.pinned
         try:
             if record.desired:
-                self._adopt(read_desired(record.desired, self._trust, self._config.device))
+                self._adopt(self.read(record.desired))
         except FleetError as exc:
             # An update may have changed the keys; the package that serves is checked by itself.
             reason = f"cannot use the stored desired state: {exc.message}"

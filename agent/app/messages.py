@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from agent.app.desired_states import DesiredStates
-from agent.install.fetch import Fetcher
+from agent.install.fetch.fetcher import Fetcher
 from agent.link.connection import Link, Serving
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
@@ -100,6 +100,7 @@ class Messages:
     def _connection_changed(self, connection: Connection) -> None:
         if connection.up:
             self._log.write("connection", up=True)
+            self._fetcher.reconnected()
             self._greet(self._hello())
             self._pump.hurry()
 

@@ -19,7 +19,7 @@ from agent.cli.parser import PROGRAM, Run, build_parser
 from agent.errors import ConfigError, ControlError
 from wire.clock import SystemClock
 from wire.console.program import run_program
-from wire.durations import parse_duration_s
+from wire.durations import format_duration, parse_duration_s
 from wire.errors import WireFormatError
 
 
@@ -68,6 +68,10 @@ def _status(options: argparse.Namespace) -> int:
         ("desired", f"revision {status['revision']}, {status['target'] or 'no release'}"),
         ("install", status["phase"]),
     ]
+    if status["waits_for"]:
+        fields.append(("waits for", status["waits_for"]))
+    if status["override_s"]:
+        fields.append(("hooks", f"overridden for {format_duration(round(status['override_s']))}"))
     report = status["last_report"]
     if report and report["outcome"] == "failed":
         fault = f"{report['phase']}: {report['detail']} ({report['error_code']})"
@@ -157,6 +161,32 @@ def _pin(options: argparse.Namespace) -> int:
     return 0
 
 
+def _install(options: argparse.Namespace) -> int:
+    # The supervisor never needs it.
+    from agent.cli.install import hand_over, lines
+
+    answer = hand_over(options.file, load_config(options.config))
+    if options.json:
+        return _print_json(answer)
+    for line in lines(answer):
+        _say(line)
+    return 0
+
+
+def _override(options: argparse.Namespace) -> int:
+    for_s = None if options.clear else _duration_s(options.length, "--for")
+    answer = _ask(load_config(options.config), "override", {"for_s": for_s})
+    if options.json:
+        return _print_json(answer)
+    if answer["override_s"] is None:
+        _say("the hooks count")
+    elif answer["waits_for"]:
+        _say(f"the install goes on, although {answer['waits_for']}")
+    else:
+        _say(f"the next install within {options.length} goes on, whatever its hooks say")
+    return 0
+
+
 def _record(options: argparse.Namespace) -> int:
     # The supervisor never needs it.
     from agent.cli.record import Job, record
@@ -210,6 +240,8 @@ RUNS: Final[dict[str, Run]] = {
     "why": _why,
     "variants": _variants,
     "pin": _pin,
+    "install": _install,
+    "override": _override,
     "record": _record,
     "replay": _replay,
     "profile": _profile,

@@ -122,6 +122,8 @@ def build_parser(runs: dict[str, Run]) -> Parser:
     which = pin.add_mutually_exclusive_group(required=True)
     which.add_argument("variant", nargs="?", metavar="VARIANT", help="Name of the variant.")
     which.add_argument("--clear", action="store_true", help="Let the policy choose again.")
+    install = _add_install(commands, runs["install"])
+    override = _add_override(commands, runs["override"])
     record = _add_record(commands, runs["record"])
     _add_replay(commands, runs["replay"])
     profile = _add_profile(commands, runs["profile"])
@@ -134,7 +136,7 @@ def build_parser(runs: dict[str, Run]) -> Parser:
         "fish > ~/.config/fish/completions/fleet-agent.fish",
     )
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish.")
-    for sub in (run, status, why, variants, pin, record):
+    for sub in (run, status, why, variants, pin, install, override, record):
         sub.add_argument(
             "--config",
             type=Path,
@@ -142,9 +144,41 @@ def build_parser(runs: dict[str, Run]) -> Parser:
             metavar="FILE",
             help="TOML file of the agent.",
         )
-    for sub in (status, why, variants, pin, profile):
+    for sub in (status, why, variants, pin, install, override, profile):
         sub.add_argument("--json", action="store_true", help="Print as JSON.")
     return parser
+
+
+def _add_install(commands: Subcommands, run: Run) -> Parser:
+    install = commands.add(
+        "install",
+        "Store a package from a file, so that nothing is fetched.\n\nThe file is what `fleet "
+        "package export` wrote. It is checked like a package that comes over the network. An "
+        "install that waits for it goes on at once. A package that was not ordered for this device "
+        "is kept until it is, or until its storage is needed.",
+        run,
+        "/media/stick/detector-1.0.0.tar",
+    )
+    install.add_argument("file", type=Path, metavar="FILE", help="File of the package.")
+    return install
+
+
+def _add_override(commands: Subcommands, run: Run) -> Parser:
+    override = commands.add(
+        "override",
+        "Let one install go on, whatever its hooks say.\n\nIt is the one that a hook holds now, "
+        "else the next one that a hook would hold or fail. The hooks still run.",
+        run,
+        "",
+        "--for 8h",
+        "--clear",
+    )
+    how = override.add_mutually_exclusive_group()
+    how.add_argument(
+        "--for", dest="length", default="1h", metavar="TIME", help="How long it holds, 1d at most."
+    )
+    how.add_argument("--clear", action="store_true", help="Let the hooks count again.")
+    return override
 
 
 def _add_record(commands: Subcommands, run: Run) -> Parser:

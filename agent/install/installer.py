@@ -25,13 +25,13 @@ from agent.errors import (
     StorageError,
     storage_faults,
 )
-from agent.install.fetch import Fetcher, Hooks
-from agent.install.local_chunks import LocalChunkStore
+from agent.install.fetch.fetcher import Fetcher, Hooks
+from agent.install.fetch.local_chunks import LocalChunkStore
+from agent.install.fetch.transfer import Blob
 from agent.install.preflight import check_memory, check_storage, fitting
 from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
 from agent.install.store import StateStore, has_served
-from agent.install.transfer import Blob
 from agent.install.workflow import Progress
 from agent.interrupts import Interrupts
 from agent.packages import Package, clear_way, is_intact, keep_directory, open_package, read_index
@@ -303,7 +303,7 @@ class Installer:
     def _clean(self, keep: set[str | None]) -> None:
         # A package that cannot be removed now is removed after the next install; it is no failure.
         with contextlib.suppress(StorageError):
-            self._slots.collect(keep)
+            self._slots.collect({*keep, self._slots.preloaded()})
         kept = {*keep, self._slots.current()}
         record = self._store.state
         with contextlib.suppress(StorageError):

@@ -79,10 +79,13 @@ def check_storage(
         StorageFullError: There is too little storage.
         StorageError: The storage failed.
     """
-    if slots.free_bytes() < needed_bytes + FREE_MARGIN_BYTES:
+    if (
+        slots.free_bytes() < needed_bytes + FREE_MARGIN_BYTES
+        or allowed_bytes < needed_bytes + slots.used_bytes()
+    ):
         slots.collect(keep)
     free = slots.free_bytes() - FREE_MARGIN_BYTES
-    left = allowed_bytes - slots.used_bytes({slots.current(), *keep})
+    left = allowed_bytes - slots.used_bytes()
     if needed_bytes > left and left < free:
         raise StorageFullError(
             f"the package needs {needed_bytes} bytes, but of the {allowed_bytes} that the profile "

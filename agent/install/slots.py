@@ -5,12 +5,15 @@ packages/<digest>/     whole packages, verified when they were put here
 incoming/<digest>/     packages that are being fetched
 parts/<sha256>         files that are partly here
 current                a link to packages/<digest>: the package that serves after a restart
+preloaded              a link to incoming/<digest>: the package that was handed over last
 ```
 
 Rules:
 - `current` changes by one rename and is durable before the agent acts on it.
 - A directory moves to `packages` by one rename, after all its files are verified and durable.
 - The package that `current` names, and the one before it, are never removed.
+- A package that was handed over and not installed yet goes when another is handed over, or when its
+  storage is needed.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from wire.files import sync_directory
 from wire.package.index import is_digest
 
 CURRENT = "current"
+PRELOADED = "preloaded"
 
 
 class Slots:
@@ -96,15 +100,34 @@ class Slots:
         Raises:
             StorageError: The storage failed; after a restart the old or the new package serves.
         """
-        temporary = self._root / f".{CURRENT}.new"
-        with storage_faults("cannot switch to the package"):
-            for link in (temporary, self._root / CURRENT):
-                if link.is_dir() and not link.is_symlink():
-                    shutil.rmtree(link)
-            temporary.unlink(missing_ok=True)
-            temporary.symlink_to(f"packages/{_checked(digest)}")
-            temporary.replace(self._root / CURRENT)
-            sync_directory(self._root)
+        self._link(CURRENT, f"packages/{_checked(digest)}", "cannot switch to the package")
+
+    def preloaded(self) -> str | None:
+        """Return the digest of the package that was handed over last, unless it is whole already.
+
+        Some of its files may be missing.
+        """
+        try:
+            digest = (self._root / PRELOADED).readlink().name
+        except OSError:
+            return None
+        return digest if is_digest(digest) and (self._incoming / digest).is_dir() else None
+
+    def preload(self, digest: str, *, keep: str | None) -> None:
+        """Keep a package that is being handed over, in place of the one before it.
+
+        Args:
+            digest: Digest of the package.
+            keep: Digest of a package that stays even if it was handed over before.
+
+        Raises:
+            StorageError: The storage failed.
+        """
+        before = self.preloaded()
+        self._link(PRELOADED, f"incoming/{_checked(digest)}", "cannot keep the package")
+        if before is not None and before not in {digest, keep}:
+            with storage_faults("cannot remove the package that was handed over before"):
+                shutil.rmtree(self._incoming / before)
 
     def clear(self) -> None:
         """Let no package serve after a restart.
@@ -147,15 +170,29 @@ class Slots:
             figures = os.statvfs(self._root)
         return figures.f_bavail * figures.f_frsize
 
-    def used_bytes(self, keep: Collection[str | None]) -> int:
-        """Return the size of the whole packages that are in `keep`, in bytes."""
+    def used_bytes(self) -> int:
+        """Return the size of all packages, whole or not, in bytes.
+
+        Partial files do not count: all of each is still to come.
+        """
         return sum(
             file.stat().st_size
-            for digest in self.whole()
-            if digest in keep
-            for file in (self._packages / digest).rglob("*")
-            if file.is_file()
+            for place in (self._packages, self._incoming)
+            for file in place.rglob("*")
+            if file.is_file() and not file.is_symlink()
         )
+
+    def _link(self, name: str, to: str, fault: str) -> None:
+        """Make a link in place of the one of that name, by one rename."""
+        temporary = self._root / f".{name}.new"
+        with storage_faults(fault):
+            for link in (temporary, self._root / name):
+                if link.is_dir() and not link.is_symlink():
+                    shutil.rmtree(link)
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(to)
+            temporary.replace(self._root / name)
+            sync_directory(self._root)
 
 
 def _checked(digest: str) -> str:

@@ -5,7 +5,7 @@
     idle ────────────► preflight ──► fetching ──► verifying ──► staging ──► probing
      ▲                     │              │             │           │          │ done
      │                     └──────────────┴── failed, abandoned ────┴──────────┤      ▼
-     │                                                                         │   switching
+     │                                                                         │◄─ switching
      │ done, failed                                                            ▼      │ done
      ├───────────────────────────────────────────────────────────────────── reverting │
      │                                                       failed ▲                 ▼
@@ -14,8 +14,9 @@
 
 Rules:
 - A pair that is not in the table is a bug.
-- Before `switching` a newer desired state may end an install. From then on the install confirms or
-  reverts first, so that the package that serves is always confirmed or being put back.
+- Up to `switching` a newer desired state may end an install: the operator's hooks may hold it there
+  for long. It reverts first, and from `confirming` on it confirms or reverts, so that the package
+  that serves is always confirmed or being put back.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ TRANSITIONS: Final[dict[tuple[State, InstallEvent], State]] = {
     (State.PROBING, InstallEvent.ABANDONED): State.REVERTING,
     (State.SWITCHING, InstallEvent.DONE): State.CONFIRMING,
     (State.SWITCHING, InstallEvent.FAILED): State.REVERTING,
+    (State.SWITCHING, InstallEvent.ABANDONED): State.REVERTING,
     (State.CONFIRMING, InstallEvent.DONE): State.IDLE,
     (State.CONFIRMING, InstallEvent.FAILED): State.REVERTING,
     (State.REVERTING, InstallEvent.DONE): State.IDLE,

@@ -34,7 +34,7 @@ from agent.install.sealed import SealedFile, WriteFile
 from agent.install.states import State
 from wire.errors import IntegrityError
 from wire.files import write_atomic
-from wire.messages import MAX_REVISION, InstallReport, ReleaseRef
+from wire.messages import MAX_REVISION, DesiredState, InstallReport, ReleaseRef
 from wire.package.index import is_digest
 
 SCHEMA_VERSION = 1
@@ -68,6 +68,9 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     state: State = State.IDLE
     attempts: int = 0
     """How often the effect of `state` was begun without progress."""
+
+    delayed_s: float = 0.0
+    """For how long hooks have delayed this install."""
 
     target: ReleaseRef | None = None
     rollout: str | None = None
@@ -328,6 +331,19 @@ def has_served(record: AgentState) -> bool:
     return record.repairing or report.outcome == "succeeded"
 
 
+def outcome_of(record: AgentState, desired: DesiredState) -> InstallReport | None:
+    """Return the outcome of a desired state; None if it was never accepted or has none yet."""
+    report = record.report
+    if report is None or report.revision != record.revision:
+        return None
+    # Without a rollout two installs of the same package cannot be told apart.
+    same_install = desired.rollout is not None and (desired.release, desired.rollout) == (
+        record.target,
+        record.rollout,
+    )
+    return report if same_install or desired.revision == record.revision else None
+
+
 def _lasting(record: AgentState) -> AgentState:
     """Return a record without the progress of its install, which can be made again."""
-    return msgspec.structs.replace(record, state=State.IDLE, attempts=0)
+    return msgspec.structs.replace(record, state=State.IDLE, attempts=0, delayed_s=0.0)

@@ -7,6 +7,7 @@ Rules:
 - After a retryable error the machine waits 1 s to 60 s. While the device is not connected, an error
   does not count as an attempt.
 - If the state cannot be saved, an install fails, but the return to the previous package goes on.
+- A package that the operator hands over is taken at the next safe point; the effect begins again.
 - A newer desired state with the same release for the same rollout changes only the policy. The
   machine accepts its revision and installs nothing, also after a failure.
 - A release that was installed and is lost or damaged is installed again. Each repair waits twice as
@@ -23,6 +24,7 @@ import msgspec
 
 from agent.errors import (
     AttemptsError,
+    InterjectedError,
     NoVariantError,
     StoppedError,
     StorageError,
@@ -30,7 +32,7 @@ from agent.errors import (
 )
 from agent.install.events import ending
 from agent.install.states import InstallEvent, State, may_abandon, next_state
-from agent.install.store import AgentState, Failure, StateStore, has_served
+from agent.install.store import AgentState, Failure, StateStore, has_served, outcome_of
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
 from wire.clock import Clock
@@ -135,6 +137,7 @@ class Machine:
         self._unsaved: dict[str, Any] = {}
         self._repaired_s = float("-inf")
         self._repair_rest_s = REPAIR_MIN_S
+        self.on_end: Callable[[], None] = lambda: None  # called when an install has ended
 
     def accept(self, desired: DesiredState, envelope: bytes) -> None:
         """Take a verified desired state while idle; if its outcome is known, report it again.
@@ -149,7 +152,7 @@ class Machine:
         """
         record, target = self._store.state, desired.release
         accepted = next_state(record.state, InstallEvent.ACCEPTED)
-        current, outcome = self._effects.current(), _outcome(record, desired)
+        current, outcome = self._effects.current(), outcome_of(record, desired)
         if outcome is not None:
             self._take_again(outcome, desired, envelope)
             return
@@ -162,6 +165,7 @@ class Machine:
             "failure": None,
             "abandoned": False,
             "attempts": 0,
+            "delayed_s": 0.0,
         }
         self._bytes = (0, 0)
         self._known = target is not None and target.digest in {current, *record.dropped}
@@ -201,6 +205,7 @@ class Machine:
         self._store.update(
             state=next_state(record.state, InstallEvent.ACCEPTED),
             attempts=0,
+            delayed_s=0.0,
             failure=None,
             abandoned=False,
             repairing=True,
@@ -220,7 +225,7 @@ class Machine:
         """
         state = self._store.state.state
         while state is not State.IDLE:
-            self._report_running(state)
+            self.report_running(state)
             result = self._step(state)
             if result.failure is not None and state is not State.REVERTING:
                 self._unsaved["failure"] = result.failure
@@ -228,7 +233,9 @@ class Machine:
                 self._unsaved["abandoned"] = True
             state = next_state(state, result.event)
             if state is State.IDLE:
-                self._finish(self._take_unsaved())
+                unsaved, self._unsaved = self._unsaved, {}
+                self._finish(unsaved)
+                self.on_end()
 
     def _step(self, state: State) -> _Result:
         """Try the effect of a state until it is done or must not be tried again.
@@ -239,28 +246,43 @@ class Machine:
         saved = self._store.state
         self._attempts = saved.attempts if saved.state is state else 0
         while True:
-            if self._attempts >= MAX_ATTEMPTS:
-                return _failed(state, AttemptsError(f"{state} was begun {self._attempts} times"))
-            self._attempts += 1
             try:
-                self._interrupts.check(abandon=may_abandon(state))
-                self._save(state)
-                self._effects.perform(state, self._progress)
-            except StoppedError:
-                raise
+                result = self._attempt(state)
             except SupersededError:
                 return _Result(InstallEvent.ABANDONED)
-            except FleetError as exc:
-                # A stop ends the workers too: their error then says nothing about the package.
-                self._interrupts.check(abandon=False)
-                if not exc.retryable or self._attempts >= MAX_ATTEMPTS:
-                    return _failed(state, exc)
-            else:
-                return _Result(InstallEvent.DONE)
-            try:
-                self._back_off(abandon=may_abandon(state))
-            except SupersededError:
-                return _Result(InstallEvent.ABANDONED)
+            except InterjectedError:  # nothing failed, or the wait after it was cut short
+                self._attempts -= 1
+                self._interrupts.do_interjected()
+                continue
+            if result is not None:
+                return result
+
+    def _attempt(self, state: State) -> _Result | None:
+        """Try the effect of a state once; wait and return None if it is to be tried again.
+
+        Raises:
+            StoppedError: The agent is being stopped.
+            SupersededError: A newer desired state has come.
+            InterjectedError: Another thread waits for a piece of work.
+        """
+        if self._attempts >= MAX_ATTEMPTS:
+            return _failed(state, AttemptsError(f"{state} was begun {self._attempts} times"))
+        self._attempts += 1
+        try:
+            self._interrupts.check(abandon=may_abandon(state))
+            self._save(state)
+            self._effects.perform(state, self._progress)
+        except (StoppedError, SupersededError, InterjectedError):
+            raise
+        except FleetError as exc:
+            # A stop ends the workers too: their error then says nothing about the package.
+            self._interrupts.check(abandon=False)
+            if not exc.retryable or self._attempts >= MAX_ATTEMPTS:
+                return _failed(state, exc)
+        else:
+            return _Result(InstallEvent.DONE)
+        self._back_off(abandon=may_abandon(state))
+        return None
 
     def _save(self, state: State) -> None:
         try:
@@ -277,10 +299,10 @@ class Machine:
             wait_s = self._rng.uniform(max(BACK_OFF_MIN_S, ceiling_s / 2), ceiling_s)
             self._interrupts.wait(wait_s, abandon=abandon)
             return
-        self._attempts -= 1
         while True:
             self._interrupts.wait(RECONNECT_POLL_S, abandon=abandon)
             if self._link.is_connected():
+                self._attempts -= 1
                 return
 
     def _progress(self, done_bytes: int, total_bytes: int) -> None:
@@ -289,7 +311,7 @@ class Machine:
         self._attempts = 1
         self._bytes = (done_bytes, total_bytes)
         if self._clock.monotonic_s() - self._reported_s >= PROGRESS_EVERY_S:
-            self._report_running(self._store.state.state)
+            self.report_running(self._store.state.state)
 
     def _take_again(self, outcome: InstallReport, desired: DesiredState, envelope: bytes) -> None:
         """Accept a desired state whose install has ended, and report its outcome again.
@@ -313,13 +335,10 @@ class Machine:
             )
         self._link.tell(report)
 
-    def _report_running(self, state: State) -> None:
+    def report_running(self, state: State, waits_for: str = "") -> None:
+        """Report that an install is under way, and what it waits for."""
         self._reported_s = self._clock.monotonic_s()
-        self._link.tell(self._report(self._store.state, state, failure=None))
-
-    def _take_unsaved(self) -> dict[str, Any]:
-        unsaved, self._unsaved = self._unsaved, {}
-        return unsaved
+        self._link.tell(self._report(self._store.state, state, failure=None, waits_for=waits_for))
 
     def _finish(self, changes: dict[str, Any]) -> None:
         """Save and report the outcome; an abandoned install has none."""
@@ -352,7 +371,7 @@ class Machine:
         self._events.event(ended.kind, ended.reason, data)
 
     def _report(
-        self, record: AgentState, state: State, *, failure: Failure | None
+        self, record: AgentState, state: State, *, failure: Failure | None, waits_for: str = ""
     ) -> InstallReport:
         active, variant = self._effects.serving()
         outcome: InstallOutcome = "failed" if failure else "succeeded"
@@ -367,26 +386,14 @@ class Machine:
             active=active,
             variant=variant,
             error_code=failure.code if failure else "",
-            detail=failure.detail if failure else "",
+            detail=failure.detail if failure else waits_for,
             done_bytes=self._bytes[0],
             total_bytes=self._bytes[1],
             at_s=self._clock.now_s(),
         )
 
 
-def _outcome(record: AgentState, desired: DesiredState) -> InstallReport | None:
-    """Return the outcome of a desired state; None if it was never accepted or has none yet."""
-    report = record.report
-    if report is None or report.revision != record.revision:
-        return None
-    # Without a rollout two installs of the same package cannot be told apart.
-    same_install = desired.rollout is not None and (desired.release, desired.rollout) == (
-        record.target,
-        record.rollout,
-    )
-    return report if same_install or desired.revision == record.revision else None
-
-
 def _failed(state: State, exc: FleetError) -> _Result:
-    detail = " ".join(str(exc).split())[:MAX_DETAIL]  # with the remedy
+    """Return a failure; a file's name in its detail may be no Unicode, which no record can hold."""
+    detail = " ".join(str(exc).split()).encode(errors="backslashreplace").decode()[:MAX_DETAIL]
     return _Result(InstallEvent.FAILED, Failure(phase=state, code=exc.code, detail=detail))

@@ -8,12 +8,11 @@ Rules:
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Security
-from fastapi.security import HTTPBearer
+from fastapi import FastAPI
 
 from controller.api import faults as api_faults
 from controller.api.guard import Guard
-from controller.api.routes import FleetServices, fleet_routes, health_route
+from controller.api.routes import FleetServices, fleet_routes
 from controller.services.blobs import MAX_BLOB_BYTES
 
 _DESCRIPTION = """
@@ -47,15 +46,11 @@ def create_app(
         title="edgefleet controller",
         description=_DESCRIPTION,
         version=version,
-        responses=api_faults.FAULT_RESPONSES,
+        routes=fleet_routes(),
         docs_url=None,
         redoc_url=None,
     )
-    # This checks nothing: it only documents which token the guard requires.
-    token_needed = [Security(HTTPBearer(auto_error=False, description="The API token."))]
-    app.include_router(health_route(services.health))
-    for router in fleet_routes(services):
-        app.include_router(router, dependencies=token_needed)
+    app.state.services = services
     api_faults.install(app)
     app.add_middleware(Guard, token=token, max_blob_bytes=max_blob_bytes)
     return app

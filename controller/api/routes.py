@@ -4,6 +4,8 @@ Rules:
 - This module decides nothing. A fault leaves as an exception; `controller.api.faults` answers it.
 - Handlers are synchronous and run on threads. Two are asynchronous: the upload, because its body
   comes in parts, and the health, so that a caller without the token gets no thread.
+- The routes are made once, when this module is imported: to make them takes longer than all else
+  of a controller's start. A handler gets the services of the application that was asked.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
+from fastapi.security import HTTPBearer
+from starlette.routing import BaseRoute
 
+from controller.api.faults import FAULT_RESPONSES
 from controller.errors import UnknownBlobError
 from controller.rollout_schemas import RetryRequest, RollbackRequest, Rollout, RolloutRequest
 from controller.schemas import (
@@ -28,6 +33,7 @@ from controller.schemas import (
     PolicyRequest,
     Release,
     ReleaseRequest,
+    SignedDesired,
     TelemetryTable,
     Token,
     TokenRequest,
@@ -35,6 +41,7 @@ from controller.schemas import (
 )
 from controller.services.blobs import UPLOAD, BlobStore
 from controller.services.devices import Devices
+from controller.services.director import Director
 from controller.services.enrolment import Enrolment
 from controller.services.policies import Policies
 from controller.services.releases import Releases
@@ -57,6 +64,7 @@ class FleetServices:
     """What the API gives access to."""
 
     devices: Devices
+    director: Director
     enrolment: Enrolment
     policies: Policies
     releases: Releases
@@ -67,278 +75,298 @@ class FleetServices:
     clock: Clock
 
 
-def health_route(health: Callable[[], Health]) -> APIRouter:
-    """Return the route that needs no token; `health` must not block."""
-    router = APIRouter(prefix="/v1", tags=["controller"])
-
-    @router.get("/health", name="health")
-    async def answer() -> Health:
-        """Tell whether the controller works, and what it lacks; this needs no token."""
-        return health()
-
-    return router
+async def _services(request: Request) -> FleetServices:
+    services: FleetServices = request.app.state.services
+    return services
 
 
-def fleet_routes(services: FleetServices) -> list[APIRouter]:
-    """Return the routes that need the token: all but the health."""
+Services = Annotated[FleetServices, Depends(_services)]
+
+
+def _router(path: str, tag: str) -> APIRouter:
+    """Return a router of paths that need the token."""
+    # This checks nothing: it only documents which token the guard requires.
+    needed = Security(HTTPBearer(auto_error=False, description="The API token."))
+    return APIRouter(prefix=path, tags=[tag], responses=FAULT_RESPONSES, dependencies=[needed])
+
+
+_controller = APIRouter(prefix="/v1", tags=["controller"], responses=FAULT_RESPONSES)
+_tokens = _router("/v1/tokens", "controller")
+_devices = _router("/v1/devices", "devices")
+_blobs = _router("/v1/blobs", "blobs")
+_releases = _router("/v1/releases", "releases")
+_rollouts = _router("/v1/rollouts", "rollouts")
+_policies = _router("/v1/policies", "policies")
+_telemetry = _router("/v1/telemetry", "telemetry")
+
+
+def fleet_routes() -> list[BaseRoute]:
+    """Return all routes, for an application whose `state.services` are `FleetServices`."""
+    routers = (
+        _controller,
+        _tokens,
+        _devices,
+        _blobs,
+        _releases,
+        _rollouts,
+        _policies,
+        _telemetry,
+    )
+    return [route for router in routers for route in router.routes]
+
+
+@_controller.get("/health")
+async def health(services: Services) -> Health:
+    """Tell whether the controller works, and what it lacks; this needs no token."""
+    return services.health()
+
+
+@_tokens.post("", status_code=201)
+def create_token(services: Services, request: TokenRequest) -> Token:
+    """Make an enrolment token; it is shown this once."""
+    return services.enrolment.create_token(request)
+
+
+@_tokens.get("")
+def list_tokens(services: Services, limit: LimitParameter = DEFAULT_LISTED) -> list[TokenSummary]:
+    """List enrolment tokens, the newest first, without their secrets."""
+    return services.enrolment.newest_tokens(limit=limit)
+
+
+@_tokens.delete("/{token}")
+def revoke_token(services: Services, token: str) -> TokenSummary:
+    """End a token: no device enrols with it any more."""
+    return services.enrolment.revoke_token(token)
+
+
+@_devices.get("")
+def list_devices(
+    services: Services,
+    selector: Annotated[str, Query(description="A label expression; empty means all.")] = "",
+    after: Annotated[str, Query(description="Start after this identifier.")] = "",
+    limit: LimitParameter = DEFAULT_LISTED,
+    drifted: Annotated[
+        bool, Query(description="Only devices that run another release than they should.")
+    ] = False,
+) -> list[Device]:
+    """List devices by identifier."""
+    return services.devices.selected(selector, after=after, limit=limit, only_drifted=drifted)
+
+
+@_devices.get("/{device}")
+def get_device(services: Services, device: str) -> Device:
+    """Return one device."""
+    return services.devices.get(device)
+
+
+@_devices.patch("/{device}")
+def update_device(services: Services, device: str, change: DeviceUpdate) -> Device:
+    """Replace the labels of a device, quarantine it, let it back, or decommission it.
+
+    A decommissioned identifier stays blocked until `may_enrol_again` is set.
+    """
+    return services.devices.update(device, change)
+
+
+@_devices.get("/{device}/desired")
+def signed_desired(services: Services, device: str) -> SignedDesired:
+    """Return what a device should run, signed, for a device that has no network."""
+    services.devices.get(device)
+    return services.director.signed(device)
+
+
+@_devices.get("/{device}/events")
+def device_events(
+    services: Services,
+    device: str,
+    kind: Annotated[
+        list[str] | None, Query(description="Show only these; may be given more than once.")
+    ] = None,
+    since_s: Annotated[
+        float, Query(description="Seconds since the epoch.", allow_inf_nan=False)
+    ] = 0.0,
+    limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = 200,
+) -> list[DeviceEvent]:
+    """Return what happened on a device and why, the oldest first."""
+    services.devices.get(device)
+    kinds = tuple(kind or ())
     return [
-        _tokens(services.enrolment),
-        _devices(services),
-        _blobs(services.blobs),
-        _releases(services.releases),
-        _rollouts(services.rollouts),
-        _policies(services.policies),
-        _telemetry(services.telemetry, services.clock),
+        DeviceEvent(
+            device=found.device,
+            at_s=found.event.at_s,
+            kind=found.event.kind,
+            reason=found.event.reason,
+            data=found.event.data,
+        )
+        for found in services.telemetry.events(device, kinds, since_s, limit)
     ]
 
 
-def _tokens(enrolment: Enrolment) -> APIRouter:
-    router = APIRouter(prefix="/v1/tokens", tags=["controller"])
-
-    @router.post("", status_code=201)
-    def create_token(request: TokenRequest) -> Token:
-        """Make an enrolment token; it is shown this once."""
-        return enrolment.create_token(request)
-
-    @router.get("")
-    def list_tokens(limit: LimitParameter = DEFAULT_LISTED) -> list[TokenSummary]:
-        """List enrolment tokens, the newest first, without their secrets."""
-        return enrolment.newest_tokens(limit=limit)
-
-    @router.delete("/{token}")
-    def revoke_token(token: str) -> TokenSummary:
-        """End a token: no device enrols with it any more."""
-        return enrolment.revoke_token(token)
-
-    return router
+@_blobs.put(
+    "/{sha256}",
+    status_code=201,
+    openapi_extra={"requestBody": {"content": {"application/octet-stream": {}}}},
+)
+async def put_blob(services: Services, sha256: str, request: Request) -> BlobRef:
+    """Store a blob; its content must hash to its name. A second time changes nothing."""
+    writer = await run_in_threadpool(services.blobs.writer, sha256)
+    with writer:
+        async for part in request.stream():
+            await run_in_threadpool(writer.write, part)
+        await run_in_threadpool(writer.finish)
+    return BlobRef(sha256=sha256, size_bytes=writer.size_bytes)
 
 
-def _devices(services: FleetServices) -> APIRouter:
-    router = APIRouter(prefix="/v1/devices", tags=["devices"])
-
-    @router.get("")
-    def list_devices(
-        selector: Annotated[str, Query(description="A label expression; empty means all.")] = "",
-        after: Annotated[str, Query(description="Start after this identifier.")] = "",
-        limit: LimitParameter = DEFAULT_LISTED,
-        drifted: Annotated[
-            bool, Query(description="Only devices that run another release than they should.")
-        ] = False,
-    ) -> list[Device]:
-        """List devices by identifier."""
-        return services.devices.selected(selector, after=after, limit=limit, only_drifted=drifted)
-
-    @router.get("/{device}")
-    def get_device(device: str) -> Device:
-        """Return one device."""
-        return services.devices.get(device)
-
-    @router.patch("/{device}")
-    def update_device(device: str, change: DeviceUpdate) -> Device:
-        """Replace the labels of a device, quarantine it, let it back, or decommission it.
-
-        A decommissioned identifier stays blocked until `may_enrol_again` is set.
-        """
-        return services.devices.update(device, change)
-
-    @router.get("/{device}/events")
-    def device_events(
-        device: str,
-        kind: Annotated[
-            list[str] | None, Query(description="Show only these; may be given more than once.")
-        ] = None,
-        since_s: Annotated[
-            float, Query(description="Seconds since the epoch.", allow_inf_nan=False)
-        ] = 0.0,
-        limit: Annotated[int, Query(ge=1, le=MAX_EVENTS)] = 200,
-    ) -> list[DeviceEvent]:
-        """Return what happened on a device and why, the oldest first."""
-        services.devices.get(device)
-        kinds = tuple(kind or ())
-        return [
-            DeviceEvent(
-                device=found.device,
-                at_s=found.event.at_s,
-                kind=found.event.kind,
-                reason=found.event.reason,
-                data=found.event.data,
-            )
-            for found in services.telemetry.events(device, kinds, since_s, limit)
-        ]
-
-    return router
+@_blobs.head("/{sha256}")
+def has_blob(services: Services, sha256: str) -> Response:
+    """Tell whether a blob is there, and its size."""
+    return Response(headers={"Content-Length": str(_size(services.blobs, sha256))})
 
 
-def _blobs(blobs: BlobStore) -> APIRouter:
-    router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
-
-    @router.put(
-        "/{sha256}",
-        status_code=201,
-        openapi_extra={"requestBody": {"content": {"application/octet-stream": {}}}},
+@_blobs.get("/{sha256}", response_class=StreamingResponse)
+def get_blob(services: Services, sha256: str) -> StreamingResponse:
+    """Return the content of a blob."""
+    headers = {"Content-Length": str(_size(services.blobs, sha256))}
+    return StreamingResponse(
+        services.blobs.parts(sha256), media_type="application/octet-stream", headers=headers
     )
-    async def put_blob(sha256: str, request: Request) -> BlobRef:
-        """Store a blob; its content must hash to its name. A second time changes nothing."""
-        writer = await run_in_threadpool(blobs.writer, sha256)
-        with writer:
-            async for part in request.stream():
-                await run_in_threadpool(writer.write, part)
-            await run_in_threadpool(writer.finish)
-        return BlobRef(sha256=sha256, size_bytes=writer.size_bytes)
-
-    @router.head("/{sha256}")
-    def has_blob(sha256: str) -> Response:
-        """Tell whether a blob is there, and its size."""
-        return Response(headers={"Content-Length": str(_size(blobs, sha256))})
-
-    @router.get("/{sha256}", response_class=StreamingResponse)
-    def get_blob(sha256: str) -> StreamingResponse:
-        """Return the content of a blob."""
-        headers = {"Content-Length": str(_size(blobs, sha256))}
-        return StreamingResponse(
-            blobs.parts(sha256), media_type="application/octet-stream", headers=headers
-        )
-
-    return router
 
 
-def _releases(releases: Releases) -> APIRouter:
-    router = APIRouter(prefix="/v1/releases", tags=["releases"])
-
-    @router.post("", status_code=201)
-    def publish(request: ReleaseRequest) -> Release:
-        """Publish a package whose blobs have been uploaded. A second time changes nothing."""
-        return releases.publish(request.envelope_sha256)
-
-    @router.get("")
-    def list_releases() -> list[Release]:
-        """List releases, the newest first."""
-        return releases.newest()
-
-    @router.get("/{ref}")
-    def get_release(ref: str) -> Release:
-        """Return a release by `name:version` or digest, with the devices that run it."""
-        return releases.get(ref)
-
-    @router.post("/{ref}/revoke")
-    def revoke(ref: str) -> Release:
-        """Stop handing out a release, and halt its rollouts; say which devices run it."""
-        return releases.revoke(ref)
-
-    return router
+@_releases.post("", status_code=201)
+def publish(services: Services, request: ReleaseRequest) -> Release:
+    """Publish a package whose blobs have been uploaded. A second time changes nothing."""
+    return services.releases.publish(request.envelope_sha256)
 
 
-def _rollouts(rollouts: Rollouts) -> APIRouter:
-    router = APIRouter(prefix="/v1/rollouts", tags=["rollouts"])
-
-    @router.post("", status_code=201)
-    def create(request: RolloutRequest) -> Rollout:
-        """Bring a release to the devices that match a selector, stage by stage."""
-        return rollouts.get(rollouts.create(request), limit=DEFAULT_LISTED)
-
-    @router.get("")
-    def list_rollouts(
-        limit: Annotated[int, Query(ge=1, le=MAX_ROLLOUTS)] = DEFAULT_ROLLOUTS,
-    ) -> list[Rollout]:
-        """List rollouts without their deployments and logs, the newest first."""
-        return rollouts.newest(limit=limit)
-
-    @router.get("/{rollout}")
-    def get_rollout(rollout: str, limit: LimitParameter = DEFAULT_LISTED) -> Rollout:
-        """Return a rollout with its deployments and the reason of every decision."""
-        return rollouts.get(rollout, limit=limit)
-
-    def order(name: str, act: Callable[[str], None], description: str) -> None:
-        def give(rollout: str) -> Rollout:
-            act(rollout)
-            return rollouts.get(rollout, limit=DEFAULT_LISTED)
-
-        router.add_api_route(
-            f"/{{rollout}}/{name}", give, methods=["POST"], name=name, description=description
-        )
-
-    order("pause", rollouts.pause, "Start nothing until resumed.")
-    order("resume", rollouts.resume, "Go on; after a halt, without the devices that failed.")
-    order("approve", rollouts.approve, "Let the next stage begin.")
-    order("abort", rollouts.abort, "End it; devices that failed or have not finished go back.")
-
-    @router.post("/{rollout}/rollback", status_code=201)
-    def roll_back(rollout: str, request: RollbackRequest) -> Rollout:
-        """Bring the devices that a rollout touched to a release, in a rollout of its own.
-
-        Without a named release each device goes to what it had before. The new rollout has the
-        stages and limits of the first, which is aborted if it still goes on.
-        """
-        return rollouts.get(rollouts.roll_back(rollout, request), limit=DEFAULT_LISTED)
-
-    @router.post("/{rollout}/retry", status_code=201)
-    def retry(rollout: str, request: RetryRequest) -> Rollout:
-        """Bring the release to the devices that do not run it, in a rollout of its own.
-
-        It has the stages and limits of the first. A second time is refused while it goes on.
-        """
-        return rollouts.get(rollouts.retry(rollout, request), limit=DEFAULT_LISTED)
-
-    return router
+@_releases.get("")
+def list_releases(services: Services) -> list[Release]:
+    """List releases, the newest first."""
+    return services.releases.newest()
 
 
-def _policies(policies: Policies) -> APIRouter:
-    router = APIRouter(prefix="/v1/policies", tags=["policies"])
-
-    @router.get("")
-    def list_policies() -> list[Policy]:
-        """List policies in the order of precedence: a device gets the first that matches it."""
-        return policies.all()
-
-    @router.get("/{policy}")
-    def get_policy(policy: str) -> Policy:
-        """Return a policy and how many devices it has reached."""
-        return policies.get(policy)
-
-    @router.put("/{policy}")
-    def put_policy(policy: str, request: PolicyRequest) -> Policy:
-        """Make a policy or replace the one of that name. A second time changes nothing.
-
-        Devices hear of it within seconds, and at their next connection when they are away.
-        """
-        return policies.put(policy, request)
-
-    @router.delete("/{policy}")
-    def remove_policy(policy: str) -> Policy:
-        """Remove a policy; its devices get the one that then holds for them."""
-        return policies.remove(policy)
-
-    return router
+@_releases.get("/{ref}")
+def get_release(services: Services, ref: str) -> Release:
+    """Return a release by `name:version` or digest, with the devices that run it."""
+    return services.releases.get(ref)
 
 
-def _telemetry(store: TelemetryStore, clock: Clock) -> APIRouter:
-    router = APIRouter(prefix="/v1/telemetry", tags=["telemetry"])
+@_releases.post("/{ref}/revoke")
+def revoke(services: Services, ref: str) -> Release:
+    """Stop handing out a release, and halt its rollouts; say which devices run it."""
+    return services.releases.revoke(ref)
 
-    @router.get("/query", name="query")
-    def answer(
-        metric: Annotated[str, Query(description="Such as inference_latency_ms.")],
-        stat: Annotated[str, Query(description="Such as count,p50,p95.")] = "",
-        by: Annotated[str, Query(description="Such as variant,device,minute.")] = "",
-        where: Annotated[list[str] | None, Query(description="key=value; repeatable.")] = None,
-        since: Annotated[str, Query(description="Such as 1h.")] = "1h",
-        step: Annotated[
-            str, Query(description="One row for each time of this length, such as 5m.")
-        ] = "",
-    ) -> TelemetryTable:
-        """Ask for statistics of a metric; percentiles are true over all devices."""
-        query = telemetry_query.parse(
-            metric,
-            statistics=stat,
-            group_by=by,
-            where=",".join(where or ()),
-            since=since,
-            step=step,
-            now_s=clock.now_s(),
-        )
-        table = telemetry_query.run(store, query)
-        return TelemetryTable(columns=list(table.columns), rows=[list(row) for row in table.rows])
 
-    return router
+@_rollouts.post("", status_code=201)
+def create(services: Services, request: RolloutRequest) -> Rollout:
+    """Bring a release to the devices that match a selector, stage by stage."""
+    return services.rollouts.get(services.rollouts.create(request), limit=DEFAULT_LISTED)
+
+
+@_rollouts.get("")
+def list_rollouts(
+    services: Services,
+    limit: Annotated[int, Query(ge=1, le=MAX_ROLLOUTS)] = DEFAULT_ROLLOUTS,
+) -> list[Rollout]:
+    """List rollouts without their deployments and logs, the newest first."""
+    return services.rollouts.newest(limit=limit)
+
+
+@_rollouts.get("/{rollout}")
+def get_rollout(
+    services: Services, rollout: str, limit: LimitParameter = DEFAULT_LISTED
+) -> Rollout:
+    """Return a rollout with its deployments and the reason of every decision."""
+    return services.rollouts.get(rollout, limit=limit)
+
+
+def _order(name: str, act: Callable[[Rollouts, str], None], description: str) -> None:
+    def give(services: Services, rollout: str) -> Rollout:
+        act(services.rollouts, rollout)
+        return services.rollouts.get(rollout, limit=DEFAULT_LISTED)
+
+    _rollouts.add_api_route(
+        f"/{{rollout}}/{name}", give, methods=["POST"], name=name, description=description
+    )
+
+
+_order("pause", Rollouts.pause, "Start nothing until resumed.")
+_order("resume", Rollouts.resume, "Go on; after a halt, without the devices that failed.")
+_order("approve", Rollouts.approve, "Let the next stage begin.")
+_order("abort", Rollouts.abort, "End it; devices that failed or have not finished go back.")
+
+
+@_rollouts.post("/{rollout}/rollback", status_code=201)
+def roll_back(services: Services, rollout: str, request: RollbackRequest) -> Rollout:
+    """Bring the devices that a rollout touched to a release, in a rollout of its own.
+
+    Without a named release each device goes to what it had before. The new rollout has the
+    stages and limits of the first, which is aborted if it still goes on.
+    """
+    return services.rollouts.get(
+        services.rollouts.roll_back(rollout, request), limit=DEFAULT_LISTED
+    )
+
+
+@_rollouts.post("/{rollout}/retry", status_code=201)
+def retry(services: Services, rollout: str, request: RetryRequest) -> Rollout:
+    """Bring the release to the devices that do not run it, in a rollout of its own.
+
+    It has the stages and limits of the first. A second time is refused while it goes on.
+    """
+    return services.rollouts.get(services.rollouts.retry(rollout, request), limit=DEFAULT_LISTED)
+
+
+@_policies.get("")
+def list_policies(services: Services) -> list[Policy]:
+    """List policies in the order of precedence: a device gets the first that matches it."""
+    return services.policies.all()
+
+
+@_policies.get("/{policy}")
+def get_policy(services: Services, policy: str) -> Policy:
+    """Return a policy and how many devices it has reached."""
+    return services.policies.get(policy)
+
+
+@_policies.put("/{policy}")
+def put_policy(services: Services, policy: str, request: PolicyRequest) -> Policy:
+    """Make a policy or replace the one of that name. A second time changes nothing.
+
+    Devices hear of it within seconds, and at their next connection when they are away.
+    """
+    return services.policies.put(policy, request)
+
+
+@_policies.delete("/{policy}")
+def remove_policy(services: Services, policy: str) -> Policy:
+    """Remove a policy; its devices get the one that then holds for them."""
+    return services.policies.remove(policy)
+
+
+@_telemetry.get("/query", name="query")
+def query_telemetry(
+    services: Services,
+    metric: Annotated[str, Query(description="Such as inference_latency_ms.")],
+    stat: Annotated[str, Query(description="Such as count,p50,p95.")] = "",
+    by: Annotated[str, Query(description="Such as variant,device,minute.")] = "",
+    where: Annotated[list[str] | None, Query(description="key=value; repeatable.")] = None,
+    since: Annotated[str, Query(description="Such as 1h.")] = "1h",
+    step: Annotated[
+        str, Query(description="One row for each time of this length, such as 5m.")
+    ] = "",
+) -> TelemetryTable:
+    """Ask for statistics of a metric; percentiles are true over all devices."""
+    query = telemetry_query.parse(
+        metric,
+        statistics=stat,
+        group_by=by,
+        where=",".join(where or ()),
+        since=since,
+        step=step,
+        now_s=services.clock.now_s(),
+    )
+    table = telemetry_query.run(services.telemetry, query)
+    return TelemetryTable(columns=list(table.columns), rows=[list(row) for row in table.rows])
 
 
 def _size(blobs: BlobStore, sha256: str) -> int:

@@ -16,16 +16,14 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
-
-from fastapi import FastAPI
 
 from controller.api.app import create_app
 from controller.api.protocol import ConnectionLimits
 from controller.api.routes import FleetServices
 from controller.api.server import HttpServer
 from controller.api.tls import server_tls
+from controller.app.delivery import Delivery
 from controller.app.home import RELEASE_KEY_FILE
 from controller.app.inbox import Inbox
 from controller.app.logs import configure_logging
@@ -38,11 +36,11 @@ from controller.config import (
     read_director_key,
     read_trust,
 )
+from controller.delivery.chunks import Budget
 from controller.errors import SettingsError, StorageError
 from controller.ports import AccessFactory, BrokerAccess
 from controller.schemas import Health
 from controller.services.blobs import BlobStore
-from controller.services.chunks import Budget, ChunkServer
 from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
@@ -79,7 +77,7 @@ class Controller:
     Args:
         config: The settings.
         access: The broker's accounts.
-        transport: The way to the devices; MQTT as configured when None.
+        connect: Makes a connection to the broker, not started; MQTT as configured when None.
         clock: Time.
         on_replaced: Called in the transport's thread when another controller with the same
             director's key has started; it must not wait.
@@ -97,7 +95,7 @@ class Controller:
         config: ControllerConfig,
         access: BrokerAccess,
         *,
-        transport: Transport | None = None,
+        connect: Callable[[], Transport] | None = None,
         clock: Clock | None = None,
         on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
@@ -114,7 +112,8 @@ class Controller:
         _check_writable(Path(config.data_dir))
         blobs = BlobStore(Path(config.blobs_dir))
         migrate(config.database_url)
-        self._transport = transport or connection(config)
+        connect = connect or (lambda: connection(config))
+        self._transport = connect()
         self._database = database = Database(config.database_url)
         retention_s = config.telemetry_retention_days * SECONDS_PER_DAY
         telemetry = TelemetryStore(database.engine, clock, retention_s=retention_s)
@@ -131,16 +130,15 @@ class Controller:
             database,
             director=director,
             enrolment=self._enrolment,
-            chunks=ChunkServer(
-                database, blobs, self._transport, Budget(clock, config.transfer_bytes_per_s)
-            ),
             telemetry=telemetry,
             publisher=self._transport,
             clock=clock,
         )
-        self._api_token = token
-        self._services = FleetServices(
+        budget = Budget(clock, config.transfer_bytes_per_s)
+        self.delivery = Delivery(connect(), database, blobs, budget, clock)
+        services = FleetServices(
             devices=Devices(database, access, clock),
+            director=director,
             enrolment=self._enrolment,
             policies=self._policies,
             releases=Releases(database, blobs, trust, director, clock),
@@ -150,6 +148,7 @@ class Controller:
             health=self.health,
             clock=clock,
         )
+        self.app = create_app(services, token=token, version=VERSION)
         self._inbox = Inbox(self.receive)
         self._ticker = threading.Thread(target=self._tick_for_ever, name="ticker", daemon=True)
         try:
@@ -165,11 +164,6 @@ class Controller:
             database.close()
             raise
 
-    @cached_property
-    def app(self) -> FastAPI:
-        """The HTTP API. It takes longer to make than all the rest, so it is made when needed."""
-        return create_app(self._services, token=self._api_token, version=VERSION)
-
     @property
     def api_address(self) -> tuple[str, int]:
         """Host and port of the HTTP API."""
@@ -177,10 +171,11 @@ class Controller:
 
     def start(self) -> None:
         """Begin to serve; returns at once, also when the broker is away."""
-        for topic_filter in (topics.ALL_UP, topics.ENROL_REQUESTS, topics.CONTROLLER_STARTS):
+        for topic_filter in (*topics.CONTROL_UP, topics.ENROL_REQUESTS, topics.CONTROLLER_STARTS):
             self._transport.subscribe(topic_filter)
         self._inbox.start()
         self._transport.start(self.queue, self.on_connection)
+        self.delivery.start()
         self._ticker.start()
         self._server.start(self.app)
 
@@ -188,6 +183,7 @@ class Controller:
         """End everything within five seconds; also when it was never started."""
         self._stopping.set()
         self._server.stop()
+        self.delivery.stop(JOIN_S)
         self._inbox.stop(JOIN_S)
         if self._ticker.is_alive():
             self._ticker.join(JOIN_S)

@@ -48,8 +48,9 @@ MAX_QUEUED_MESSAGES = 2000
 """For each client, above those in flight. A device is sent 64 chunks at most at one time. The
 controller reads a burst of greetings into its own inbox; one that is lost comes again."""
 
-MAX_QUEUED_BYTES = 16 * 1024 * 1024
-"""The 64 chunks of 128 KiB for which one request may ask, twice. What is dropped is asked for
+MAX_QUEUED_BYTES = 8 * 1024 * 1024
+"""Twice what the controller lets be under way to one device. A device that lies about what has come
+makes the broker keep no more than this beside what is in flight. What is dropped is asked for
 again."""
 
 SESSION_EXPIRY = "1h"

@@ -1,4 +1,4 @@
-"""The HTTP client of the controller's API, and how a command finds the controller.
+"""The HTTP client of the controller's API.
 
 Rules:
 - Every fault leaves here as one of `controller.cli.errors`.
@@ -14,13 +14,14 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import (
     BadStatusLine,
     HTTPConnection,
     HTTPException,
+    HTTPResponse,
     HTTPSConnection,
+    IncompleteRead,
     InvalidURL,
 )
 from pathlib import Path
@@ -38,6 +39,7 @@ from controller.cli.errors import (
     NoControllerError,
     UnreachableError,
 )
+from controller.cli.target import Target, find_controller
 from controller.schemas import Fault, Request, given_fields
 from wire.codec import from_json
 from wire.console.output import remark
@@ -48,84 +50,8 @@ from wire.hosts import is_loopback
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0
+PART_BYTES = 1024 * 1024
 CONNECT_TIMEOUT_S = 5.0
-MAX_TOKEN_BYTES = 4096
-REMEDY = (
-    "use --home DIR, or --url URL with --token-file FILE (or set FLEET_HOME, or FLEET_URL and "
-    "FLEET_TOKEN)"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Target:
-    """A controller's address and the secret for it."""
-
-    url: str
-    token: str
-    ca_file: Path | None = None
-    """Authority of the certificate; None for those of the system."""
-
-    clear_text: bool = False
-    """Whether the token may go to another machine without TLS."""
-
-
-def find_controller(options: ConnectionOptions, environment: Mapping[str, str]) -> Target:
-    """Find the controller: options come before the environment, an address before a directory.
-
-    Args:
-        options: From the command line.
-        environment: FLEET_HOME, FLEET_URL, FLEET_TOKEN, FLEET_CA_FILE, FLEET_API_CLEAR_TEXT.
-
-    Returns:
-        Address, token and authority.
-
-    Raises:
-        NoControllerError: No setting names a controller, or its file cannot be read.
-    """
-    token_file, url, home = options.token_file, options.url, options.home
-    ca_file = options.ca_file or _path(environment, "FLEET_CA_FILE")
-    clear_text = options.api_clear_text or environment.get("FLEET_API_CLEAR_TEXT") == "1"
-    if url is None and home is None:
-        url = environment.get("FLEET_URL") or None
-        home = _path(environment, "FLEET_HOME")
-    if url is None and home is None:
-        raise NoControllerError("no controller is named", remedy=REMEDY)
-    if url is None and home is not None:
-        from controller.app.home import read_home
-
-        found = read_home(home)
-        token = _read_token(token_file or found.token_file)
-        return Target(
-            url=found.api_url,
-            token=token,
-            ca_file=ca_file or found.ca_file,
-            clear_text=clear_text or found.clear_text,
-        )
-    url = (url or "").rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        raise NoControllerError(f"{url!r} is not an address", remedy="write https://HOST:PORT")
-    token = environment.get("FLEET_TOKEN", "")
-    if token_file is not None:
-        token = _read_token(token_file)
-    if not token:
-        raise NoControllerError(f"no token for {url}", remedy=REMEDY)
-    if not _is_word(token):
-        raise NoControllerError("FLEET_TOKEN holds a space or a character that no token has")
-    if not _is_word(url):
-        raise NoControllerError(
-            f"{url!r} is not an address: it holds a space or a character that no address has",
-            remedy="write https://HOST:PORT",
-        )
-    return Target(url=url, token=token, ca_file=ca_file, clear_text=clear_text)
-
-
-def _path(environment: Mapping[str, str], name: str) -> Path | None:
-    return Path(environment[name]) if environment.get(name) else None
-
-
-def _is_word(text: str) -> bool:
-    """Tell whether a text may stand in the head of an HTTP request."""
-    return text.isascii() and text.isprintable() and " " not in text
 
 
 def segment(text: str) -> str:
@@ -266,6 +192,29 @@ class ApiClient:
         with path.open("rb") as file:
             self._send("PUT", f"/v1/blobs/{sha256}", file, headers)
 
+    def blob(self, sha256: str, size_bytes: int) -> Iterator[bytes]:
+        """Download a blob.
+
+        Args:
+            sha256: Its digest, which the caller checks.
+            size_bytes: Its size.
+
+        Yields:
+            Its content in parts.
+
+        Raises:
+            AnswerError: It has another size.
+            UnreachableError: The controller ended before all of it came.
+            FaultError: The controller has no such blob, or refused.
+        """
+        with self._own_errors():
+            response = self._request("GET", f"/v1/blobs/{sha256}")
+            if response.status != HTTPStatus.OK:
+                raise self._fault("GET", response.status, response.read())
+            if response.length != size_bytes:
+                raise self._strange(f"a blob of {response.length} bytes, not {size_bytes}")
+            yield from _parts(response, size_bytes)
+
     def _send(
         self,
         method: str,
@@ -274,19 +223,28 @@ class ApiClient:
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
         with self._own_errors():
-            if self._http.sock is None:
-                self._http.connect()
-            self._http.sock.settimeout(TIMEOUT_S)
-            # A controller that refuses a body answers before it has read it all.
-            with suppress(BrokenPipeError, ConnectionResetError):
-                self._http.request(
-                    method, self._prefix + path, content, {**self._headers, **(headers or {})}
-                )
-            response = self._http.getresponse()
+            response = self._request(method, path, content, headers)
             answer = response.read()
         if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
             return answer
         raise self._fault(method, response.status, answer)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        content: bytes | BinaryIO | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> HTTPResponse:
+        if self._http.sock is None:
+            self._http.connect()
+        self._http.sock.settimeout(TIMEOUT_S)
+        # A controller that refuses a body answers before it has read it all.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._http.request(
+                method, self._prefix + path, content, {**self._headers, **(headers or {})}
+            )
+        return self._http.getresponse()
 
     @contextmanager
     def _own_errors(self) -> Iterator[None]:
@@ -361,6 +319,14 @@ class ApiClient:
         )
 
 
+def _parts(response: HTTPResponse, size_bytes: int) -> Iterator[bytes]:
+    while part := response.read(PART_BYTES):
+        size_bytes -= len(part)
+        yield part
+    if size_bytes > 0:
+        raise IncompleteRead(b"", size_bytes)
+
+
 def _trusting(ca_file: Path | None) -> ssl.SSLContext:
     """Return a context that checks certificates against one authority, or those of the system.
 
@@ -378,23 +344,3 @@ def _trusting(ca_file: Path | None) -> ssl.SSLContext:
             f"cannot use the CA file {ca_file}: {reason}",
             remedy="name the PEM file of the authority with --ca-file FILE (or FLEET_CA_FILE)",
         ) from exc
-
-
-def _read_token(path: Path) -> str:
-    """Read a secret.
-
-    Raises:
-        NoControllerError: It cannot be read, or holds none.
-    """
-    try:
-        with open_file(path) as file:
-            token = file.read(MAX_TOKEN_BYTES).decode().strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        reason = (exc.strerror or str(exc)).lower() if isinstance(exc, OSError) else "not text"
-        raise NoControllerError(
-            f"cannot read the token file {path}: {reason}",
-            remedy="run as its owner, or name another with --token-file",
-        ) from exc
-    if not token or not token.isascii() or not token.isprintable():
-        raise NoControllerError(f"the token file {path} holds no token")
-    return token

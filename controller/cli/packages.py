@@ -25,6 +25,8 @@ def register(app: typer.Typer) -> None:
         "sign": package_sign,
         "verify": package_verify,
         "diff": package_diff,
+        "export": package_export,
+        "import": package_import,
     }
     add_group(app, "package", "Check and sign packages on this disk.", packages)
     keys: Commands = {"generate": key_generate, "show": key_show}
@@ -215,6 +217,90 @@ def package_diff(
         write_table(diff.FILE_COLUMNS, diff.file_rows(found))
     if not found.same:
         raise typer.Exit(1)
+
+
+def package_export(
+    context: typer.Context,
+    package: Annotated[
+        str,
+        typer.Argument(
+            metavar="PACKAGE",
+            help="Directory of a package, or a release as NAME:VERSION or its digest.",
+        ),
+    ],
+    to: Annotated[Path, typer.Option(metavar="FILE", help="File to write. It must not exist yet.")],
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PROFILE",
+            help="Only the variants for this kind of device; may be given more than once.",
+        ),
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICE",
+            help="Put the signed order for this device into the file, so that it installs the "
+            "package without a network. A rollout must have ordered the release for it.",
+        ),
+    ] = "",
+    *,
+    json: JsonOption = False,
+) -> None:
+    """Write a package into one file, to be carried by hand.
+
+    On a device, `fleet-agent install FILE` takes it. The package must be signed. The file is a tar
+    archive; equal packages give equal files.
+
+    Examples:
+        fleet package export detector:1.0.0 --to /media/stick/a.tar --profile rpi4
+        fleet package export detector:1.0.0 --to a.tar --device cam-berlin
+        fleet package export detector-1.0.0 --to detector-1.0.0.tar
+    """
+    from controller.cli.carried import exported
+
+    facts = exported(context, package, to, profiles=profile or (), device=device)
+    if json:
+        write_plain_json(facts._asdict())
+        return
+    write_fields(
+        (
+            ("package", facts.release),
+            ("variants", facts.variants),
+            ("for device", device or None),
+            ("file", to),
+            ("size", bytes_text(facts.size_bytes)),
+            ("sha256", facts.sha256),
+        )
+    )
+
+
+def package_import(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What `fleet package export` wrote.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory to make.")
+    ],
+    trust: Annotated[
+        Path, typer.Option(metavar="FILE", help="Trust root of the fleet: trust.json.")
+    ],
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing package.")] = False,
+) -> None:
+    """Make the directory of a package from such a file.
+
+    It checks the signature and every digest. `fleet release publish DIR` then publishes the package
+    to another controller.
+
+    Examples:
+        fleet package import a.tar -o detector-1.0.0 --trust my-fleet/trust.json
+    """
+    from packager.package.archive import unpack
+    from packager.package.directory import load_trust
+
+    index = unpack(file, output, load_trust(trust), force=force)
+    write(f"{index.name}:{index.version} {index.digest} verified")
 
 
 def key_generate(

@@ -163,6 +163,8 @@ def _device_text(deployment: Deployment) -> str:
         text += f" {plain_text(deployment.phase)}"
     if deployment.state == "assigned" and deployment.total_bytes:
         text += f" {bytes_text(deployment.done_bytes)} of {bytes_text(deployment.total_bytes)}"
+    if deployment.state == "assigned" and deployment.detail:
+        text += f": {plain_text(deployment.detail)}"
     if deployment.state == "waiting":
         text += ": offline, goes on when it returns"
     if deployment.state == "failed":

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
+from controller.errors import ConflictError
+from controller.schemas import SignedDesired
 from controller.store import desired
 from controller.store.database import Database
 from wire import topics
@@ -100,6 +102,36 @@ class Director:
             }
             due = [name for name in lagging if name not in self._sent_at_s]
         return self.publish(due[:MAX_RESENT])
+
+    def signed(self, device: str) -> SignedDesired:
+        """Return the desired state of a device, signed, for a way without a network.
+
+        Args:
+            device: The device.
+
+        Returns:
+            What the director sends it over MQTT.
+
+        Raises:
+            ConflictError: The director sends it nothing: none was decided, its release was revoked,
+                or the device is not enrolled.
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as transaction:
+            documents = desired.documents(transaction, (device,))
+        if not documents:
+            raise ConflictError(
+                f"device {device} has no desired state",
+                remedy="it gets one from a rollout while it is online, or when a rollout ends "
+                "without it",
+            )
+        document = documents[0]
+        return SignedDesired(
+            device=device,
+            revision=document.revision,
+            release=document.release.digest if document.release else None,
+            envelope=self.sign(document).decode(),
+        )
 
     def sign(self, document: DesiredState) -> bytes:
         """Return a desired state as it is sent: the same bytes for the same document."""

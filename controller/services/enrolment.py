@@ -15,10 +15,7 @@ Rules:
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
-import re
 import secrets
 import threading
 
@@ -32,6 +29,12 @@ from controller.ports import BrokerAccess
 from controller.schemas import Token, TokenRequest, TokenSummary
 from controller.services.challenges import Challenges
 from controller.services.director import Publisher
+from controller.services.enrol_requests import (
+    NEW_TOKEN,
+    UNKNOWN_TOKEN,
+    account_client_id,
+    check_request,
+)
 from controller.store import desired, devices, reports, tokens
 from controller.store.database import Database
 from controller.store.tables import DeviceRow, EnrolmentTokenRow
@@ -39,10 +42,7 @@ from wire import topics
 from wire.clock import Clock
 from wire.codec import convert, sha256_hex, to_json
 from wire.enrolment import (
-    challenged_proof,
-    enrol_proof,
     enrol_username,
-    is_client_id_of,
     return_password,
 )
 from wire.errors import FleetError, WireFormatError
@@ -53,15 +53,11 @@ from wire.messages import (
     EnrolRequest,
     decode_message,
 )
-from wire.profile import checked_profile
-from wire.trust.envelope import SigningKey, is_valid, seal
+from wire.trust.envelope import SigningKey, seal
 from wire.trust.root import encode_key
 
 TOKEN_BYTES = 24
 ANSWER_GRACE_S = 60.0
-MIN_PASSWORD_CHARS = 16
-MAX_PASSWORD_CHARS = 256
-MAX_TOKEN_CHARS = 256
 MAX_REQUEST_BYTES = 32 * 1024
 MAX_REASON_CHARS = 300
 """A fault may quote the request, which anybody can send."""
@@ -72,8 +68,6 @@ TRY_AGAIN_S = 30.0
 _SHOWN = ("state", "uses_left", "labels", "created_at_s", "expires_at_s", "used_at_s")
 """The fields of a token that have the same name in the table and in the API."""
 
-NEW_TOKEN = "make another with `fleet token create`"  # noqa: S105 - a text
-UNKNOWN_TOKEN = f"the token is wrong, expired, used up or revoked; {NEW_TOKEN}"
 USED_UP = f"the token is used up; {NEW_TOKEN}"
 NOT_KNOWN = (
     "there is no token, and no enrolled device of that name has this key; write a token from "
@@ -88,9 +82,6 @@ BLOCKED = (
     "again: `fleet device readmit`"
 )
 CHALLENGED = "the device must sign a challenge: update its agent, or give it a new token"
-_RESERVED = re.compile(r"enrol-[0-9a-f]{8}")
-"""User names of enrolment accounts; see `wire.enrolment`."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -250,7 +241,7 @@ class Enrolment:
         challenge: str | msgspec.UnsetType = msgspec.UNSET
         try:
             if self._admit(device, request):
-                self._access.allow_device(device, request.password, _client_id(request))
+                self._access.allow_device(device, request.password, account_client_id(request))
                 self._confirm(device)
             else:
                 challenge, refusal = self._challenges.new(request), CHALLENGED
@@ -324,77 +315,9 @@ class Enrolment:
             raise EnrolmentError(f"the device is {state}")
 
 
-def check_request(device: str, request: EnrolRequest) -> None:
-    """Refuse an invalid request before the database is queried.
-
-    Args:
-        device: The device's identifier, from the topic.
-        request: The device's request.
-
-    Raises:
-        EnrolmentError: Another device, a reserved name, sizes out of bounds, or no proof.
-        WireFormatError: An impossible profile.
-    """
-    checked_profile(request.profile)
-    faults = [
-        (request.device != device, "the request is for another device"),
-        (_RESERVED.fullmatch(device) is not None, "that identifier is reserved"),
-        (
-            not MIN_PASSWORD_CHARS <= len(request.password) <= MAX_PASSWORD_CHARS,
-            f"a password has {MIN_PASSWORD_CHARS} to {MAX_PASSWORD_CHARS} characters",
-        ),
-        (len(request.token) > MAX_TOKEN_CHARS, UNKNOWN_TOKEN),
-        (
-            not _has_own_client_id(device, request),
-            "the client identifier is not that of the device",
-        ),
-        (not _is_proven(device, request), "the proof of possession is not valid"),
-    ]
-    for wrong, text in faults:
-        if wrong:
-            raise EnrolmentError(text)
-    checked_labels(request.labels)
-
-
 def _summary(row: EnrolmentTokenRow) -> TokenSummary:
     fields = {name: getattr(row, name) for name in _SHOWN}
     return convert(fields | {"id": row.username}, TokenSummary)
-
-
-def _client_id(request: EnrolRequest) -> str:
-    """Return the client identifier of the account for which a device asks."""
-    own = request.client_id
-    return request.device if isinstance(own, msgspec.UnsetType) else own
-
-
-def _has_own_client_id(device: str, request: EnrolRequest) -> bool:
-    own = _client_id(request)
-    return own == device or is_client_id_of(device, own)
-
-
-def _is_proven(device: str, request: EnrolRequest) -> bool:
-    try:
-        key = base64.b64decode(request.public_key, validate=True)
-        signature = base64.b64decode(request.signature, validate=True)
-    except (binascii.Error, ValueError):
-        return False
-    # Base64 can spell the same bytes in several ways, but stored keys are compared as text.
-    canonical = base64.b64encode(key).decode() == request.public_key
-    return canonical and is_valid(key, _proof(device, request), signature)
-
-
-def _proof(device: str, request: EnrolRequest) -> bytes:
-    """Return the bytes that the device must have signed."""
-    if isinstance(request.challenge, msgspec.UnsetType):
-        return enrol_proof(device, request.token, request.password)
-    return challenged_proof(
-        device=device,
-        token=request.token,
-        password=request.password,
-        client_id=_client_id(request),
-        nonce="" if isinstance(request.nonce, msgspec.UnsetType) else request.nonce,
-        challenge=request.challenge,
-    )
 
 
 def _check_state(row: DeviceRow) -> None:

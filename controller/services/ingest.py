@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from controller.domain.device_text import clean
-from controller.services.chunks import ChunkServer
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
 from controller.store import desired, reports
@@ -23,9 +22,8 @@ from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock
 from wire.codec import sha256_hex, to_json
-from wire.errors import FleetError, WireFormatError
+from wire.errors import FleetError, TopicError, WireFormatError
 from wire.messages import (
-    ChunkRequest,
     Hello,
     InstallReport,
     Message,
@@ -66,7 +64,6 @@ class Ingest:
         database: The control state.
         director: Answers a hello.
         enrolment: Answers unknown devices.
-        chunks: Answers requests for chunks.
         telemetry: Where telemetry goes.
         publisher: Sends the acknowledgements.
         clock: Wall time.
@@ -78,7 +75,6 @@ class Ingest:
         *,
         director: Director,
         enrolment: Enrolment,
-        chunks: ChunkServer,
         telemetry: TelemetryStore,
         publisher: Publisher,
         clock: Clock,
@@ -86,7 +82,6 @@ class Ingest:
         self._database = database
         self._director = director
         self._enrolment = enrolment
-        self._chunks = chunks
         self._telemetry = telemetry
         self._publisher = publisher
         self._clock = clock
@@ -98,7 +93,6 @@ class Ingest:
             "presence": self._presence,
             "report": self._report,
             "refusal": self._refusal,
-            "chunk_request": self._chunk_request,
             "telemetry": self._telemetry_batch,
         }
 
@@ -116,8 +110,11 @@ class Ingest:
             self._enrolment.handle(device, received.payload)
             return
         topic = topics.parse_up(received.topic)
+        handle = self._handlers.get(topic.kind)
+        if handle is None:
+            raise TopicError(f"a {topic.kind} has another connection")
         self.counts[topic.kind] += 1
-        self._handlers[topic.kind](topic.device, received.payload)
+        handle(topic.device, received.payload)
 
     def _hello(self, device: str, payload: bytes) -> None:
         hello = _read(payload, Hello, device)
@@ -166,10 +163,6 @@ class Ingest:
             self._refuse("ingest.stranger", device, "not enrolled")
         elif is_new:
             _log.warning("device %s refuses a desired state: %s", device, _shown(refusal))
-
-    def _chunk_request(self, device: str, payload: bytes) -> None:
-        if not self._chunks.handle(_read(payload, ChunkRequest, device)):
-            self.counts["ingest.over_budget"] += 1
 
     def _telemetry_batch(self, device: str, payload: bytes) -> None:
         batch = _read(payload, TelemetryBatch, device, packed=True)

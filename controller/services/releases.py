@@ -181,6 +181,8 @@ def to_schema(row: ReleaseRow) -> Release:
         state=ReleaseState(row.state),
         published_at_s=row.published_at_s,
         variants=[convert(item, VariantSummary) for item in row.variants],
+        envelope_sha256=row.envelope_sha256,
+        envelope_size_bytes=row.envelope_size_bytes,
     )
 
 

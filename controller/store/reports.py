@@ -281,6 +281,8 @@ def _judge(
             return
     elif part.state not in ORDERED_DEPLOYMENTS:
         return
+    else:
+        part.detail = clean(report.detail, MAX_DETAIL_CHARS)  # what the install waits for
     part.reported_at_s = now_s
     part.phase = report.phase
     part.done_bytes = _size(report.done_bytes)

@@ -305,10 +305,12 @@ class Box:
             for name, p in self._running.items()
             if p.poll() is None
         }
-        names = [name for name in self._running if name not in {"broker", "controller"}]
-        for name in [*names, "controller", "broker"]:
-            if (process := self._running.get(name)) is not None and process.poll() is None:
+        devices = [name for name in self._running if name not in {"broker", "controller"}]
+        for group in (devices, ["controller"], ["broker"]):
+            ending = [self._running[name] for name in group if self.pid(name) is not None]
+            for process in ending:
                 process.send_signal(signal.SIGTERM)
+            for process in ending:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=END_S)
         left = [(name, p) for name, group in family.items() for p in group if p.is_running()]

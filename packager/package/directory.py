@@ -10,9 +10,11 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -80,6 +82,30 @@ def write_package(
     Raises:
         PackageError: The output exists or cannot be written.
     """
+    with staged(output, force=force) as staging:
+        for path, source in files.items():
+            _write(staging / path, source.read_bytes())
+        _write(staging / MANIFEST_FILE, manifest_to_bytes(manifest))
+        index = index_directory(staging)
+        if key is not None:
+            _write_envelope(staging, index, key)
+    return index
+
+
+@contextlib.contextmanager
+def staged(output: Path, *, force: bool) -> Iterator[Path]:
+    """Make a directory beside the output that takes its place when the `with` block ends well.
+
+    Args:
+        output: Where a package is to be written.
+        force: Replace an existing package.
+
+    Yields:
+        The directory; after a fault nothing of it is left.
+
+    Raises:
+        PackageError: The output exists or cannot be written.
+    """
     check_output(output, force=force)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -88,18 +114,12 @@ def write_package(
         raise PackageError(f"{output.parent} cannot be written: {exc.strerror}") from exc
     try:
         staging.chmod(FOLDER_MODE)
-        for path, source in files.items():
-            _write(staging / path, source.read_bytes())
-        _write(staging / MANIFEST_FILE, manifest_to_bytes(manifest))
-        index = index_directory(staging)
-        if key is not None:
-            _write_envelope(staging, index, key)
+        yield staging
         _replace(staging, output)
     except OSError as exc:
         raise PackageError(f"{output} cannot be written: {exc.strerror or exc}") from exc
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return index
 
 
 def index_directory(directory: Path) -> PackageIndex:

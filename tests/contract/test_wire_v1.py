@@ -16,6 +16,7 @@ from wire.codec import to_json, to_msgpack
 from wire.enrolment import challenged_proof, enrol_proof
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
+    NOTHING_LEFT,
     Chunk,
     ChunkRequest,
     ControllerStart,
@@ -133,6 +134,27 @@ MESSAGES: dict[str, Message] = {
     ),
     "chunk_request.json": ChunkRequest(device="d", sha256="1" * 64, chunk_bytes=1024, indices=(0,)),
     "chunk.msgpack": Chunk(sha256="1" * 64, index=0, data=b"\x00\x01"),
+    "chunk_request_numbered.json": ChunkRequest(
+        device="d",
+        sha256="1" * 64,
+        chunk_bytes=8192,
+        indices=(3, 4),
+        number=7,
+        seen=(6, 2),
+        patience_s=2.5,
+    ),
+    "chunk_request_acknowledging.json": ChunkRequest(
+        device="d",
+        sha256="1" * 64,
+        chunk_bytes=8192,
+        indices=(),
+        number=7,
+        seen=(7, NOTHING_LEFT),
+        patience_s=2.5,
+    ),
+    "chunk_numbered.msgpack": Chunk(
+        sha256="1" * 64, index=3, data=b"\x00\x01", number=7, waited_s=0.25
+    ),
     "telemetry.msgpack": TelemetryBatch(
         device="d", boot_id="b", sequence=7, points=POINTS, events=(EVENT,), dropped=1
     ),

@@ -78,6 +78,21 @@ def test_the_description_says_which_operation_needs_the_token(fleet: Fleet) -> N
     assert "token" in paths["/v1/health"]["get"]["description"]
 
 
+def test_two_controllers_share_the_routes_and_nothing_else(fleet: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Fleet(f"sqlite:///{tmp_path / 'other.db'}", tmp_path / "other")
+    try:
+        apps = (fleet.controller.app, other.controller.app)
+        mine, theirs = ([r for r in app.routes if hasattr(r, "response_field")] for app in apps)
+        assert mine
+        assert all(one is another for one, another in zip(mine, theirs, strict=True))
+        other.enrol("cam-1")
+        assert fleet.api.get("/v1/devices").json() == []
+        assert len(other.api.get("/v1/devices").json()) == 1
+    finally:
+        other.close()
+
+
 @pytest.mark.parametrize("page", ["/docs", "/redoc", "/docs/oauth2-redirect"])
 def test_no_page_loads_something_from_the_internet(fleet: Fleet, page: str) -> None:
     assert TestClient(fleet.controller.app).get(page).status_code == 401

@@ -13,8 +13,9 @@ import pytest
 from controller.app.service import Controller
 from controller.cli import main
 from controller.cli.arguments import ConnectionOptions
-from controller.cli.client import ApiClient, find_controller
+from controller.cli.client import ApiClient
 from controller.cli.errors import NoControllerError, UnreachableError
+from controller.cli.target import find_controller
 from controller.config import ControllerConfig
 from controller.errors import SettingsError
 from controller.schemas import Device, Health
@@ -45,7 +46,7 @@ def settings(directory: Path, certificate: Certificate | None) -> ControllerConf
 
 def run(config: ControllerConfig, *, refused: bool = False) -> Iterator[int]:
     transport = MemoryHub().connect(refused=refused)
-    controller = Controller(config, MemoryAccess(), transport=transport)
+    controller = Controller(config, MemoryAccess(), connect=lambda: transport)
     controller.start()
     yield controller.api_address[1]
     controller.stop()
@@ -160,7 +161,7 @@ def test_an_api_that_others_reach_has_tls_or_does_not_start(tmp_path: Path, host
     plain = settings(tmp_path, None)
     plain = msgspec.structs.replace(plain, api=msgspec.structs.replace(plain.api, host=host))
     with pytest.raises(SettingsError, match="has no TLS") as caught:
-        Controller(plain, MemoryAccess(), transport=MemoryHub().connect())
+        Controller(plain, MemoryAccess(), connect=MemoryHub().connect)
     assert "api.cert_file" in caught.value.remedy
 
 
@@ -209,4 +210,4 @@ def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path) -> No
         tmp_path, Certificate(cert_file=tmp_path / "none.pem", key_file=tmp_path / "none.key")
     )
     with pytest.raises(SettingsError, match=r"none\.pem"):
-        Controller(config, MemoryAccess(), transport=MemoryHub().connect())
+        Controller(config, MemoryAccess(), connect=MemoryHub().connect)

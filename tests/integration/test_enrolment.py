@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.packages import PROFILE, STRANGER_KEY, TRUST, two_variants
+from tests.simulators.patience import until
 from wire import topics
 from wire.codec import sha256_hex, to_json, to_msgpack
 from wire.enrolment import client_id, enrol_username, return_password
 from wire.errors import TransportError
 from wire.messages import (
+    NOTHING_LEFT,
     Chunk,
     ChunkRequest,
     Event,
@@ -388,10 +391,28 @@ def test_no_number_of_a_device_breaks_a_handler(
     fleet.publish(ONE)
     fleet.enrol("cam-1")
     assert fleet.run(fleet.roll_out("digits:1"))["state"] == "succeeded"
-    request = '{"device": "cam-1", "sha256": "%s", "chunk_bytes": 65536, "indices": [%d]}'
-    for index in (10**30, 2**63, 2**40, -1):
-        text = request % (ONE.index.files[0].sha256, index)
-        fleet.controller.receive(Received(topics.up("cam-1", "chunk_request"), text.encode()))
+    fleet.controller.delivery.start()
+    request = (
+        '{"device": "cam-1", "sha256": "%s", "chunk_bytes": 65536, "indices": [%d],'
+        ' "number": %d, "seen": [%d, 0], "patience_s": %s}'
+    )
+    numbers = (10**30, 2**64, 2**63, 2**53, 2**40, -1, -(2**70))
+    for index, number, seen in itertools.product((0, *numbers), repeat=3):
+        text = request % (ONE.index.files[0].sha256, index, number, seen, "1e300")
+        fleet.hub.deliver(Received(topics.up("cam-1", "chunk_request"), text.encode()))
+    chunks: list[Received] = []
+    fleet.hub.on(topics.down("cam-1", "chunk"), chunks.append)
+    honest = ChunkRequest(
+        device="cam-1",
+        sha256=ONE.index.files[0].sha256,
+        chunk_bytes=65536,
+        indices=(0,),
+        number=2**41,
+        seen=(2**41, NOTHING_LEFT),  # what was sent before is not waited for
+        patience_s=1.0,
+    )
+    fleet.hub.deliver(Received(topics.up("cam-1", "chunk_request"), to_json(honest)))
+    until(lambda: bool(chunks), lambda: "an answer to an honest request")
     times = (float("nan"), float("inf"), -float("inf"), 1e300, -1e300)
     batch = TelemetryBatch(
         device="cam-1",
@@ -451,11 +472,14 @@ def test_presence_and_silence(fleet: Fleet) -> None:
     assert not online()
 
 
-def test_chunks_of_what_is_assigned_and_nothing_else(fleet: Fleet) -> None:
+def test_chunks_of_what_is_assigned_and_nothing_else(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
     fleet.publish(ONE)
     fleet.publish(two_variants("2"))
     fleet.enrol("cam-1", "cam-2")
     fleet.run(fleet.roll_out("digits:1", selector="id=cam-1"))
+    fleet.controller.delivery.start()
     chunks: list[Chunk] = []
     for name in ("cam-1", "cam-2"):
         fleet.hub.on(
@@ -463,21 +487,52 @@ def test_chunks_of_what_is_assigned_and_nothing_else(fleet: Fleet) -> None:
             lambda got: chunks.append(decode_message(got.payload, Chunk, packed=True)),
         )
 
-    def ask(device: str, sha256: str, *indices: int) -> list[Chunk]:
+    def ask(device: str, sha256: str, *indices: int, answers: int = 1) -> list[Chunk]:
         chunks.clear()
         request = ChunkRequest(device=device, sha256=sha256, chunk_bytes=1024, indices=indices)
-        fleet.controller.receive(Received(topics.up(device, "chunk_request"), to_json(request)))
+        fleet.hub.deliver(Received(topics.up(device, "chunk_request"), to_json(request)))
+        until(lambda: len(chunks) >= answers, lambda: f"{answers} answers: {chunks}")
         return list(chunks)
 
     for blob in ONE.blobs:
         sha256 = sha256_hex(blob)
         count = max(1, -(-len(blob) // 1024))
-        got = ask("cam-1", sha256, *range(count))
+        got = ask("cam-1", sha256, *range(count), answers=count)
         assert b"".join(chunk.data for chunk in got) == blob
         assert ask("cam-1", sha256, count)[0].missing
-        assert all(chunk.missing for chunk in ask("cam-2", sha256, 0))
+        assert ask("cam-2", sha256, 0)[0].missing
     other = two_variants("2").ref.envelope_sha256
     assert ask("cam-1", other, 0)[0].missing
-    assert ask("cam-1", "f" * 64, 0, 1)[1].missing
+    assert ask("cam-1", "f" * 64, 0, 1)[0].missing
     for indices in ((), (0, 0), (-1,), tuple(range(65))):
-        assert ask("cam-1", other, *indices) == []
+        caplog.clear()
+        assert ask("cam-1", other, *indices, answers=0) == []
+        until(lambda: "was refused" in caplog.text, lambda: caplog.text)
+
+
+def test_a_piece_that_cannot_be_sent_stands_in_nobodys_way(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.publish(ONE)
+    fleet.enrol("cam-1", "cam-2")
+    assert fleet.run(fleet.roll_out("digits:1"))["state"] == "succeeded"
+    fleet.controller.delivery.start()
+    got: list[Received] = []
+
+    def fail(_received: Received) -> None:
+        raise OverflowError("no message can say that")
+
+    fleet.hub.on(topics.down("cam-1", "chunk"), fail)
+    fleet.hub.on(topics.down("cam-2", "chunk"), got.append)
+    for device in ("cam-1", "cam-2"):
+        request = ChunkRequest(
+            device=device,
+            sha256=ONE.index.files[0].sha256,
+            chunk_bytes=1024,
+            indices=(0,),
+            number=1,
+            patience_s=100.0,
+        )
+        fleet.hub.deliver(Received(topics.up(device, "chunk_request"), to_json(request)))
+    until(lambda: bool(got), lambda: "an answer to the other device")
+    assert len([record for record in caplog.records if record.exc_info]) == 1

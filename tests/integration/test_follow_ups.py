@@ -276,7 +276,7 @@ def test_a_rollback_in_the_middle_takes_what_has_the_release(fleet: Fleet) -> No
     shown = order(fleet, rollout, "rollback", {}).raise_for_status().json()
     assert fleet.state(rollout) == "aborted"
     assert set(parts(shown)) == touched
-    assert fleet.run(shown["id"], steps=250)["state"] == "succeeded"
+    assert fleet.run(shown["id"], step_s=5)["state"] == "succeeded"
     assert fleet.running(ONE.digest) == set(DEVICES)
 
 

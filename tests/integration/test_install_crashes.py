@@ -15,18 +15,9 @@ from agent.errors import AgentError, FetchError
 from agent.install.states import State
 from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE
 from agent.install.workflow import MAX_ATTEMPTS
-from tests.simulators.device import Hook, PowerCut, SimulatedDevice, nothing
+from tests.simulators.device import FORWARD, Hook, PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import SignedPackage, two_variants
 
-FORWARD = [
-    State.PREFLIGHT,
-    State.FETCHING,
-    State.VERIFYING,
-    State.STAGING,
-    State.PROBING,
-    State.SWITCHING,
-    State.CONFIRMING,
-]
 EVERY = [*FORWARD, State.REVERTING]
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")

@@ -59,6 +59,16 @@ def test_a_device_without_its_record_serves_on_and_takes_no_recording(
     assert controller.outcome(3).active == FIRST.digest
 
 
+def believes_only_what_names_its_start(controller: Controller, hello: Hello, reason: str) -> None:
+    """Check that a device without a record refuses a recording, and takes what is signed for it."""
+    assert (hello.revision, hello.release) == (0, SECOND.digest)
+    controller.event("storage", lambda e: reason in e.reason)
+    controller.desire(3, FIRST)
+    controller.event("refused", lambda e: "recording" in e.reason)
+    controller.desire(2, SECOND, boot_id=hello.boot_id)
+    assert controller.outcome(2).active == SECOND.digest
+
+
 def test_records_that_were_put_back_bring_back_no_old_release(
     serving: Device, controller: Controller
 ) -> None:
@@ -70,12 +80,7 @@ def test_records_that_were_put_back_bring_back_no_old_release(
     for name, content in old.items():
         (state / name).write_bytes(content)
     hello = start_again(serving, controller)
-    assert (hello.revision, hello.release) == (0, SECOND.digest)
-    controller.event("storage", lambda e: "state.json: older than floor.json" in e.reason)
-    controller.desire(3, FIRST)
-    controller.event("refused", lambda e: "recording" in e.reason)
-    controller.desire(2, SECOND, boot_id=hello.boot_id)
-    assert controller.outcome(2).active == SECOND.digest
+    believes_only_what_names_its_start(controller, hello, "state.json: older than floor.json")
 
 
 @pytest.mark.parametrize("damaged", [True, False], ids=["damaged", "lost"])
@@ -86,12 +91,7 @@ def test_a_record_without_its_floor_is_not_believed(
     path = updated.config.state_dir / FLOOR_FILE
     path.write_bytes(b"\0" * 64) if damaged else path.unlink()
     hello = start_again(updated, controller)
-    assert (hello.revision, hello.release) == (0, SECOND.digest)
-    controller.event("storage", lambda e: "signs after this start" in e.reason)
-    controller.desire(3, FIRST)
-    controller.event("refused", lambda e: "recording" in e.reason)
-    controller.desire(2, SECOND, boot_id=hello.boot_id)
-    assert controller.outcome(2).active == SECOND.digest
+    believes_only_what_names_its_start(controller, hello, "signs after this start")
 
 
 @pytest.mark.parametrize("name", [STATE_FILE, COPY_FILE])

@@ -16,7 +16,7 @@ from agent.cli.main import main as agent
 from agent.errors import ConfigError
 from controller.app.new_home import create_home
 from controller.cli.arguments import ConnectionOptions
-from controller.cli.client import find_controller
+from controller.cli.target import find_controller
 from packager.package.keys import generate_key
 from tests.simulators.packages import package, variant
 from tests.simulators.stack import fleet_here

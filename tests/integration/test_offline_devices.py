@@ -41,6 +41,12 @@ def steps(fleet: Fleet, count: int) -> None:
         fleet.step()
 
 
+def go_by(fleet: Fleet, seconds: float, *, tick_s: float = 5.0) -> None:
+    """Let time go by at a slower tick: what is measured here is time, not the number of ticks."""
+    for _ in range(round(seconds / tick_s)):
+        fleet.step(tick_s)
+
+
 def at_work(fleet: Fleet, phase: Any, **settings: object) -> tuple[str, str]:
     """Begin a rollout of the second release; return it, and the only device that installs."""
     for device in fleet.devices.values():
@@ -59,7 +65,7 @@ def test_an_offline_device_waits_and_goes_on_when_it_returns(fleet: Fleet, kille
     away = fleet.devices["cam-001"]
     away.leave()
     rollout = fleet.roll_out("digits:2", device_deadline_s=5, offline_limit_s=3600)
-    steps(fleet, 60)
+    go_by(fleet, 60)
     shown = fleet.show(rollout)
     assert (shown["state"], shown["counts"]) == ("running", {"succeeded": 3, "waiting": 1})
     assert shown["reason"] == "stage 1 waits for 1 device that is offline, for 1h at most"
@@ -115,7 +121,7 @@ def test_a_rollout_without_any_device_online_waits_for_the_first(fleet: Fleet) -
     for device in fleet.devices.values():
         device.leave()
     rollout = fleet.roll_out("digits:2", stages=[{"count": 1}, {"percent": 100}], **LIMITS)
-    steps(fleet, 60)
+    go_by(fleet, 60)
     shown = fleet.show(rollout)
     assert (shown["state"], shown["counts"]) == ("running", {"waiting": 4})
     assert shown["stages"][0]["state"] == "running"
@@ -204,11 +210,11 @@ def test_a_stage_reaches_no_more_devices_because_one_is_away(fleet: Fleet) -> No
     stages = [{"count": 1}, {"percent": 100}]
     rollout, name = at_work(fleet, "fetching", stages=stages, offline_limit_s=30)
     fleet.devices[name].leave()
-    steps(fleet, 25)
+    go_by(fleet, 25)
     shown = fleet.show(rollout)
     assert (shown["state"], shown["counts"]) == ("running", {"pending": 3, "waiting": 1})
     assert shown["stages"][0]["state"] == "running"
-    shown = fleet.run(rollout, steps=120)
+    shown = fleet.run(rollout, step_s=5)
     assert (shown["state"], shown["counts"]) == ("succeeded", {"succeeded": 3, "waiting": 1})
     told = [item["reason"] for item in shown["events"] if item["action"] == "hold"]
     assert "stage 1 tries another device, as none has come back" in told
@@ -217,13 +223,13 @@ def test_a_stage_reaches_no_more_devices_because_one_is_away(fleet: Fleet) -> No
 def test_time_offline_does_not_count_and_time_online_adds_up(fleet: Fleet) -> None:
     rollout, name = at_work(fleet, "fetching", device_deadline_s=30, offline_limit_s=3600)
     device = fleet.devices[name]
-    steps(fleet, 15)
+    go_by(fleet, 15)
     device.leave()
-    steps(fleet, 100)
+    go_by(fleet, 100)
     device.connect()
-    steps(fleet, 10)
+    go_by(fleet, 10)
     assert fleet.state(rollout) == "running"
-    steps(fleet, 10)
+    go_by(fleet, 10)
     shown = fleet.show(rollout)
     assert (shown["state"], parts(shown)[name]) == ("halted", "failed")
     assert "sent no report before the deadline" in shown["reason"]
@@ -233,7 +239,7 @@ def test_a_device_that_goes_offline_when_the_release_runs_keeps_its_place(fleet:
     rollout, name = at_work(fleet, "probing", device_deadline_s=30, offline_limit_s=60)
     device = fleet.devices[name]
     device.leave()
-    steps(fleet, 55)
+    go_by(fleet, 55)
     shown = fleet.show(rollout)
     assert shown["state"] == "running"
     assert fleet.running(TWO.digest) == set(), "nobody takes its place in flight"
@@ -245,7 +251,7 @@ def test_a_device_that_goes_offline_when_the_release_runs_keeps_its_place(fleet:
 def test_a_device_that_the_release_may_have_ended_counts_as_failed(fleet: Fleet) -> None:
     rollout, name = at_work(fleet, "confirming", device_deadline_s=30, offline_limit_s=40)
     fleet.devices[name].leave()
-    steps(fleet, 50)
+    go_by(fleet, 50)
     shown = fleet.show(rollout)
     assert shown["state"] == "halted"
     assert "1 of them went offline and did not come back" in shown["reason"]
@@ -272,7 +278,7 @@ def test_a_halt_takes_the_order_back_from_what_waits(fleet: Fleet) -> None:
 
 def test_deadlines_stand_still_while_the_controller_is_down(fleet: Fleet) -> None:
     rollout, name = at_work(fleet, "probing", device_deadline_s=30)
-    steps(fleet, 20)
+    go_by(fleet, 20)
     fleet.stay_down(86_400)
     fleet.devices[name].connect()
     steps(fleet, 8)
@@ -283,13 +289,26 @@ def test_deadlines_stand_still_while_the_controller_is_down(fleet: Fleet) -> Non
 
 def test_a_stage_does_not_soak_while_the_controller_is_down(fleet: Fleet) -> None:
     rollout = fleet.roll_out("digits:2", stages=[{"count": 1}, {"percent": 100}], soak_s=60)
-    steps(fleet, 30)
+    go_by(fleet, 30)
     fleet.stay_down(86_400)
     fleet.step()
     assert fleet.show(rollout)["stages"][0]["state"] == "soaking"
     for device in fleet.devices.values():
         device.connect()
-    assert fleet.run(rollout, steps=200)["state"] == "succeeded"
+    assert fleet.run(rollout, step_s=5)["state"] == "succeeded"
+
+
+def test_a_stage_soaks_on_when_the_devices_have_had_time_to_come_back(fleet: Fleet) -> None:
+    rollout = fleet.roll_out("digits:2", stages=[{"count": 1}, {"percent": 100}], soak_s=60)
+    go_by(fleet, 30)
+    fleet.transport.set_up(False)
+    go_by(fleet, 100)
+    fleet.transport.set_up(True)
+    go_by(fleet, 60)
+    assert fleet.show(rollout)["stages"][0]["state"] == "soaking"
+    go_by(fleet, 50)
+    assert [stage["state"] for stage in fleet.show(rollout)["stages"]] == ["done", "soaking"]
+    assert fleet.run(rollout, step_s=5)["state"] == "succeeded"
 
 
 def test_the_offline_limit_does_not_run_while_the_controller_is_down(fleet: Fleet) -> None:
@@ -304,11 +323,11 @@ def test_the_offline_limit_does_not_run_while_the_controller_is_down(fleet: Flee
 def test_the_deadline_does_not_run_while_the_broker_is_away(fleet: Fleet) -> None:
     rollout, name = at_work(fleet, "probing", device_deadline_s=40)
     fleet.transport.set_up(False)
-    steps(fleet, 150)
+    go_by(fleet, 150)
     fleet.transport.set_up(True)
-    steps(fleet, 50)  # the devices come back, and repeat what they reported
+    go_by(fleet, 50)  # the devices come back, and repeat what they reported
     assert parts(fleet.show(rollout))[name] == "assigned"
-    steps(fleet, 60)
+    go_by(fleet, 60)
     assert parts(fleet.show(rollout))[name] == "failed", "since then it has been heard for 40 s"
 
 
@@ -325,12 +344,12 @@ def test_a_pause_of_the_controller_takes_no_device_offline(fleet: Fleet, lost: s
         steps(fleet, 3)
         fleet.clock.advance(300)
         fleet.transport.set_up(True)
-    steps(fleet, 170)
+    go_by(fleet, 170)
     assert parts(fleet.show(rollout)) == before
     for device in fleet.devices.values():
         if device.name != name:
             device.connect()  # it is heard first, but the other one keeps its place
     fleet.step()
     assert parts(fleet.show(rollout)) == before
-    steps(fleet, 20)
+    go_by(fleet, 20)
     assert parts(fleet.show(rollout))[name] == "waiting", "now it is silent for long enough"

@@ -1,4 +1,7 @@
-"""What served before a restart serves again, whatever has become of the files beside it."""
+"""What served before a restart serves again, whatever has become of the files beside it.
+
+One device serves, and is told to end, for all tests; each has a copy of its files.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulators.agent_process import Controller, Device
+from tests.simulators.agent_process import Controller, Device, bring_to_serve
+from tests.simulators.broker import running_broker
 from tests.simulators.patience import until
 from wire.messages import Hello
 
@@ -54,42 +58,61 @@ def start_on(device: Device, prepare: str) -> None:
 
 
 def address(device: Device) -> str:
-    """Return the endpoint of the agent that was started last."""
+    """Return the endpoint of the agent, or nothing before it serves."""
     ready = [line for line in device.log if line["action"] == "ready"]
-    return str(ready[1]["endpoint"]) if len(ready) > 1 else ""
+    return str(ready[0]["endpoint"]) if ready else ""
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a device leaves that served the first package and was told to end."""
+    with running_broker() as broker:
+        controller = Controller(broker)
+        device = Device(tmp_path_factory.mktemp("ended"), broker)
+        try:
+            bring_to_serve(device, controller)
+            assert device.end(signal.SIGTERM) == 0
+        finally:
+            controller.transport.close()
+            if device.process is not None:
+                device.end(signal.SIGKILL)
+    return device.config.state_dir
+
+
+@pytest.fixture
+def served(device: Device, ended: Path) -> Device:
+    """Return a device that served the first package before it ended."""
+    shutil.copytree(ended, device.config.state_dir, symlinks=True)
+    return device
 
 
 @needs_mounts
 @pytest.mark.parametrize("prepare", [READ_ONLY, FULL], ids=["read-only", "full"])
 def test_an_agent_on_a_bad_disk_serves_and_says_what_is_missing(
-    serving: Device, controller: Controller, prepare: str
+    served: Device, controller: Controller, prepare: str
 ) -> None:
-    serving.end(signal.SIGTERM)
-    controller.heard.clear()
-    controller.events.clear()
-    start_on(serving, prepare)
-    where = until(lambda: address(serving), "being ready")
-    assert serving.infer(where)[0]["release"] == "digits:1.0.0"
+    start_on(served, prepare)
+    where = until(lambda: address(served), "being ready")
+    assert served.infer(where)[0]["release"] == "digits:1.0.0"
     hello = until(lambda: controller.all("hello", Hello), "a hello")[0]
     assert hello.variant == "best"
     told = controller.event("storage", lambda e: "telemetry is kept in memory" in e.reason)
     assert "a restart loses it" in told.reason
     if prepare is READ_ONLY:
         controller.event("storage", lambda e: "`fleet-agent status`" in e.reason)
-    assert serving.end(signal.SIGTERM) == 0
+    assert served.end(signal.SIGTERM) == 0
 
 
 @needs_mounts
 @pytest.mark.parametrize("prepare", [READ_ONLY, FULL], ids=["read-only", "full"])
 def test_a_package_that_is_whole_serves_without_current_on_a_bad_disk(
-    serving: Device, prepare: str
+    served: Device, prepare: str
 ) -> None:
-    serving.end(signal.SIGTERM)
-    (serving.config.state_dir / "current").unlink()
-    start_on(serving, prepare)
-    where = until(lambda: address(serving), "being ready")
-    assert serving.infer(where)[0]["release"] == "digits:1.0.0"
-    assert serving.end(signal.SIGTERM) == 0
+    (served.config.state_dir / "current").unlink()
+    start_on(served, prepare)
+    where = until(lambda: address(served), "being ready")
+    assert served.infer(where)[0]["release"] == "digits:1.0.0"
+    assert served.end(signal.SIGTERM) == 0
 
 
 @pytest.mark.parametrize(
@@ -106,43 +129,40 @@ def test_a_package_that_is_whole_serves_without_current_on_a_bad_disk(
     ],
 )
 def test_a_damaged_file_beside_the_package_does_not_end_serving(
-    serving: Device, controller: Controller, name: str, content: bytes
+    served: Device, controller: Controller, name: str, content: bytes
 ) -> None:
-    serving.end(signal.SIGTERM)
-    Path(serving.config.state_dir / name).write_bytes(content)
-    serving.start()
-    where = until(lambda: address(serving), "being ready")
-    assert serving.infer(where)[0]["release"] == "digits:1.0.0"
+    Path(served.config.state_dir / name).write_bytes(content)
+    served.start()
+    where = until(lambda: address(served), "being ready")
+    assert served.infer(where)[0]["release"] == "digits:1.0.0"
     if name == "device.key":
-        found = until(lambda: serving.reasons("refused"), "the reason")
+        found = until(lambda: served.reasons("refused"), "the reason")
         assert found[-1].startswith(f"no identity: {name}")
     if name == "credentials.json":
-        until(lambda: controller.enrolments[1:], "a second enrolment")
-        until(lambda: serving.ask("status")["connected"], "a connection")
-    assert serving.end(signal.SIGTERM) == 0
+        until(lambda: controller.enrolments, "a second enrolment")
+        until(lambda: served.ask("status")["connected"], "a connection")
+    assert served.end(signal.SIGTERM) == 0
 
 
 @pytest.mark.parametrize(
     "name", ["state.json", "floor.json", ".state.json.new", "device.key", "telemetry.db"]
 )
-def test_a_pipe_in_the_place_of_a_file_does_not_end_serving(serving: Device, name: str) -> None:
-    serving.end(signal.SIGTERM)
-    path = serving.config.state_dir / name
+def test_a_pipe_in_the_place_of_a_file_does_not_end_serving(served: Device, name: str) -> None:
+    path = served.config.state_dir / name
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    serving.start()
-    where = until(lambda: address(serving), "being ready")
-    assert serving.infer(where)[0]["release"] == "digits:1.0.0"
-    assert serving.ask("pin", variant="small")["pinned"] == "small"
-    assert serving.end(signal.SIGTERM) == 0
+    served.start()
+    where = until(lambda: address(served), "being ready")
+    assert served.infer(where)[0]["release"] == "digits:1.0.0"
+    assert served.ask("pin", variant="small")["pinned"] == "small"
+    assert served.end(signal.SIGTERM) == 0
 
 
-def test_an_unreadable_certificate_of_the_broker_does_not_end_serving(serving: Device) -> None:
-    serving.end(signal.SIGTERM)
-    config = serving.config_path.read_text()
-    serving.config_path.write_text(config.replace("[broker]\n", '[broker]\nca_file = "none.pem"\n'))
-    serving.start()
-    where = until(lambda: address(serving), "being ready")
-    assert serving.infer(where)[0]["release"] == "digits:1.0.0"
-    assert until(lambda: serving.reasons("refused"), "the reason")[-1].startswith("not ")
-    assert serving.end(signal.SIGTERM) == 0
+def test_an_unreadable_certificate_of_the_broker_does_not_end_serving(served: Device) -> None:
+    config = served.config_path.read_text()
+    served.config_path.write_text(config.replace("[broker]\n", '[broker]\nca_file = "none.pem"\n'))
+    served.start()
+    where = until(lambda: address(served), "being ready")
+    assert served.infer(where)[0]["release"] == "digits:1.0.0"
+    assert until(lambda: served.reasons("refused"), "the reason")[-1].startswith("not ")
+    assert served.end(signal.SIGTERM) == 0

@@ -170,7 +170,7 @@ def test_a_large_request_to_enrol_is_dropped_before_it_waits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub = MemoryHub()
-    controller = Controller(home(tmp_path, free_port()), MemoryAccess(), transport=hub.connect())
+    controller = Controller(home(tmp_path, free_port()), MemoryAccess(), connect=hub.connect)
     controller.start()
     try:
         topic = topics.enrol_request("cam-1")

@@ -81,8 +81,9 @@ def rss_bytes(pid: int) -> int:
 
 @pytest.mark.timeout(1800)  # two hundred processes are started, besides a load on all cores
 def test_two_hundred_switches_lose_nothing_mix_nothing_and_leave_nothing(tmp_path: Path) -> None:
-    # They take their time, so that the load leaves some of the processor for starting workers.
-    slow = [variant(name, options={"delay_ms": "10"}) for name in ("first", "second")]
+    # They take their time: requests are always under way when a worker is replaced, and the load
+    # leaves some of the processor for starting workers.
+    slow = [variant(name, options={"delay_ms": "50"}) for name in ("first", "second")]
     pairs = [*((chosen, SEEDS[chosen.name]) for chosen in slow), onnx_variant("third", 3)]
     package("1.0", pairs).write_to(tmp_path)
     expected = {

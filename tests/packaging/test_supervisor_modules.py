@@ -59,3 +59,7 @@ def test_of_the_runtimes_it_loads_the_table_alone() -> None:
     folders = (name.split(".") for name in loaded())
     found = {parts[1] for parts in folders if parts[0] == "runtime_adapters" and len(parts) > 1}
     assert found == ADAPTERS
+
+
+def test_hooks_are_loaded_only_on_a_device_that_has_some() -> None:
+    assert not any("hooks.effects" in name for name in loaded())

@@ -19,11 +19,13 @@ import httpx
 import pytest
 
 from agent.install.slots import CURRENT
+from agent.install.states import State
+from agent.install.store import FileStateStore
 from examples.digits.box import free_port
 from tests.field.clients import answers
 from tests.simulators.agent_process import null_package
 from tests.simulators.device_environment import device_environment
-from tests.simulators.packages import TRUST
+from tests.simulators.packages import TRUST, desired
 from tests.simulators.patience import until
 from tests.simulators.systemd_machine import NoSystemdError, SystemdMachine
 
@@ -94,6 +96,14 @@ class Installed:
 
     def journal(self) -> str:
         return self.machine.run("journalctl", "-u", AGENT, "--no-pager", "-o", "cat").stdout[-3000:]
+
+    def override(self, settings: str) -> None:
+        """Change settings of the unit, as `systemctl edit` does."""
+        place = f"/run/systemd/system/{AGENT}.service.d"
+        script = f'mkdir -p "{place}" && printf %s "$0" > "{place}/test.conf"'
+        done = self.machine.run("sh", "-c", script, settings)
+        assert done.returncode == 0, done.stderr
+        self.systemctl("daemon-reload")
 
     def until_it_serves(self) -> None:
         until(lambda: answers(self.port), lambda: f"an answer: {self.journal()}", step_s=0.1)
@@ -180,10 +190,62 @@ def test_a_worker_that_dies_does_not_end_the_unit(installed: Installed) -> None:
 def test_an_agent_that_hangs_is_started_again_by_the_watchdog(installed: Installed) -> None:
     installed.systemctl("start", AGENT)
     installed.until_it_serves()
+    assert installed.shows("WatchdogUSec") == "30s"
+    installed.systemctl("stop", AGENT)
+    installed.override("[Service]\nWatchdogSec=10\n")
+    installed.systemctl("start", AGENT)
+    installed.until_it_serves()
+    assert installed.shows("WatchdogUSec") == "10s"
     installed.systemctl("kill", "--kill-whom=main", "--signal=STOP", AGENT)
     until(lambda: int(installed.shows("NRestarts")) == 1, installed.journal, step_s=0.5)
     installed.until_it_serves()
     assert "watchdog" in installed.machine.run("journalctl", "--no-pager").stdout.lower()
+
+
+INTERRUPT = """\
+mkdir -m 755 /etc/edgefleet/hooks.d
+printf '%s' "$1" > /etc/edgefleet/hooks.d/Switching_Enter_00
+printf '%s' "$2" > /etc/edgefleet/hooks.d/Confirming_Enter_00
+chmod 755 /etc/edgefleet/hooks.d/*
+printf '[hooks]\\ndirectory = "/etc/edgefleet/hooks.d"\\n' >> /etc/edgefleet/agent.toml
+shift 2
+while [ "$#" -gt 0 ]; do printf '%s' "$2" > "/var/lib/edgefleet/$1"; shift 2; done
+"""
+TELLS = """\
+#!/bin/sh
+id -un > "$EDGEFLEET_PACKAGE/../../told"
+echo no > /etc/edgefleet/told || echo "shut in" >> "$EDGEFLEET_PACKAGE/../../told"
+"""
+HANGS = """\
+#!/bin/sh
+echo $$ >> /var/lib/edgefleet/hangs
+exec sleep 1000
+"""
+
+
+def test_hooks_run_shut_in_and_end_with_the_agent(installed: Installed, tmp_path: Path) -> None:
+    wanted, envelope = desired(1, null_package("1.0.0"))
+    FileStateStore(tmp_path).update(
+        revision=1, desired=envelope, target=wanted.release, state=State.SWITCHING
+    )
+    record = [word for p in tmp_path.iterdir() for word in (p.name, p.read_text())]
+    made = installed.machine.run("sh", "-ec", INTERRUPT, "sh", TELLS, HANGS, *record)
+    assert made.returncode == 0, made.stderr
+
+    def read(name: str) -> list[str]:
+        return installed.machine.run("cat", f"/var/lib/edgefleet/{name}").stdout.split("\n")[:-1]
+
+    installed.systemctl("start", AGENT)
+    installed.until_it_serves()
+    until(lambda: len(read("hangs")) == 1, installed.journal, step_s=0.1)
+    assert read("told") == ["edgefleet", "shut in"]
+    installed.systemctl("kill", "--kill-whom=main", "--signal=KILL", AGENT)
+    until(lambda: len(read("hangs")) == 2, installed.journal, step_s=0.1)
+    first, second = read("hangs")
+    assert installed.machine.run("test", "-e", f"/proc/{first}").returncode != 0
+    installed.systemctl("stop", AGENT)
+    assert installed.shows("Result") == "success"
+    assert installed.machine.run("test", "-e", f"/proc/{second}").returncode != 0
 
 
 def test_controller_and_broker_work_together_and_are_started_again(tmp_path: Path) -> None:

@@ -137,7 +137,10 @@ import importlib, pkgutil, sys
 import agent, telemetry, wire
 for package in (wire, telemetry, agent):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        elsewhere = ("agent.serve.worker.", "telemetry.server.")
+        elsewhere = (
+            "agent.serve.worker.", "telemetry.server.",
+            "wire.delta.encode", "wire.delta.numpy_steps", "wire.delta.planning",
+        )
         if not module.name.startswith(elsewhere) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 print("numpy" in sys.modules)

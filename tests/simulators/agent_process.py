@@ -290,8 +290,13 @@ FIRST = null_package("1.0.0")
 @pytest.fixture
 def serving(device: Device, controller: Controller) -> Device:
     """Return a device that is enrolled and serves the first package."""
+    bring_to_serve(device, controller)
+    return device
+
+
+def bring_to_serve(device: Device, controller: Controller) -> None:
+    """Start a device, let it enrol, and let it install the first package."""
     device.start()
     until(lambda: controller.all("hello", Hello), "a hello")
     controller.desire(1, FIRST)
     assert controller.outcome(1).outcome == "succeeded"
-    return device

@@ -43,9 +43,14 @@ class ChunkServer:
     def _chunks(self, request: ChunkRequest) -> list[Chunk]:
         blob = self.blobs.get(request.sha256)
         if blob is None:
-            return [Chunk(sha256=request.sha256, index=0, missing=True)]
+            return [Chunk(sha256=request.sha256, index=0, missing=True, number=request.number)]
         size = request.chunk_bytes
         return [
-            Chunk(sha256=request.sha256, index=i, data=blob[i * size : (i + 1) * size])
+            Chunk(
+                sha256=request.sha256,
+                index=i,
+                data=blob[i * size : (i + 1) * size],
+                number=request.number,
+            )
             for i in request.indices
         ]

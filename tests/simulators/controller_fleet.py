@@ -112,6 +112,9 @@ class FleetDevice:
     phase: InstallPhase = "fetching"
     """Where the install of a device stands whose outcome is `busy`."""
 
+    waits_for: str = ""
+    """What such an install waits for."""
+
     password: str = "a password of the device"
     labels: dict[str, str] = field(default_factory=dict)
     boot_id: str = "boot-1"
@@ -241,7 +244,7 @@ class FleetDevice:
             active=self.active,
             variant="best",
             error_code="agent.probe" if outcome == "failed" else "",
-            detail="the golden test failed" if outcome == "failed" else "",
+            detail="the golden test failed" if outcome == "failed" else self.waits_for,
         )
         self.hub.deliver(Received(topics.up(self.name, "report"), to_json(report)))
 
@@ -351,13 +354,13 @@ class Fleet:
         if self.kill_every_step:
             self.kill()
 
-    def run(self, rollout: str, *, steps: int = 60) -> dict[str, Any]:
+    def run(self, rollout: str, *, steps: int = 60, step_s: float = 1.0) -> dict[str, Any]:
         """Step until a rollout has ended; return it."""
-        for _ in range(steps):
-            self.step()
-            if self.state(rollout) not in {"running", "paused"}:
-                break
-        return self.show(rollout)
+        shown: dict[str, Any] = {"state": "running"}
+        while steps > 0 and shown["state"] in {"running", "paused"}:
+            self.step(step_s)
+            shown, steps = self.show(rollout), steps - 1
+        return shown
 
     def show(self, rollout: str) -> dict[str, Any]:
         shown: dict[str, Any] = self.api.get(f"/v1/rollouts/{rollout}").raise_for_status().json()
@@ -371,10 +374,12 @@ class Fleet:
         return {name for name, device in self.devices.items() if device.active == digest}
 
     def _boot(self) -> Controller:
-        transport = self.hub.connect()
-        self.transport = transport
-        controller = Controller(self.config, self.access, transport=transport, clock=self.clock)
-        for topic_filter in (topics.ALL_UP, topics.ENROL_REQUESTS):
+        self.transport = transport = self.hub.connect()
+        transports = iter([transport, self.hub.connect()])
+        controller = Controller(
+            self.config, self.access, connect=lambda: next(transports), clock=self.clock
+        )
+        for topic_filter in (*topics.CONTROL_UP, topics.ENROL_REQUESTS):
             transport.subscribe(topic_filter)
         transport.start(controller.receive, controller.on_connection)
         return controller

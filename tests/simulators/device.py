@@ -12,6 +12,7 @@ device.hook = ...                 # raises PowerCut somewhere
 
 from __future__ import annotations
 
+import io
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -21,13 +22,19 @@ from typing import Any
 
 import msgspec
 
-from agent.install.fetch import Fetcher
+from agent.install.fetch.fetcher import Fetcher
+from agent.install.hooks.effects import HookedEffects
+from agent.install.hooks.override import Override
+from agent.install.hooks.runner import HookRunner
+from agent.install.hooks.settings import HookSettings
 from agent.install.installer import Installer, InstallSettings
+from agent.install.preload import Preload, Preloaded, Source
 from agent.install.slots import Slots
 from agent.install.states import State
 from agent.install.store import AgentState, FileStateStore
 from agent.install.workflow import Machine, Progress
 from agent.interrupts import Interrupts
+from agent.log import Log
 from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
 from agent.serve.benches import Benches
@@ -45,6 +52,17 @@ from wire.topics import all_down, up
 from wire.transport import Received
 
 DEVICE = "dev-1"
+FORWARD = [
+    State.PREFLIGHT,
+    State.FETCHING,
+    State.VERIFYING,
+    State.STAGING,
+    State.PROBING,
+    State.SWITCHING,
+    State.CONFIRMING,
+]
+"""The states of an install that ends well, in their order."""
+NO_HOOKS = HookSettings()
 
 
 class PowerCut(BaseException):
@@ -85,7 +103,21 @@ class HookedStore:
         return saved
 
 
-class HookedEffects:
+class LogStream(io.StringIO):
+    """A log that tells of each line."""
+
+    def __init__(self, on_line: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_line = on_line
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if text == "\n":
+            self._on_line()
+        return written
+
+
+class FragileEffects:
     """Effects that may fail before or after they are done."""
 
     def __init__(self, inner: Installer, hook: Hook) -> None:
@@ -146,7 +178,12 @@ class SimulatedDevice:
     """A device that can be booted again and again from the same storage."""
 
     def __init__(
-        self, root: Path, *, confirm_s: float = 2.0, profile: DeviceProfile = PROFILE
+        self,
+        root: Path,
+        *,
+        confirm_s: float = 2.0,
+        profile: DeviceProfile = PROFILE,
+        hooks: HookSettings = NO_HOOKS,
     ) -> None:
         self.root = root
         self.clock = FakeClock()
@@ -154,9 +191,11 @@ class SimulatedDevice:
         self.heard = Heard([], [])
         self.confirm_s = confirm_s
         self.profile = profile
+        self.hooks = hooks
+        self.log = Log(self.clock, LogStream(lambda: self.hook("logged", self.phase)))
         self.hook: Hook = nothing
         """Called with where it is (`save`, `saved`, `write FILE`, `written FILE`, `effect`,
-        `effected`, or a call of the serving or `publish`) and the state."""
+        `effected`, `waits`, `logged`, or a call of the serving or `publish`) and the state."""
 
         self.served: list[bytes] = []
         self.bad_golden: set[str] = set()
@@ -191,7 +230,7 @@ class SimulatedDevice:
             return transport.publish(topic, payload, expiry_s=expiry_s)
 
         self.transport = transport
-        self.fetcher = Fetcher(DEVICE, publish, self.clock, retry_s=0.05)
+        self.fetcher = Fetcher(DEVICE, publish, self.clock)
         self.benches = Benches(self.clock)
         self.adaptation = Adaptation(
             self.serving, self.profile, Meter(), self.heard, self.clock, benches=self.benches
@@ -205,16 +244,44 @@ class SimulatedDevice:
             adaptation=self.adaptation,
             interrupts=self.interrupts,
         )
+        self.preload = Preload(
+            self.profile,
+            TRUST,
+            slots=self.slots,
+            store=self.store,
+            check=lambda: self.interrupts.check(abandon=False),
+        )
+        self.override = Override(self.heard, self.clock)
+        self.hooked = HookedEffects(
+            FragileEffects(self.installer, self.hook_effect),
+            runner=HookRunner(
+                self.hooks,
+                DEVICE,
+                store=self.store,
+                slots=self.slots,
+                interrupts=self.interrupts,
+                log=self.log,
+                clock=self.clock,
+            ),
+            settings=self.hooks,
+            override=self.override,
+            store=self.store,
+            events=self.heard,
+            interrupts=self.interrupts,
+            clock=self.clock,
+        )
         self.machine = Machine(
             DEVICE,
             self.store,
-            HookedEffects(self.installer, self.hook_effect),
+            self.hooked,
             self.heard,
             self.heard,
             interrupts=self.interrupts,
             clock=self.clock,
             rng=random.Random(1),
         )
+        self.hooked.on_wait = self._waiting
+        self.machine.on_end = self.hooked.end
         transport.start(self._deliver, lambda _connection: None)
         try:
             self.installer.restore()
@@ -231,6 +298,10 @@ class SimulatedDevice:
         self.machine.accept(*desired(revision, package, device=DEVICE))
         self.machine.run()
 
+    def hand_over(self, source: Source) -> Preloaded:
+        """Store a package from a file."""
+        return self.preload.store(source, self.preload.open(source))
+
     def lose_power(self) -> None:
         """Forget everything that is not on the storage."""
         self.transport.close()
@@ -246,6 +317,10 @@ class SimulatedDevice:
                 continue
             return
         raise AssertionError(f"not idle after {times} boots")
+
+    def _waiting(self, state: State, why: str) -> None:
+        self.machine.report_running(state, why)
+        self.hook("waits", state)
 
     def _saving(self, where: str, record: AgentState) -> None:
         self.phase = record.state

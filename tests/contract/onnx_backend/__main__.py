@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import re
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -19,11 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from runtime_adapters import registry
-from tests.contract.onnx_backend.cases import LISTS, Cases, Outcome, Prepare
+from tests.contract.onnx_backend.cases import EXPANDED, LISTS, Cases, Outcome, Prepare
 from tests.contract.onnx_backend.ways import WAYS
-
-_EXPANDED = re.compile(r"_expanded(_ver\d+)?_cpu$")
-"""Ends the name of a case whose operator is replaced by the function that defines it."""
 
 
 def main() -> int:
@@ -95,7 +91,7 @@ def _run(
 
 
 def _operator(name: str, operators: dict[str, str]) -> str:
-    return operators.get(_EXPANDED.sub("_cpu", name), operators[name])
+    return operators.get(EXPANDED.sub("", name), operators[name])
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ def test_the_least_configuration_has_defaults_and_absolute_paths(tmp_path: Path)
     assert config.token_file is None
     assert (config.sense_interval_s, config.telemetry_interval_s, config.confirm_s) == (1, 10, 10)
     assert str(config.sysfs_root) == "/sys"
+    assert config.hooks.directory is None
     assert broker_address(config).port == 1883
 
 
@@ -42,11 +43,13 @@ def test_all_keys(tmp_path: Path) -> None:
         'token_file = "/etc/token"\nconfirm_s = 30\nlabels = {site = "berlin"}\n'
         '[broker]\nhost = "b"\nport = 8883\nca_file = "ca.pem"\ncert_file = "c.pem"\n'
         'key_file = "k.pem"\n[endpoint]\nunix_path = "run/infer.sock"\n'
+        '[hooks]\ndirectory = "hooks.d"\ndelay_s = 0\n'
     )
     config = load_config(write(tmp_path, text))
     assert config.token_file == Path("/etc/token")
     assert config.labels == {"site": "berlin"}
     assert config.endpoint.unix_path == tmp_path / "run/infer.sock"
+    assert (config.hooks.directory, config.hooks.delay_s) == (tmp_path / "hooks.d", 0)
     address = broker_address(config)
     assert (address.host, address.port) == ("b", 8883)
     assert address.ca_file == str(tmp_path / "ca.pem")
@@ -74,6 +77,14 @@ def test_all_keys(tmp_path: Path) -> None:
         (LEAST + "[serving]\nmax_batch = 0\n", "max_batch is not within"),
         (LEAST + '[endpoint]\ncert_file = "c"\n', "must be set together"),
         (LEAST + '[endpoint]\nclient_ca_file = "c"\n', "needs endpoint.cert_file"),
+        (LEAST + "[hooks]\ntimeout_s = 0\n", "hooks.timeout_s is not above 0"),
+        (LEAST + "[hooks]\nretry_s = inf\n", "hooks.retry_s is not above 0, or is above 7 days"),
+        (LEAST + "[hooks]\ndelay_s = -1\n", "hooks.delay_s is negative"),
+        (LEAST + "[hooks]\ndelay_s = nan\n", "hooks.delay_s is negative"),
+        (
+            LEAST + '[hooks]\ndirektory = "/etc"\n',
+            "there is no setting hooks.direktory (did you mean hooks.directory?)",
+        ),
         (LEAST + "sense_interval_s = 0\n", "sense_interval_s is not above 0"),
         (LEAST + "sense_interval_s = nan\n", "sense_interval_s is not above 0"),
         (LEAST + "telemetry_interval_s = inf\n", "telemetry_interval_s is not above 0"),

@@ -53,7 +53,7 @@ class Rig:
         self.told: list[Refusal] = []
         log = Log(self.device.clock, io.StringIO())
         self.installs = Installs(
-            self.device.machine, self.device.store, self.device.interrupts, log
+            self.device.machine, self.device.store, self.device.slots, self.device.interrupts, log
         )
         self.states = DesiredStates(
             AgentConfig(

@@ -11,6 +11,7 @@ import pytest
 from agent.errors import StorageFullError
 from agent.install.preflight import FREE_MARGIN_BYTES, check_storage
 from agent.install.states import State
+from tests.simulators.archives import Held, file_of
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import (
     PROFILE,
@@ -95,6 +96,26 @@ def test_a_package_larger_than_the_storage_that_packages_may_use(tmp_path: Path)
     assert report.detail.endswith("; raise storage_bytes in the profile of the device")
     sent = [name for name, _ in device.server.sent]
     assert len(sent) < 30_000 / 1024, "only what says what the package is has come"
+
+
+def test_a_package_that_was_handed_over_counts_and_goes_when_another_needs_its_share(
+    tmp_path: Path,
+) -> None:
+    profile = msgspec.structs.replace(PROFILE, storage_bytes=1_000_000)
+    device = SimulatedDevice(tmp_path, profile=profile)
+    device.boot()
+    sizes = ("1.0.0", 400_000), ("2.0.0", 400_000), ("3.0.0", 50_000), ("4.0.0", 400_000)
+    first, given, small, last = (two_variants(v, best=v + "b" * n, small="s") for v, n in sizes)
+    device.install(1, first)
+    device.hand_over(Held(file_of(given)))
+    device.install(2, small)
+    assert device.slots.preloaded() == given.digest, "there is enough for all three"
+    device.install(3, first)
+    device.install(4, last)
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+    assert device.slots.preloaded() is None
+    held = [path for name in ("packages", "incoming") for path in (tmp_path / name).rglob("*")]
+    assert sum(path.stat().st_size for path in held if path.is_file()) <= 1_000_000
 
 
 def test_a_disk_without_room_tells_the_reserve_and_the_remedy(device: SimulatedDevice) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from agent.install.states import State
 from agent.install.thread import Installs
 from agent.log import Log
+from tests.simulators.archives import Held, file_of
 from tests.simulators.device import SimulatedDevice, nothing
-from tests.simulators.packages import desired, two_variants
+from tests.simulators.packages import SignedPackage, desired, two_variants
 from tests.simulators.patience import PATIENCE_S, finished, until
 from wire.clock import SystemClock
 from wire.messages import Chunk
@@ -33,18 +35,6 @@ def device(tmp_path: Path) -> SimulatedDevice:
     device.install(1, OLD)
     device.server.add(*NEW.blobs, *NEWER.blobs)
     return device
-
-
-@pytest.fixture
-def installs(device: SimulatedDevice) -> Iterator[Installs]:
-    """Run installs in a thread, with a real clock for waiting."""
-    log = Log(CLOCK, io.StringIO())
-    installs = Installs(device.machine, device.store, device.interrupts, log)
-    thread = threading.Thread(target=installs.run)
-    thread.start()
-    yield installs
-    device.interrupts.stop()
-    finished(thread)
 
 
 def test_a_desired_state_is_installed(device: SimulatedDevice, installs: Installs) -> None:
@@ -119,7 +109,7 @@ def test_the_same_desired_state_during_its_install_is_reported_after_it(
 
 def test_of_two_waiting_desired_states_the_newer_is_taken(device: SimulatedDevice) -> None:
     log = Log(CLOCK, io.StringIO())
-    installs = Installs(device.machine, device.store, device.interrupts, log)
+    installs = Installs(device.machine, device.store, device.slots, device.interrupts, log)
     installs.offer(*desired(2, NEW))
     installs.offer(*desired(3, NEWER))
     thread = threading.Thread(target=installs.run)
@@ -128,3 +118,27 @@ def test_of_two_waiting_desired_states_the_newer_is_taken(device: SimulatedDevic
     device.interrupts.stop()
     finished(thread)
     assert {report.revision for report in device.heard.outcomes} == {1, 3}
+
+
+@pytest.mark.parametrize("wanted", [NEW, NEWER])
+def test_a_full_storage_loses_what_was_handed_over_unless_it_is_wanted(
+    device: SimulatedDevice, installs: Installs, wanted: SignedPackage
+) -> None:
+    device.hand_over(Held(file_of(NEW)))
+    refused: list[str] = []
+
+    def hook(where: str, _state: State) -> None:
+        is_full = device.slots.preloaded() is not None if wanted is NEWER else len(refused) < 2
+        if where.startswith("write ") and is_full:
+            refused.append(where)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    device.hook = hook
+    installs.offer(*desired(2, wanted))
+    until(lambda: device.heard.outcomes[-1].revision == 2)
+    device.hook = nothing
+    assert refused
+    assert device.adaptation.active() == (wanted.digest, "best")
+    if wanted is NEW:
+        files = {entry.sha256 for entry in NEW.index.files}
+        assert not files & {sha256 for sha256, _ in device.server.sent}

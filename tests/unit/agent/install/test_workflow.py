@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import threading
 from pathlib import Path
 
 import pytest
 
-from agent.errors import FetchError, IllegalTransitionError, StoppedError, StorageFullError
+from agent.errors import (
+    FetchError,
+    IllegalTransitionError,
+    StoppedError,
+    StorageError,
+    StorageFullError,
+)
 from agent.install.desired import read_desired
 from agent.install.states import State
+from agent.install.workflow import MAX_ATTEMPTS
 from agent.serve.benches import CRASHES_TO_BENCH
 from tests.simulators.device import DEVICE, PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import TRUST, SignedPackage, desired, two_variants
+from tests.simulators.patience import until
 from wire.policy import PolicySpec
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
@@ -42,6 +52,19 @@ def test_a_whole_install_reports_every_phase(device: SimulatedDevice) -> None:
     assert last.variant == "best"
     assert last.done_bytes == last.total_bytes > 0
     assert device.slots.whole() == tuple(sorted((OLD.digest, NEW.digest)))
+
+
+def test_a_fault_whose_text_is_no_unicode_is_saved_and_reported(device: SimulatedDevice) -> None:
+    def hook(where: str, state: State) -> None:
+        if where == "effect" and state is State.STAGING:
+            raise StorageError("cannot read caf\udce9")
+
+    device.hook = hook
+    device.install(2, NEW)
+    last = device.heard.outcomes[-1]
+    assert (last.phase, last.error_code) == ("staging", "agent.storage")
+    assert last.detail == r"cannot read caf\udce9"
+    assert device.store.state.report == last
 
 
 def test_the_package_before_the_previous_one_is_collected(device: SimulatedDevice) -> None:
@@ -219,9 +242,38 @@ def test_attempts_without_a_connection_do_not_count(device: SimulatedDevice) -> 
     assert device.heard.outcomes[-1].outcome == "succeeded"
 
 
+def test_an_attempt_whose_wait_a_handover_cuts_short_does_not_count(
+    device: SimulatedDevice,
+) -> None:
+    begun = itertools.count(1)
+    handed_over: list[int] = []
+    threads: list[threading.Thread] = []
+
+    def hook(where: str, state: State) -> None:
+        if where != "effect" or state is not State.FETCHING:
+            return
+        number = next(begun)
+        if number > 2 * MAX_ATTEMPTS:
+            return
+        work = functools.partial(handed_over.append, number)
+        thread = threading.Thread(target=device.interrupts.interject, args=(work, lambda: None))
+        threads.append(thread)
+        thread.start()
+        until(lambda: device.interrupts.interjected, "the handover")
+        raise FetchError("slow link")
+
+    device.hook = hook
+    device.install(2, NEW)
+    device.interrupts.do_interjected()  # what an install that failed has left
+    for thread in threads:
+        thread.join()
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+    assert handed_over == list(range(1, 2 * MAX_ATTEMPTS + 1))
+
+
 def test_progress_resets_the_count_of_attempts(device: SimulatedDevice) -> None:
     """A power cut after every chunk: each start gets further, so the install ends well."""
-    big = two_variants("2.0.0", best="b" * 40_000, small="s" * 3_000)
+    big = two_variants("2.0.0", best="b" * 150_000, small="s" * 3_000)
     device.server.add(*big.blobs)
 
     def hook(where: str, at: State) -> None:

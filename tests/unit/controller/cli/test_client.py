@@ -6,8 +6,9 @@ import pytest
 
 from controller.app.new_home import HomeOptions, create_home
 from controller.cli.arguments import ConnectionOptions
-from controller.cli.client import find_controller, segment
+from controller.cli.client import segment
 from controller.cli.errors import ArgumentError, NoControllerError
+from controller.cli.target import find_controller
 from controller.errors import SettingsError
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -100,6 +100,11 @@ def test_one_line_for_each_change() -> None:
         "rollout r1 running: 1 pending, 1 assigned; 2 in all",
     ]
     assert changes(second, second) == []
+    held = replace(assigned, detail="hook x says later\x1b[2J")
+    third = rollout(counts=counts, deployments=[held], stage="soaking")
+    assert changes(second, third) == [
+        "cam-1 assigned fetching 512 B of 2.0 KiB: hook x says later\ufffd[2J"
+    ]
 
 
 def test_failures_and_decisions_are_told_with_their_reason() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.install.local_chunks import LocalChunkStore
+from agent.install.fetch.local_chunks import LocalChunkStore
 from controller.cli import main
 from packager.package.differences import (
     PackageDifference,

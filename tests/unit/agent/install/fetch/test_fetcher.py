@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from agent.errors import BlobMissingError, FetchError, StorageError, SupersededError
-from agent.install.fetch import Fetcher, Hooks
-from agent.install.transfer import Blob
+from agent.install.fetch.fetcher import Fetcher, Hooks
+from agent.install.fetch.flow import INITIAL_PATIENCE_S
+from agent.install.fetch.transfer import Blob
 from tests.simulators.chunk_server import ChunkServer, Tamper
 from tests.simulators.clock import FakeClock
 from tests.simulators.transport import MemoryHub
@@ -22,9 +24,8 @@ from wire.topics import all_down, up
 
 DEVICE = "dev-1"
 SIZE = 1024
-RETRY_S = 0.002
-TICK_S = RETRY_S / 20
-"""All that is under way comes within fewer ticks."""
+TICK_S = 0.01
+"""All that is under way comes before the patience of a second has passed."""
 
 CONTENT = random.Random(7).randbytes(50 * SIZE + 17)
 
@@ -36,9 +37,7 @@ class Road:
     late that was not lost.
     """
 
-    def __init__(
-        self, directory: Path, tamper: Tamper = lambda c: c, *, stall_s: float = 1.0
-    ) -> None:
+    def __init__(self, directory: Path, tamper: Tamper = lambda c: c) -> None:
         self.hub = MemoryHub()
         self.clock = FakeClock()
         self.server = ChunkServer(self.hub.on("none", lambda _r: None), tamper)
@@ -49,8 +48,7 @@ class Road:
             DEVICE,
             lambda topic, data, _expiry: self.transport.publish(topic, data),
             self.clock,
-            retry_s=RETRY_S,
-            stall_s=stall_s,
+            poll_s=0.0001,
         )
         self.transport.start(
             lambda r: self.fetcher.deliver(decode_message(r.payload, Chunk, packed=True)),
@@ -160,19 +158,51 @@ def test_chunks_that_do_not_make_up_the_signed_file_give_no_file(tmp_path: Path)
     assert not (tmp_path / "a/b.bin").exists()
 
 
-def test_silence_ends_with_a_retryable_error(tmp_path: Path) -> None:
-    road = Road(tmp_path, lambda _chunk: None, stall_s=5 * RETRY_S)
+def test_through_silence_it_asks_again_and_less_and_less_often(tmp_path: Path) -> None:
+    road = Road(tmp_path)
     road.server.add(CONTENT)
-    with pytest.raises(FetchError, match="no new chunk arrived") as caught:
-        road.fetch(blob_of(CONTENT))
-    assert caught.value.retryable
+    asked_s: list[float] = []
+
+    def deaf(_chunk: Chunk) -> None:
+        if asked_s[-1:] != [road.clock.monotonic_s()]:
+            asked_s.append(road.clock.monotonic_s())
+
+    def stop() -> None:
+        if len(asked_s) == 5:
+            road.server.tamper = lambda chunk: chunk
+
+    road.server.tamper = deaf
+    assert road.fetch(blob_of(CONTENT), check=stop) == CONTENT
+    waits_s = [after - before for before, after in itertools.pairwise(asked_s)]
+    assert waits_s == pytest.approx([3, 6, 12, 24], abs=2 * TICK_S)
+    # Each time one smallest piece, and not all that was under way.
+    assert len(road.server.sent) == blob_of(CONTENT).count
 
 
-def test_without_a_connection_it_says_so(tmp_path: Path) -> None:
+def test_without_a_connection_it_waits_a_minute_and_says_so(tmp_path: Path) -> None:
     road = Road(tmp_path)
     road.transport.set_up(up=False)
     with pytest.raises(TransportError, match="no connection"):
         road.fetch(blob_of(CONTENT))
+    assert road.clock.monotonic_s() > 60
+
+
+def test_a_connection_that_breaks_costs_what_was_under_way(tmp_path: Path) -> None:
+    road = Road(tmp_path)
+    road.server.add(CONTENT)
+    lost: list[int] = []
+
+    def cut(chunk: Chunk) -> Chunk | None:
+        if chunk.index >= 20 and len(lost) < 5:
+            lost.append(chunk.index)
+            road.fetcher.reconnected()
+            return None
+        return chunk
+
+    road.server.tamper = cut
+    assert road.fetch(blob_of(CONTENT)) == CONTENT
+    # It did not wait for its patience to run out.
+    assert road.clock.monotonic_s() < INITIAL_PATIENCE_S
 
 
 def test_a_blob_that_nobody_has_is_not_tried_again(tmp_path: Path) -> None:
@@ -226,22 +256,6 @@ def test_chunks_of_another_package_need_not_come(tmp_path: Path) -> None:
 
     assert road.fetch(blob_of(CONTENT), local=local) == CONTENT
     assert sorted({index for _, index in road.server.sent}) == [7, *range(40, 51)]
-
-
-def test_never_more_than_the_window_is_under_way(tmp_path: Path) -> None:
-    road = Road(tmp_path)
-    road.server.add(CONTENT)
-    asked: set[int] = set()
-    most = [0]
-
-    def count(chunk: Chunk) -> Chunk:
-        asked.add(chunk.index)
-        most[0] = max(most[0], len(asked) - road.came // SIZE)
-        return chunk
-
-    road.server.tamper = count
-    road.fetch(blob_of(CONTENT))
-    assert most[0] <= 8
 
 
 def test_a_path_through_a_link_is_refused(tmp_path: Path) -> None:

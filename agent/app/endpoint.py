@@ -1,0 +1,53 @@
+"""Makes the endpoint as the configuration asks for it."""
+
+from __future__ import annotations
+
+import ssl
+
+from agent.app.config import AgentConfig, load_endpoint_token
+from agent.log import Log
+from agent.serve.http.connections import EndpointLimits
+from agent.serve.http.endpoint import Endpoint
+from agent.serve.http.tls import server_tls
+from agent.serve.model_server import ModelServer
+from wire.version import VERSION
+
+
+def make_endpoint(config: AgentConfig, model_server: ModelServer, log: Log) -> Endpoint:
+    """Make the endpoint; it does not listen yet.
+
+    Args:
+        config: The configuration of this device.
+        model_server: Answers the requests.
+        log: Takes a line if there is no TLS because the configuration asks for that.
+
+    Returns:
+        The endpoint.
+
+    Raises:
+        FleetError: It cannot listen, or a file cannot be read or is not what it should be.
+    """
+    if config.endpoint.clear_text:
+        log.write("clear-text", reason="the endpoint has no TLS, as endpoint.clear_text asks for")
+    return Endpoint(
+        model_server.router,
+        host=config.endpoint.host,
+        port=config.endpoint.port,
+        unix_path=config.endpoint.unix_path,
+        token=load_endpoint_token(config),
+        limits=EndpointLimits(connections=config.endpoint.connections),
+        version=VERSION,
+        tls=_tls(config),
+    )
+
+
+def _tls(config: AgentConfig) -> ssl.SSLContext | None:
+    """Return the TLS context of the endpoint, or None if TLS is not configured.
+
+    Raises:
+        EndpointError: A file cannot be read, or is not what it should be.
+    """
+    endpoint = config.endpoint
+    if endpoint.cert_file is None or endpoint.key_file is None:
+        return None
+    return server_tls(endpoint.cert_file, endpoint.key_file, endpoint.client_ca_file)

@@ -1,0 +1,1 @@
+"""Fetches what a device needs of a package, and goes on where it stopped."""

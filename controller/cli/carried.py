@@ -1,0 +1,93 @@
+"""What `fleet package export` writes: a package on this disk, or a release of a controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import typer
+
+from controller.cli.client import ApiClient, connect, segment
+from controller.cli.errors import ArgumentError, PackageFilesError
+from controller.cli.releases import OUTPUT
+from controller.schemas import Release, SignedDesired
+from packager.device_profiles import load_profile
+from packager.package.archive import Content, Exported, directory_content, export, index_of
+from wire.codec import sha256_hex
+from wire.package.index import FileEntry
+from wire.trust.envelope import MAX_ENVELOPE_BYTES
+
+
+def exported(
+    context: typer.Context, package: str, to: Path, *, profiles: Sequence[str], device: str
+) -> Exported:
+    """Write a package into one file.
+
+    Args:
+        context: Says where the controller is, if it is asked.
+        package: A directory, or a release of the controller.
+        to: The file.
+        profiles: Names of profiles; only variants that fit one of them. Empty for all.
+        device: Whose signed desired state goes with it; empty for none.
+
+    Returns:
+        What was written.
+
+    Raises:
+        PackageFilesError: There is no such package.
+        FleetError: There is no such release or device, or the file cannot be written.
+    """
+    kinds = [load_profile(name) for name in profiles]
+    if (directory := Path(package)).is_dir():
+        content = directory_content(directory)
+        desired = None
+        if device:
+            with connect(context) as api:
+                desired = _desired(api, device, content)
+        return export(content, to, profiles=kinds, desired=desired)
+    if "/" in package:
+        raise PackageFilesError(f"{package} is not the directory of a package", remedy=OUTPUT)
+    with connect(context) as api:
+        content = _published(api, package)
+        desired = _desired(api, device, content) if device else None
+        return export(content, to, profiles=kinds, desired=desired)
+
+
+def _published(api: ApiClient, ref: str) -> Content:
+    """Return the content of a release; each file is downloaded when it is needed.
+
+    Raises:
+        PackageFilesError: The controller's answers contradict each other.
+    """
+    release = api.get(f"/v1/releases/{segment(ref)}", Release)
+    if not 0 < release.envelope_size_bytes <= MAX_ENVELOPE_BYTES:
+        raise PackageFilesError(
+            f"the controller does not tell the signed index of {ref}",
+            remedy="update the controller",
+        )
+    envelope = b"".join(api.blob(release.envelope_sha256, release.envelope_size_bytes))
+    digests = (sha256_hex(envelope), index_of(envelope).digest)
+    if digests != (release.envelope_sha256, release.digest):
+        raise PackageFilesError(f"the signed index of {ref} is damaged on the controller")
+
+    def parts(entry: FileEntry) -> Iterator[bytes]:
+        return api.blob(entry.sha256, entry.size_bytes)
+
+    return Content(envelope, parts)
+
+
+def _desired(api: ApiClient, device: str, content: Content) -> bytes:
+    """Return the signed desired state of a device that names this very package.
+
+    Raises:
+        ArgumentError: The device is to run something else.
+    """
+    signed = api.get(f"/v1/devices/{segment(device)}/desired", SignedDesired)
+    index = index_of(content.envelope)
+    if signed.release != index.digest:
+        raise ArgumentError(
+            f"{index.name}:{index.version} is not what device {device} should run",
+            remedy="roll it out to the device first: fleet rollout create "
+            f"{index.name}:{index.version} --selector id={device}",
+        )
+    return signed.envelope.encode()

@@ -1,0 +1,1 @@
+"""Brings the blobs of releases to the devices."""

@@ -1,0 +1,293 @@
+"""Serves chunks: a device pulls the blobs of the release that it has to run.
+
+Rules:
+- A device reads only blobs of the published release that is assigned to it. For any other blob the
+  answer is that it does not exist, whether or not it does.
+- Every request is bounded. What is asked for waits in lanes (`controller.delivery.lanes`), and a
+  thread of its own sends it, no faster than the settings allow: nothing that is asked for is
+  dropped because others ask too.
+- What the broker does not take now is sent a little later.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from math import ceil
+from typing import Final
+
+import msgspec
+from msgspec import UnsetType
+
+from controller.delivery.lanes import Lanes, Turn
+from controller.errors import UnknownBlobError
+from controller.services.blobs import BlobStore
+from controller.services.director import Publisher
+from controller.services.releases import MAX_CHUNK_BYTES
+from controller.store import releases
+from controller.store.database import Database
+from wire import topics
+from wire.clock import Clock
+from wire.codec import to_msgpack
+from wire.errors import FleetError, WireFormatError
+from wire.messages import MAX_CHUNK_INDICES, Chunk, ChunkRequest, decode_message
+from wire.package.index import is_digest
+from wire.topics import parse_up
+from wire.transport import Received
+
+MIN_CHUNK_BYTES: Final = 1024
+MAX_INDEX: Final = 2**31
+"""With the smallest chunks, the last of a blob of 2 TiB."""
+
+MAX_NUMBER: Final = 2**53 - 1
+"""Of a request: what every JSON reader reads exactly."""
+
+MIN_EXPIRY_S: Final = 30
+"""What the broker could not deliver for longer is not waited for any more."""
+
+KNOWN_S: Final = 10.0
+"""How long the controller relies on what it read of a blob and a device. Of a release that is
+revoked it sends what already waits."""
+
+MAX_KNOWN: Final = 10_000
+MESSAGE_BYTES: Final = 1024
+"""What an answer without data counts."""
+
+BURST_S: Final = 1.0
+"""How many seconds of the budget an idle controller saves up."""
+
+LOOK_S: Final = 0.5
+"""How often the sender looks for what has become stale."""
+
+FULL_S: Final = 0.1
+"""How long the sender waits when the broker takes no more: mostly, there is no connection."""
+
+_log = logging.getLogger(__name__)
+
+
+class Budget:
+    """A limit on bytes per second: a token bucket.
+
+    Args:
+        clock: Durations.
+        bytes_per_s: The rate that is allowed in the long run.
+    """
+
+    def __init__(self, clock: Clock, bytes_per_s: int) -> None:
+        self._clock = clock
+        self._bytes_per_s = bytes_per_s
+        self._capacity_bytes = bytes_per_s * BURST_S
+        self._left_bytes = self._capacity_bytes
+        self._at_s = clock.monotonic_s()
+
+    def wait_s(self, size_bytes: int) -> float:
+        """Return how long to wait until so many bytes may be sent; 0 if they may be sent now."""
+        now_s = self._clock.monotonic_s()
+        gained_bytes = (now_s - self._at_s) * self._bytes_per_s
+        self._left_bytes = min(self._capacity_bytes, self._left_bytes + gained_bytes)
+        self._at_s = now_s
+        lacking_bytes = min(size_bytes, self._capacity_bytes) - self._left_bytes
+        return max(lacking_bytes / self._bytes_per_s, 0.0)
+
+    def spend(self, size_bytes: int) -> None:
+        """Note that so many bytes were sent."""
+        self._left_bytes -= size_bytes
+
+
+class ChunkServer:
+    """Takes requests for pieces, and sends the pieces in a thread of its own.
+
+    Args:
+        database: Knows which blobs a device may read.
+        blobs: The content.
+        publisher: The way to the devices.
+        budget: A limit on the bytes that are sent.
+        clock: Durations.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        publisher: Publisher,
+        budget: Budget,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._publisher = publisher
+        self._budget = budget
+        self._clock = clock
+        self._lanes = Lanes()
+        self._sizes_bytes: dict[tuple[str, str], tuple[float, int | None]] = {}
+        """By device and blob: when its size was read, and the size."""
+
+        self._swept_s = clock.monotonic_s()
+        self._asked = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._send_for_ever, name="chunks", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Stop sending; the devices ask again."""
+        with self._asked:
+            self._stopping = True
+            self._asked.notify()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def handle(self, received: Received) -> None:
+        """Take a request for pieces; a fault in it is logged.
+
+        Args:
+            received: As it came.
+        """
+        try:
+            self.take(_read(received))
+        except FleetError as exc:
+            _log.warning("a request on %s was refused: %s", received.topic[:200], exc.message)
+
+    def take(self, request: ChunkRequest) -> None:
+        """Put what a device asks for into its lane.
+
+        Args:
+            request: Which blob and which pieces.
+
+        Raises:
+            WireFormatError: Sizes or indices out of bounds.
+            DatabaseError: The database does not answer.
+        """
+        check_request(request)
+        size_bytes = self._size_bytes(request) or 0 if request.indices else 0
+        sizes_bytes = tuple(
+            min(size_bytes - index * request.chunk_bytes, request.chunk_bytes)
+            for index in request.indices
+        )
+        if min(sizes_bytes, default=1) <= 0:
+            if self._budget.wait_s(MESSAGE_BYTES) == 0:
+                self._budget.spend(MESSAGE_BYTES)
+                self._publish_missing(request.device, request.sha256, request.indices[0])
+            return
+        with self._asked:
+            self._lanes.ask(request, sizes_bytes, self._clock.monotonic_s())
+            self._asked.notify()
+
+    def _size_bytes(self, request: ChunkRequest) -> int | None:
+        """Return the size of a blob, or None if the device may not read it."""
+        key, now_s = (request.device, request.sha256), self._clock.monotonic_s()
+        read_s, size_bytes = self._sizes_bytes.get(key, (-KNOWN_S, None))
+        if now_s - read_s < KNOWN_S:
+            return size_bytes
+        with self._database.reading() as transaction:
+            size_bytes = releases.blob_size_for(
+                transaction, device=request.device, sha256=request.sha256
+            )
+        if len(self._sizes_bytes) >= MAX_KNOWN:
+            self._sizes_bytes.clear()
+        if size_bytes is not None:
+            self._sizes_bytes[key] = (now_s, size_bytes)
+        return size_bytes
+
+    def _send_for_ever(self) -> None:
+        while not self._stopping:
+            try:
+                wait_s = self._send_next()
+            except Exception:  # noqa: BLE001 - the next piece may succeed; a dead thread cannot
+                _log.exception("the controller failed to send a piece")
+                wait_s = LOOK_S
+            if wait_s:
+                with self._asked:
+                    self._asked.wait_for(lambda: self._stopping, wait_s)
+
+    def _send_next(self) -> float:
+        """Send the next piece; return how long to wait before the one after it."""
+        with self._asked:
+            now_s = self._clock.monotonic_s()
+            if now_s - self._swept_s >= LOOK_S:
+                self._lanes.sweep(now_s)
+                self._swept_s = now_s
+            turn = self._lanes.next(now_s)
+            if turn is None:
+                self._asked.wait(LOOK_S)
+                return 0.0
+        wait_s = self._budget.wait_s(turn.wanted.size_bytes)
+        if wait_s:
+            return min(wait_s, LOOK_S)
+        sent = True
+        try:
+            sent = self._send(turn)
+        finally:  # what cannot be sent must not stand in the way of the others
+            if sent:
+                self._budget.spend(turn.wanted.size_bytes)
+                with self._asked:
+                    self._lanes.sent(turn, self._clock.monotonic_s())
+        return 0.0 if sent else FULL_S
+
+    def _send(self, turn: Turn) -> bool:
+        """Send a piece; return False if the broker takes no message now."""
+        wanted = turn.wanted
+        piece = wanted.piece
+        offset_bytes = piece.position * piece.piece_bytes
+        try:
+            data = self._blobs.read(piece.sha256, offset=offset_bytes, length=wanted.size_bytes)
+        except UnknownBlobError:
+            return self._publish_missing(turn.device, piece.sha256, piece.position)
+        except FleetError as exc:
+            _log.warning("a piece for %s cannot be read: %s", turn.device, exc.message)
+            return True  # the device asks again
+        chunk = Chunk(
+            sha256=piece.sha256,
+            index=piece.position,
+            data=data,
+            number=msgspec.UNSET if wanted.number is None else wanted.number,
+            waited_s=max(self._clock.monotonic_s() - wanted.since_s, 0.0),
+        )
+        expiry_s = max(ceil(2 * wanted.patience_s), MIN_EXPIRY_S)
+        topic = topics.down(turn.device, "chunk")
+        return self._publisher.publish(topic, to_msgpack(chunk), expiry_s=expiry_s)
+
+    def _publish_missing(self, device: str, sha256: str, index: int) -> bool:
+        chunk = Chunk(sha256=sha256, index=index, missing=True)
+        return self._publisher.publish(
+            topics.down(device, "chunk"), to_msgpack(chunk), expiry_s=MIN_EXPIRY_S
+        )
+
+
+def _read(received: Received) -> ChunkRequest:
+    """Decode a request and check that it names the device that sent it.
+
+    Raises:
+        WireFormatError: It is malformed, names another device or is no request for pieces.
+    """
+    topic = parse_up(received.topic)
+    request = decode_message(received.payload, ChunkRequest)
+    if topic.kind != "chunk_request" or request.device != topic.device:
+        raise WireFormatError("the device sent a ChunkRequest for another device")
+    return request
+
+
+def check_request(request: ChunkRequest) -> None:
+    """Refuse a request that no correct device sends.
+
+    Args:
+        request: As received.
+
+    Raises:
+        WireFormatError: Sizes or indices out of bounds.
+    """
+    if not MIN_CHUNK_BYTES <= request.chunk_bytes <= MAX_CHUNK_BYTES:
+        raise WireFormatError(f"chunks of {request.chunk_bytes} bytes are out of bounds")
+    least_count = 0 if isinstance(request.seen, tuple) else 1
+    if not least_count <= len(request.indices) <= MAX_CHUNK_INDICES:
+        raise WireFormatError(f"{len(request.indices)} chunks in one request are out of bounds")
+    if not is_digest(request.sha256):
+        raise WireFormatError("the request names no blob")
+    numbers = (request.number, *(request.seen if isinstance(request.seen, tuple) else ()))
+    if not all(isinstance(each, UnsetType) or -1 <= each <= MAX_NUMBER for each in numbers):
+        raise WireFormatError("the number of the request is out of bounds")
+    least, greatest = min(request.indices, default=0), max(request.indices, default=0)
+    if len(set(request.indices)) != len(request.indices) or least < 0 or greatest > MAX_INDEX:
+        raise WireFormatError("the request names a chunk twice, or an impossible index")
