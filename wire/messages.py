@@ -5,7 +5,7 @@ Rules:
 - Control messages are JSON; telemetry and chunks are MessagePack.
 - A receiver trusts a device's message only as far as the broker guarantees its topic: the `device`
   field must equal the topic's, and the receiver checks that.
-- Desired states and the answers to enrolments travel signed by the `director` role
+- Desired states, sources and the answers to enrolments travel signed by the `director` role
   (`wire.trust.envelope`).
 """
 
@@ -23,12 +23,20 @@ from wire.profile import DeviceProfile
 SCHEMA_VERSION = 1
 DESIRED_PAYLOAD_TYPE = "application/vnd.edgefleet.desired-state+json"
 CONTROLLER_START_PAYLOAD_TYPE = "application/vnd.edgefleet.controller-start+json"
+SOURCES_PAYLOAD_TYPE = "application/vnd.edgefleet.sources+json"
 ENROL_PAYLOAD_TYPE = "application/vnd.edgefleet.enrol-answer+json"
 MAX_MESSAGE_BYTES = 256 * 1024
 """Brokers are commonly limited to packets of this size."""
 
 MAX_CHUNK_INDICES = 64
 """Chunks that one request may ask for."""
+
+MAX_SOURCE_BLOBS = 64
+"""Blobs that one request for sources may name."""
+
+MAX_SOURCE_PACKAGES = 16
+MAX_DELTA_CHUNKS = 1024
+"""Digests of chunks in one answer, all deltas together: so it fits into a message."""
 
 NOTHING_LEFT: Final = -1
 """No index of a piece: see `ChunkRequest.seen`."""
@@ -268,6 +276,63 @@ class Chunk(Message, frozen=True, kw_only=True):
     waited_s: float | msgspec.UnsetType = msgspec.UNSET
     """How long the request waited at the controller for its turn: the rest of the time that the
     answer took belongs to the way."""
+
+
+class SourceRequest(Message, frozen=True, kw_only=True):
+    """A device asks in which other ways than messages it can get blobs. No answer means none."""
+
+    device: str
+    nonce: str
+    """New for each request; the answer repeats it, so that no recorded answer counts."""
+
+    blobs: tuple[str, ...]
+    """SHA-256 of what the device lacks, in the order in which it will fetch."""
+
+    packages: tuple[str, ...] = ()
+    """Digests of the whole packages that the device has: what a delta may begin from."""
+
+
+class DeltaSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A delta that leads to a blob: itself a blob, which is fetched like any."""
+
+    base: str
+    """SHA-256 of the file that it begins from; that of no bytes for a blob that is compressed."""
+
+    sha256: str
+    size_bytes: int
+    chunk_bytes: int
+    chunks: tuple[str, ...] = ()
+    """SHA-256 of each chunk; empty where only the whole can be checked."""
+
+    urls: tuple[str, ...] = ()
+    """As in `BlobSources`."""
+
+
+class BlobSources(msgspec.Struct, frozen=True, kw_only=True):
+    """The ways to one blob, beside messages."""
+
+    sha256: str
+    urls: tuple[str, ...] = ()
+    """Where a GET with `Range` gives it, the best first. They are secrets while they are valid."""
+
+    delta: DeltaSource | None = None
+    """The smallest delta from what the device has, if one pays."""
+
+    delta_in_s: float = 0.0
+    """A delta that may pay is being made: ask again after this time. 0 for none."""
+
+
+class Sources(Message, frozen=True, kw_only=True):
+    """The ways to some blobs; the answer to a `SourceRequest`. Signed; a device believes no other.
+
+    A device that believed an unsigned one would send requests wherever somebody likes.
+    """
+
+    device: str
+    nonce: str
+    blobs: tuple[BlobSources, ...] = ()
+    valid_s: float = 0.0
+    """How long the URLs work, from when this was signed."""
 
 
 class HistogramPoint(msgspec.Struct, frozen=True, kw_only=True, tag="histogram"):

@@ -17,9 +17,11 @@ from wire.errors import TopicError
 from wire.profile import NAME_PATTERN
 
 PREFIX = "edgefleet/v1"
-UpKind = Literal["hello", "presence", "report", "refusal", "chunk_request", "telemetry"]
+UpKind = Literal[
+    "hello", "presence", "report", "refusal", "chunk_request", "source_request", "telemetry"
+]
 UP_KINDS: tuple[UpKind, ...] = get_args(UpKind)
-DownKind = Literal["desired", "chunk", "telemetry_ack"]
+DownKind = Literal["desired", "chunk", "sources", "telemetry_ack"]
 
 ENROL = f"{PREFIX}/enrol/"
 """What all topics of enrolments begin with."""
@@ -29,10 +31,12 @@ ENROL_REPLIES = f"{ENROL}+/reply"
 CONTROLLER_STARTS = f"{PREFIX}/controller/start"
 ALL_UP = f"{PREFIX}/dev/+/up/+"
 
-CONTROL_UP = tuple(f"{PREFIX}/dev/+/up/{kind}" for kind in UP_KINDS if kind != "chunk_request")
-"""The filters over all that devices send but requests for pieces, which have another connection."""
+DELIVERY_KINDS: tuple[UpKind, ...] = ("chunk_request", "source_request")
+DELIVERY_UP = tuple(f"{PREFIX}/dev/+/up/{kind}" for kind in DELIVERY_KINDS)
+"""The filters over what concerns the delivery of packages, which has a connection of its own."""
 
-CHUNK_REQUESTS = f"{PREFIX}/dev/+/up/chunk_request"
+CONTROL_UP = tuple(f"{PREFIX}/dev/+/up/{kind}" for kind in UP_KINDS if kind not in DELIVERY_KINDS)
+"""The filters over all else that devices send."""
 
 
 class UpTopic(NamedTuple):

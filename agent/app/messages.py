@@ -108,6 +108,8 @@ class Messages:
         match down_kind(received.topic):
             case "chunk":
                 self._fetcher.deliver(decode_message(received.payload, Chunk, packed=True))
+            case "sources":
+                pass  # this agent asks for none yet
             case "telemetry_ack":
                 self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
             case "desired":

@@ -46,7 +46,8 @@ class Delivery:
 
     def start(self) -> None:
         """Begin to answer; returns at once."""
-        self._transport.subscribe(topics.CHUNK_REQUESTS)
+        for topic_filter in topics.DELIVERY_UP:
+            self._transport.subscribe(topic_filter)
         self._inbox.start()
         self._chunks.start()
         self._transport.start(self._inbox.put, self._on_connection)

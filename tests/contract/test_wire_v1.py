@@ -17,9 +17,11 @@ from wire.enrolment import challenged_proof, enrol_proof
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     NOTHING_LEFT,
+    BlobSources,
     Chunk,
     ChunkRequest,
     ControllerStart,
+    DeltaSource,
     DesiredState,
     EnrolAnswer,
     EnrolReply,
@@ -33,6 +35,8 @@ from wire.messages import (
     Presence,
     Refusal,
     ReleaseRef,
+    SourceRequest,
+    Sources,
     SumPoint,
     TelemetryAck,
     TelemetryBatch,
@@ -154,6 +158,29 @@ MESSAGES: dict[str, Message] = {
     ),
     "chunk_numbered.msgpack": Chunk(
         sha256="1" * 64, index=3, data=b"\x00\x01", number=7, waited_s=0.25
+    ),
+    "source_request.json": SourceRequest(
+        device="d", nonce="n", blobs=("1" * 64,), packages=("0" * 64,)
+    ),
+    "sources.json": Sources(
+        device="d",
+        nonce="n",
+        blobs=(
+            BlobSources(
+                sha256="1" * 64,
+                urls=("https://h/b?k=1",),
+                delta=DeltaSource(
+                    base="2" * 64,
+                    sha256="3" * 64,
+                    size_bytes=5,
+                    chunk_bytes=1024,
+                    chunks=("4" * 64,),
+                    urls=("https://h/d?k=2",),
+                ),
+            ),
+            BlobSources(sha256="5" * 64, delta_in_s=2.5),
+        ),
+        valid_s=600.0,
     ),
     "telemetry.msgpack": TelemetryBatch(
         device="d", boot_id="b", sequence=7, points=POINTS, events=(EVENT,), dropped=1
