@@ -185,6 +185,9 @@ class DesiredState(Message, frozen=True, kw_only=True):
     """The start of the agent that the controller knew of when it signed this: a device that has
     lost its record sees by it that this is no recording. Unset by controllers that do not tell."""
 
+    has_sources: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether the controller answers a `SourceRequest`; unset by one that has only messages."""
+
 
 InstallPhase = Literal[
     "idle",

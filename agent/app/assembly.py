@@ -23,6 +23,7 @@ from agent.app.connecting import connector
 from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
 from agent.app.endpoint import make_endpoint
+from agent.app.fetching import make_fetching
 from agent.app.hooking import put_hooks
 from agent.app.messages import Messages
 from agent.app.refusals import Refusals
@@ -30,7 +31,6 @@ from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, storage_faults
-from agent.install.fetch.fetcher import Fetcher
 from agent.install.installer import Installer, InstallSettings
 from agent.install.preload import Preload
 from agent.install.slots import Slots
@@ -153,14 +153,16 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     store = FileStateStore(config.state_dir, used=bool(slots.whole()))
     broker = f"{config.broker.host}:{config.broker.port}"
     link = Link(config.device, device.boot_id, Outage(broker, device.recorder, clock))
-    fetcher = Fetcher(config.device, link.publish, clock)
+    fetching = make_fetching(
+        config, trust, link, interrupts=device.interrupts, log=log, clock=clock
+    )
     pump = _pump(device, link)
     model_server, adaptation = _serving(device, slots)
     installer = Installer(
         InstallSettings(profile=profile, trust=trust, confirm_s=config.confirm_s),
         store=store,
         slots=slots,
-        fetcher=fetcher,
+        fetcher=fetching.fetcher,
         adaptation=adaptation,
         interrupts=device.interrupts,
     )
@@ -204,7 +206,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         link,
         lambda: _hello(device, store, adaptation),
         desired_states=desired_states,
-        fetcher=fetcher,
+        fetching=fetching,
         pump=pump,
         log=log,
         clock=clock,

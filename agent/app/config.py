@@ -29,6 +29,7 @@ from pathlib import Path
 import msgspec
 
 from agent.errors import ConfigError
+from agent.install.fetch.settings import DeliverySettings
 from agent.install.hooks.settings import HookSettings
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
 from wire.codec import from_toml
@@ -117,6 +118,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     endpoint: EndpointConfig = EndpointConfig()
     serving: ServingConfig = ServingConfig()
     hooks: HookSettings = HookSettings()
+    delivery: DeliverySettings = DeliverySettings()
     policy: PolicySpec | None = None
     """How this device chooses among its variants, in place of the controller's policy; None to use
     the controller's policy."""
@@ -342,7 +344,7 @@ def _check(config: AgentConfig, name: str) -> None:
         (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
     ]
-    faults += [(True, text) for text in config.hooks.faults()]
+    faults += [(True, text) for text in (*config.hooks.faults(), *config.delivery.faults())]
     if config.policy is not None:
         faults += [(True, f"policy: {text}") for text in config.policy.faults()]
     for wrong, text in faults:
@@ -382,6 +384,7 @@ def _absolute(config: AgentConfig, base: Path) -> AgentConfig:
         sysfs_root=base / config.sysfs_root,
         procfs_root=base / config.procfs_root,
         hooks=replace(config.hooks, directory=below(config.hooks.directory)),
+        delivery=replace(config.delivery, ca_file=below(config.delivery.ca_file)),
         broker=replace(
             config.broker,
             ca_file=below(config.broker.ca_file),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from agent.app.desired_states import DesiredStates
-from agent.install.fetch.fetcher import Fetcher
+from agent.app.fetching import Fetching
 from agent.link.connection import Link, Serving
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
@@ -35,7 +35,7 @@ class Messages:
         link: The connection to the controller.
         hello: Makes the greeting from the present state of the device.
         desired_states: Takes desired states.
-        fetcher: Takes chunks.
+        fetching: Takes chunks, and where they are.
         pump: Takes acknowledgements of telemetry.
         log: Takes a line for each connection.
         clock: For how long something has served.
@@ -47,7 +47,7 @@ class Messages:
         hello: Callable[[], Hello],
         *,
         desired_states: DesiredStates,
-        fetcher: Fetcher,
+        fetching: Fetching,
         pump: TelemetryPump,
         log: Log,
         clock: Clock,
@@ -55,7 +55,7 @@ class Messages:
         self._link = link
         self._hello = hello
         self._desired_states = desired_states
-        self._fetcher = fetcher
+        self._fetching = fetching
         self._pump = pump
         self._log = log
         self._clock = clock
@@ -100,16 +100,18 @@ class Messages:
     def _connection_changed(self, connection: Connection) -> None:
         if connection.up:
             self._log.write("connection", up=True)
-            self._fetcher.reconnected()
+            self._fetching.reconnected()
             self._greet(self._hello())
             self._pump.hurry()
 
     def _received(self, received: Received) -> None:
         match down_kind(received.topic):
             case "chunk":
-                self._fetcher.deliver(decode_message(received.payload, Chunk, packed=True))
+                self._fetching.messages.deliver(
+                    decode_message(received.payload, Chunk, packed=True)
+                )
             case "sources":
-                pass  # this agent asks for none yet
+                self._fetching.offers.hear(received.payload)
             case "telemetry_ack":
                 self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
             case "desired":

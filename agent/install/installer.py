@@ -25,9 +25,10 @@ from agent.errors import (
     StorageError,
     storage_faults,
 )
-from agent.install.fetch.fetcher import Fetcher, Hooks
-from agent.install.fetch.local_chunks import LocalChunkStore
-from agent.install.fetch.transfer import Blob
+from agent.install.fetch.fetcher import Fetcher
+from agent.install.fetch.local import LocalPackages
+from agent.install.fetch.part import Blob
+from agent.install.fetch.sources import Errand, SourceName
 from agent.install.preflight import check_memory, check_storage, fitting
 from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
@@ -182,7 +183,7 @@ class Installer:
             chunks=(),
         )
         blob = Blob(sha256=envelope.sha256, size_bytes=envelope.size_bytes)
-        self._bring(directory, envelope, blob, self._hooks())
+        self._bring(directory, envelope, blob, self._errand())
         index = read_index(directory, target.digest, self._settings.trust)
         if (index.name, index.version) != (target.name, target.version):
             raise RefusedError(
@@ -190,7 +191,7 @@ class Installer:
                 f"{index.name}:{index.version}"
             )
         entry = index.file(MANIFEST_FILE)
-        self._bring(directory, entry, Blob.of_file(entry, index.chunk_bytes), self._hooks())
+        self._bring(directory, entry, Blob.of_file(entry, index.chunk_bytes), self._errand())
         package = self.open(target.digest)
         variants = self._fitting(package)
         check_memory(variants, self._adaptation.health)
@@ -204,16 +205,28 @@ class Installer:
         total = sum(entry.size_bytes for entry in entries)
         done = total - sum(entry.size_bytes for entry in lacking)
 
-        def came(size_bytes: int) -> None:
+        def came(size_bytes: int, _source: SourceName) -> None:
             nonlocal done
             done += size_bytes
             progress(min(done, total), total)
 
-        hooks = self._hooks(came, self._known_chunks(package.index))
-        for entry in lacking:
-            self._bring(
-                package.directory, entry, Blob.of_file(entry, package.index.chunk_bytes), hooks
-            )
+        def found(size_bytes: int) -> None:
+            nonlocal done
+            done += size_bytes
+
+        errand = msgspec.structs.replace(
+            self._errand(),
+            progress=came,
+            found=found,
+            holdings=self._others(package.index),
+            blobs=tuple(dict.fromkeys(entry.sha256 for entry in lacking)),
+        )
+        chunk_bytes = package.index.chunk_bytes
+        try:
+            for entry in lacking:
+                self._bring(package.directory, entry, Blob.of_file(entry, chunk_bytes), errand)
+        finally:
+            self._fetcher.end()
 
     def _verify(self, target: ReleaseRef, _progress: Progress) -> None:
         package = self.open(target.digest)
@@ -323,26 +336,22 @@ class Installer:
                 lacking.append(entry)
         return lacking
 
-    def _known_chunks(self, index: PackageIndex) -> Callable[[str], bytes | None]:
-        """Return a search for chunks in the other packages on this device."""
-        return LocalChunkStore(
+    def _others(self, index: PackageIndex) -> LocalPackages:
+        """Return what the other packages on this device have."""
+        return LocalPackages(
             [self._slots.directory(d) for d in self._slots.whole() if d != index.digest],
             self._settings.trust,
-        ).find
+        )
 
-    def _bring(self, directory: Path, entry: FileEntry, blob: Blob, hooks: Hooks) -> None:
+    def _errand(self) -> Errand:
+        return Errand(check=self._check, asks=self._store.state.has_sources)
+
+    def _bring(self, directory: Path, entry: FileEntry, blob: Blob, errand: Errand) -> None:
         if not is_intact(directory, entry):
             clear_way(directory, entry.path)
             clear_way(self._slots.parts, entry.sha256)
             part = self._slots.parts / entry.sha256
-            self._fetcher.fetch(blob, part, (directory, entry.path), hooks)
-
-    def _hooks(
-        self,
-        progress: Callable[[int], None] = lambda _size: None,
-        local: Callable[[str], bytes | None] = lambda _digest: None,
-    ) -> Hooks:
-        return Hooks(progress=progress, check=self._check, local=local)
+            self._fetcher.fetch(blob, part, (directory, entry.path), errand)
 
     def _check(self) -> None:
         self._interrupts.check(abandon=self._abandon)

@@ -76,6 +76,9 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     rollout: str | None = None
     """Rollout of `target`. Another rollout is another install, even of the same package."""
 
+    has_sources: bool = False
+    """Whether the controller that ordered `target` has other sources than messages."""
+
     previous: str | None = None
     """Digest of the package that served before, to which a failed install returns."""
 

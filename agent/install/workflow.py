@@ -161,6 +161,7 @@ class Machine:
             "desired": envelope,
             "target": target,
             "rollout": desired.rollout,
+            "has_sources": desired.has_sources is True,
             "repairing": False,
             "failure": None,
             "abandoned": False,

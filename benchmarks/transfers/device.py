@@ -17,7 +17,9 @@ from typing import Final
 
 import msgspec
 
-from agent.install.fetch.fetcher import Fetcher, Hooks
+from agent.install.fetch.fetcher import Fetcher
+from agent.install.fetch.messages import MessageSource
+from agent.install.fetch.sources import Errand, SourceName
 from benchmarks.transfers.orders import Order, Result, Setup
 from wire.clock import SystemClock
 from wire.errors import FleetError, WireFormatError
@@ -53,7 +55,8 @@ class Device:
         self._asked_bytes = 0
         self._useful_bytes = 0
         self._transport = MqttTransport(setup.devices[name], client_id=name)
-        self._fetcher = Fetcher(name, self._publish, SystemClock())
+        self._messages = MessageSource(name, self._publish, SystemClock())
+        self._fetcher = Fetcher((self._messages,), SystemClock())
 
     def connect(self) -> None:
         """Connect with the broker.
@@ -105,15 +108,15 @@ class Device:
             if time.monotonic() > end_s:
                 raise LimitError(f"not complete after {order.limit_s:g} s")
 
-        def progress(size_bytes: int) -> None:
+        def progress(size_bytes: int, _source: SourceName) -> None:
             self._useful_bytes += size_bytes
             if order.die_at_bytes is not None and self._useful_bytes >= order.die_at_bytes:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        hooks = Hooks(progress=progress, check=check)
+        errand = Errand(progress=progress, check=check)
         while True:
             try:
-                self._fetcher.fetch(self._setup.blobs[order.blob], part, target, hooks)
+                self._fetcher.fetch(self._setup.blobs[order.blob], part, target, errand)
             except FleetError as exc:
                 if not exc.retryable:
                     raise
@@ -158,11 +161,11 @@ class Device:
         return self._transport.publish(topic, payload, expiry_s=expiry_s)
 
     def _hear(self, received: Received) -> None:
-        self._fetcher.deliver(decode_message(received.payload, Chunk, packed=True))
+        self._messages.deliver(decode_message(received.payload, Chunk, packed=True))
 
     def _on_connection(self, connection: Connection) -> None:
         if connection.up:
-            self._fetcher.reconnected()
+            self._messages.reconnected()
             self._up.set()
         else:
             self._up.clear()

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.install.fetch.transfer import Blob
+from agent.install.fetch.part import Blob
 from wire.broker_address import BrokerAddress
 
 

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 import psutil
 
-from agent.install.fetch.transfer import Blob
+from agent.install.fetch.part import Blob
 from benchmarks.transfers.crowd import Crowd
 from benchmarks.transfers.orders import Setup
 from controller.broker.install import locate

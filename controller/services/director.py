@@ -16,6 +16,8 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from controller.errors import ConflictError
 from controller.schemas import SignedDesired
 from controller.store import desired
@@ -49,15 +51,24 @@ class Director:
         publisher: The way to the devices.
         key: The director's private key.
         clock: Wall time and durations.
+        has_sources: Whether this controller answers devices that ask for other sources than
+            messages.
     """
 
     def __init__(
-        self, database: Database, publisher: Publisher, key: SigningKey, clock: Clock
+        self,
+        database: Database,
+        publisher: Publisher,
+        key: SigningKey,
+        clock: Clock,
+        *,
+        has_sources: bool = False,
     ) -> None:
         self._database = database
         self._publisher = publisher
         self._key = key
         self._clock = clock
+        self._has_sources = has_sources
         self._sent_at_s: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -135,6 +146,8 @@ class Director:
 
     def sign(self, document: DesiredState) -> bytes:
         """Return a desired state as it is sent: the same bytes for the same document."""
+        if self._has_sources:
+            document = msgspec.structs.replace(document, has_sources=True)
         return seal(to_json(document), payload_type=DESIRED_PAYLOAD_TYPE, keys=(self._key,))
 
     def _send(self, document: DesiredState) -> bool:

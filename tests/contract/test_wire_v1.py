@@ -262,6 +262,13 @@ def test_a_desired_state_that_names_the_start_of_the_agent_only_adds_that() -> N
     assert decode_message(to_json(message), DesiredState) == message
 
 
+def test_a_desired_state_of_a_controller_with_other_sources_only_adds_that() -> None:
+    recorded = (HERE / "desired.json").read_bytes()
+    message = msgspec.structs.replace(MESSAGES["desired.json"], has_sources=True)
+    assert to_json(message) == recorded[:-1] + b',"has_sources":true}'
+    assert decode_message(to_json(message), DesiredState) == message
+
+
 def test_a_package_index_of_version_1_is_unchanged() -> None:
     index = PackageIndex(name="digits", version="1.0.0", files=(entry_for("a/b", b"content"),))
     recorded = (HERE / "index.json").read_bytes()

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.install.fetch.transfer import Blob
+from agent.install.fetch.part import Blob
 from benchmarks.transfers.crowd import Crowd
 from benchmarks.transfers.link import Link
 from benchmarks.transfers.orders import Order, Setup

@@ -23,6 +23,8 @@ from typing import Any
 import msgspec
 
 from agent.install.fetch.fetcher import Fetcher
+from agent.install.fetch.local import LocalSource
+from agent.install.fetch.messages import MessageSource
 from agent.install.hooks.effects import HookedEffects
 from agent.install.hooks.override import Override
 from agent.install.hooks.runner import HookRunner
@@ -230,7 +232,8 @@ class SimulatedDevice:
             return transport.publish(topic, payload, expiry_s=expiry_s)
 
         self.transport = transport
-        self.fetcher = Fetcher(DEVICE, publish, self.clock)
+        self.messages = MessageSource(DEVICE, publish, self.clock)
+        self.fetcher = Fetcher((LocalSource(), self.messages), self.clock)
         self.benches = Benches(self.clock)
         self.adaptation = Adaptation(
             self.serving, self.profile, Meter(), self.heard, self.clock, benches=self.benches
@@ -333,4 +336,4 @@ class SimulatedDevice:
 
     def _deliver(self, received: Received) -> None:
         if received.topic.endswith("/chunk"):
-            self.fetcher.deliver(decode_message(received.payload, Chunk, packed=True))
+            self.messages.deliver(decode_message(received.payload, Chunk, packed=True))

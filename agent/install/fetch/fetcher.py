@@ -1,216 +1,91 @@
-"""Fetches blobs piece by piece over messages, and goes on where a transfer stopped.
+"""Fetches one blob after another from the sources, and goes on where a transfer stopped.
 
 Rules:
+- The sources are tried in the order of the settings; each brings what it can of what lacks.
 - A chunk is checked against its signed digest when it is complete; a blob without a list of chunk
   digests (the envelope, whose digest is signed) is checked as a whole. Only a correct blob gets its
   name.
 - The chunks that arrived stay in a partial file, also after a power cut.
-- Messages may get lost, and the controller may be away: the device asks again, less and less often
-  (`agent.install.fetch.flow`). A transfer ends when it is complete or when somebody ends it.
-- A connection that breaks costs what was under way. If it stays away, the transfer ends for now.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import deque
-from collections.abc import Callable
-from math import ceil
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
-
-import msgspec
 
 from agent.errors import storage_faults
-from agent.install.fetch.asking import Request
-from agent.install.fetch.flow import MAX_WINDOW_BYTES, Flow
-from agent.install.fetch.transfer import Blob, LocalChunks, Transfer, check_whole
+from agent.install.fetch.part import Blob, Part
+from agent.install.fetch.sources import ChunkSource, Errand, SourceError
 from agent.packages import refuse_links
 from wire.clock import Clock
-from wire.codec import to_json
-from wire.errors import TransportError
-from wire.files import PRIVATE, sync_directory
-from wire.messages import NOTHING_LEFT, Chunk, ChunkRequest
-from wire.topics import up
 
-POLL_S: Final = 0.2
-OFFLINE_S: Final = 60.0
-"""So long a transfer waits for its connection: what it has need not be hashed again after it."""
-
-HELD_BYTES: Final = 2 * MAX_WINDOW_BYTES
-"""How much may wait to be written; a device is sent one window at most."""
-
-ANSWER_BYTES: Final = 1024
-"""What an answer takes beside its data, roughly."""
-
-Publish = Callable[[str, bytes, int | None], bool]
-
-
-class Hooks(msgspec.Struct, frozen=True, kw_only=True):
-    """Functions that a transfer calls while it runs."""
-
-    progress: Callable[[int], None]
-    """Called with the size of each chunk that is new on this device."""
-
-    check: Callable[[], None]
-    """Called often; raises to end the transfer."""
-
-    local: LocalChunks = lambda _digest: None
-    """Returns a chunk by its digest if another package on this device has it."""
+OnFault = Callable[[str, SourceError], None]
+"""Takes the name of a source, and why it could not go on."""
 
 
 class Fetcher:
     """Fetches one blob at a time.
 
     Args:
-        device: The device that requests chunks.
-        publish: Publishes a message; False without a connection.
-        clock: For round trips and for waiting.
-        poll_s: How long it waits for an answer before it looks for an end of the transfer.
+        sources: What may bring chunks, in the order in which they are tried.
+        clock: For flushing what has come.
+        on_fault: Called when a source cannot go on and another is tried.
     """
 
     def __init__(
-        self, device: str, publish: Publish, clock: Clock, *, poll_s: float = POLL_S
+        self,
+        sources: Sequence[ChunkSource],
+        clock: Clock,
+        on_fault: OnFault = lambda _name, _fault: None,
     ) -> None:
-        self._device = device
-        self._publish = publish
+        self._sources = tuple(sources)
         self._clock = clock
-        self._poll_s = poll_s
-        self._flow = Flow()
-        self._wanted = ""
-        self._seen: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
-        self._reconnected = False
-        self._offline_s = 0.0
-        self._held: deque[Chunk] = deque()
-        self._held_bytes = 0
-        self._came = threading.Condition()
+        self._on_fault = on_fault
 
-    def deliver(self, chunk: Chunk) -> None:
-        """Hand over a received chunk; called by the thread that receives messages."""
-        with self._came:
-            held_bytes = self._held_bytes + len(chunk.data) + ANSWER_BYTES
-            if chunk.sha256 != self._wanted or held_bytes > HELD_BYTES:
-                return  # the device finds out what is lacking, and asks for it
-            self._held.append(chunk)
-            self._held_bytes = held_bytes
-            self._came.notify()
-
-    def reconnected(self) -> None:
-        """Note that the connection is new; called by the thread that receives messages."""
-        with self._came:
-            self._reconnected = True
-            self._came.notify()
-
-    def fetch(self, blob: Blob, part: Path, target: tuple[Path, str], hooks: Hooks) -> None:
+    def fetch(self, blob: Blob, part: Path, target: tuple[Path, str], errand: Errand) -> None:
         """Fetch a blob and move it to its place.
 
         Args:
             blob: The blob.
             part: Path of the partial file; correct chunks in it are kept.
             target: Directory and relative path of the finished file.
-            hooks: Functions to call meanwhile.
+            errand: What the install wants.
 
         Raises:
-            FetchError: The content is wrong, and it is not known where.
+            FetchError: No source could bring all of it, or the content is wrong and it is not known
+                where.
             TransportError: There was no connection for some time.
             BlobMissingError: The controller has no such blob.
             IntegrityError: The content differs from what was signed.
             StorageError: The device's storage failed.
         """
         refuse_links(*target)
-        place, now_s = target[0] / target[1], self._clock.monotonic_s()
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        place = target[0] / target[1]
         with storage_faults(f"cannot store {target[1]}"):
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(part, flags, PRIVATE)
-            try:
-                sync_directory(part.parent)
-                self._fill(Transfer(blob, descriptor, self._flow, now_s), hooks)
-                os.ftruncate(descriptor, blob.size_bytes)
-                os.fsync(descriptor)
-                check_whole(blob, descriptor, part)
-            finally:
-                os.close(descriptor)
+            with Part(blob, part, self._clock) as here:
+                errand.found(here.recall(errand.check))
+                self._fill(here, errand)
+                here.close_whole()
             part.replace(place)
 
-    def _fill(self, transfer: Transfer, hooks: Hooks) -> None:
-        transfer.recall(hooks.local, hooks.check)
-        self._begin(transfer.blob.sha256)
-        try:
-            while not transfer.complete:
-                hooks.check()
-                if self._take_reconnected():
-                    self._restart(transfer)
-                now_s = self._clock.monotonic_s()
-                request = transfer.next(now_s)
-                if request is not None and not self._send(transfer, request):
-                    self._restart(transfer)
-                    self._wait_for_connection(hooks)
-                    continue
-                chunk = self._next(transfer.wait_s(now_s))
-                if chunk is None:
-                    continue
-                if isinstance(chunk.number, int):
-                    self._seen = (chunk.number, chunk.index)
-                if size_bytes := transfer.take(chunk, self._clock.monotonic_s()):
-                    hooks.progress(size_bytes)
-            if self._seen is not msgspec.UNSET:  # else the controller does not count
-                self._send(transfer, transfer.thanks())
-        finally:
-            self._begin("")
+    def end(self) -> None:
+        """Let the sources go of what they have open, because the install needs nothing more now."""
+        for source in self._sources:
+            source.end()
 
-    def _begin(self, wanted: str) -> None:
-        with self._came:
-            self._wanted = wanted
-            self._held.clear()
-            self._held_bytes = 0
-
-    def _take_reconnected(self) -> bool:
-        with self._came:
-            was, self._reconnected = self._reconnected, False
-            return was
-
-    def _restart(self, transfer: Transfer) -> None:
-        """Note that nothing is under way."""
-        self._seen = (self._flow.last, NOTHING_LEFT)
-        transfer.restart()
-
-    def _send(self, transfer: Transfer, request: Request) -> bool:
-        message = ChunkRequest(
-            device=self._device,
-            sha256=transfer.blob.sha256,
-            chunk_bytes=request.piece_bytes,
-            indices=request.indices,
-            number=request.number,
-            seen=self._seen,
-            patience_s=round(request.patience_s, 3),
-        )
-        topic = up(self._device, "chunk_request")
-        if self._publish(topic, to_json(message), ceil(request.patience_s)):
-            self._offline_s = 0.0
-            return True
-        return False
-
-    def _wait_for_connection(self, hooks: Hooks) -> None:
-        """Wait a little before the next request.
-
-        Raises:
-            TransportError: There has been no connection for some time.
-        """
-        if self._offline_s >= OFFLINE_S:
-            self._offline_s = 0.0
-            raise TransportError("no connection to the broker")
-        hooks.check()
-        self._clock.sleep(POLL_S)
-        self._offline_s += POLL_S
-
-    def _next(self, wait_s: float) -> Chunk | None:
-        with self._came:
-            if not self._held:
-                self._came.wait(min(wait_s, self._poll_s))
-            if not self._held:
-                return None
-            chunk = self._held.popleft()
-            self._held_bytes -= len(chunk.data) + ANSWER_BYTES
-            return chunk
+    def _fill(self, part: Part, errand: Errand) -> None:
+        fault: SourceError | None = None
+        for source in self._sources:
+            if part.complete:
+                return
+            try:
+                source.bring(part, errand)
+            except SourceError as exc:
+                fault = exc
+                self._on_fault(source.name, exc)
+        if not part.complete:
+            raise fault or SourceError(
+                f"no source has all of {part.blob.sha256}",
+                remedy='let the agent fetch by messages: put "mqtt" into delivery.sources',
+            )

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.install.fetch.local_chunks import LocalChunkStore
+from agent.install.fetch.local import LocalPackages
 from controller.cli import main
 from packager.package.differences import (
     PackageDifference,
@@ -250,13 +250,13 @@ def test_what_is_counted_is_what_an_agent_would_not_find_on_its_disk(
     )
     index = open_package(old)[1]
     held = old.rename(tmp_path / index.digest)
-    store = LocalChunkStore([held], root)
+    store = LocalPackages([held], root)
     wanted = open_package(new)[1]
     lacking = sum(
         min(CHUNK_BYTES, entry.size_bytes - number * CHUNK_BYTES)
         for entry in wanted.files
         for number, chunk in enumerate(entry.chunks)
-        if entry.path != "manifest.json" and store.find(chunk) is None
+        if entry.path != "manifest.json" and store.chunk(chunk) is None
     )
     fixed = sum((new / name).stat().st_size for name in ("manifest.json", ENVELOPE_FILE))
     assert profiles(compare(held, new))["box"].fetch_bytes == lacking + fixed

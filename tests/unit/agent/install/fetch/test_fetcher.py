@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from agent.errors import BlobMissingError, FetchError, StorageError, SupersededError
-from agent.install.fetch.fetcher import Fetcher, Hooks
+from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.flow import INITIAL_PATIENCE_S
-from agent.install.fetch.transfer import Blob
+from agent.install.fetch.local import LocalSource
+from agent.install.fetch.messages import MessageSource
+from agent.install.fetch.part import Blob
+from agent.install.fetch.sources import Errand, NoHoldings, SourceName
 from tests.simulators.chunk_server import ChunkServer, Tamper
 from tests.simulators.clock import FakeClock
 from tests.simulators.transport import MemoryHub
@@ -30,6 +33,16 @@ TICK_S = 0.01
 CONTENT = random.Random(7).randbytes(50 * SIZE + 17)
 
 
+class Held(NoHoldings):
+    """Chunks that another package has."""
+
+    def __init__(self, local: Callable[[str], bytes | None]) -> None:
+        self._local = local
+
+    def chunk(self, digest: str) -> bytes | None:
+        return self._local(digest)
+
+
 class Road:
     """A fetcher, a server of chunks, and what lies between them.
 
@@ -44,14 +57,15 @@ class Road:
         self.hub.on(up(DEVICE, "chunk_request"), self.server.hear)
         self.transport = self.hub.connect()
         self.transport.subscribe(all_down(DEVICE))
-        self.fetcher = Fetcher(
+        self.messages = MessageSource(
             DEVICE,
             lambda topic, data, _expiry: self.transport.publish(topic, data),
             self.clock,
             poll_s=0.0001,
         )
+        self.fetcher = Fetcher((LocalSource(), self.messages), self.clock)
         self.transport.start(
-            lambda r: self.fetcher.deliver(decode_message(r.payload, Chunk, packed=True)),
+            lambda r: self.messages.deliver(decode_message(r.payload, Chunk, packed=True)),
             lambda _c: None,
         )
         self.directory = directory
@@ -66,15 +80,16 @@ class Road:
         local: Callable[[str], bytes | None] = lambda _d: None,
         path: str = "a/b.bin",
     ) -> bytes:
-        def progress(size: int) -> None:
-            self.came += size
+        def progress(size: int, source: SourceName) -> None:
+            if source == "mqtt":
+                self.came += size
 
         def tick() -> None:
             self.clock.advance(TICK_S)
             check()
 
-        hooks = Hooks(progress=progress, check=tick, local=local)
-        self.fetcher.fetch(blob, self.part, (self.directory, path), hooks)
+        errand = Errand(progress=progress, check=tick, holdings=Held(local))
+        self.fetcher.fetch(blob, self.part, (self.directory, path), errand)
         return (self.directory / path).read_bytes()
 
 
@@ -107,10 +122,10 @@ def test_repeated_and_unasked_chunks_do_no_harm(tmp_path: Path) -> None:
     road.server.add(CONTENT)
 
     def twice(chunk: Chunk) -> Chunk:
-        road.fetcher.deliver(Chunk(sha256=chunk.sha256, index=10**6, data=b"x"))
-        road.fetcher.deliver(Chunk(sha256=chunk.sha256, index=-1, data=b"x"))
-        road.fetcher.deliver(Chunk(sha256="0" * 64, index=0, data=b"x"))
-        road.fetcher.deliver(chunk)
+        road.messages.deliver(Chunk(sha256=chunk.sha256, index=10**6, data=b"x"))
+        road.messages.deliver(Chunk(sha256=chunk.sha256, index=-1, data=b"x"))
+        road.messages.deliver(Chunk(sha256="0" * 64, index=0, data=b"x"))
+        road.messages.deliver(chunk)
         return chunk
 
     road.server.tamper = twice
@@ -195,7 +210,7 @@ def test_a_connection_that_breaks_costs_what_was_under_way(tmp_path: Path) -> No
     def cut(chunk: Chunk) -> Chunk | None:
         if chunk.index >= 20 and len(lost) < 5:
             lost.append(chunk.index)
-            road.fetcher.reconnected()
+            road.messages.reconnected()
             return None
         return chunk
 

@@ -1,0 +1,195 @@
+"""Reads ranges of bytes from HTTP servers over one connection that is kept open.
+
+Rules:
+- A server is not trusted: what it sends is bounded by what was asked for, no redirect is followed,
+  and no proxy of the environment is asked.
+- A server that sends nothing for some time, or next to nothing for longer, is given up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult
+
+from agent.install.fetch.sources import RefusedLinkError, SourceError
+from wire.clock import Clock
+
+TIMEOUT_S: Final = 20.0
+"""Without a byte for so long, the server is given up."""
+
+PATIENCE_S: Final = 60.0
+LEAST_BYTES_PER_S: Final = 256
+"""Slower than this for so long, as no link is that is of use, it is given up too."""
+
+READ_BYTES: Final = 256 * 1024
+OK, PARTIAL = 200, 206
+REFUSED: Final = frozenset({401, 403, 410})
+CONTENT_RANGE: Final = re.compile(r"bytes (\d{1,16})-(\d{1,16})/(?:\d{1,16}|\*)")
+
+
+class Ranges:
+    """One connection to one server at a time.
+
+    Args:
+        ca_files: Authorities of certificates, beside those of the system.
+        clock: For servers that send too slowly.
+    """
+
+    def __init__(self, ca_files: Sequence[Path], clock: Clock) -> None:
+        self._ca_files = tuple(ca_files)
+        self._clock = clock
+        self._connection: http.client.HTTPConnection | None = None
+        self._origin = ("", "", 0)
+
+    def read(
+        self,
+        place: SplitResult,
+        start: int,
+        end: int,
+        whole_bytes: int,
+        sizes_bytes: Sequence[int],
+        check: Callable[[], None],
+    ) -> Iterator[bytes]:
+        """Ask for a range, and yield it in blocks.
+
+        Args:
+            place: Where it is.
+            start: The first byte.
+            end: The byte after the last.
+            whole_bytes: Size of the whole file.
+            sizes_bytes: Sizes of the blocks; together they are the range.
+            check: Called often; raises to end the reading.
+
+        Yields:
+            The blocks; their content is not checked.
+
+        Raises:
+            RefusedLinkError: The server refuses the link.
+            SourceError: The server does not give the range.
+        """
+        try:
+            check()
+            answer = self._ask(place, start, end)
+            self._check_answer(answer, place.netloc, start, end, whole_bytes)
+            for size_bytes in sizes_bytes:
+                yield self._block(answer, size_bytes, place.netloc, check)
+            if answer.length == 0:
+                answer.read(0)  # ends the answer, so that the connection can be used again
+            else:
+                self.close()
+        except (OSError, http.client.HTTPException) as exc:
+            self.close()
+            check()  # a stop wakes the read
+            raise SourceError(f"{place.netloc} cannot be read: {_why(exc)}") from exc
+        except BaseException:
+            self.close()
+            raise
+
+    def wake(self) -> None:
+        """Let a read that waits end at once; for any thread."""
+        connection = self._connection
+        if connection is not None and isinstance(connection.sock, socket.socket):
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _ask(self, place: SplitResult, start: int, end: int) -> http.client.HTTPResponse:
+        kept = self._connection is not None
+        try:
+            return self._answer(place, start, end)
+        except (OSError, http.client.HTTPException):
+            self.close()
+            if not kept:
+                raise
+        return self._answer(place, start, end)  # the server had closed the connection
+
+    def _answer(self, place: SplitResult, start: int, end: int) -> http.client.HTTPResponse:
+        target = f"{place.path or '/'}{f'?{place.query}' if place.query else ''}"
+        headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
+        connection = self._connected(place)
+        connection.request("GET", target, headers=headers)
+        return connection.getresponse()
+
+    def _check_answer(
+        self, answer: http.client.HTTPResponse, host: str, start: int, end: int, whole_bytes: int
+    ) -> None:
+        """Check that an answer has the bytes that were asked for.
+
+        Raises:
+            RefusedLinkError: It refuses the link.
+            SourceError: It has other bytes, or none.
+        """
+        if answer.status in REFUSED:
+            raise RefusedLinkError(f"{host} refuses the link ({answer.status})")
+        if answer.status == OK and (start, end) == (0, whole_bytes):
+            return  # a server without ranges gives the whole
+        if answer.status != PARTIAL:
+            raise SourceError(f"{host} answers with status {answer.status}")
+        found = CONTENT_RANGE.fullmatch(answer.getheader("Content-Range", ""))
+        if not found or (int(found[1]), int(found[2])) != (start, end - 1):
+            raise SourceError(f"{host} answers with other bytes than were asked for")
+
+    def _block(
+        self,
+        answer: http.client.HTTPResponse,
+        size_bytes: int,
+        host: str,
+        check: Callable[[], None],
+    ) -> bytes:
+        """Read one block.
+
+        Raises:
+            SourceError: The answer ends before, or trickles.
+        """
+        data = bytearray()
+        began_s = self._clock.monotonic_s()
+        while len(data) < size_bytes:
+            read = answer.read1(min(size_bytes - len(data), READ_BYTES))
+            check()
+            data += read
+            if not read:
+                raise SourceError(f"{host} ended its answer too early")
+            took_s = self._clock.monotonic_s() - began_s
+            if took_s > PATIENCE_S and len(data) < took_s * LEAST_BYTES_PER_S:
+                raise SourceError(f"{host} sends too slowly")
+        return bytes(data)
+
+    def _connected(self, place: SplitResult) -> http.client.HTTPConnection:
+        host = place.hostname or ""
+        origin = (place.scheme, host, place.port or 0)
+        if self._connection is not None and origin == self._origin:
+            return self._connection
+        self.close()
+        if place.scheme == "https":
+            context = ssl.create_default_context()
+            for file in self._ca_files:
+                context.load_verify_locations(file)
+            self._connection = http.client.HTTPSConnection(
+                host, place.port, timeout=TIMEOUT_S, context=context
+            )
+        else:
+            self._connection = http.client.HTTPConnection(host, place.port, timeout=TIMEOUT_S)
+        self._origin = origin
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection; the next range opens another."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+def _why(exc: Exception) -> str:
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {exc.verify_message}"
+    if isinstance(exc, TimeoutError):
+        return f"nothing came for {TIMEOUT_S:g} s"
+    if isinstance(exc, OSError):
+        return (exc.strerror or str(exc) or type(exc).__name__).lower()
+    return f"it does not speak HTTP ({type(exc).__name__})"

@@ -1,0 +1,116 @@
+"""What a source of chunks is, and what it is told of the install that it works for.
+
+Rules:
+- A source brings what it can of the chunks that a partial file lacks. The file checks every chunk,
+  so no source needs to be trusted: a lying one costs time, never a wrong byte.
+- A source that cannot go on raises `SourceError`, and the next one is tried. Any other error ends
+  the transfer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from agent.errors import FetchError
+from agent.install.fetch.part import Part
+
+SourceName = Literal["local", "delta", "http", "mqtt"]
+
+LOCAL: Final = "local"
+DELTA: Final = "delta"
+HTTP: Final = "http"
+MQTT: Final = "mqtt"
+
+
+class SourceError(FetchError):
+    """A source cannot bring a blob now; another may."""
+
+    code = "agent.fetch.source"
+
+
+class RefusedLinkError(SourceError):
+    """A server refuses a link; it may be too old."""
+
+    code = "agent.fetch.link"
+
+
+class Holdings(Protocol):
+    """What the other packages on this device have."""
+
+    @property
+    def packages(self) -> Collection[str]:
+        """Digests of the packages that are whole."""
+        ...
+
+    def chunk(self, digest: str) -> bytes | None:
+        """Return the chunk that should have a digest, or None; its content is not checked."""
+        ...
+
+    def file(self, sha256: str) -> Path | None:
+        """Return the path of a file that should have a digest, or None; it is not checked."""
+        ...
+
+
+class NoHoldings:
+    """A device without other packages."""
+
+    packages: tuple[str, ...] = ()
+
+    def chunk(self, digest: str) -> bytes | None:  # noqa: ARG002 - as in the protocol
+        """Return None."""
+        return None
+
+    def file(self, sha256: str) -> Path | None:  # noqa: ARG002 - as in the protocol
+        """Return None."""
+        return None
+
+
+class Errand(msgspec.Struct, frozen=True, kw_only=True):
+    """What an install wants from the sources, and what it tells them."""
+
+    progress: Callable[[int, SourceName], None] = lambda _size, _source: None
+    """Called with the size of each chunk that is new in the file, and what brought it."""
+
+    found: Callable[[int], None] = lambda _size: None
+    """Called with how much of a blob its partial file had already."""
+
+    check: Callable[[], None] = lambda: None
+    """Called often; raises to end the transfer."""
+
+    holdings: Holdings = NoHoldings()
+    blobs: tuple[str, ...] = ()
+    """SHA-256 of all that the install lacks, in the order in which it will fetch."""
+
+    asks: bool = False
+    """Whether the controller answers when it is asked for other sources than messages."""
+
+
+class ChunkSource(Protocol):
+    """Something that brings chunks."""
+
+    @property
+    def name(self) -> SourceName:
+        """As in the settings and in reports."""
+        ...
+
+    def bring(self, part: Part, errand: Errand) -> None:
+        """Bring what it can of what a partial file lacks; it may bring nothing.
+
+        Args:
+            part: The partial file.
+            errand: What the install wants.
+
+        Raises:
+            SourceError: It cannot go on; what it brought is kept.
+            FleetError: The transfer must end, also for other sources.
+            OSError: The file cannot be read or written.
+        """
+        ...
+
+    def end(self) -> None:
+        """Let go of what is open, because the install needs nothing more now."""
+        ...
