@@ -82,7 +82,7 @@ class Crowd:
         return began_s, msgspec.json.decode(self._read(), type=list[Result])
 
     def fetch(
-        self, blob: str, *, count: int = 1, limit_s: float, raw_port: int = 0
+        self, blob: str, *, count: int = 1, limit_s: float, raw_port: int = 0, url: str = ""
     ) -> tuple[float, list[Result]]:
         """Have the first of the devices fetch the same.
 
@@ -91,6 +91,7 @@ class Crowd:
             count: How many devices.
             limit_s: When they give up.
             raw_port: Of a raw TCP server instead of ours.
+            url: Where to fetch it by HTTP instead of over messages.
 
         Returns:
             When they began, and their results.
@@ -100,8 +101,9 @@ class Crowd:
                 device=name,
                 blob=blob,
                 limit_s=limit_s,
-                how="raw" if raw_port else "package",
+                how="raw" if raw_port else "http" if url else "package",
                 raw_port=raw_port,
+                url=url,
             )
             for name in self.names[:count]
         )

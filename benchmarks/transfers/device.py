@@ -18,12 +18,13 @@ from typing import Final
 import msgspec
 
 from agent.install.fetch.fetcher import Fetcher
+from agent.install.fetch.http import HttpSource
 from agent.install.fetch.messages import MessageSource
 from agent.install.fetch.sources import Errand, SourceName
 from benchmarks.transfers.orders import Order, Result, Setup
 from wire.clock import SystemClock
 from wire.errors import FleetError, WireFormatError
-from wire.messages import Chunk, ChunkRequest, decode_message
+from wire.messages import BlobSources, Chunk, ChunkRequest, decode_message
 from wire.mqtt import MqttTransport
 from wire.topics import down
 from wire.transport import Connection, Received
@@ -37,6 +38,24 @@ BLOCK_BYTES: Final = 256 * 1024
 
 class LimitError(Exception):
     """The time of an order is over."""
+
+
+class OneLink:
+    """The one way to a blob.
+
+    Args:
+        url: Where it is.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def of(self, sha256: str, _errand: Errand) -> BlobSources:
+        """Return it."""
+        return BlobSources(sha256=sha256, urls=(self._url,))
+
+    def forget(self, sha256: str) -> None:
+        """Do nothing: there is no other."""
 
 
 class Device:
@@ -114,9 +133,12 @@ class Device:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         errand = Errand(progress=progress, check=check)
+        fetcher = self._fetcher
+        if order.how == "http":
+            fetcher = Fetcher((HttpSource(OneLink(order.url), SystemClock()),), SystemClock())
         while True:
             try:
-                self._fetcher.fetch(self._setup.blobs[order.blob], part, target, errand)
+                fetcher.fetch(self._setup.blobs[order.blob], part, target, errand)
             except FleetError as exc:
                 if not exc.retryable:
                     raise

@@ -63,3 +63,20 @@ def run_raw(crowd: Crowd, blob: str, port: int, *, count: int = 1, limit_s: floa
     """
     began_s, results = crowd.fetch(blob, count=count, limit_s=limit_s, raw_port=port)
     return Run(began_s=began_s, results=tuple(results))
+
+
+def run_http(crowd: Crowd, blob: str, url: str, *, count: int = 1, limit_s: float) -> Run:
+    """Have the same devices fetch the file by HTTP.
+
+    Args:
+        crowd: The devices.
+        blob: The file.
+        url: Where it is.
+        count: How many devices.
+        limit_s: When they give up.
+
+    Returns:
+        What was counted.
+    """
+    began_s, results = crowd.fetch(blob, count=count, limit_s=limit_s, url=url)
+    return Run(began_s=began_s, results=tuple(results))

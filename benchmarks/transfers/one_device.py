@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.harness import Row, against, not_measured
 from benchmarks.transfers.figures import MB, Run, costs, incomplete, rate_mb_per_s
-from benchmarks.transfers.measuring import run_once, run_raw
+from benchmarks.transfers.measuring import run_http, run_once, run_raw
 from benchmarks.transfers.peers import mosquitto_clients, nginx, raw_server
 from benchmarks.transfers.rig import Rig
 
@@ -34,6 +34,7 @@ def one_device(rig: Rig, blob: str, *, rounds: int, memory_mb: float, useful: fl
     file, size_mb = rig.files[blob], rig.blobs[blob].size_bytes / MB
     name = f"one device, {size_mb:g} MB"
     ours: list[Run] = []
+    by_http: list[Run] = []
     peers: dict[str, list[float]] = {RAW: [], CURL: [], CLIENTS: []}
     with contextlib.ExitStack() as stack:
         crowd = stack.enter_context(rig.crowd(rig.devices[:1]))
@@ -46,6 +47,7 @@ def one_device(rig: Rig, blob: str, *, rounds: int, memory_mb: float, useful: fl
             raw = run_raw(crowd, blob, port, limit_s=LIMIT_S)
             peers[RAW].append(rate_mb_per_s(raw))
             if web is not None:
+                by_http.append(run_http(crowd, blob, web.url(file), limit_s=LIMIT_S))
                 peers[CURL].append(size_mb / web.fetch_s(file))
             if clients is not None:
                 peers[CLIENTS].append(size_mb / clients.send_s(file))
@@ -61,7 +63,21 @@ def one_device(rig: Rig, blob: str, *, rounds: int, memory_mb: float, useful: fl
         else not_measured(name, lacks[peer], peer=peer)
         for peer, values in peers.items()
     ]
+    rows += _by_http(f"one device by HTTP, {size_mb:g} MB", by_http, peers)
     return rows + costs(name, ours, useful=useful, memory_mb=memory_mb)
+
+
+def _by_http(name: str, runs: list[Run], peers: dict[str, list[float]]) -> list[Row]:
+    """Return the rows of a device that fetches by HTTP from nginx."""
+    if not runs:
+        return [not_measured(name, "nginx: not installed", peer=RAW)]
+    if (row := incomplete(name, runs, unit="MB/s", aim=f"ratio >= {RAW_AIM:g}")) is not None:
+        return [row]
+    rates = [rate_mb_per_s(run) for run in runs]
+    return [
+        against(name, rates, peers[RAW], unit="MB/s", peer=RAW, at_least=RAW_AIM),
+        against(name, rates, peers[CURL], unit="MB/s", peer=CURL),
+    ]
 
 
 def over_tls(clear: Rig, tls: Rig, blob: str, *, rounds: int) -> list[Row]:

@@ -23,8 +23,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """By its name among `Setup.blobs`."""
 
     limit_s: float
-    how: Literal["package", "raw"] = "package"
-    """`package` is ours, by the agent's fetcher; `raw` reads a TCP connection into a file."""
+    how: Literal["package", "http", "raw"] = "package"
+    """`package` is ours, by the agent's fetcher over messages; `http` the same over HTTP; `raw`
+    reads a TCP connection into a file."""
+
+    url: str = ""
+    """Of the blob, for `http`."""
 
     raw_port: int = 0
     die_at_bytes: int | None = None

@@ -90,6 +90,10 @@ class Nginx:
     root: Path
     out: Path
 
+    def url(self, file: Path) -> str:
+        """Return where a file below the served folder is."""
+        return f"http://127.0.0.1:{self.port}/{file.relative_to(self.root)}"
+
     def fetch_s(self, file: Path) -> float:
         """Fetch a file by curl; return how long curl took by its own clock.
 
@@ -99,7 +103,7 @@ class Nginx:
         Returns:
             Seconds.
         """
-        url = f"http://127.0.0.1:{self.port}/{file.relative_to(self.root)}"
+        url = self.url(file)
         out = ("-o", str(self.out), "-w", "%{time_total}")
         command = ["curl", "-sSf", "--noproxy", "*", *out, url]
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S)

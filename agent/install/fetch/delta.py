@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import BlobMissingError, storage_faults
-from agent.install.fetch.offers import Offers
 from agent.install.fetch.part import Blob, Part
-from agent.install.fetch.sources import DELTA, ChunkSource, Errand, SourceError, SourceName
+from agent.install.fetch.sources import DELTA, ChunkSource, Errand, SourceError, SourceName, Ways
 from wire.clock import Clock
 from wire.delta.zstd import is_installed
 from wire.errors import FleetError, IntegrityError
@@ -54,15 +53,15 @@ class DeltaSource:
     """Makes files from deltas.
 
     Args:
-        offers: Knows the deltas.
+        ways: Knows the deltas.
         carriers: The sources that bring a delta, in their order.
         clock: For waiting.
     """
 
     name: SourceName = DELTA
 
-    def __init__(self, offers: Offers, carriers: Sequence[ChunkSource], clock: Clock) -> None:
-        self._offers = offers
+    def __init__(self, ways: Ways, carriers: Sequence[ChunkSource], clock: Clock) -> None:
+        self._ways = ways
         self._carriers = tuple(carriers)
         self._clock = clock
         self._failed: set[str] = set()
@@ -113,7 +112,7 @@ class DeltaSource:
             return None
         end_s = self._clock.monotonic_s() + WAIT_S
         while True:
-            ways = self._offers.of(blob.sha256, errand)
+            ways = self._ways.of(blob.sha256, errand)
             if ways is None or ways.delta is not None or ways.delta_in_s <= 0:
                 return ways.delta if ways is not None else None
             again_s = self._clock.monotonic_s() + max(ways.delta_in_s, 1.0)
@@ -122,7 +121,7 @@ class DeltaSource:
             while self._clock.monotonic_s() < again_s:
                 errand.check()
                 self._clock.sleep(POLL_S)
-            self._offers.forget(blob.sha256)
+            self._ways.forget(blob.sha256)
 
     def _fetch(self, delta: Delta, come: Path, errand: Errand) -> None:
         """Bring the delta itself.

@@ -15,9 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from agent.install.fetch.offers import Offers
 from agent.install.fetch.part import Part
-from agent.install.fetch.sources import HTTP, Errand, RefusedLinkError, SourceError, SourceName
+from agent.install.fetch.sources import (
+    HTTP,
+    Errand,
+    RefusedLinkError,
+    SourceError,
+    SourceName,
+    Ways,
+)
 from wire.clock import Clock
 from wire.hosts import is_loopback
 
@@ -39,7 +45,7 @@ class HttpSource:
     """Brings chunks by HTTP(S).
 
     Args:
-        offers: Knows the links.
+        ways: Knows the links.
         clock: For rests.
         ca_files: Authorities of certificates, beside those of the system.
         clear_text: Whether other machines may be asked without TLS.
@@ -50,14 +56,14 @@ class HttpSource:
 
     def __init__(
         self,
-        offers: Offers,
+        ways: Ways,
         clock: Clock,
         *,
         ca_files: tuple[Path, ...] = (),
         clear_text: bool = False,
         least_bytes: int = 0,
     ) -> None:
-        self._offers = offers
+        self._ways = ways
         self._clock = clock
         self._ca_files = ca_files
         self._clear_text = clear_text
@@ -77,7 +83,7 @@ class HttpSource:
             return
         fault = self._from_any(part, errand)
         if isinstance(fault, RefusedLinkError):
-            self._offers.forget(part.blob.sha256)
+            self._ways.forget(part.blob.sha256)
             fault = self._from_any(part, errand)
         if fault is not None:
             raise fault
@@ -94,7 +100,7 @@ class HttpSource:
 
     def _from_any(self, part: Part, errand: Errand) -> SourceError | None:
         """Bring what lacks from one place after another; return the last one's fault, if any."""
-        ways = self._offers.of(part.blob.sha256, errand)
+        ways = self._ways.of(part.blob.sha256, errand)
         fault: SourceError | None = None
         for url in ways.urls if ways is not None else ():
             try:

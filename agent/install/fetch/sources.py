@@ -17,6 +17,7 @@ import msgspec
 
 from agent.errors import FetchError
 from agent.install.fetch.part import Part
+from wire.messages import BlobSources
 
 SourceName = Literal["local", "delta", "http", "mqtt"]
 
@@ -87,6 +88,18 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
 
     asks: bool = False
     """Whether the controller answers when it is asked for other sources than messages."""
+
+
+class Ways(Protocol):
+    """What knows in which other ways than messages a blob can come."""
+
+    def of(self, sha256: str, errand: Errand) -> BlobSources | None:
+        """Return the ways to a blob, or None if nobody tells; it may take some seconds."""
+        ...
+
+    def forget(self, sha256: str) -> None:
+        """Forget the ways to a blob, because they do not work or others are to be ready now."""
+        ...
 
 
 class ChunkSource(Protocol):
