@@ -330,7 +330,7 @@ class Installer:
 
     def _lacking(self, package: Package, variants: tuple[Variant, ...]) -> list[FileEntry]:
         lacking = []
-        for entry in package.files(variants):
+        for entry in _in_order_of_use(package, variants):
             self._check()
             if not is_intact(package.directory, entry):
                 lacking.append(entry)
@@ -365,3 +365,11 @@ class Installer:
             allowed_bytes=self._settings.profile.storage_bytes,
             keep={record.previous, target},
         )
+
+
+def _in_order_of_use(package: Package, variants: tuple[Variant, ...]) -> list[FileEntry]:
+    """Return what some variants need, first what the variant needs that is probed first."""
+    by_name = {variant.name: variant for variant in variants}
+    ranked = preference(candidate(variant) for variant in variants)
+    needed = [entry for name in ranked for entry in package.files((by_name[name],))]
+    return list({entry.path: entry for entry in needed}.values())

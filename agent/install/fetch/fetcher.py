@@ -3,8 +3,8 @@
 Rules:
 - The sources are tried in the order of the settings; each brings what it can of what lacks.
 - A chunk is checked against its signed digest when it is complete; a blob without a list of chunk
-  digests (the envelope, whose digest is signed) is checked as a whole. Only a correct blob gets its
-  name.
+  digests (the envelope, whose digest is signed) is checked as a whole. Only then it gets its name.
+  The install hashes every file before it uses it; here it is not done a second time.
 - The chunks that arrived stay in a partial file, also after a power cut.
 """
 

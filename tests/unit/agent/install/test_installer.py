@@ -15,6 +15,7 @@ from tests.simulators.archives import Held, file_of
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import (
     PROFILE,
+    RELEASE_KEY,
     STRANGER_KEY,
     SignedPackage,
     package,
@@ -24,7 +25,9 @@ from tests.simulators.packages import (
 from tests.simulators.packages import desired as make_desired
 from wire.health import HealthSnapshot
 from wire.messages import Chunk, InstallReport, ReleaseRef
+from wire.package.index import PAYLOAD_TYPE
 from wire.profile import only_runtimes
+from wire.trust.envelope import seal
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
@@ -150,6 +153,35 @@ def test_chunks_that_are_forged_all_along(device: SimulatedDevice) -> None:
     report = failed(device, NEW)
     assert report.phase == "preflight"
     assert report.error_code == "agent.fetch"
+
+
+def test_chunks_that_do_not_make_up_the_signed_file(device: SimulatedDevice) -> None:
+    path = "variants/best/model.json"
+    files = tuple(
+        msgspec.structs.replace(entry, sha256="0" * 64) if entry.path == path else entry
+        for entry in NEW.index.files
+    )
+    index = msgspec.structs.replace(NEW.index, files=files)
+    envelope = seal(index.to_bytes(), payload_type=PAYLOAD_TYPE, keys=[RELEASE_KEY])
+    device.server.blobs["0" * 64] = NEW.files[path]
+    report = failed(device, SignedPackage(files=NEW.files, envelope=envelope, index=index))
+    assert (report.phase, report.error_code) == ("verifying", "wire.integrity")
+
+
+def test_what_is_used_first_is_fetched_first(device: SimulatedDevice) -> None:
+    better = variant("a-slow", accuracy=0.999, latency_ms=80.0)
+    made = package(
+        "2.0.0",
+        [
+            (variant("m-small", accuracy=0.8, latency_ms=1.0), b"small"),
+            (variant("z-best", accuracy=0.9999, latency_ms=90.0), b"best"),
+            (better, b"better"),
+        ],
+    )
+    device.install(2, made)
+    models = {entry.sha256: entry.path for entry in made.index.files}
+    sent = [models[digest] for digest, _ in device.server.sent if digest in models]
+    assert [path.split("/")[1] for path in sent if "/" in path] == ["z-best", "a-slow", "m-small"]
 
 
 def test_a_file_that_rots_between_fetching_and_verifying(device: SimulatedDevice) -> None:

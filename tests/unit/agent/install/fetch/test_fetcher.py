@@ -163,16 +163,6 @@ def test_a_forged_blob_without_a_list_of_chunks_gives_no_file(tmp_path: Path) ->
     assert not road.part.exists()
 
 
-def test_chunks_that_do_not_make_up_the_signed_file_give_no_file(tmp_path: Path) -> None:
-    blob = blob_of(CONTENT)
-    lying = Blob(sha256="0" * 64, size_bytes=blob.size_bytes, chunk_bytes=SIZE, chunks=blob.chunks)
-    road = Road(tmp_path)
-    road.server.blobs["0" * 64] = CONTENT
-    with pytest.raises(IntegrityError, match="do not give the signed file"):
-        road.fetch(lying)
-    assert not (tmp_path / "a/b.bin").exists()
-
-
 def test_through_silence_it_asks_again_and_less_and_less_often(tmp_path: Path) -> None:
     road = Road(tmp_path)
     road.server.add(CONTENT)
