@@ -159,7 +159,12 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     pump = _pump(device, link)
     model_server, adaptation = _serving(device, slots)
     installer = Installer(
-        InstallSettings(profile=profile, trust=trust, confirm_s=config.confirm_s),
+        InstallSettings(
+            profile=profile,
+            trust=trust,
+            confirm_s=config.confirm_s,
+            serve_early=config.delivery.serve_early,
+        ),
         store=store,
         slots=slots,
         fetcher=fetching.fetcher,

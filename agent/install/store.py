@@ -85,6 +85,10 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     repairing: bool = False
     """Whether `target` served before: the install brings back what was lost or damaged of it."""
 
+    partial: bool = False
+    """Whether only what one variant of `target` needs was installed; the rest comes while it
+    serves."""
+
     failure: Failure | None = None
     abandoned: bool = False
     """A newer desired state ended this install; nothing is reported for it."""

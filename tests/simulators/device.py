@@ -192,6 +192,7 @@ class SimulatedDevice:
         self.hub = MemoryHub()
         self.heard = Heard([], [])
         self.confirm_s = confirm_s
+        self.serve_early = False
         self.profile = profile
         self.hooks = hooks
         self.log = Log(self.clock, LogStream(lambda: self.hook("logged", self.phase)))
@@ -240,7 +241,12 @@ class SimulatedDevice:
         )
         self.adaptation.note(HealthSnapshot(at_s=0, headroom=0.1, memory_available_bytes=2**30))
         self.installer = Installer(
-            InstallSettings(profile=self.profile, trust=TRUST, confirm_s=self.confirm_s),
+            InstallSettings(
+                profile=self.profile,
+                trust=TRUST,
+                confirm_s=self.confirm_s,
+                serve_early=self.serve_early,
+            ),
             store=self.store,
             slots=self.slots,
             fetcher=self.fetcher,
