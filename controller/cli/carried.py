@@ -12,7 +12,8 @@ from controller.cli.errors import ArgumentError, PackageFilesError
 from controller.cli.releases import OUTPUT
 from controller.schemas import Release, SignedDesired
 from packager.device_profiles import load_profile
-from packager.package.archive import Content, Exported, directory_content, export, index_of
+from packager.package.archive import Exported, export
+from packager.package.content import Content, directory_content, index_of
 from wire.codec import sha256_hex
 from wire.package.index import FileEntry
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
