@@ -207,12 +207,12 @@ class Access:
             yield
         except exceptions.SSLError as exc:
             raise self._untrusted(exc) from exc
-        except exceptions.TimeoutError as exc:
-            raise self._unreachable("does not answer in time") from exc
         except exceptions.NameResolutionError as exc:
             raise self._unreachable("is not known by name") from exc
         except exceptions.NewConnectionError as exc:
             raise self._unreachable("does not answer") from exc
+        except exceptions.TimeoutError as exc:
+            raise self._unreachable("does not answer in time") from exc
         except (exceptions.HTTPError, OSError) as exc:
             raise self._unreachable("broke the connection off") from exc
 

@@ -47,11 +47,6 @@ class Reference(NamedTuple):
         return f"{SCHEME}{self.host}/{self.repository}{tag}{digest}"
 
 
-def is_reference(text: str) -> bool:
-    """Tell whether a text names a package in a registry, and not one on a disk."""
-    return text.lower().startswith(SCHEME)
-
-
 def parse_reference(text: str) -> Reference:
     """Read a reference.
 

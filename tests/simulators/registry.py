@@ -1,4 +1,4 @@
-"""Registries on loopback: a real one, which is Debian's `docker-registry`, and one that misbehaves."""
+"""A real registry on loopback: Debian's package `docker-registry`."""
 
 from __future__ import annotations
 
@@ -7,27 +7,20 @@ import os
 import shutil
 import socket
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import pytest
 
 from examples.digits.box import free_port
-from packager.registry.artifact import EMPTY, blob_of, manifest_bytes
 from tests.simulators.certificates import Certificate
-from tests.simulators.packages import SignedPackage
-from tests.simulators.patience import PATIENCE_S, finished, until
-from wire.codec import sha256_hex
+from tests.simulators.patience import PATIENCE_S, until
 
 USER: Final = "robot"
 PASSWORD: Final = "not-to-be-seen"
-HTPASSWD: Final = "robot:$2b$05$abcdefghijklmnopqrstuu1VGBaROHsYrkX5yPC6dXqyGTQWK1ALC\n"
+HTPASSWD: Final = "robot:$2b$05$abcdefghijklmnopqrstuuX4Cw6IYH1k3/bAGa3XScB9X84pnWz5S\n"
 """The password's bcrypt hash, by `crypt(3)`."""
 
 
