@@ -2,6 +2,7 @@
 
 casync cuts a file into chunks where its content says so, and packs each by Zstandard. A store has
 the chunks as files; a device fetches the index and those chunks that its own file lacks, over HTTP.
+A file of some hundred kilobytes is a handful of chunks.
 
 Source:
     casync(1); chunks of 64 KiB on average, which is its default.

@@ -34,7 +34,7 @@ CaFileOption = Annotated[
     typer.Option(
         "--registry-ca-file",
         metavar="FILE",
-        help="Authority of the registry's certificate; the default is those of the system.",
+        help="Authority of the registry's certificate, beside those of the system.",
     ),
 ]
 ClearTextOption = Annotated[
@@ -142,7 +142,7 @@ def fetched(
         context: Says where the controller's directory is, if it is on this machine.
         reference: Which package.
         trust: Trust root; None for that in the controller's directory.
-        ca_file: Authority of the registry's certificate.
+        ca_file: Authority of the registry's certificate, beside those of the system.
         clear_text: Whether to speak to the registry without TLS.
 
     Yields:

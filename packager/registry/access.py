@@ -40,6 +40,7 @@ from packager.registry.credentials import Login
 from wire.codec import from_json
 from wire.errors import WireFormatError
 from wire.files import open_file
+from wire.version import VERSION
 
 CONNECT_TIMEOUT_S: Final = 10.0
 READ_TIMEOUT_S: Final = 60.0
@@ -50,6 +51,7 @@ MAX_ANSWER_BYTES: Final = 64 * 1024
 """Of a token or a fault."""
 
 MAX_REDIRECTS: Final = 5
+USER_AGENT: Final = f"edgefleet/{VERSION}"
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 CLEAR_TEXT: Final = "--registry-clear-text"
 _CHALLENGE: Final = re.compile(r'(\w+)="([^"]*)"')
@@ -72,7 +74,7 @@ class Access:
     Args:
         host: Its name, perhaps with a port.
         login: Returns the credentials, if there are any; asked once, if the registry wants them.
-        ca_file: Authority of its certificate; None for those of the system.
+        ca_file: An authority that counts beside those of the system.
         clear_text: Whether to speak without TLS.
 
     Raises:
@@ -237,7 +239,7 @@ class Access:
         *,
         with_credentials: bool,
     ) -> urllib3.BaseHTTPResponse:
-        given = {"Accept-Encoding": "identity", **headers}
+        given = {"Accept-Encoding": "identity", "User-Agent": USER_AGENT, **headers}
         if with_credentials and self._authorization:
             given["Authorization"] = self._authorization
         return self._pool.request(
@@ -280,7 +282,7 @@ class Access:
         if scheme != "https" and host != self._origin[1]:
             raise RegistryAnswerError(f"{self.host} sends credentials elsewhere without TLS")
         asked = {key: challenge[key] for key in ("service", "scope") if key in challenge}
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
         if login is not None and login.token:
             method, url = "POST", realm
             headers["Content-Type"] = "application/x-www-form-urlencoded"
@@ -371,15 +373,18 @@ def _end(response: urllib3.BaseHTTPResponse) -> None:
 
 
 def _trusting(ca_file: Path | None) -> ssl.SSLContext:
-    """Return a context that checks certificates against one authority, or those of the system.
+    """Return a context that checks certificates by the system's authorities and perhaps one more.
+
+    The server of tokens, or the store that a registry leads to, often has another authority.
 
     Raises:
         RegistryError: The file cannot be read or holds no certificate.
     """
+    context = ssl.create_default_context()
     try:
         if ca_file is not None:
             open_file(ca_file).close()  # OpenSSL would wait for the other end of a named pipe
-        return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+            context.load_verify_locations(cafile=str(ca_file))
     except OSError as exc:
         is_content = isinstance(exc, ssl.SSLError)
         reason = "it holds no certificate" if is_content else str(exc.strerror or exc).lower()
@@ -387,3 +392,4 @@ def _trusting(ca_file: Path | None) -> ssl.SSLContext:
             f"cannot use the CA file {ca_file}: {reason}",
             remedy="name the PEM file of the authority with --registry-ca-file FILE",
         ) from exc
+    return context

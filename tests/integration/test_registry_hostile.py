@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from packager.errors import (
@@ -32,9 +34,11 @@ from tests.simulators.hostile_registry import (
     hostile_registry,
     leads_to,
 )
-from tests.simulators.packages import STRANGER_KEY, TRUST, package, variant
+from tests.simulators.packages import RELEASE_KEY, STRANGER_KEY, TRUST, package, variant
 from wire.codec import sha256_hex
-from wire.errors import FleetError, SignatureError
+from wire.errors import FleetError, IntegrityError, SignatureError
+from wire.package.index import PAYLOAD_TYPE
+from wire.trust.envelope import seal
 
 SECRET = "not-to-be-seen"
 MODEL = bytes(range(256)) * 400
@@ -103,6 +107,16 @@ def test_nothing_is_fetched_before_the_signature_is_verified(
     registry.serve_package(strange)
     leaves_nothing(registry, out, SignatureError, "0 of 1 needed signatures")
     assert registry.paths() == [f"{REPOSITORY}/manifests/1", blob_path(strange.envelope)]
+
+
+def test_an_index_with_the_manifest_of_another_package_is_refused(
+    registry: HostileRegistry, out: Path
+) -> None:
+    index = msgspec.structs.replace(MADE.index, version="2.0.0")
+    envelope = seal(index.to_bytes(), payload_type=PAYLOAD_TYPE, keys=[RELEASE_KEY])
+    registry.serve_package(dataclasses.replace(MADE, index=index, envelope=envelope))
+    leaves_nothing(registry, out, IntegrityError, "contains the manifest of digits:1.0.0")
+    assert blob_path(MODEL) not in registry.paths()
 
 
 def test_another_package_than_the_pinned_one_is_refused(
