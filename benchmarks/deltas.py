@@ -1,10 +1,13 @@
-"""Deltas between two versions of a model, beside bsdiff4 and `zstd --patch-from`, in turn.
+"""Deltas between two versions of a model, beside bsdiff4, `zstd --patch-from` and casync, in turn.
 
 The networks were really trained on in PyTorch: the ResNet-20 that was trained on CIFAR-10, and in a
 full run a network of 11 million weights in the shape of ResNet-18, trained here on digits; "head"
 trains the last layer alone, "all" every layer a little. TFLite models cannot be trained: there,
 "head" and "all" move weights by a seed. "calibrated anew" is the same network in int8 with other
 calibration images. "other precision" goes from fp32 to fp16, where a device changes the variant.
+
+casync's figure is what its store sends over HTTP to a device that has the old file, with the index
+and the heads of the answers. The others are the size of the delta alone, without what carries it.
 
 Times are of the processor, for bsdiff4 needs minutes and others disturb it. Below a megabyte all
 take milliseconds, so the aims hold for the large network alone. bsdiff4 is not run on its fp32
@@ -29,6 +32,7 @@ import onnx
 from numpy.typing import NDArray
 
 from benchmarks.harness import Row, against, alone, main, not_measured
+from benchmarks.versions import chunk_store
 from benchmarks.versions.files import Untyped, changed_tflite, onnx_files, quantised
 from wire.delta import formats
 from wire.delta.decode import decode
@@ -174,8 +178,18 @@ def _rows(versions: Versions, rounds: int) -> list[Row]:
                 ("time to make", times, "s", TIME_AIM),
             )
         ]
+    rows.append(_beside_casync(f"{title}: size", versions, sizes["ours"][0]))
     rows.append(alone(f"{title}: time to apply", _applied(versions, made, rounds), unit="s"))
     return rows
+
+
+def _beside_casync(name: str, versions: Versions, percent: float) -> Row:
+    """Return the row that compares a delta with what casync sends, which is always the same."""
+    if not chunk_store.is_installed():
+        return not_measured(name, "casync is not installed", peer="casync over HTTP")
+    sent_bytes = chunk_store.sent_bytes(versions.old, versions.new)
+    theirs = 100 * sent_bytes / len(versions.new)
+    return against(name, [percent], [theirs], unit="% of the file", peer="casync over HTTP")
 
 
 def _applied(versions: Versions, delta: bytes, rounds: int) -> list[float]:

@@ -69,6 +69,37 @@ class ProfileError(PackagerError):
     code = "packager.profile"
 
 
+class RegistryError(PackagerError):
+    """A reference, or what this machine has for a registry, is unusable."""
+
+    code = "packager.registry"
+
+
+class RegistryUnreachableError(RegistryError):
+    """A registry does not answer, broke off, or asks to come back later."""
+
+    code = "packager.registry.unreachable"
+    retryable = True
+
+
+class RegistryRefusedError(RegistryError):
+    """A registry wants other credentials, or does not allow this to them."""
+
+    code = "packager.registry.refused"
+
+
+class RegistryMissingError(RegistryError):
+    """A registry has no such repository, tag or content."""
+
+    code = "packager.registry.missing"
+
+
+class RegistryAnswerError(RegistryError):
+    """A registry's answer is not what the specification or the digest demands."""
+
+    code = "packager.registry.answer"
+
+
 ALL_ERRORS: dict[str, type[PackagerError]] = {
     kind.code: kind for kind in (BuildError, ModelError, DataError, StepError, DiskFullError)
 }

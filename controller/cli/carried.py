@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
@@ -12,7 +13,8 @@ from controller.cli.errors import ArgumentError, PackageFilesError
 from controller.cli.releases import OUTPUT
 from controller.schemas import Release, SignedDesired
 from packager.device_profiles import load_profile
-from packager.package.archive import Content, Exported, directory_content, export, index_of
+from packager.package.archive import Exported, export
+from packager.package.content import Content, directory_content, index_of
 from wire.codec import sha256_hex
 from wire.package.index import FileEntry
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
@@ -45,12 +47,38 @@ def exported(
             with connect(context) as api:
                 desired = _desired(api, device, content)
         return export(content, to, profiles=kinds, desired=desired)
-    if "/" in package:
-        raise PackageFilesError(f"{package} is not the directory of a package", remedy=OUTPUT)
+    _check_name(package)
     with connect(context) as api:
         content = _published(api, package)
         desired = _desired(api, device, content) if device else None
         return export(content, to, profiles=kinds, desired=desired)
+
+
+@contextmanager
+def opened(context: typer.Context, package: str) -> Iterator[Content]:
+    """Open a package, for as long as the `with` block lasts.
+
+    Args:
+        context: Says where the controller is, if it is asked.
+        package: A directory, or a release of the controller.
+
+    Yields:
+        Its content.
+
+    Raises:
+        PackageFilesError: There is no such package.
+    """
+    if (directory := Path(package)).is_dir():
+        yield directory_content(directory)
+        return
+    _check_name(package)
+    with connect(context) as api:
+        yield _published(api, package)
+
+
+def _check_name(package: str) -> None:
+    if "/" in package:
+        raise PackageFilesError(f"{package} is not the directory of a package", remedy=OUTPUT)
 
 
 def _published(api: ApiClient, ref: str) -> Content:

@@ -10,6 +10,7 @@ import typer
 from controller.cli.arguments import JsonOption
 from controller.cli.commands import Commands, add_group
 from controller.cli.output import write_plain_json
+from controller.cli.registries import package_pull, package_push
 from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import bytes_text
 
@@ -27,6 +28,8 @@ def register(app: typer.Typer) -> None:
         "diff": package_diff,
         "export": package_export,
         "import": package_import,
+        "push": package_push,
+        "pull": package_pull,
     }
     add_group(app, "package", "Check and sign packages on this disk.", packages)
     keys: Commands = {"generate": key_generate, "show": key_show}

@@ -13,6 +13,7 @@ from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
 from controller.cli.errors import PackageFilesError
 from controller.cli.output import write_json
+from controller.cli.registries import CaFileOption, ClearTextOption, fetched
 from controller.schemas import Release, ReleaseRequest, RunningDevice
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.text import bytes_text, local_time
@@ -48,16 +49,44 @@ def register(app: typer.Typer) -> None:
 
 def release_publish(
     context: typer.Context,
-    package: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the package.")],
+    package: Annotated[
+        str,
+        typer.Argument(
+            metavar="PACKAGE",
+            help="Directory of the package, or oci://HOST/REPOSITORY:TAG in a registry.",
+        ),
+    ],
     as_json: JsonOption = False,
+    trust: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For a package in a registry: the trust root of the fleet. The default is "
+            "trust.json in the controller's directory.",
+        ),
+    ] = None,
+    registry_ca_file: CaFileOption = None,
+    registry_clear_text: ClearTextOption = False,
 ) -> None:
     """Upload a package to the controller.
 
-    Files that the controller has are not sent again.
+    Files that the controller has are not sent again. A package in a registry is pulled and verified
+    first, into a temporary directory.
 
     Examples:
         fleet release publish detector-1.0.0
+        fleet release publish oci://registry.example/team/detector:1.0.0
     """
+    if package.lower().startswith("oci:"):
+        with fetched(
+            context, package, trust, registry_ca_file, clear_text=registry_clear_text
+        ) as directory:
+            _publish(context, directory, as_json=as_json)
+    else:
+        _publish(context, Path(package), as_json=as_json)
+
+
+def _publish(context: typer.Context, package: Path, *, as_json: bool) -> None:
     files = package_files(package)
     with connect(context) as api:
         sent = _upload(api, files)

@@ -13,17 +13,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from packager.errors import PackageError
-from packager.files import read_bounded
-from packager.package.directory import AGAIN, open_package, staged
+from packager.package.content import (
+    STEP_BYTES,
+    Content,
+    check_room,
+    checked,
+    index_of,
+    write_file,
+)
+from packager.package.directory import AGAIN, staged
 from wire.codec import MAX_JSON_BYTES
-from wire.errors import SignatureError
 from wire.files import (
     PRIVATE,
     PUBLIC,
@@ -43,27 +48,10 @@ from wire.package.archive import (
     open_archive,
     padding,
 )
-from wire.package.index import (
-    ENVELOPE_FILE,
-    PAYLOAD_TYPE,
-    FileEntry,
-    PackageIndex,
-    index_from_bytes,
-)
+from wire.package.index import ENVELOPE_FILE, PackageIndex
 from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes
 from wire.profile import DeviceProfile
-from wire.trust.envelope import MAX_ENVELOPE_BYTES, read_unverified
 from wire.trust.root import TrustRoot
-
-STEP_BYTES: Final = 1024 * 1024
-
-
-class Content(NamedTuple):
-    """A signed package, wherever it is."""
-
-    envelope: bytes
-    parts: Callable[[FileEntry], Iterator[bytes]]
-    """Returns the content of a file in parts."""
 
 
 class Exported(NamedTuple):
@@ -74,57 +62,6 @@ class Exported(NamedTuple):
     size_bytes: int
     sha256: str
     """Digest of the whole file."""
-
-
-def directory_content(directory: Path) -> Content:
-    """Return the content of a signed package on this disk, after checking every file.
-
-    Args:
-        directory: The package.
-
-    Returns:
-        Its content.
-
-    Raises:
-        PackageError: It is not a package, or is not signed.
-        FleetError: A file was changed.
-    """
-    open_package(directory)
-    place = directory / ENVELOPE_FILE
-    if not place.is_file():
-        raise PackageError(
-            f"{directory} is not signed",
-            remedy=f"sign it with: fleet package sign {directory} --key FILE",
-        )
-
-    def parts(entry: FileEntry) -> Iterator[bytes]:
-        try:
-            with open_file(directory / entry.path) as stream:
-                while part := stream.read(STEP_BYTES):
-                    yield part
-        except OSError as exc:
-            raise PackageError(f"{directory}: {entry.path}: {exc.strerror}", remedy=AGAIN) from exc
-
-    return Content(read_bounded(place, MAX_ENVELOPE_BYTES, PackageError), parts)
-
-
-def index_of(envelope: bytes) -> PackageIndex:
-    """Return the index in an envelope whose signature is not checked.
-
-    Args:
-        envelope: The signed index.
-
-    Returns:
-        The index.
-
-    Raises:
-        PackageError: It is no envelope around an index.
-        WireFormatError: The index is malformed.
-    """
-    try:
-        return index_from_bytes(read_unverified(envelope, payload_type=PAYLOAD_TYPE).payload)
-    except SignatureError as exc:
-        raise PackageError(f"the package is not signed: {exc.message}", remedy=AGAIN) from exc
 
 
 def export(
@@ -165,7 +102,7 @@ def export(
         if desired is not None:
             hashed.add(DESIRED_FILE, len(desired), iter((desired,)))
         for sha256, size_bytes in layout(index, [entry.path for entry in entries]):
-            parts = _checked(content.parts(by_digest[sha256]), by_digest[sha256])
+            parts = checked(content.parts(by_digest[sha256]), by_digest[sha256])
             hashed.add(blob_name(sha256), size_bytes, parts)
         hashed.write(END)
     return Exported(
@@ -204,14 +141,14 @@ def unpack(file: Path, output: Path, trust: TrustRoot, *, force: bool = False) -
         archive = open_archive(read, size_bytes, trust)
         _check_whole(file, archive)
         with staged(output, force=force) as staging:
-            _check_room(staging, archive.index.size_bytes)
-            _write(staging / ENVELOPE_FILE, iter((archive.envelope,)))
+            check_room(staging, archive.index.size_bytes)
+            write_file(staging / ENVELOPE_FILE, iter((archive.envelope,)))
             for entry in archive.index.files:
                 member = archive.blobs[entry.sha256]
                 ends = range(member.offset, member.offset + member.size_bytes, STEP_BYTES)
                 stop = member.offset + member.size_bytes
                 parts = (read(at, min(STEP_BYTES, stop - at)) for at in ends)
-                _write(staging / entry.path, _checked(parts, entry))
+                write_file(staging / entry.path, checked(parts, entry))
     return archive.index
 
 
@@ -240,7 +177,7 @@ def _manifest(content: Content, index: PackageIndex) -> Manifest:
     entry = index.file(MANIFEST_FILE)
     if entry.size_bytes > MAX_JSON_BYTES:
         raise PackageError(f"{MANIFEST_FILE} is over {MAX_JSON_BYTES} bytes", remedy=AGAIN)
-    return manifest_from_bytes(b"".join(_checked(content.parts(entry), entry)))
+    return manifest_from_bytes(b"".join(checked(content.parts(entry), entry)))
 
 
 def _fitting(manifest: Manifest, profile: DeviceProfile) -> list[str]:
@@ -253,23 +190,6 @@ def _fitting(manifest: Manifest, profile: DeviceProfile) -> list[str]:
     return found
 
 
-def _checked(parts: Iterator[bytes], entry: FileEntry) -> Iterator[bytes]:
-    """Pass the content of a file on, and refuse it at its end if it is not the signed one.
-
-    Raises:
-        PackageError: It has another size or digest.
-    """
-    digest, rest = hashlib.sha256(), entry.size_bytes
-    for part in parts:
-        rest -= len(part)
-        digest.update(part)
-        if rest < 0:
-            break
-        yield part
-    if rest != 0 or digest.hexdigest() != entry.sha256:
-        raise PackageError(f"{entry.path} differs from the signed file", remedy=AGAIN)
-
-
 def _check_whole(file: Path, archive: Archive) -> None:
     lacking = [e.path for e in archive.index.files if e.sha256 not in archive.blobs]
     if lacking:
@@ -277,15 +197,6 @@ def _check_whole(file: Path, archive: Archive) -> None:
             f"{file} holds only a part of the package: it lacks {len(lacking)} files, such as "
             f"{lacking[0]}",
             remedy="export it without --profile",
-        )
-
-
-def _check_room(staging: Path, needed_bytes: int) -> None:
-    free_bytes = shutil.disk_usage(staging).free
-    if needed_bytes > free_bytes:
-        raise PackageError(
-            f"the package needs {needed_bytes} bytes, and {free_bytes} are free",
-            remedy="name a directory on another disk",
         )
 
 
@@ -333,13 +244,3 @@ def _opened(file: Path) -> Iterator[tuple[int, int]]:
         if not stat.S_ISREG(status.st_mode):
             raise PackageError(f"{file} cannot be read: it is not a file")
         yield stream.fileno(), status.st_size
-
-
-def _write(path: Path, parts: Iterator[bytes]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, PUBLIC), "wb") as file:
-        for part in parts:
-            file.write(part)
-        file.flush()
-        os.fsync(file.fileno())

@@ -11,12 +11,13 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from packager.errors import PackageError
 from packager.files import read_bounded
@@ -24,15 +25,22 @@ from wire.codec import MAX_JSON_BYTES
 from wire.errors import IntegrityError, SignatureError, WireFormatError
 from wire.files import PUBLIC, write_atomic
 from wire.package.index import (
+    CHUNK_BYTES,
     ENVELOPE_FILE,
     MAX_FILES,
     MAX_PACKAGE_BYTES,
     PAYLOAD_TYPE,
+    FileEntry,
     PackageIndex,
-    entry_for,
     index_from_bytes,
 )
-from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes, manifest_to_bytes
+from wire.package.manifest import (
+    MANIFEST_FILE,
+    Manifest,
+    manifest_from_bytes,
+    manifest_to_bytes,
+    safe_path,
+)
 from wire.trust.envelope import MAX_ENVELOPE_BYTES, SigningKey, Unverified, read_unverified
 from wire.trust.envelope import seal as seal_payload
 from wire.trust.root import TrustRoot, trust_from_bytes
@@ -145,7 +153,7 @@ def index_directory(directory: Path) -> PackageIndex:
     index = PackageIndex(
         name=manifest.name,
         version=manifest.version,
-        files=tuple(entry_for(path, _read(directory, path)) for path in paths),
+        files=tuple(_entry(directory, path) for path in paths),
     )
     return index_from_bytes(index.to_bytes())
 
@@ -322,7 +330,27 @@ def _plain_files(directory: Path) -> list[str]:
     return sorted(found)
 
 
-def _read(directory: Path, path: str, limit_bytes: int = MAX_PACKAGE_BYTES) -> bytes:
+def _read(directory: Path, path: str, limit_bytes: int) -> bytes:
+    with _opened(directory, path, limit_bytes) as file:
+        return file.read()
+
+
+def _entry(directory: Path, path: str) -> FileEntry:
+    """Compute the entry of a file without holding it in memory."""
+    safe_path(path)
+    whole, chunks, size_bytes = hashlib.sha256(), [], 0
+    with _opened(directory, path, MAX_PACKAGE_BYTES) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            whole.update(chunk)
+            chunks.append(hashlib.sha256(chunk).hexdigest())
+            size_bytes += len(chunk)
+    return FileEntry(
+        path=path, size_bytes=size_bytes, sha256=whole.hexdigest(), chunks=tuple(chunks)
+    )
+
+
+@contextlib.contextmanager
+def _opened(directory: Path, path: str, limit_bytes: int) -> Iterator[BinaryIO]:
     file = directory / path
     try:
         status = file.stat()
@@ -330,7 +358,8 @@ def _read(directory: Path, path: str, limit_bytes: int = MAX_PACKAGE_BYTES) -> b
             raise PackageError(f"{directory}: {path} is not a plain file", remedy=AGAIN)
         if status.st_size > limit_bytes:
             raise PackageError(f"{directory}: {path} is over {limit_bytes} bytes", remedy=AGAIN)
-        return file.read_bytes()
+        with file.open("rb") as stream:
+            yield stream
     except OSError as exc:
         raise PackageError(
             f"{directory} is not a package: {path}: {exc.strerror}",

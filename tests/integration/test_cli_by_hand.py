@@ -1,9 +1,10 @@
-"""`fleet package export` and `import` against a real controller, and a device without a network."""
+"""`fleet package` against a real controller: files, registries, and a device without a network."""
 
 from __future__ import annotations
 
 import dataclasses
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 
 from agent.app.control import SOCKET_FILE
 from tests.simulators.agent_process import DEVICE, At, Device, null_package
-from tests.simulators.packages import SignedPackage
+from tests.simulators.packages import TRUST, SignedPackage
 from tests.simulators.patience import until
-from tests.simulators.stack import Puppet, Stack, running_stack
-from wire.codec import sha256_hex
+from tests.simulators.registry import real_registry
+from tests.simulators.stack import Puppet, Stack, fleet_here, running_stack
+from wire.codec import sha256_hex, to_json
 from wire.package.index import PAYLOAD_TYPE
 from wire.trust.envelope import SigningKey, seal
 
@@ -134,3 +136,31 @@ def test_a_release_that_was_not_rolled_out_to_the_device_is_not_assigned(
     assert done.code == 2
     assert f"digits:2.0.0 is not what device {DEVICE} should run" in done.err
     assert "fleet rollout create digits:2.0.0" in done.err
+
+
+def test_a_release_is_published_from_a_registry_and_leaves_nothing_behind(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = SigningKey(stack.release_key.read_bytes())
+    unsigned = null_package("3.0.0")
+    envelope = seal(unsigned.index.to_bytes(), payload_type=PAYLOAD_TYPE, keys=[key])
+    made = dataclasses.replace(unsigned, envelope=envelope)
+    made.write_to(tmp_path / "package")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "no-login.json"))
+    clear = "--registry-clear-text"
+    with real_registry(tmp_path) as host:
+        place = f"oci://{host}/team/digits"
+        stack.ok("package", "push", str(tmp_path / "package"), place, clear)
+        assert made.digest in stack.ok("release", "publish", f"{place}:3.0.0", clear).out
+        # And on to another repository, from the controller.
+        told = stack.ok("package", "push", "digits:3.0.0", f"oci://{host}/prod/digits", clear)
+        assert f"oci://{host}/prod/digits:3.0.0@sha256:" in told.out
+        stranger = str(tmp_path / "stranger.json")
+        Path(stranger).write_bytes(to_json(TRUST))
+        refused = stack.fleet("release", "publish", f"{place}:3.0.0", clear, "--trust", stranger)
+        assert (refused.code, "0 of 1 needed signatures" in refused.err) == (2, True)
+        nobody = fleet_here("release", "publish", f"{place}:3.0.0", clear)
+        assert (nobody.code, "add --trust FILE" in nobody.err) == (2, True)
+    assert list((tmp_path / "temporary").iterdir()) == []

@@ -246,6 +246,23 @@ def _manifest(read: Read, member: Member, index: PackageIndex) -> Manifest:
     data = read(member.offset, member.size_bytes)
     if sha256_hex(data) != entry.sha256:
         raise IntegrityError(f"{MANIFEST_FILE} differs from the signed file", remedy=AGAIN)
+    return same_manifest(data, index)
+
+
+def same_manifest(data: bytes, index: PackageIndex) -> Manifest:
+    """Read the manifest of a package whose index is verified.
+
+    Args:
+        data: The manifest, of the digest that the index says.
+        index: The index.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        WireFormatError: It is malformed.
+        IntegrityError: It is that of another package.
+    """
     manifest = manifest_from_bytes(data)
     if (manifest.name, manifest.version) != (index.name, index.version):
         raise IntegrityError(

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from packager.errors import PackageError
-from packager.package.archive import directory_content, export, unpack
+from packager.package.archive import export, unpack
+from packager.package.content import directory_content
 from packager.package.directory import open_package
 from tests.simulators.archives import file_of
 from tests.simulators.packages import (
