@@ -29,6 +29,7 @@ from pathlib import Path
 import msgspec
 
 from agent.errors import ConfigError
+from agent.install.conditions import ConditionSettings
 from agent.install.hooks.settings import HookSettings
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
 from wire.codec import from_toml
@@ -116,6 +117,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     broker: BrokerConfig = BrokerConfig()
     endpoint: EndpointConfig = EndpointConfig()
     serving: ServingConfig = ServingConfig()
+    install: ConditionSettings = ConditionSettings()
     hooks: HookSettings = HookSettings()
     policy: PolicySpec | None = None
     """How this device chooses among its variants, in place of the controller's policy; None to use
@@ -342,7 +344,7 @@ def _check(config: AgentConfig, name: str) -> None:
         (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
     ]
-    faults += [(True, text) for text in config.hooks.faults()]
+    faults += [(True, text) for text in (*config.install.faults(), *config.hooks.faults())]
     if config.policy is not None:
         faults += [(True, f"policy: {text}") for text in config.policy.faults()]
     for wrong, text in faults:

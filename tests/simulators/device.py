@@ -17,11 +17,13 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from agent.install.conditions import Conditions, ConditionSettings
 from agent.install.fetch.fetcher import Fetcher
 from agent.install.hooks.effects import HookedEffects
 from agent.install.hooks.override import Override
@@ -63,6 +65,7 @@ FORWARD = [
 ]
 """The states of an install that ends well, in their order."""
 NO_HOOKS = HookSettings()
+ANY_TIME = ConditionSettings()
 
 
 class PowerCut(BaseException):
@@ -184,6 +187,8 @@ class SimulatedDevice:
         confirm_s: float = 2.0,
         profile: DeviceProfile = PROFILE,
         hooks: HookSettings = NO_HOOKS,
+        conditions: ConditionSettings = ANY_TIME,
+        zone: tzinfo = UTC,
     ) -> None:
         self.root = root
         self.clock = FakeClock()
@@ -192,6 +197,8 @@ class SimulatedDevice:
         self.confirm_s = confirm_s
         self.profile = profile
         self.hooks = hooks
+        self.conditions = conditions
+        self.zone = zone
         self.log = Log(self.clock, LogStream(lambda: self.hook("logged", self.phase)))
         self.hook: Hook = nothing
         """Called with where it is (`save`, `saved`, `write FILE`, `written FILE`, `effect`,
@@ -269,6 +276,14 @@ class SimulatedDevice:
             events=self.heard,
             interrupts=self.interrupts,
             clock=self.clock,
+            conditions=Conditions(
+                self.conditions,
+                store=self.store,
+                is_whole=self.slots.has,
+                health=lambda: self.adaptation.health,
+                now_s=self.clock.now_s,
+                local=lambda at_s: datetime.fromtimestamp(at_s, self.zone),
+            ),
         )
         self.machine = Machine(
             DEVICE,
