@@ -20,7 +20,7 @@ from wire.health import HealthSnapshot
 if TYPE_CHECKING:
     from agent.install.store import StateStore
 
-LOOK_S: Final = 30.0
+LOOK_S: Final = 5.0
 """Time between two looks at the clock and the battery."""
 
 WHOLE_PERCENT: Final = 100.0
