@@ -77,6 +77,8 @@ def show_preflight(report: PreflightReport) -> None:
     if report.shut_out:
         fields.append(("shut out", f"{report.shut_out}, quarantined or decommissioned"))
     write_fields(fields)
+    if not report.takes + report.refuses + report.unknown:
+        write_lines(["", "no enrolled device matches"])
     for part in report.refusing:
         verb = "refuses" if part.count == 1 else "refuse"
         write()
