@@ -86,7 +86,7 @@ def show_preflight(report: PreflightReport) -> None:
         _write_names(part.devices, part.count)
     if others := report.refuses - sum(part.count for part in report.refusing):
         write()
-        write_lines([f"{counted(others)} more, for other reasons"])
+        write_lines([f"{others} more refuse, for other reasons"])
     if report.unknown_devices:
         write()
         write_lines([f"{counted(report.unknown)} unknown:"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta, timezone
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -22,6 +22,7 @@ OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
 NEWER = two_variants("3.0.0", best="newer best", small="newer small")
 HOUR_S = 3600.0
+BERLIN = timezone(timedelta(hours=2))
 NIGHT = ConditionSettings(window="18:00-04:00")
 WAITS = "no install begins outside 18:00-04:00; it goes on at 2025-06-15 18:00 +0200"
 BEFORE_NIGHT_S = 3200.0
@@ -34,9 +35,7 @@ class Rig:
     def __init__(self, root: Path, **settings: object) -> None:
         root.mkdir()
         self.hooks = HookDirectory(root.parent / "of-hooks")
-        self.device = SimulatedDevice(
-            root, hooks=self.hooks.settings(delay_s=300.0), zone=ZoneInfo("Europe/Berlin")
-        )
+        self.device = SimulatedDevice(root, hooks=self.hooks.settings(delay_s=300.0), zone=BERLIN)
         self.device.boot()
         self.device.install(1, OLD)
         self.device.conditions = ConditionSettings(**settings)  # type: ignore[arg-type]
