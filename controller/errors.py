@@ -108,6 +108,12 @@ class IllegalTransitionError(ConflictError):
     code = "controller.transition"
 
 
+class UnfitError(ConflictError):
+    """Devices of a new rollout cannot take its release."""
+
+    code = "controller.unfit"
+
+
 class InvalidRequestError(ControllerError):
     """A request is well formed but makes no sense."""
 

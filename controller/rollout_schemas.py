@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from controller.domain.rollout_policy import StageState
 from controller.domain.states import DeploymentState, RolloutState
@@ -11,6 +11,7 @@ from controller.schemas import Bounds, Request
 
 MAX_DEVICES = 10_000_000
 MAX_WAIT_S = 366 * 86_400
+UnfitRule = Literal["refuse", "exclude", "allow"]
 
 
 @dataclass(kw_only=True)
@@ -53,6 +54,10 @@ class RolloutRequest(Request):
     approval: bool = False
     """Wait for `approve` between stages."""
 
+    unfit: UnfitRule | None = None
+    """What becomes of devices that cannot take the release: `refuse` the rollout, `exclude` them
+    from it, or `allow` them, who then fail. None for `refuse`."""
+
 
 @dataclass(kw_only=True)
 class RollbackRequest(Request):
@@ -68,6 +73,45 @@ class RetryRequest(Request):
 
     only_failed: bool = False
     """Leave out the devices that were not reached."""
+
+
+@dataclass(kw_only=True)
+class RefusingDevices:
+    """Devices that would refuse a release for the same reason."""
+
+    reason: str
+    count: int
+    devices: list[str]
+    """The first of them, by identifier."""
+
+
+@dataclass(kw_only=True)
+class PreflightReport:
+    """What devices would say to a release, as far as the controller knows them."""
+
+    release: str
+    selector: str
+    takes: int
+    """Devices that would take it, those that run it already included."""
+
+    runs: int
+    """Those of them that run it already."""
+
+    offline: int
+    """Those of them that are offline now."""
+
+    refuses: int
+    unknown: int
+    """Devices that have not greeted since they enrolled."""
+
+    shut_out: int
+    """Devices that are quarantined or decommissioned: no rollout takes them."""
+
+    refusing: list[RefusingDevices] = field(default_factory=list)
+    """By the reason, that of most devices first; the sum may be less than `refuses`."""
+
+    unknown_devices: list[str] = field(default_factory=list)
+    """The first of them, by identifier."""
 
 
 @dataclass(kw_only=True)

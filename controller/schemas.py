@@ -167,6 +167,10 @@ class Device:
     """Whether the device accepted that policy, which it uses unless `agent.toml` sets another."""
 
     phase: str
+    waits_for: str = ""
+    """What its install waits for, in the words of the device, such as its window or a hook; empty
+    if it does not wait."""
+
     enrolled_at_s: float
     last_seen_at_s: float | None
     last_error: str = ""

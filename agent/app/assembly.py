@@ -88,7 +88,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     sensing: Sensing
     desired_states: DesiredStates
     hooked: HookedEffects | None
-    """None without hooks."""
+    """None without hooks, and if installs may begin at any time."""
 
     installs: Installs
     connector: Connector
@@ -179,6 +179,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         log=log,
         recorder=recorder,
         interrupts=device.interrupts,
+        health=lambda: adaptation.health,
         clock=clock,
     )
     machine = Machine(

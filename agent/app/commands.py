@@ -45,7 +45,7 @@ class Commands:
         link: Knows whether it is connected, or why not.
         refusals: Knows what the device refused.
         clock: For the time of the oldest event.
-        hooked: Knows which hook holds an install; None without hooks.
+        hooked: Knows what holds an install; None if nothing can.
         endpoint: Returns the address for applications.
     """
 
@@ -185,7 +185,8 @@ class Commands:
     def _override(self, arguments: dict[str, Any]) -> dict[str, Any]:
         if self._hooked is None:
             raise ControlError(
-                "this device has no hooks", remedy="set `directory` below [hooks] in agent.toml"
+                "this device has no hooks, and its installs may begin at any time",
+                remedy="set `directory` below [hooks], or `window` below [install], in agent.toml",
             )
         override, for_s = self._hooked.override, arguments.get("for_s")
         if for_s is None:

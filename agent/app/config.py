@@ -29,6 +29,7 @@ from pathlib import Path
 import msgspec
 
 from agent.errors import ConfigError
+from agent.install.conditions import ConditionSettings
 from agent.install.fetch.settings import DeliverySettings
 from agent.install.hooks.settings import HookSettings
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
@@ -117,6 +118,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     broker: BrokerConfig = BrokerConfig()
     endpoint: EndpointConfig = EndpointConfig()
     serving: ServingConfig = ServingConfig()
+    install: ConditionSettings = ConditionSettings()
     hooks: HookSettings = HookSettings()
     delivery: DeliverySettings = DeliverySettings()
     policy: PolicySpec | None = None
@@ -344,7 +346,8 @@ def _check(config: AgentConfig, name: str) -> None:
         (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
     ]
-    faults += [(True, text) for text in (*config.hooks.faults(), *config.delivery.faults())]
+    for part in (config.install, config.hooks, config.delivery):
+        faults += [(True, text) for text in part.faults()]
     if config.policy is not None:
         faults += [(True, f"policy: {text}") for text in config.policy.faults()]
     for wrong, text in faults:

@@ -1,14 +1,17 @@
-"""Puts the operator's hooks around the effects of an install.
+"""Puts what may hold an install before and around its effects: conditions and the operator's hooks.
 
 Rules:
-- Only a device with hooks has the modules in memory that run them.
+- Only a device with conditions or hooks has the modules in memory that wait for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from agent.app.config import AgentConfig
+from agent.install.conditions import ConditionSettings
 from agent.install.installer import Installer
 from agent.install.slots import Slots
 from agent.install.store import StateStore
@@ -16,12 +19,13 @@ from agent.interrupts import Interrupts
 from agent.log import Log
 from agent.ports import RecorderPort
 from wire.clock import Clock
+from wire.health import HealthSnapshot
 
 if TYPE_CHECKING:
     from agent.install.hooks.effects import HookedEffects
 
 
-def put_hooks(
+def put_hooks(  # noqa: PLR0913 - one parameter for each part that it connects
     config: AgentConfig,
     installer: Installer,
     store: StateStore,
@@ -30,26 +34,29 @@ def put_hooks(
     log: Log,
     recorder: RecorderPort,
     interrupts: Interrupts,
+    health: Callable[[], HealthSnapshot],
     clock: Clock,
 ) -> HookedEffects | None:
-    """Return the effects of an install with the hooks around them.
+    """Return the effects of an install with what may hold them.
 
     Args:
-        config: Says where the hooks are.
+        config: Says when installs may begin, and where the hooks are.
         installer: The effects.
         store: Knows what is being installed.
         slots: Knows where the package is.
         log: Takes a line for each run of a hook.
         recorder: Takes an event when a hook does not just say yes.
         interrupts: Tells when an install must end.
+        health: Returns the newest readings.
         clock: For limits and waits.
 
     Returns:
-        The effects with their hooks; None if there is no directory of hooks.
+        The effects with their conditions and hooks; None if there are neither.
     """
     settings = config.hooks
-    if settings.directory is None:
+    if settings.directory is None and config.install == ConditionSettings():
         return None
+    from agent.install.conditions import Conditions
     from agent.install.hooks.effects import HookedEffects
     from agent.install.hooks.override import Override
     from agent.install.hooks.runner import HookRunner
@@ -71,4 +78,17 @@ def put_hooks(
         events=recorder,
         interrupts=interrupts,
         clock=clock,
+        conditions=Conditions(
+            config.install,
+            store=store,
+            is_whole=slots.has,
+            health=health,
+            now_s=clock.now_s,
+            local=_local,
+        ),
     )
+
+
+def _local(at_s: float) -> datetime:
+    """Return what the clock on the wall shows here, with its distance from UTC."""
+    return datetime.fromtimestamp(at_s, UTC).astimezone()

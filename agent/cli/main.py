@@ -71,7 +71,9 @@ def _status(options: argparse.Namespace) -> int:
     if status["waits_for"]:
         fields.append(("waits for", status["waits_for"]))
     if status["override_s"]:
-        fields.append(("hooks", f"overridden for {format_duration(round(status['override_s']))}"))
+        fields.append(
+            ("override", f"one install within {format_duration(round(status['override_s']))}")
+        )
     report = status["last_report"]
     if report and report["outcome"] == "failed":
         fault = f"{report['phase']}: {report['detail']} ({report['error_code']})"
@@ -179,11 +181,11 @@ def _override(options: argparse.Namespace) -> int:
     if options.json:
         return _print_json(answer)
     if answer["override_s"] is None:
-        _say("the hooks count")
+        _say("hooks, window and battery count")
     elif answer["waits_for"]:
         _say(f"the install goes on, although {answer['waits_for']}")
     else:
-        _say(f"the next install within {options.length} goes on, whatever its hooks say")
+        _say(f"the next install within {options.length} goes on, whatever would hold it")
     return 0
 
 

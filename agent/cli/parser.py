@@ -166,8 +166,8 @@ def _add_install(commands: Subcommands, run: Run) -> Parser:
 def _add_override(commands: Subcommands, run: Run) -> Parser:
     override = commands.add(
         "override",
-        "Let one install go on, whatever its hooks say.\n\nIt is the one that a hook holds now, "
-        "else the next one that a hook would hold or fail. The hooks still run.",
+        "Let one install go on, whatever holds it.\n\nIt is the one that a hook, the window or the "
+        "battery holds now, else the next one that these would hold or fail. The hooks still run.",
         run,
         "",
         "--for 8h",
@@ -177,7 +177,9 @@ def _add_override(commands: Subcommands, run: Run) -> Parser:
     how.add_argument(
         "--for", dest="length", default="1h", metavar="TIME", help="How long it holds, 1d at most."
     )
-    how.add_argument("--clear", action="store_true", help="Let the hooks count again.")
+    how.add_argument(
+        "--clear", action="store_true", help="Let hooks, window and battery count again."
+    )
     return override
 
 

@@ -32,10 +32,7 @@ def fitting(package: Package, profile: DeviceProfile) -> tuple[Variant, ...]:
     variants = package.manifest.fitting(profile)
     if not variants:
         lacking = sorted({v.info.runtime for v in package.manifest.variants} - {*profile.runtimes})
-        why = "; ".join(
-            f"{v.name} {v.misfit(profile) or 'is not for this profile'}"
-            for v in package.manifest.variants
-        )
+        why = "; ".join(f"{name} {why}" for name, why in package.manifest.misfits(profile).items())
         raise NoVariantError(
             f"no variant of {package.release} fits: {why}",
             remedy=f"if the device can have it: pip install 'edgefleet[{lacking[0]}]'"
@@ -65,7 +62,12 @@ def check_memory(variants: Collection[Variant], health: HealthSnapshot) -> None:
 
 
 def check_storage(
-    slots: Slots, *, needed_bytes: int, allowed_bytes: int, keep: Collection[str | None]
+    slots: Slots,
+    *,
+    needed_bytes: int,
+    allowed_bytes: int,
+    keep: Collection[str | None],
+    reserved_bytes: int = 0,
 ) -> None:
     """Refuse what the storage cannot hold, after removing old packages.
 
@@ -74,18 +76,20 @@ def check_storage(
         needed_bytes: Size of what is still to come.
         allowed_bytes: Storage that all packages together may use.
         keep: Packages that must stay, beside the current one.
+        reserved_bytes: What an install that is under way still needs of both.
 
     Raises:
         StorageFullError: There is too little storage.
         StorageError: The storage failed.
     """
+    kept_bytes = FREE_MARGIN_BYTES + reserved_bytes
     if (
-        slots.free_bytes() < needed_bytes + FREE_MARGIN_BYTES
-        or allowed_bytes < needed_bytes + slots.used_bytes()
+        slots.free_bytes() < needed_bytes + kept_bytes
+        or allowed_bytes < needed_bytes + reserved_bytes + slots.used_bytes()
     ):
         slots.collect(keep)
-    free = slots.free_bytes() - FREE_MARGIN_BYTES
-    left = allowed_bytes - slots.used_bytes()
+    free = slots.free_bytes() - kept_bytes
+    left = allowed_bytes - reserved_bytes - slots.used_bytes()
     if needed_bytes > left and left < free:
         raise StorageFullError(
             f"the package needs {needed_bytes} bytes, but of the {allowed_bytes} that the profile "
@@ -95,6 +99,6 @@ def check_storage(
     if needed_bytes > free:
         raise StorageFullError(
             f"the package needs {needed_bytes} bytes, but only {max(free, 0)} are free beside the "
-            f"reserve of {FREE_MARGIN_BYTES}",
+            f"reserve of {kept_bytes}",
             remedy="free some storage on the device",
         )

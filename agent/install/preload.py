@@ -23,10 +23,18 @@ import msgspec
 from agent.errors import NoVariantError, storage_faults
 from agent.install.preflight import check_storage, fitting
 from agent.install.slots import Slots
+from agent.install.states import State
 from agent.install.store import StateStore
-from agent.packages import Package, clear_way, is_intact, keep_directory, refuse_links
+from agent.packages import (
+    Package,
+    clear_way,
+    is_intact,
+    keep_directory,
+    open_package,
+    refuse_links,
+)
 from wire.codec import sha256_hex
-from wire.errors import IntegrityError
+from wire.errors import FleetError, IntegrityError
 from wire.files import PRIVATE, sync_directory
 from wire.package.archive import AGAIN, Archive, Member, open_archive
 from wire.package.index import ENVELOPE_FILE, FileEntry, entry_for
@@ -161,7 +169,26 @@ class Preload:
             needed_bytes=needed_bytes,
             allowed_bytes=self._profile.storage_bytes,
             keep={record.previous, target, digest},
+            reserved_bytes=self._reserved_bytes(digest),
         )
+
+    def _reserved_bytes(self, digest: str) -> int:
+        """Return what the install that is under way still has to store, unless it is of this one.
+
+        Its own check was made before it began, and is not made again.
+        """
+        record = self._store.state
+        target = record.target.digest if record.target else None
+        if record.state is State.IDLE or target is None or target == digest:
+            return 0
+        if self._slots.has(target):
+            return 0
+        try:
+            package = open_package(self._slots.directory(target), target, self._trust)
+            entries = package.files(fitting(package, self._profile))
+        except FleetError:  # its preflight is still to come, and counts what is here then
+            return 0
+        return sum(e.size_bytes for e in entries if not (package.directory / e.path).exists())
 
     def _make(self, directory: Path, digest: str) -> None:
         if not self._slots.has(digest):  # else files of an installed package are mended

@@ -22,7 +22,13 @@ from starlette.routing import BaseRoute
 
 from controller.api.faults import FAULT_RESPONSES
 from controller.errors import UnknownBlobError
-from controller.rollout_schemas import RetryRequest, RollbackRequest, Rollout, RolloutRequest
+from controller.rollout_schemas import (
+    PreflightReport,
+    RetryRequest,
+    RollbackRequest,
+    Rollout,
+    RolloutRequest,
+)
 from controller.schemas import (
     BlobRef,
     Device,
@@ -44,6 +50,7 @@ from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
 from controller.services.policies import Policies
+from controller.services.preflight import Preflight
 from controller.services.releases import Releases
 from controller.services.rollouts import Rollouts
 from telemetry.server import query as telemetry_query
@@ -55,6 +62,7 @@ DEFAULT_LISTED = 10_000
 DEFAULT_ROLLOUTS = 100
 MAX_ROLLOUTS = 1000
 MAX_EVENTS = 1000
+DEFAULT_NAMED = 20
 
 LimitParameter = Annotated[int, Query(ge=1, le=MAX_LISTED, description="The greatest number.")]
 
@@ -67,6 +75,7 @@ class FleetServices:
     director: Director
     enrolment: Enrolment
     policies: Policies
+    preflight: Preflight
     releases: Releases
     rollouts: Rollouts
     blobs: BlobStore
@@ -248,6 +257,19 @@ def list_releases(services: Services) -> list[Release]:
 def get_release(services: Services, ref: str) -> Release:
     """Return a release by `name:version` or digest, with the devices that run it."""
     return services.releases.get(ref)
+
+
+@_releases.get("/{ref}/preflight")
+def preflight(
+    services: Services,
+    ref: str,
+    selector: Annotated[str, Query(description="A label expression; empty means all.")] = "",
+    limit: Annotated[
+        int, Query(ge=1, le=MAX_LISTED, description="How many devices are named for each reason.")
+    ] = DEFAULT_NAMED,
+) -> PreflightReport:
+    """Tell which devices could take a release, and who would refuse it and why. Changes nothing."""
+    return services.preflight.check(ref, selector, limit=limit)
 
 
 @_releases.post("/{ref}/revoke")

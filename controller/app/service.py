@@ -47,6 +47,7 @@ from controller.services.enrolment import Enrolment
 from controller.services.ingest import Ingest, may_wait
 from controller.services.other_controllers import OtherControllers
 from controller.services.policies import Policies
+from controller.services.preflight import Preflight
 from controller.services.reception import Reception
 from controller.services.releases import Releases
 from controller.services.rollout_engine import RolloutEngine
@@ -123,7 +124,8 @@ class Controller:
         self._director = director = Director(database, self._transport, key, clock)
         self._encryption = EncryptionWatch(config.broker, clock)
         self._others = OtherControllers(key, self._transport, clock)
-        self._engine = RolloutEngine(database, director, reception, clock)
+        preflight = Preflight(database, blobs, trust)
+        self._engine = RolloutEngine(database, director, reception, preflight, clock)
         self._policies = Policies(database, director, clock)
         self._enrolment = Enrolment(database, access, self._transport, key, clock)
         self._ingest = Ingest(
@@ -141,8 +143,9 @@ class Controller:
             director=director,
             enrolment=self._enrolment,
             policies=self._policies,
+            preflight=preflight,
             releases=Releases(database, blobs, trust, director, clock),
-            rollouts=Rollouts(database, director, clock),
+            rollouts=Rollouts(database, director, preflight, clock),
             blobs=blobs,
             telemetry=telemetry,
             health=self.health,

@@ -299,6 +299,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("revision", f"{device.revision} (reported {device.reported_revision})"),
             ("policy", _policy_text(device)),
             ("phase", device.phase),
+            *([("waits for", device.waits_for)] if device.waits_for else []),
             ("enrolled", local_time(device.enrolled_at_s)),
             ("last seen", age_text(device.last_seen_at_s, now_s)),
             ("last error", device.last_error),

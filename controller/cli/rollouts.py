@@ -9,7 +9,10 @@ import typer
 from controller.cli.arguments import JsonOption, parse_duration, parse_stage, selected
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
+from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
+from controller.cli.preflight import SelectorOption, rollout_check
+from controller.cli.releases import ReleaseArgument
 from controller.cli.watch import counts_text, event_text, watch
 from controller.rollout_schemas import (
     RetryRequest,
@@ -17,6 +20,7 @@ from controller.rollout_schemas import (
     Rollout,
     RolloutRequest,
     Stage,
+    UnfitRule,
 )
 from controller.schemas import Request
 from wire.console.output import remark, write, write_fields, write_lines, write_table
@@ -31,6 +35,7 @@ WatchOption = Annotated[bool, typer.Option("--watch", help="Follow the rollout u
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     commands: Commands = {
+        "check": rollout_check,
         "create": rollout_create,
         "list": rollout_list,
         "show": rollout_show,
@@ -47,15 +52,8 @@ def register(app: typer.Typer) -> None:
 
 def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     context: typer.Context,
-    release: Annotated[
-        str, typer.Argument(metavar="RELEASE", help="The release as NAME:VERSION or its digest.")
-    ],
-    selector: Annotated[
-        str,
-        typer.Option(
-            help="The devices of the rollout. The default is all devices.", metavar="SELECTOR"
-        ),
-    ] = "",
+    release: ReleaseArgument,
+    selector: SelectorOption = "",
     stage: Annotated[
         list[str] | None,
         typer.Option(
@@ -103,6 +101,16 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     approval: Annotated[
         bool, typer.Option("--approval", help="Wait for `fleet rollout approve` between stages.")
     ] = False,
+    exclude_unfit: Annotated[
+        bool,
+        typer.Option("--exclude-unfit", help="Leave out devices that cannot take the release."),
+    ] = False,
+    allow_unfit: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unfit", help="Try devices that cannot take the release, too. They fail."
+        ),
+    ] = False,
     follow: WatchOption = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -112,12 +120,17 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     failed: the rollout waits for them, up to the offline limit. Those that are still offline when
     it ends get the release when they return.
 
+    If a device cannot take the release, as `fleet rollout check` shows, nothing begins unless you
+    say what becomes of such devices.
+
     Examples:
         fleet rollout create detector:1.0.0
         fleet rollout create detector:1.0.0 --stage 1 --stage 100% --watch
         fleet rollout create detector:1.0.0 --selector site=berlin --soak 10m
         fleet rollout create detector:1.0.0 --offline-limit 2d
+        fleet rollout create detector:1.0.0 --exclude-unfit
     """
+    unfit = _unfit_rule(exclude=exclude_unfit, allow=allow_unfit)
     stages = [parse_stage(text) for text in stage or ["100%"]]
     soak_s = parse_duration(soak, option="--soak")
     device_deadline_s = parse_duration(deadline, option="--deadline")
@@ -134,9 +147,11 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
         max_failure_percent=max_failure_percent,
         min_finished=min_finished,
         approval=approval,
+        unfit=unfit,
     )
     with connect(context) as api:
         rollout = _post(api, "/v1/rollouts", body)
+        _tell_skipped(rollout)
         return _answer(api, rollout, follow=follow, as_json=as_json)
 
 
@@ -283,9 +298,7 @@ def rollout_rollback(
     with connect(context) as api:
         body = RollbackRequest(release=to)
         created = _post(api, f"/v1/rollouts/{segment(rollout)}/rollback", body)
-        for event in created.events:
-            if event.action == "skip":
-                remark(event_text(event))
+        _tell_skipped(created)
         return _answer(api, created, follow=follow, as_json=as_json)
 
 
@@ -295,6 +308,22 @@ def _fetch(api: ApiClient, rollout: str) -> Rollout:
 
 def _post(api: ApiClient, path: str, body: Request | None = None) -> Rollout:
     return api.send("POST", path, Rollout, body)
+
+
+def _unfit_rule(*, exclude: bool, allow: bool) -> UnfitRule | None:
+    if exclude and allow:
+        raise ArgumentError(
+            "--exclude-unfit and --allow-unfit contradict each other", remedy="give one of them"
+        )
+    if exclude:
+        return "exclude"
+    return "allow" if allow else None
+
+
+def _tell_skipped(rollout: Rollout) -> None:
+    for event in rollout.events:
+        if event.action == "skip":
+            remark(event_text(event))
 
 
 def _change(context: typer.Context, rollout: str, change: str) -> None:

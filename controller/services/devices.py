@@ -127,6 +127,7 @@ def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:
             "release": _name(record.reported) or row.reported_release,
             "desired_release": _name(record.desired),
             "drifted": record.drifted,
+            "waits_for": record.waits_for,
             "revision": record.revision,
             "policy": policy.name if policy is not None else None,
             "policy_accepted": has_newest and record.policy_generation == policy_set.generation,

@@ -13,12 +13,15 @@ Rules:
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from functools import partial
 
 from controller.domain.rollout_policy import decide
 from controller.domain.states import ACTIVE_ROLLOUTS, RolloutState
 from controller.services.director import Director
+from controller.services.preflight import Preflight
 from controller.services.reception import Reception
-from controller.store import rollout_steps, rollouts
+from controller.store import releases, rollout_steps, rollouts
 from controller.store.database import Database, Transaction
 from controller.store.tables import RolloutRow
 from wire.clock import Clock
@@ -34,13 +37,20 @@ class RolloutEngine:
         database: The control state.
         director: Sends desired states to devices.
         reception: How long the controller has heard its devices.
+        preflight: Knows which devices cannot take a release.
         clock: Wall time and durations.
     """
 
     def __init__(
-        self, database: Database, director: Director, reception: Reception, clock: Clock
+        self,
+        database: Database,
+        director: Director,
+        reception: Reception,
+        preflight: Preflight,
+        clock: Clock,
     ) -> None:
         self._database = database
+        self._preflight = preflight
         self._director = director
         self._reception = reception
         self._clock = clock
@@ -84,12 +94,23 @@ class RolloutEngine:
                 return []
             rollout_steps.look(transaction, row, elapsed_s=elapsed_s)
             if _takes_newcomers(transaction, row):
-                rollout_steps.join_newcomers(transaction, row, now_s=now_s)
+                unfit = partial(self._unfit, transaction, row.release)
+                rollout_steps.join_newcomers(transaction, row, unfit, now_s=now_s)
             decision = decide(rollouts.view(transaction, row))
             told = rollout_steps.save_decision(transaction, row, decision, now_s=now_s)
         if told or decision.action != "hold":
             _log.info("rollout %s: %s, %s", rollout, decision.action, decision.reason)
         return told
+
+    def _unfit(
+        self, transaction: Transaction, release: str, devices: Sequence[str]
+    ) -> dict[str, str]:
+        try:
+            offered = releases.get(transaction, release)
+            return self._preflight.unfit(transaction, offered, devices)
+        except FleetError as exc:  # the files of the release: the devices will say so, too
+            _log.warning("nobody is left out of release %s: %s", release, exc)
+            return {}
 
 
 def _takes_newcomers(transaction: Transaction, row: RolloutRow) -> bool:

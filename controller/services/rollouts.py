@@ -3,11 +3,14 @@
 Rules:
 - An order that the state does not allow is refused, and changes nothing.
 - A device takes part in one unfinished rollout at a time.
+- A rollout begins with devices that cannot take its release only if the operator says so, and
+  never if none of its devices can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from controller.domain.rollout_policy import Limits, StageSpec, counted, stage_size
@@ -18,7 +21,7 @@ from controller.domain.states import (
     RolloutOrder,
     RolloutState,
 )
-from controller.errors import ConflictError, InvalidRequestError
+from controller.errors import ConflictError, InvalidRequestError, UnfitError
 from controller.rollout_schemas import (
     RetryRequest,
     RollbackRequest,
@@ -28,6 +31,7 @@ from controller.rollout_schemas import (
 )
 from controller.services import follow_ups, shown_rollouts
 from controller.services.director import Director
+from controller.services.preflight import Preflight
 from controller.store import deployments, releases, rollout_steps, rollouts
 from controller.store.database import Database
 from controller.store.rollouts import NewRollout
@@ -43,12 +47,16 @@ class Rollouts:
     Args:
         database: The control state.
         director: Sends desired states to devices that go back.
+        preflight: Knows which devices cannot take a release.
         clock: Wall time.
     """
 
-    def __init__(self, database: Database, director: Director, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, director: Director, preflight: Preflight, clock: Clock
+    ) -> None:
         self._database = database
         self._director = director
+        self._preflight = preflight
         self._clock = clock
 
     def create(self, request: RolloutRequest) -> str:
@@ -65,6 +73,8 @@ class Rollouts:
             SelectorError: The selector cannot be read.
             UnknownReleaseError: No such release.
             ConflictError: The release was revoked, or a device takes part in another rollout.
+            UnfitError: Devices cannot take the release, and the operator has not said what becomes
+                of them; or none can.
         """
         selector = parse_selector(request.selector)
         specs = _specs(request.stages)
@@ -77,6 +87,10 @@ class Rollouts:
                 raise InvalidRequestError(
                     _no_device(request.selector), remedy="list the devices, or enrol one"
                 )
+            unfit = self._preflight.unfit(transaction, release, devices)
+            _check_unfit(request, unfit, len(devices))
+            if request.unfit == "exclude":
+                devices = [device for device in devices if device not in unfit]
             _check_growing(specs, len(devices))
             new = NewRollout(
                 id=follow_ups.new_id(),
@@ -87,6 +101,11 @@ class Rollouts:
                 created_at_s=now_s,
             )
             rollouts.begin(transaction, new, devices)
+            if request.unfit == "exclude":
+                rollouts.leave_out(transaction, new.id, unfit, now_s=now_s)
+            elif unfit:
+                reason = rollouts.named(list(unfit), "tried although they cannot take it")
+                rollouts.log(transaction, new.id, action="unfit", reason=reason, now_s=now_s)
         return new.id
 
     def roll_back(self, rollout: str, request: RollbackRequest) -> str:
@@ -251,6 +270,34 @@ def _no_device(selector: str) -> str:
     if selector:
         return f"no enrolled device matches the selector {selector!r}"
     return "no device is enrolled"
+
+
+def _check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int) -> None:
+    """Refuse a rollout for its devices that cannot take the release.
+
+    Raises:
+        UnfitError: There are such devices, and the operator has not said what becomes of them; or
+            there are no others.
+    """
+    if not unfit or (request.unfit in {"exclude", "allow"} and len(unfit) < devices):
+        return
+    first, reason = next(iter(unfit.items()))
+    check = f"`fleet rollout check {request.release}"
+    check += f" --selector {shlex.quote(request.selector)}`" if request.selector else "`"
+    if len(unfit) == devices:
+        which = f"{first} cannot take {request.release}"
+        if devices > 1:
+            which = f"none of {devices} devices can take {request.release}, such as {first}"
+        raise UnfitError(
+            f"{which}: {reason}",
+            remedy=f"{check} names them",
+        )
+    raise UnfitError(
+        f"{len(unfit)} of {counted(devices)} cannot take {request.release}, such as {first}: "
+        f"{reason}",
+        remedy=f"{check} names them; --exclude-unfit leaves them out, and with --allow-unfit they "
+        "fail",
+    )
 
 
 def _specs(stages: Sequence[Stage]) -> tuple[StageSpec, ...]:

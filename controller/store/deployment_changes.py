@@ -22,9 +22,9 @@ from controller.domain.states import (
     outcome,
     sources,
 )
-from controller.errors import IllegalTransitionError
+from controller.errors import IllegalTransitionError, UnfitError
 from controller.store.database import changed_rows, in_batches
-from controller.store.tables import Base, DeploymentRow, DeviceRow
+from controller.store.tables import MAX_DETAIL_CHARS, Base, DeploymentRow, DeviceRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,34 @@ def add(
             detail="",
         )
         for device, position in places
+    )
+    session.flush()
+
+
+def leave_out(session: Session, rollout: str, unfit: Mapping[str, str], *, now_s: float) -> None:
+    """Record devices that take no part in a rollout, and why, so that they do not join it later.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        unfit: Each device with the reason why it cannot take the release.
+        now_s: Wall time.
+    """
+    session.add_all(
+        DeploymentRow(
+            rollout=rollout,
+            device=device,
+            state=DeploymentState.CANCELLED,
+            position=0,
+            stage=0,
+            phase="",
+            done_bytes=0,
+            total_bytes=0,
+            error_code=UnfitError.code,
+            detail=reason[:MAX_DETAIL_CHARS],
+            finished_at_s=now_s,
+        )
+        for device, reason in unfit.items()
     )
     session.flush()
 

@@ -18,6 +18,7 @@ from controller.domain.states import (
     DeploymentState,
     DeviceState,
 )
+from controller.errors import UnfitError
 from controller.store import devices as device_rows
 from controller.store.database import in_batches
 from controller.store.tables import (
@@ -200,6 +201,8 @@ def in_state(session: Session, rollout: str, *states: DeploymentState) -> list[s
 def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[str, str]:
     """Return devices of a rollout in some final states that no other rollout has started since.
 
+    Those that were left out because they cannot take the release are not among them.
+
     A later rollout is one whose log begins later: the numbers of entries grow, and wall time may go
     back.
 
@@ -217,6 +220,9 @@ def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[
     taken = exists().where(
         DesiredStateRow.device == DeploymentRow.device, DesiredStateRow.rollout.in_(later)
     )
+    left_out = (DeploymentRow.state == DeploymentState.CANCELLED) & (
+        DeploymentRow.error_code == UnfitError.code
+    )
     rows = session.execute(
         select(DeploymentRow.device, target())
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
@@ -225,6 +231,7 @@ def unreached(session: Session, rollout: str, *states: DeploymentState) -> dict[
             DeploymentRow.rollout == rollout,
             DeploymentRow.state.in_(states),
             DeviceRow.state == DeviceState.ENROLLED,
+            ~left_out,
             ~taken,
         )
         .order_by(DeploymentRow.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, exists, func, select, update
+from sqlalchemy import ColumnElement, ScalarSelect, and_, exists, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased, selectinload
 
 from controller.domain.device_text import clean
@@ -46,6 +46,9 @@ class DeviceRecord:
 
     desired: ReleaseRow | None
     reported: ReleaseRow | None
+    waits_for: str
+    """What the install of its rollout waits for, in its own words; empty if for nothing."""
+
     drifted: bool
     """Whether it runs another release than it should, and no rollout is bringing that one."""
 
@@ -158,6 +161,7 @@ def _records(
             DesiredStateRow.revision,
             DesiredStateRow.policy_generation,
             drifted(),
+            _waits_for(),
             desired.c.digest,
             reported.c.digest,
         )
@@ -179,9 +183,21 @@ def _records(
             desired=releases.get(wanted or ""),
             reported=releases.get(active or ""),
             drifted=bool(has_drifted),
+            waits_for=waits_for or "",
         )
-        for device, revision, generation, has_drifted, wanted, active in rows
+        for device, revision, generation, has_drifted, waits_for, wanted, active in rows
     ]
+
+
+def _waits_for() -> ScalarSelect[str]:
+    """Return what a device said last of an install that goes on: a device has one at most."""
+    part = aliased(DeploymentRow)
+    return (
+        select(part.detail)
+        .where(part.device == DeviceRow.id, part.state.in_(ORDERED_DEPLOYMENTS))
+        .limit(1)
+        .scalar_subquery()
+    )
 
 
 def _own_values(device: str, profile: str, architecture: str) -> dict[str, str]:

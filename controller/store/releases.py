@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from controller.domain.states import DeviceState, ReleaseState
 from controller.errors import IllegalTransitionError, UnknownReleaseError
-from controller.store.database import changed_rows
+from controller.store.database import changed_rows, in_batches
 from controller.store.tables import DesiredStateRow, DeviceRow, ReleaseBlobRow, ReleaseRow
 
 
@@ -66,6 +66,14 @@ def get_published(session: Session, ref: str) -> ReleaseRow:
             remedy="choose another one: `fleet release list` shows which are published",
         )
     return row
+
+
+def of_digests(session: Session, digests: Collection[str]) -> list[ReleaseRow]:
+    """Return the known releases among some digests."""
+    found: list[ReleaseRow] = []
+    for batch in in_batches(sorted(digests)):
+        found += session.scalars(select(ReleaseRow).where(ReleaseRow.digest.in_(batch)))
+    return found
 
 
 def all_releases(session: Session, *, limit: int) -> list[ReleaseRow]:

@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -29,7 +29,7 @@ from controller.store import deployment_changes as changes
 from controller.store import deployments, desired, way_back
 from controller.store.deployment_changes import Moment, Verdict
 from controller.store.releases import published
-from controller.store.rollouts import log, move, named, take_in
+from controller.store.rollouts import leave_out, log, move, named, take_in
 from controller.store.tables import MAX_DETAIL_CHARS, RolloutRow
 
 MAX_NEWCOMERS = 1000
@@ -54,11 +54,28 @@ def look(session: Session, row: RolloutRow, *, elapsed_s: float) -> None:
     changes.note_presence(session, row.id, clock_s=row.ran_s)
 
 
-def join_newcomers(session: Session, row: RolloutRow, *, now_s: float) -> None:
-    """Let devices that enrolled since the beginning take part in the last stage of a rollout."""
+def join_newcomers(
+    session: Session,
+    row: RolloutRow,
+    unfit: Callable[[Sequence[str]], Mapping[str, str]],
+    *,
+    now_s: float,
+) -> None:
+    """Let devices that enrolled since the beginning take part in the last stage of a rollout.
+
+    Args:
+        session: The transaction.
+        row: The rollout, locked.
+        unfit: Returns which devices cannot take the release, and why; they are left out.
+        now_s: Wall time.
+    """
     selector = parse_selector(row.selector)
     found = deployments.newcomers(session, row.id, selector, limit=MAX_NEWCOMERS)
-    if found:
+    if not found:
+        return
+    cannot = unfit(found)
+    leave_out(session, row.id, cannot, now_s=now_s)
+    if found := [device for device in found if device not in cannot]:
         take_in(session, row.id, found, releases={}, now_s=now_s)
         log(session, row.id, action="join", reason=named(found, "joined late"), now_s=now_s)
 

@@ -307,6 +307,21 @@ def take_in(
     deployment_changes.add(session, rollout, places, releases)
 
 
+def leave_out(session: Session, rollout: str, unfit: Mapping[str, str], *, now_s: float) -> None:
+    """Record devices that a rollout leaves out because they cannot take its release.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        unfit: Each such device with its reason; none of them takes part yet.
+        now_s: Wall time.
+    """
+    if unfit:
+        deployment_changes.leave_out(session, rollout, unfit, now_s=now_s)
+        reason = named(list(unfit), "left out: cannot take the release")
+        log(session, rollout, action="skip", reason=reason, now_s=now_s)
+
+
 def _position(rollout: str, device: str) -> int:
     """Return the place of a device in the order of starting: the same shuffle in every process."""
     return int.from_bytes(hashlib.sha256(f"{rollout}/{device}".encode()).digest()[:3])

@@ -72,7 +72,7 @@ def test_the_operator_overrides_a_hook_that_delays(waiting: Device, controller: 
     )
     assert controller.outcome(2).active == SECOND.digest
     ordered = controller.event("override")
-    assert ordered.reason == "the operator overrides the hooks of one install within 30m"
+    assert ordered.reason == "the operator overrides what would hold one install within 30m"
     controller.event("hook", lambda e: e.reason.endswith("the operator overrides it"))
     controller.desire(3, THIRD)
     until(lambda: waiting.ask("status")["waits_for"], "a wait of the next install")
@@ -89,9 +89,9 @@ def test_the_operator_overrides_a_veto_beforehand_and_takes_it_back(
     assert "(agent.hook)" in serving.command("status").stdout
     assert serving.infer()[0]["release"] == "digits:1.0.0"
     said = serving.command("override")
-    assert said.stdout == "the next install within 1h goes on, whatever its hooks say\n"
-    assert "overridden for" in serving.command("status").stdout
-    assert serving.command("override", "--clear").stdout == "the hooks count\n"
+    assert said.stdout == "the next install within 1h goes on, whatever would hold it\n"
+    assert "override    one install within" in serving.command("status").stdout
+    assert serving.command("override", "--clear").stdout == "hooks, window and battery count\n"
     controller.desire(3, SECOND)
     assert controller.outcome(3).error_code == "agent.hook"
     assert json.loads(serving.command("override", "--json").stdout)["override_s"] > 3000
@@ -111,7 +111,9 @@ def test_an_override_has_a_reasonable_length(
 def test_without_hooks_there_is_nothing_to_override(serving: Device) -> None:
     wrong = serving.command("override")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr.startswith("fleet-agent: this device has no hooks; set `directory` below")
+    assert wrong.stderr.startswith(
+        "fleet-agent: this device has no hooks, and its installs may begin at "
+    )
 
 
 def test_a_newer_desired_state_ends_the_wait(waiting: Device, controller: Controller) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from tests.simulators.packages import package, variant
@@ -146,3 +147,54 @@ def test_pausing_twice_says_what_to_do(stack: Stack, puppets: dict[str, Puppet])
         f"`fleet rollout resume {created}` lets it go on\n"
     )
     stack.ok("rollout", "abort", created)
+
+
+def test_who_can_take_a_release_is_shown_before_it_begins(
+    stack: Stack, puppets: dict[str, Puppet]
+) -> None:
+    said = stack.ok("rollout", "check", "digits:1")
+    lines = [line.split(maxsplit=2) for line in said.out.splitlines()]
+    assert ["will", "refuse", "0"] in lines
+    assert ["release", "digits:1"] in lines
+    key = SigningKey(stack.release_key.read_bytes())
+    alien = variant("best")
+    info = msgspec.structs.replace(alien.info, runtime="tensorrt")
+    signed = package("4", [(msgspec.structs.replace(alien, info=info), b"model")], key=key)
+    signed.write_to(stack.home.parent / "4")
+    stack.ok("release", "publish", str(stack.home.parent / "4"))
+    said = stack.fleet("rollout", "check", "digits:4", "--selector", "id!=new-1", "--limit", "2")
+    assert (said.code, said.err) == (1, "")
+    lacks = "no variant fits: best needs the runtime tensorrt"
+    assert said.out.splitlines()[-3:] == [
+        "", f"3 devices refuse: {lacks}", "  cam-1, cam-2 and 1 more",
+    ]  # fmt: skip
+    report = stack.fleet("rollout", "check", "digits:4", "--selector", "id!=new-1", "--json")
+    assert report.code == 1
+    assert report.json["refusing"][0]["devices"] == ["cam-1", "cam-2", "cam-3"]
+    refused = stack.fleet("rollout", "create", "digits:4", "--selector", "id=cam-1")
+    assert refused.code == 2
+    assert refused.err == (
+        f"fleet: cam-1 cannot take digits:4: {lacks}; "
+        "`fleet rollout check digits:4 --selector id=cam-1` names them\n"
+    )
+    both = stack.fleet("rollout", "create", "digits:4", "--exclude-unfit", "--allow-unfit")
+    assert (both.code, both.err.count("\n")) == (2, 1)
+
+
+def test_devices_that_cannot_take_a_release_are_left_out(
+    stack: Stack, puppets: dict[str, Puppet]
+) -> None:
+    token = stack.ok("token", "create").out.strip()
+    puppets["new-2"] = Puppet(stack, "new-2", token, "succeeded", runtimes=())
+    until(lambda: stack.fleet("rollout", "check", "digits:1").code == 1, "a hello of new-2")
+    refused = stack.fleet("rollout", "create", "digits:1")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "cannot take digits:1, such as new-2: no variant fits" in refused.err
+    assert refused.err.endswith(
+        "; --exclude-unfit leaves them out, and with --allow-unfit they fail\n"
+    )
+    done = stack.fleet("rollout", "create", "digits:1", "--exclude-unfit")
+    assert done.code == 0, done.err
+    assert "skip: 1 device left out: cannot take the release: new-2" in done.err
+    shown = stack.ok("rollout", "show", done.out.strip()).out
+    assert "no variant fits: best needs the runtime null" in shown

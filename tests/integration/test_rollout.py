@@ -112,11 +112,13 @@ def test_a_rollout_shows_what_an_install_waits_for_as_long_as_it_waits(fleet: Fl
     assert (part["state"], part["phase"], part["error_code"], part["detail"]) == (
         "assigned", "switching", "", "hook x says later",
     )  # fmt: skip
+    assert fleet.api.get("/v1/devices/cam-001").json()["waits_for"] == "hook x says later"
     device.waits_for = ""
     device.report(device.accepted[-1].revision, ONE.digest, "busy")
     fleet.step()
     (part,) = fleet.show(rollout)["deployments"]
     assert (part["state"], part["detail"]) == ("assigned", "")
+    assert fleet.api.get("/v1/devices").json()[0]["waits_for"] == ""
 
 
 def test_a_failing_device_halts_and_goes_back_by_itself(fleet: Fleet) -> None:

@@ -45,6 +45,7 @@ from wire.messages import (
     Presence,
     decode_message,
 )
+from wire.profile import DeviceProfile
 from wire.transport import Received
 from wire.trust.envelope import SigningKey
 
@@ -120,6 +121,7 @@ class FleetDevice:
     boot_id: str = "boot-1"
     revision: int = 0
     active: str | None = None
+    profile: DeviceProfile = PROFILE
     runtimes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     online: bool = False
     accepted: list[DesiredState] = field(default_factory=list)
@@ -166,7 +168,7 @@ class FleetDevice:
             public_key=base64.b64encode(key.public_key).decode(),
             password=self.password,
             signature=base64.b64encode(proof).decode(),
-            profile=PROFILE,
+            profile=self.profile,
             labels=self.labels,
             agent_version="1.0",
             client_id=client_id or msgspec.UNSET,
@@ -215,7 +217,7 @@ class FleetDevice:
             device=self.name,
             boot_id=self.boot_id,
             agent_version="1.0",
-            profile=PROFILE,
+            profile=self.profile,
             runtimes=self.runtimes,
             revision=self.revision,
             release=self.active,

@@ -17,11 +17,13 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from agent.install.conditions import Conditions, ConditionSettings
 from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.local import LocalSource
 from agent.install.fetch.messages import MessageSource
@@ -65,6 +67,7 @@ FORWARD = [
 ]
 """The states of an install that ends well, in their order."""
 NO_HOOKS = HookSettings()
+ANY_TIME = ConditionSettings()
 
 
 class PowerCut(BaseException):
@@ -186,6 +189,8 @@ class SimulatedDevice:
         confirm_s: float = 2.0,
         profile: DeviceProfile = PROFILE,
         hooks: HookSettings = NO_HOOKS,
+        conditions: ConditionSettings = ANY_TIME,
+        zone: tzinfo = UTC,
     ) -> None:
         self.root = root
         self.clock = FakeClock()
@@ -195,6 +200,8 @@ class SimulatedDevice:
         self.serve_early = False
         self.profile = profile
         self.hooks = hooks
+        self.conditions = conditions
+        self.zone = zone
         self.log = Log(self.clock, LogStream(lambda: self.hook("logged", self.phase)))
         self.hook: Hook = nothing
         """Called with where it is (`save`, `saved`, `write FILE`, `written FILE`, `effect`,
@@ -278,6 +285,14 @@ class SimulatedDevice:
             events=self.heard,
             interrupts=self.interrupts,
             clock=self.clock,
+            conditions=Conditions(
+                self.conditions,
+                store=self.store,
+                is_whole=self.slots.has,
+                health=lambda: self.adaptation.health,
+                now_s=self.clock.now_s,
+                local=lambda at_s: datetime.fromtimestamp(at_s, self.zone),
+            ),
         )
         self.machine = Machine(
             DEVICE,

@@ -183,8 +183,17 @@ class Stack:
 class Puppet:
     """A device that enrols over MQTT and reports what it is told to."""
 
-    def __init__(self, stack: Stack, name: str, token: str, outcome: InstallOutcome) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        name: str,
+        token: str,
+        outcome: InstallOutcome,
+        *,
+        runtimes: tuple[str, ...] = PROFILE.runtimes,
+    ) -> None:
         self.name = name
+        self.runtimes = runtimes
         self.outcome: InstallOutcome = outcome
         self.is_away = False
         self._stack = stack
@@ -247,8 +256,8 @@ class Puppet:
     def _on_connection(self, connection: Connection) -> None:
         if connection.up:
             hello = Hello(
-                device=self.name, boot_id="b", agent_version="1", profile=PROFILE, revision=0,
-                release=None, variant=None,
+                device=self.name, boot_id="b", agent_version="1", profile=PROFILE,
+                runtimes=self.runtimes, revision=0, release=None, variant=None,
             )  # fmt: skip
             self.transport.publish(topics.up(self.name, "hello"), to_json(hello))
 

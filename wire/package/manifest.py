@@ -264,6 +264,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             return tuple(v for v in able if profile.name in v.info.profiles)
         return able
 
+    def misfits(self, profile: DeviceProfile) -> dict[str, str]:
+        """Return why variants are not for a kind of device.
+
+        Args:
+            profile: The kind of device.
+
+        Returns:
+            The reason of each variant that `fitting` leaves out, by its name, in manifest order.
+        """
+        kept = {variant.name for variant in self.fitting(profile)}
+        return {
+            variant.name: variant.misfit(profile) or "is not for this profile"
+            for variant in self.variants
+            if variant.name not in kept
+        }
+
 
 class _LayoutVariant(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     variant_directory: str | None = None

@@ -12,6 +12,9 @@ Rules:
   say at all, is told and changes nothing.
 - If the hooks cannot be trusted, nothing is installed. While an install waits for a hook already,
   that counts as later: somebody may be changing the hook.
+- Before anything else an install waits until the conditions of `[install]` hold. The hooks are
+  asked after that, so what they say is of the time when it begins. This wait has no end of its
+  own, and counts for no hook.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.errors import HookDelayError, HookError, HookFilesError, StoppedError, StorageError
+from agent.install.conditions import Conditions, Later
 from agent.install.hooks.names import Answer, Hook, Moment, answer_of
 from agent.install.hooks.override import Override
 from agent.install.hooks.process import Ran
@@ -39,6 +43,10 @@ OVERRIDE_POLL_S: Final = 0.5
 COUNT_EVERY_S: Final = 60.0
 """A power cut makes the agent forget at most this much of a wait."""
 
+TELL_EVERY_S: Final = 900.0
+"""How often the controller hears of a wait that goes on: a report may be lost, and a whole fleet
+may wait for the night."""
+
 REMEDY: Final = "`fleet-agent override` on the device lets the next attempt go on"
 
 
@@ -54,9 +62,10 @@ class HookedEffects:
         events: Takes an event when a hook does not just say yes.
         interrupts: Tells when an install must end.
         clock: For the waits.
+        conditions: Whether an install may begin.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
         self,
         effects: Effects,
         *,
@@ -67,6 +76,7 @@ class HookedEffects:
         events: RecorderPort,
         interrupts: Interrupts,
         clock: Clock,
+        conditions: Conditions,
     ) -> None:
         self._effects = effects
         self._runner = runner
@@ -76,12 +86,13 @@ class HookedEffects:
         self._events = events
         self._interrupts = interrupts
         self._clock = clock
+        self._conditions = conditions
         self._entered: State | None = None
         """The state of this install whose Enter hooks have run."""
 
         self._waits_for = ""
         self.on_wait: Callable[[State, str], None] = lambda _state, _why: None
-        """Called with the state, the hook and its words each time that one has said later."""
+        """Called with the state and what the install waits for, again and again while it waits."""
 
     def serving(self) -> tuple[str | None, str | None]:
         """Return the digest of the package and the name of the variant that serve now."""
@@ -100,7 +111,7 @@ class HookedEffects:
         return self._effects.why_silent(digest)
 
     def waits_for(self) -> str:
-        """Return which hook holds the install, and what it said; empty if none does."""
+        """Return what the install waits for, such as a hook and its words; empty if nothing."""
         return self._waits_for
 
     def look(self) -> None:
@@ -132,10 +143,68 @@ class HookedEffects:
             self._revert(progress)
             return
         if self._entered is not state:
-            self._ask(state, Moment.ENTER)
+            self._enter(state)
             self._entered = state
         self._effects.perform(state, progress)
         self._ask(state, Moment.LEAVE)
+
+    def _enter(self, state: State) -> None:
+        """Wait until the install may go on in a state.
+
+        Raises:
+            HookError: A hook does not let it.
+        """
+        if state is not State.PREFLIGHT:
+            self._ask(state, Moment.ENTER)
+            return
+        while True:
+            self._hold(state)
+            self._ask(state, Moment.ENTER)
+            if self._held_by() is None:  # a hook may have delayed it beyond the window
+                return
+
+    def _hold(self, state: State) -> None:
+        """Wait until the conditions of the install hold, or the operator overrides them.
+
+        Raises:
+            SupersededError: A newer desired state has come.
+            StoppedError: The agent is being stopped.
+            InterjectedError: A package has been handed over.
+        """
+        if (later := self._held_by()) is None:
+            return
+        # A restart during the wait is no crash.
+        self._store.update(attempts=self._store.state.attempts - 1)
+        told_s = float("-inf")
+        try:
+            while later is not None:
+                now_s = self._clock.monotonic_s()
+                if not self._waits_for:
+                    data = {"revision": self._store.state.revision, "phase": state.value}
+                    self._events.event("defer", later.why, data)
+                if later.why != self._waits_for or now_s - told_s >= TELL_EVERY_S:
+                    self._waits_for, told_s = later.why, now_s
+                    self.on_wait(state, later.why)
+                self._rest(now_s + later.look_s, state)
+                later = self._held_by()
+        finally:
+            self._waits_for = ""
+        self._store.update(attempts=self._store.state.attempts + 1)
+
+    def _held_by(self) -> Later | None:
+        """Return which condition holds the install, unless the operator overrides it."""
+        later = self._conditions.later()
+        if later is not None and self.override.covers(self._store.state.revision):
+            return None
+        return later
+
+    def _rest(self, end_s: float, state: State) -> None:
+        """Wait until a time, or until the operator overrides what the install waits for."""
+        revision = self._store.state.revision
+        while (rest_s := end_s - self._clock.monotonic_s()) > 0:
+            if self.override.covers(revision):
+                return
+            self._interrupts.wait(min(rest_s, OVERRIDE_POLL_S), abandon=may_abandon(state))
 
     def _revert(self, progress: Progress) -> None:
         if self._entered is not State.REVERTING:

@@ -1,10 +1,10 @@
-"""The operator's word that an install goes on whatever its hooks say.
+"""The operator's word that an install goes on whatever its hooks, the window or the battery say.
 
 Rules:
-- It holds for one install: the first that a hook would hold or fail from then on, and only within
-  its time. It ends with that install, so it holds for no repair of the release. No later veto is
-  overridden by accident.
-- It is kept in memory alone: after a restart the hooks count again.
+- It holds for one install: the first that one of these would hold or fail from then on, and only
+  within its time. It ends with that install, so it holds for no repair of the release. No later
+  veto is overridden by accident.
+- It is kept in memory alone: after a restart they count again.
 """
 
 from __future__ import annotations
@@ -39,14 +39,18 @@ class Override:
         """
         with self._lock:
             self._end_s, self._revision = self._clock.monotonic_s() + for_s, None
-        reason = f"the operator overrides the hooks of one install within {format_duration(for_s)}"
+        reason = (
+            f"the operator overrides what would hold one install within {format_duration(for_s)}"
+        )
         self._events.event("override", reason, {"for_s": for_s})
 
     def clear(self) -> None:
         """Let the hooks count again."""
         with self._lock:
             self._end_s, self._revision = float("-inf"), None
-        self._events.event("override", "the operator lets the hooks count again", {})
+        self._events.event(
+            "override", "the operator lets hooks, window and battery count again", {}
+        )
 
     def end(self) -> None:
         """Note that an install has ended, and with it the override that held for it."""

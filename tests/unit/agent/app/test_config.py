@@ -44,12 +44,14 @@ def test_all_keys(tmp_path: Path) -> None:
         '[broker]\nhost = "b"\nport = 8883\nca_file = "ca.pem"\ncert_file = "c.pem"\n'
         'key_file = "k.pem"\n[endpoint]\nunix_path = "run/infer.sock"\n'
         '[hooks]\ndirectory = "hooks.d"\ndelay_s = 0\n'
+        '[install]\nwindow = "22:00-04:30"\nmin_battery_percent = 30\n'
     )
     config = load_config(write(tmp_path, text))
     assert config.token_file == Path("/etc/token")
     assert config.labels == {"site": "berlin"}
     assert config.endpoint.unix_path == tmp_path / "run/infer.sock"
     assert (config.hooks.directory, config.hooks.delay_s) == (tmp_path / "hooks.d", 0)
+    assert (config.install.window, config.install.min_battery_percent) == ("22:00-04:30", 30)
     address = broker_address(config)
     assert (address.host, address.port) == ("b", 8883)
     assert address.ca_file == str(tmp_path / "ca.pem")
@@ -84,6 +86,14 @@ def test_all_keys(tmp_path: Path) -> None:
         (
             LEAST + '[hooks]\ndirektory = "/etc"\n',
             "there is no setting hooks.direktory (did you mean hooks.directory?)",
+        ),
+        (LEAST + '[install]\nwindow = "1-5"\n', "install.window is not two different times"),
+        (LEAST + '[install]\nwindow = "01:00-01:00"\n', "install.window is not two different"),
+        (LEAST + "[install]\nmin_battery_percent = 101\n", "percent is not within 0 to 100"),
+        (LEAST + "[install]\nmin_battery_percent = nan\n", "percent is not within 0 to 100"),
+        (
+            LEAST + '[install]\nwindows = "01:00-05:00"\n',
+            "there is no setting install.windows (did you mean install.window?)",
         ),
         (LEAST + "sense_interval_s = 0\n", "sense_interval_s is not above 0"),
         (LEAST + "sense_interval_s = nan\n", "sense_interval_s is not above 0"),

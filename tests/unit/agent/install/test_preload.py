@@ -317,6 +317,26 @@ def test_a_fault_of_the_file_does_no_harm_to_the_install_that_waits(
     assert device.heard.outcomes[-1].outcome == "succeeded"
 
 
+def test_it_gets_no_storage_that_an_install_under_way_still_needs(tmp_path: Path) -> None:
+    size_bytes = [sum(map(len, (p.envelope, *p.files.values()))) for p in (OLD, NEW, NEWER)]
+    profile = msgspec.structs.replace(PROFILE, storage_bytes=sum(size_bytes) - 1000)
+    device = SimulatedDevice(tmp_path, profile=profile)
+    device.boot()
+    device.install(1, OLD)
+    refused: list[str] = []
+
+    def hand_over(where: str, state: State) -> None:
+        if where == "effect" and state is State.FETCHING and not refused:
+            with pytest.raises(StorageFullError) as told:
+                device.hand_over(Held(file_of(NEWER)))
+            refused.append(str(told.value))
+
+    device.hook = hand_over
+    device.install(2, NEW)
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+    assert "allows to packages only" in refused[0]
+
+
 def test_one_at_a_time_and_only_while_somebody_waits(device: SimulatedDevice) -> None:
     gone = threading.Event()
     refusals: list[FleetError] = []

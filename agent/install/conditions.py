@@ -1,0 +1,136 @@
+"""What must hold before an install may begin: the table `[install]` of the agent's configuration.
+
+Rules:
+- An install that may not begin yet waits; it does not fail.
+- What is mending or going back never waits: the repair of a lost release, and an install of a
+  package that is whole on the device, which is the release before.
+- What is not known holds nothing back, but a battery counts as in use unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from agent.install.window import Local, opens_s, parse_window
+from wire.health import HealthSnapshot
+
+if TYPE_CHECKING:
+    from agent.install.store import StateStore
+
+LOOK_S: Final = 5.0
+"""Time between two looks at the clock and the battery."""
+
+WHOLE_PERCENT: Final = 100.0
+
+
+class ConditionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When installs may begin."""
+
+    window: str = ""
+    """Hours of the local day, such as `01:00-05:00` or `22:00-04:00`; empty for all of it."""
+
+    min_battery_percent: float = 0.0
+    """Least charge of a battery that is in use; on mains it does not count. 0 for no bound."""
+
+    def faults(self) -> tuple[str, ...]:
+        """Return what is wrong, each as one line; nothing if the settings can be used."""
+        lines = []
+        if self.window and parse_window(self.window) is None:
+            lines.append("install.window is not two different times, such as 01:00-05:00")
+        if not 0 <= self.min_battery_percent <= WHOLE_PERCENT:
+            lines.append("install.min_battery_percent is not within 0 to 100")
+        return tuple(lines)
+
+
+class Later(NamedTuple):
+    """An install may not begin yet."""
+
+    why: str
+    """One line for people, with the time when it goes on if that is known."""
+
+    look_s: float
+    """After this time it may be otherwise."""
+
+
+class Conditions:
+    """Whether the install that is under way may begin.
+
+    Args:
+        settings: When installs may begin.
+        store: Knows what is being installed.
+        is_whole: Tells whether a package is whole on this device.
+        health: Returns the newest readings.
+        now_s: Returns wall time, seconds since 1970.
+        local: Converts it to what the clock on the wall shows.
+    """
+
+    def __init__(
+        self,
+        settings: ConditionSettings,
+        *,
+        store: StateStore,
+        is_whole: Callable[[str], bool],
+        health: Callable[[], HealthSnapshot],
+        now_s: Callable[[], float],
+        local: Local,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._is_whole = is_whole
+        self._health = health
+        self._now_s = now_s
+        self._local = local
+
+    def later(self) -> Later | None:
+        """Return why the install may not begin yet, or None."""
+        record = self._store.state
+        if record.repairing or (record.target and self._is_whole(record.target.digest)):
+            return None
+        return out_of_window(self._settings.window, self._now_s(), self._local) or low_battery(
+            self._settings.min_battery_percent, self._health()
+        )
+
+
+def out_of_window(text: str, now_s: float, local: Local) -> Later | None:
+    """Return why no install may begin at a time of the day, or None.
+
+    Args:
+        text: The window, as checked; empty for none.
+        now_s: Wall time, seconds since 1970.
+        local: Converts it.
+    """
+    window = parse_window(text)
+    if window is None or window.holds(local(now_s)):
+        return None
+    next_s = opens_s(window, now_s, local)
+    if next_s is None:
+        return Later(f"no install begins outside {text}", LOOK_S)
+    when = local(next_s).strftime("%Y-%m-%d %H:%M %z").rstrip()
+    # The clock may be set meanwhile, so nobody sleeps until then.
+    return Later(
+        f"no install begins outside {text}; it goes on at {when}",
+        min(max(next_s - now_s, 1.0), LOOK_S),
+    )
+
+
+def low_battery(least_percent: float, health: HealthSnapshot) -> Later | None:
+    """Return why no install may begin at a charge of the battery, or None.
+
+    Args:
+        least_percent: Least charge; 0 for no bound.
+        health: The newest readings.
+    """
+    ratio = health.battery_ratio
+    if ratio is None or health.battery_discharging is False:
+        return None
+    percent = WHOLE_PERCENT * ratio
+    if percent >= least_percent:
+        return None
+    return Later(
+        f"the battery has {percent:.0f} %, and no install begins below {least_percent:g} %; "
+        "it goes on when the battery is charged or on mains",
+        LOOK_S,
+    )

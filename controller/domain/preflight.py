@@ -1,0 +1,118 @@
+"""Whether devices can take a release, and why not: pure functions of what is known of both.
+
+Rules:
+- A device is asked what its agent would ask itself before it fetches a file, by the same functions
+  of `wire`: which variants fit, and whether the package fits beside the one that it must keep.
+- Of what a device has not said nothing is concluded: such a device is unknown, never unfit.
+- What only the device knows now, such as free memory, is left to the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from wire.errors import SignatureError
+from wire.package.index import PackageIndex
+from wire.package.manifest import Manifest
+from wire.profile import DeviceProfile
+
+MAX_VARIANTS_NAMED = 6
+"""Variants whose reasons one line gives."""
+
+NOT_OURS = "it is not what this controller sent last"
+"""How the record of a refusal begins if the device refused what came from somebody else."""
+
+
+class Answer(StrEnum):
+    """What a device would say to a release."""
+
+    TAKES = "takes"
+    RUNS = "runs"
+    """It runs the release already."""
+
+    REFUSES = "refuses"
+    UNKNOWN = "unknown"
+    """It has not said what it is and has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedRelease:
+    """A release as its signed index and manifest describe it."""
+
+    digest: str
+    index: PackageIndex
+    manifest: Manifest
+    envelope_size_bytes: int
+
+    def size_on(self, profile: DeviceProfile) -> int:
+        """Return the storage that the release takes on a kind of device, in bytes."""
+        entries = self.index.files_for(self.manifest.fitting(profile))
+        return self.envelope_size_bytes + sum(entry.size_bytes for entry in entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a device would say, and why if it refuses."""
+
+    answer: Answer
+    reason: str = ""
+
+
+TAKES, RUNS = Verdict(answer=Answer.TAKES), Verdict(answer=Answer.RUNS)
+UNKNOWN = Verdict(answer=Answer.UNKNOWN)
+
+
+def verdict(
+    offered: OfferedRelease, profile: DeviceProfile | None, running: OfferedRelease | None
+) -> Verdict:
+    """Return what a device would say to a release that it does not run.
+
+    Args:
+        offered: The release.
+        profile: What the device said that it is, with only the runtimes that it has; None if it
+            has not said so.
+        running: The release that it runs and must keep meanwhile; None if it runs none that is
+            known.
+
+    Returns:
+        What it would say.
+    """
+    if profile is None:
+        return UNKNOWN
+    if not offered.manifest.fitting(profile):
+        return _refuses(f"no variant fits: {_reasons(offered.manifest.misfits(profile))}")
+    needed_bytes = offered.size_on(profile)
+    held_bytes = 0 if running is None else running.size_on(profile)
+    if needed_bytes + held_bytes > profile.storage_bytes:
+        beside = f" beside the {held_bytes} of what it runs" if held_bytes else ""
+        return _refuses(
+            f"it needs {needed_bytes} bytes of storage{beside}, but the profile allows "
+            f"{profile.storage_bytes} to packages"
+        )
+    return TAKES
+
+
+def distrust(last_error: str) -> Verdict | None:
+    """Return why a device would refuse whatever is signed by today's keys, or None.
+
+    Args:
+        last_error: What the device said last of a fault, with the code before it.
+
+    Returns:
+        A refusal, if what it was sent last had no signature that the device trusts.
+    """
+    code, _, detail = last_error.partition(": ")
+    if code != SignatureError.code or detail.startswith(NOT_OURS):
+        return None
+    return _refuses(f"it did not trust the signature of what it was sent last: {detail}")
+
+
+def _refuses(reason: str) -> Verdict:
+    return Verdict(answer=Answer.REFUSES, reason=reason)
+
+
+def _reasons(misfits: dict[str, str]) -> str:
+    lines = [f"{name} {why}" for name, why in misfits.items()]
+    more = len(lines) - MAX_VARIANTS_NAMED
+    return "; ".join(lines[:MAX_VARIANTS_NAMED] + ([f"and {more} more"] if more > 0 else []))

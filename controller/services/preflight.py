@@ -1,0 +1,212 @@
+"""Asks for a whole fleet which devices can take a release, before anything is sent.
+
+Rules:
+- The manifests that count are the signed ones in the blob store: each release is read once, no
+  matter how many devices there are.
+- Devices of one kind that run the same are judged once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from controller.domain.preflight import (
+    RUNS,
+    UNKNOWN,
+    Answer,
+    OfferedRelease,
+    Verdict,
+    distrust,
+    verdict,
+)
+from controller.domain.selectors import parse_selector
+from controller.domain.states import DeviceState
+from controller.rollout_schemas import PreflightReport, RefusingDevices
+from controller.services.blobs import BlobStore
+from controller.store import device_facts, releases
+from controller.store.database import Database, Transaction
+from controller.store.device_facts import DeviceFacts
+from controller.store.tables import ReleaseRow
+from wire.codec import MAX_JSON_BYTES, from_json, sha256_hex
+from wire.errors import FleetError, IntegrityError, WireFormatError
+from wire.package.index import PAYLOAD_TYPE, index_from_bytes
+from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
+from wire.profile import DeviceProfile, only_runtimes
+from wire.trust.envelope import MAX_ENVELOPE_BYTES
+from wire.trust.root import TrustRoot
+
+MAX_KEPT: Final = 16
+"""Releases that are kept in memory; a package never changes."""
+
+MAX_REASONS: Final = 50
+"""Reasons that an answer tells apart."""
+
+
+class Preflight:
+    """Judges devices before a rollout.
+
+    Args:
+        database: The control state.
+        blobs: The content.
+        trust: Who may sign packages.
+    """
+
+    def __init__(self, database: Database, blobs: BlobStore, trust: TrustRoot) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._trust = trust
+        self._kept: dict[str, OfferedRelease] = {}
+
+    def check(self, ref: str, selector: str, *, limit: int) -> PreflightReport:
+        """Return what the devices that match a selector would say to a release.
+
+        Args:
+            ref: The release, by digest or `name:version`.
+            selector: A label expression.
+            limit: How many devices are named for each reason.
+
+        Returns:
+            The counts, and who would refuse it and why.
+
+        Raises:
+            SelectorError: The selector cannot be read.
+            UnknownReleaseError: No such release.
+            IllegalTransitionError: It was revoked.
+            FleetError: Its files cannot be read.
+        """
+        parsed = parse_selector(selector)
+        with self._database.reading() as transaction:
+            row = releases.get_published(transaction, ref)
+            facts = device_facts.of_selector(transaction, parsed)
+            enrolled = [device for device in facts if device.state == DeviceState.ENROLLED]
+            judged = self._judge(transaction, row, enrolled)
+        report = _report(row, selector, enrolled, judged, limit=limit)
+        report.shut_out = len(facts) - len(enrolled)
+        return report
+
+    def unfit(
+        self, transaction: Transaction, release: ReleaseRow, devices: Sequence[str]
+    ) -> dict[str, str]:
+        """Return which of some devices would refuse a release, and why.
+
+        Args:
+            transaction: The transaction.
+            release: The release.
+            devices: Their identifiers.
+
+        Returns:
+            Device to reason, in the order of the identifiers.
+
+        Raises:
+            FleetError: The files of the release cannot be read.
+        """
+        facts = device_facts.of_devices(transaction, devices)
+        judged = self._judge(transaction, release, facts)
+        return {
+            device: said.reason for device, said in judged.items() if said.answer is Answer.REFUSES
+        }
+
+    def _judge(
+        self, transaction: Transaction, release: ReleaseRow, facts: Sequence[DeviceFacts]
+    ) -> dict[str, Verdict]:
+        offered = self._offered(release)
+        running = self._running(transaction, {d.release for d in facts if d.release is not None})
+        known: dict[tuple[str, str | None, str | None], Verdict] = {}
+        judged = {}
+        for device in facts:
+            kind = device.profile, device.runtimes, device.release
+            if kind not in known:
+                profile = _profile(device)
+                known[kind] = verdict(offered, profile, running.get(device.release or ""))
+            said = UNKNOWN if not device.boot_id else known[kind]
+            if device.release == release.digest:
+                said = RUNS
+            judged[device.id] = distrust(device.last_error) or said
+        return judged
+
+    def _running(
+        self, transaction: Transaction, digests: Iterable[str]
+    ) -> Mapping[str, OfferedRelease]:
+        """Return what is known of the releases that devices run."""
+        found = {}
+        for row in releases.of_digests(transaction, set(digests)):
+            try:
+                found[row.digest] = self._offered(row)
+            except FleetError:  # its files are gone: nothing is concluded from it
+                continue
+        return found
+
+    def _offered(self, row: ReleaseRow) -> OfferedRelease:
+        """Return a release as its signed index and manifest describe it.
+
+        Raises:
+            IntegrityError: They are not what was signed.
+            FleetError: They cannot be read.
+        """
+        if (kept := self._kept.get(row.digest)) is not None:
+            return kept
+        envelope = self._blobs.read(row.envelope_sha256, length=MAX_ENVELOPE_BYTES + 1)
+        payload = self._trust.unseal(envelope, role="release", payload_type=PAYLOAD_TYPE)
+        index = index_from_bytes(payload)
+        entry = index.file(MANIFEST_FILE)
+        data = self._blobs.read(entry.sha256, length=MAX_JSON_BYTES + 1)
+        if sha256_hex(data) != entry.sha256:
+            raise IntegrityError(f"the stored manifest of {row.name}:{row.version} is damaged")
+        offered = OfferedRelease(
+            digest=row.digest,
+            index=index,
+            manifest=manifest_from_bytes(data),
+            envelope_size_bytes=len(envelope),
+        )
+        if len(self._kept) >= MAX_KEPT:
+            self._kept = {}
+        self._kept[row.digest] = offered
+        return offered
+
+
+def _profile(device: DeviceFacts) -> DeviceProfile | None:
+    """Return what a device said that it is, with only the runtimes that it has."""
+    try:
+        profile = from_json(device.profile.encode(), DeviceProfile)
+        if device.runtimes is None:
+            return profile
+        return only_runtimes(profile, from_json(device.runtimes.encode(), list[str]))
+    except WireFormatError:  # as of a device that enrolled with an earlier version
+        return None
+
+
+def _report(
+    row: ReleaseRow,
+    selector: str,
+    devices: Sequence[DeviceFacts],
+    judged: Mapping[str, Verdict],
+    *,
+    limit: int,
+) -> PreflightReport:
+    by_answer: defaultdict[Answer, list[DeviceFacts]] = defaultdict(list)
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for device in devices:
+        said = judged[device.id]
+        by_answer[said.answer].append(device)
+        if said.answer is Answer.REFUSES:
+            by_reason[said.reason].append(device.id)
+    runs, unknown = by_answer[Answer.RUNS], by_answer[Answer.UNKNOWN]
+    takes = [*runs, *by_answer[Answer.TAKES]]
+    reasons = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
+    return PreflightReport(
+        release=f"{row.name}:{row.version}",
+        selector=selector,
+        takes=len(takes),
+        runs=len(runs),
+        offline=sum(not device.online for device in takes),
+        refuses=len(by_answer[Answer.REFUSES]),
+        unknown=len(unknown),
+        shut_out=0,
+        refusing=[
+            RefusingDevices(reason=reason, count=len(names), devices=names[:limit])
+            for reason, names in reasons[:MAX_REASONS]
+        ],
+        unknown_devices=[device.id for device in unknown[:limit]],
+    )
