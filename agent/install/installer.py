@@ -29,10 +29,10 @@ from agent.install.fetch.fetcher import Fetcher, Hooks
 from agent.install.fetch.local_chunks import LocalChunkStore
 from agent.install.fetch.transfer import Blob
 from agent.install.preflight import check_memory, check_storage, fitting
+from agent.install.progress import Progress
 from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
 from agent.install.store import StateStore, has_served
-from agent.install.workflow import Progress
 from agent.interrupts import Interrupts
 from agent.packages import Package, clear_way, is_intact, keep_directory, open_package, read_index
 from agent.select.adaptation import Adaptation
@@ -42,6 +42,7 @@ from wire.messages import ReleaseRef
 from wire.package.index import ENVELOPE_FILE, FileEntry, PackageIndex
 from wire.package.manifest import MANIFEST_FILE, Variant
 from wire.profile import DeviceProfile
+from wire.progress import FILE, LOCAL, MQTT
 from wire.trust.root import TrustRoot
 
 CONFIRM_POLL_S: Final = 0.5
@@ -122,7 +123,7 @@ class Installer:
 
         Args:
             state: The state; not idle.
-            progress: Called after every chunk.
+            progress: Takes how a fetch goes on.
 
         Raises:
             RefusedError: There is nothing to install.
@@ -202,18 +203,24 @@ class Installer:
         entries = package.files(self._fitting(package))
         lacking = self._lacking(package, self._fitting(package))
         total = sum(entry.size_bytes for entry in entries)
-        done = total - sum(entry.size_bytes for entry in lacking)
+        by_hand = self._slots.preloaded() == target.digest
+        here = total - sum(entry.size_bytes for entry in lacking)
+        progress.begin(total, here, FILE if by_hand else LOCAL)
+        rest_bytes = 0
 
-        def came(size_bytes: int) -> None:
-            nonlocal done
-            done += size_bytes
-            progress(min(done, total), total)
+        def came(size_bytes: int, source: str = MQTT) -> None:
+            nonlocal rest_bytes
+            rest_bytes -= size_bytes
+            progress.came(size_bytes, source)
 
         hooks = self._hooks(came, self._known_chunks(package.index))
         for entry in lacking:
+            rest_bytes = entry.size_bytes
             self._bring(
                 package.directory, entry, Blob.of_file(entry, package.index.chunk_bytes), hooks
             )
+            if rest_bytes > 0:  # found in the partial file or in another package
+                progress.came(rest_bytes, LOCAL)
 
     def _verify(self, target: ReleaseRef, _progress: Progress) -> None:
         package = self.open(target.digest)

@@ -51,6 +51,7 @@ from controller.services.reception import Reception
 from controller.services.releases import Releases
 from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollouts import Rollouts
+from controller.services.transfers import Transfers
 from controller.services.upkeep import SECONDS_PER_DAY, Upkeep
 from controller.store.database import Database, migrate
 from telemetry.server.store import TelemetryStore
@@ -120,7 +121,8 @@ class Controller:
         self._telemetry = telemetry
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, retention_s, reception, clock)
-        self._director = director = Director(database, self._transport, key, clock)
+        transfers = Transfers(clock)
+        self._director = director = Director(database, self._transport, transfers, key, clock)
         self._encryption = EncryptionWatch(config.broker, clock)
         self._others = OtherControllers(key, self._transport, clock)
         self._engine = RolloutEngine(database, director, reception, clock)
@@ -131,18 +133,19 @@ class Controller:
             director=director,
             enrolment=self._enrolment,
             telemetry=telemetry,
+            transfers=transfers,
             publisher=self._transport,
             clock=clock,
         )
         budget = Budget(clock, config.transfer_bytes_per_s)
         self.delivery = Delivery(connect(), database, blobs, budget, clock)
         services = FleetServices(
-            devices=Devices(database, access, clock),
+            devices=Devices(database, access, transfers, clock),
             director=director,
             enrolment=self._enrolment,
             policies=self._policies,
             releases=Releases(database, blobs, trust, director, clock),
-            rollouts=Rollouts(database, director, clock),
+            rollouts=Rollouts(database, director, transfers, clock),
             blobs=blobs,
             telemetry=telemetry,
             health=self.health,

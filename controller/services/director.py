@@ -18,6 +18,7 @@ from typing import Protocol
 
 from controller.errors import ConflictError
 from controller.schemas import SignedDesired
+from controller.services.transfers import Transfers
 from controller.store import desired
 from controller.store.database import Database
 from wire import topics
@@ -47,15 +48,22 @@ class Director:
     Args:
         database: Where the desired states are.
         publisher: The way to the devices.
+        transfers: Which devices fetch, and were heard of late.
         key: The director's private key.
         clock: Wall time and durations.
     """
 
     def __init__(
-        self, database: Database, publisher: Publisher, key: SigningKey, clock: Clock
+        self,
+        database: Database,
+        publisher: Publisher,
+        transfers: Transfers,
+        key: SigningKey,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._publisher = publisher
+        self._transfers = transfers
         self._key = key
         self._clock = clock
         self._sent_at_s: dict[str, float] = {}
@@ -100,7 +108,11 @@ class Director:
                 for name, at_s in self._sent_at_s.items()
                 if now_s - at_s < RESEND_EVERY_S
             }
-            due = [name for name in lagging if name not in self._sent_at_s]
+            due = [
+                name
+                for name, is_unheard in lagging.items()
+                if name not in self._sent_at_s and not (is_unheard and self._transfers.runs(name))
+            ]
         return self.publish(due[:MAX_RESENT])
 
     def signed(self, device: str) -> SignedDesired:

@@ -28,6 +28,7 @@ from controller.rollout_schemas import (
 )
 from controller.services import follow_ups, shown_rollouts
 from controller.services.director import Director
+from controller.services.transfers import Transfers
 from controller.store import deployments, releases, rollout_steps, rollouts
 from controller.store.database import Database
 from controller.store.rollouts import NewRollout
@@ -43,12 +44,16 @@ class Rollouts:
     Args:
         database: The control state.
         director: Sends desired states to devices that go back.
+        transfers: The transfers that run.
         clock: Wall time.
     """
 
-    def __init__(self, database: Database, director: Director, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, director: Director, transfers: Transfers, clock: Clock
+    ) -> None:
         self._database = database
         self._director = director
+        self._transfers = transfers
         self._clock = clock
 
     def create(self, request: RolloutRequest) -> str:
@@ -152,7 +157,7 @@ class Rollouts:
         """
         with self._database.reading() as transaction:
             row = rollouts.get(transaction, rollout)
-            return shown_rollouts.whole(transaction, row, limit=limit)
+            return shown_rollouts.whole(transaction, row, self._transfers, limit=limit)
 
     def newest(self, *, limit: int) -> list[Rollout]:
         """Return rollouts without their deployments and logs, the newest first.

@@ -29,10 +29,11 @@ from agent.install.hooks.runner import HookRunner
 from agent.install.hooks.settings import HookSettings
 from agent.install.installer import Installer, InstallSettings
 from agent.install.preload import Preload, Preloaded, Source
+from agent.install.progress import Progress
 from agent.install.slots import Slots
 from agent.install.states import State
 from agent.install.store import AgentState, FileStateStore
-from agent.install.workflow import Machine, Progress
+from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.log import Log
 from agent.select.adaptation import Adaptation
