@@ -10,7 +10,8 @@ from controller.cli.arguments import JsonOption, parse_duration, parse_stage, se
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
 from controller.cli.output import write_json
-from controller.cli.watch import counts_text, event_text, watch
+from controller.cli.transfers import share_text
+from controller.cli.watch import counts_text, event_text, transfer_lines, watch
 from controller.rollout_schemas import (
     RetryRequest,
     RollbackRequest,
@@ -327,6 +328,7 @@ def _show(rollout: Rollout) -> None:
             ("rolls back", rollout.rollback_of),
             ("tries again", rollout.retry_of),
             ("devices", counts_text(rollout)),
+            *(("transfers", line) for line in transfer_lines(rollout)),
             ("acknowledged", f"{rollout.acknowledged} of the failed"),
             ("created", local_time(rollout.created_at_s)),
             ("finished", local_time(rollout.finished_at_s)),
@@ -343,8 +345,8 @@ def _show(rollout: Rollout) -> None:
             ("DEVICE", "STATE", "RELEASE", "STAGE", "PHASE", "FINISHED", "ERROR", "DETAIL"),
             [
                 (
-                    d.device, d.state, d.release, d.stage, d.phase, local_time(d.finished_at_s),
-                    d.error_code, d.detail,
+                    d.device, d.state, d.release, d.stage, share_text(d.phase, d.transfer),
+                    local_time(d.finished_at_s), d.error_code, d.detail,
                 )
                 for d in rollout.deployments
             ],

@@ -3,7 +3,7 @@
 Rules:
 - They are in memory alone. A device sends new ones within seconds, so a restart of the controller
   loses nothing that lasts, and thousands of devices do not cost a write each for each report.
-- There is at most one for each enrolled device, and it goes when its fetch ends.
+- There is at most one for each device, and it goes when its fetch ends.
 - A report that comes late changes nothing.
 """
 

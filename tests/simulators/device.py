@@ -152,6 +152,7 @@ class Heard:
     road: Iterator[bool] = field(default_factory=lambda: itertools.cycle([True]))
     """Whether there is a connection, each time that somebody asks."""
 
+    figures: list[tuple[str, float, Mapping[str, str]]] = field(default_factory=list)
     on_tell: Callable[[InstallReport], None] = lambda _report: None
 
     def tell(self, report: InstallReport) -> None:
@@ -166,9 +167,11 @@ class Heard:
 
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
         """Take a figure."""
+        self.figures.append((metric, amount, attributes))
 
     def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
         """Take a figure."""
+        self.figures.append((metric, value, attributes))
 
     @property
     def outcomes(self) -> list[InstallReport]:
