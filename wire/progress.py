@@ -30,6 +30,9 @@ SILENT_S: Final = 3 * REPORT_MAX_S
 """After this time without news, figures are no longer shown as those of now: two reports may be
 late or lost without harm, as on links that are cut and come back."""
 
+LONGEST_S: Final = 366 * 86_400.0
+"""Nobody waits longer; a device that lies may name a rate with which no number is left."""
+
 
 class TransferProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one transfer, as they were at the last news."""
@@ -60,4 +63,5 @@ class TransferProgress(msgspec.Struct, frozen=True, kw_only=True):
             return 0.0
         if self.silent or not self.rate_bytes_per_s:
             return None
-        return max(0.0, rest_bytes / self.rate_bytes_per_s - self.news_age_s)
+        rest_s = rest_bytes / self.rate_bytes_per_s - self.news_age_s
+        return max(0.0, rest_s) if rest_s <= LONGEST_S else None
