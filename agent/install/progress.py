@@ -47,9 +47,9 @@ class Rate:
 
     The rate of the time t before now has the weight exp(-t / RATE_AGE_S); what comes is taken to
     have come evenly since the arrival before. The sum of the weights is kept beside the weighted
-    sum, so the first values are not drawn to zero. It is the exponential moving average with linear
-    weighting of steps for samples at uneven times (Eckner 2012, "Algorithms for Unevenly Spaced
-    Time Series: Moving Averages and Other Rolling Operators").
+    sum, so the first values are not drawn to zero. Without that division it is the exponential
+    moving average with next-point interpolation for samples at uneven times (Eckner 2012,
+    "Algorithms for Unevenly Spaced Time Series: Moving Averages and Other Rolling Operators").
     """
 
     def __init__(self) -> None:
