@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from controller.domain.rollout_policy import StageState
 from controller.domain.states import DeploymentState, RolloutState
-from controller.schemas import Bounds, Request
+from controller.domain.transfers import TransferSum
+from controller.schemas import Bounds, Request, Transfer
 
 MAX_DEVICES = 10_000_000
 MAX_WAIT_S = 366 * 86_400
@@ -125,6 +126,8 @@ class StageProgress:
     """How many devices get the release by the end of this stage, earlier stages included."""
 
     state: StageState
+    transfers: TransferSum | None = None
+    """Of the devices that it started and that fetch now; None if none does."""
 
 
 @dataclass(kw_only=True)
@@ -142,6 +145,9 @@ class Deployment:
     phase: str = ""
     done_bytes: int = 0
     total_bytes: int = 0
+    transfer: Transfer | None = None
+    """None while it fetches nothing, and until it has reported to this start of the controller."""
+
     error_code: str = ""
     detail: str = ""
     started_at_s: float | None = None
@@ -186,6 +192,9 @@ class Rollout:
     counts: dict[DeploymentState, int]
     acknowledged: int = 0
     """How many of the failed devices the operator acknowledged by going on after a halt."""
+
+    transfers: TransferSum | None = None
+    """Of all devices that fetch now; None if none does, and in lists of rollouts."""
 
     deployments: list[Deployment] = field(default_factory=list)
     events: list[RolloutEvent] = field(default_factory=list)

@@ -136,6 +136,25 @@ class TokenSummary:
 
 
 @dataclass(kw_only=True)
+class Transfer:
+    """The transfer of a package to a device, as the device reported it last."""
+
+    done_bytes: int
+    total_bytes: int
+    rate_bytes_per_s: float | None
+    """Smoothed over some 10 s; None while it is unknown."""
+
+    rest_s: float | None
+    """Expected time until all has come; None if it is unknown, or the news is too old."""
+
+    news_age_s: float
+    """How long ago the device reported this."""
+
+    bytes_by_source: dict[str, int] = field(default_factory=dict)
+    """How much of the package came which way: `local`, `delta`, `http`, `mqtt`, `file`."""
+
+
+@dataclass(kw_only=True)
 class Device:
     """A device as the controller knows it."""
 
@@ -170,6 +189,9 @@ class Device:
     waits_for: str = ""
     """What its install waits for, in the words of the device, such as its window or a hook; empty
     if it does not wait."""
+
+    transfer: Transfer | None = None
+    """None while it fetches nothing, and until it has reported to this start of the controller."""
 
     enrolled_at_s: float
     last_seen_at_s: float | None

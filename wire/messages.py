@@ -228,6 +228,15 @@ class InstallReport(Message, frozen=True, kw_only=True):
     done_bytes: int = 0
     total_bytes: int = 0
     at_s: float = 0.0
+    rate_bytes_per_s: float | msgspec.UnsetType = msgspec.UNSET
+    """How fast the package comes: an exponentially weighted mean of some 10 s
+    (`agent.install.progress.Rate` says which, and its source). What the device had already does not
+    count. Unset while it is unknown or nothing is fetched, and by older agents."""
+
+    bytes_by_source: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    """How many of the bytes of the package came which way, so far: `local`, `delta`, `http`, `mqtt`
+    or `file` (`wire.progress`). A reader takes any name. Unset before anything came, and by older
+    agents."""
 
 
 class Refusal(Message, frozen=True, kw_only=True):

@@ -227,6 +227,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         refusals=refusals,
         clock=clock,
         hooked=hooked,
+        transfer=machine.transfer,
         endpoint=lambda: endpoint.address,
     )
     sensors = Sensors(profile, clock, sysfs_root=config.sysfs_root, procfs_root=config.procfs_root)

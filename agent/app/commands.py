@@ -23,6 +23,7 @@ from agent.select.adaptation import Adaptation
 from telemetry.device.spool import EVENTS_KEPT
 from wire.clock import Clock
 from wire.codec import to_builtins
+from wire.progress import TransferProgress
 
 if TYPE_CHECKING:
     from agent.install.hooks.effects import HookedEffects
@@ -46,6 +47,7 @@ class Commands:
         refusals: Knows what the device refused.
         clock: For the time of the oldest event.
         hooked: Knows what holds an install; None if nothing can.
+        transfer: Returns how far the transfer of a package is; None if none runs.
         endpoint: Returns the address for applications.
     """
 
@@ -60,6 +62,7 @@ class Commands:
         refusals: Refusals,
         clock: Clock,
         hooked: HookedEffects | None,
+        transfer: Callable[[], TransferProgress | None],
         endpoint: Callable[[], str],
     ) -> None:
         self._device = device
@@ -70,6 +73,7 @@ class Commands:
         self._refusals = refusals
         self._clock = clock
         self._hooked = hooked
+        self._transfer = transfer
         self._endpoint = endpoint
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
             "status": self._status,
@@ -102,6 +106,7 @@ class Commands:
         digest, variant = self._adaptation.active()
         decision = self._adaptation.decision
         connected = self._link.is_connected()
+        transfer = self._transfer()
         return {
             "device": self._device,
             "connected": connected,
@@ -116,6 +121,7 @@ class Commands:
             "policy": to_builtins(self._adaptation.policy),
             "revision": record.revision,
             "phase": record.state.value,
+            "transfer": _with_rest(transfer) if transfer is not None else None,
             "waits_for": self._hooked.waits_for() if self._hooked else "",
             "override_s": self._hooked.override.rest_s if self._hooked else None,
             "target": f"{record.target.name}:{record.target.version}" if record.target else None,
@@ -196,3 +202,7 @@ class Commands:
         else:
             raise ControlError("an override is for more than 0 s, and for 1d at most")
         return {"override_s": override.rest_s, "waits_for": self._hooked.waits_for()}
+
+
+def _with_rest(transfer: TransferProgress) -> dict[str, Any]:
+    return {**to_builtins(transfer), "rest_s": transfer.rest_s}

@@ -13,11 +13,12 @@ from agent.install.fetch.http import HttpSource
 from agent.install.fetch.local import LocalSource
 from agent.install.fetch.messages import MessageSource
 from agent.install.fetch.offers import Offers
-from agent.install.fetch.sources import DELTA, HTTP, LOCAL, MQTT, ChunkSource, SourceName
+from agent.install.fetch.sources import ChunkSource, SourceName
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.log import Log
 from wire.clock import Clock
+from wire.progress import DELTA, HTTP, LOCAL, MQTT
 from wire.trust.root import TrustRoot
 
 SMALL_BYTES: Final = 32 * 1024

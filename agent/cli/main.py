@@ -66,7 +66,7 @@ def _status(options: argparse.Namespace) -> int:
         ("variant", f"{status['variant'] or 'none'} ({status['reason'] or 'nothing decided'})"),
         ("policy", status["policy"]["kind"]),
         ("desired", f"revision {status['revision']}, {status['target'] or 'no release'}"),
-        ("install", status["phase"]),
+        ("install", _phase(status)),
     ]
     if status["waits_for"]:
         fields.append(("waits for", status["waits_for"]))
@@ -82,6 +82,16 @@ def _status(options: argparse.Namespace) -> int:
         fields.append(("refused", status["refused"]))
     write_fields(fields)
     return 0 if status["variant"] else 1
+
+
+def _phase(status: dict[str, Any]) -> str:
+    if not status.get("transfer"):  # an agent of an earlier version knows none
+        return str(status["phase"])
+    from wire.codec import convert
+    from wire.console.progress import progress_text
+    from wire.progress import TransferProgress
+
+    return f"{status['phase']} {progress_text(convert(status['transfer'], TransferProgress))}"
 
 
 def _connection(status: dict[str, Any]) -> str:

@@ -13,6 +13,11 @@ from wire.messages import InstallReport, ReleaseRef
 
 INSTALL: Final = "install"
 RESTORE: Final = "restore"
+BYTES_METRIC: Final = "install_bytes_total"
+"""Counts the bytes of packages that came, by `source` (`wire.progress`)."""
+
+DURATION_METRIC: Final = "install_duration_s"
+"""From the order to its outcome, by `outcome`. One that a restart interrupted is left out."""
 
 
 class Ending(NamedTuple):

@@ -28,12 +28,12 @@ from agent.errors import (
 from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.local import LocalPackages
 from agent.install.fetch.part import Blob
-from agent.install.fetch.sources import Errand, SourceName
+from agent.install.fetch.sources import Errand
 from agent.install.preflight import check_memory, check_storage, fitting
+from agent.install.progress import Progress
 from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
 from agent.install.store import StateStore, has_served
-from agent.install.workflow import Progress
 from agent.interrupts import Interrupts
 from agent.packages import Package, clear_way, is_intact, keep_directory, open_package, read_index
 from agent.select.adaptation import Adaptation
@@ -43,6 +43,7 @@ from wire.messages import ReleaseRef
 from wire.package.index import ENVELOPE_FILE, FileEntry, PackageIndex
 from wire.package.manifest import MANIFEST_FILE, Variant
 from wire.profile import DeviceProfile
+from wire.progress import FILE, LOCAL
 from wire.trust.root import TrustRoot
 
 CONFIRM_POLL_S: Final = 0.5
@@ -126,7 +127,7 @@ class Installer:
 
         Args:
             state: The state; not idle.
-            progress: Called after every chunk.
+            progress: Takes how a fetch goes on.
 
         Raises:
             RefusedError: There is nothing to install.
@@ -210,20 +211,16 @@ class Installer:
         entries = package.files(self._wanted(package))
         lacking = self._lacking(package, self._wanted(package))
         total = sum(entry.size_bytes for entry in entries)
-        done = total - sum(entry.size_bytes for entry in lacking)
-
-        def came(size_bytes: int, _source: SourceName) -> None:
-            nonlocal done
-            done += size_bytes
-            progress(min(done, total), total)
+        by_hand = self._slots.preloaded() == target.digest
+        here = total - sum(entry.size_bytes for entry in lacking)
+        progress.begin(total, here, FILE if by_hand else LOCAL)
 
         def found(size_bytes: int) -> None:
-            nonlocal done
-            done += size_bytes
+            progress.came(size_bytes, LOCAL)
 
         errand = msgspec.structs.replace(
             self._errand(),
-            progress=came,
+            progress=progress.came,
             found=found,
             holdings=self._others(package.index),
             blobs=tuple(dict.fromkeys(entry.sha256 for entry in lacking)),

@@ -30,7 +30,8 @@ from agent.errors import (
     StorageError,
     SupersededError,
 )
-from agent.install.events import INSTALL, ending
+from agent.install.events import BYTES_METRIC, DURATION_METRIC, INSTALL, ending
+from agent.install.progress import Progress, TransferMeter
 from agent.install.states import InstallEvent, State, may_abandon, next_state
 from agent.install.store import AgentState, Failure, StateStore, has_served, outcome_of
 from agent.interrupts import Interrupts
@@ -38,21 +39,18 @@ from agent.ports import RecorderPort
 from wire.clock import Clock
 from wire.errors import FleetError
 from wire.messages import DesiredState, InstallOutcome, InstallReport
+from wire.progress import FOUND, TransferProgress
 
 MAX_ATTEMPTS: Final = 5
 BACK_OFF_MIN_S: Final = 1.0
 BACK_OFF_MAX_S: Final = 60.0
 RECONNECT_POLL_S: Final = 1.0
-PROGRESS_EVERY_S: Final = 1.0
 REPAIR_MIN_S: Final = 30.0
 REPAIR_MAX_S: Final = 3600.0
 """Storage that damages its files again and again must not keep the network busy."""
 
 MAX_DETAIL: Final = 500
 NOTHING_SERVES: Final = "the release is installed, but no variant of it can serve now"
-
-Progress = Callable[[int, int], None]
-"""Takes the number of bytes that have come and the number of all bytes."""
 
 
 class Effects(Protocol):
@@ -131,9 +129,8 @@ class Machine:
         self._clock = clock
         self._rng = rng
         self._attempts = 0
-        self._bytes = (0, 0)
+        self._meter = TransferMeter(clock.monotonic_s, self._came)
         self._known = False  # whether the device had the package before; a restart forgets it
-        self._reported_s = float("-inf")
         self._unsaved: dict[str, Any] = {}
         self._repaired_s = float("-inf")
         self._repair_rest_s = REPAIR_MIN_S
@@ -169,7 +166,7 @@ class Machine:
             "attempts": 0,
             "delayed_s": 0.0,
         }
-        self._bytes = (0, 0)
+        self._meter.begin_install()
         self._known = target is not None and target.digest in {current, *record.dropped}
         if target is None or (
             target.digest == current and self._effects.why_silent(target.digest) is None
@@ -207,7 +204,7 @@ class Machine:
         doubled_s = min(2 * self._repair_rest_s, REPAIR_MAX_S)
         self._repair_rest_s = REPAIR_MIN_S if rested_s > 2 * REPAIR_MAX_S else doubled_s
         self._repaired_s = now_s
-        self._bytes = (0, 0)
+        self._meter.begin_install()
         self._store.update(
             state=next_state(record.state, InstallEvent.ACCEPTED),
             attempts=0,
@@ -280,7 +277,7 @@ class Machine:
         try:
             self._interrupts.check(abandon=may_abandon(state))
             self._save(state)
-            self._effects.perform(state, self._progress)
+            self._effects.perform(state, self._meter)
         except (StoppedError, SupersededError, InterjectedError):
             raise
         except FleetError as exc:
@@ -314,12 +311,22 @@ class Machine:
                 self._attempts -= 1
                 return
 
-    def _progress(self, done_bytes: int, total_bytes: int) -> None:
-        if self._store.state.attempts > 1:
-            self._store.update(attempts=1)
-        self._attempts = 1
-        self._bytes = (done_bytes, total_bytes)
-        if self._clock.monotonic_s() - self._reported_s >= PROGRESS_EVERY_S:
+    def transfer(self) -> TransferProgress | None:
+        """Return how far the transfer of a package is, or None if none runs."""
+        figures = self._meter.figures
+        return (
+            figures if figures.total_bytes and self._store.state.state is State.FETCHING else None
+        )
+
+    def _came(self, size_bytes: int, source: str) -> None:
+        if source not in FOUND:
+            if self._store.state.attempts > 1:
+                self._store.update(attempts=1)
+            self._attempts = 1
+        # After a restart nobody knows which way what is here once came.
+        if source not in FOUND or self._meter.duration_s is not None:
+            self._events.add(BYTES_METRIC, size_bytes, {"source": source})
+        if self._meter.is_due():
             self.report_running(self._store.state.state)
 
     def _take_again(self, outcome: InstallReport, desired: DesiredState, envelope: bytes) -> None:
@@ -346,7 +353,7 @@ class Machine:
 
     def report_running(self, state: State, waits_for: str = "") -> None:
         """Report that an install is under way, and what it waits for."""
-        self._reported_s = self._clock.monotonic_s()
+        self._meter.reported()
         self._link.tell(self._report(self._store.state, state, failure=None, waits_for=waits_for))
 
     def _finish(self, changes: dict[str, Any]) -> None:
@@ -372,14 +379,20 @@ class Machine:
 
     def _note(self, record: AgentState, report: InstallReport | None) -> None:
         ended = ending(report, record.target, repairing=record.repairing, known=self._known)
+        outcome = report.outcome if report else "abandoned"
+        duration_s = self._meter.duration_s
+        if ended.kind == INSTALL and record.target is not None and duration_s is not None:
+            self._events.observe(DURATION_METRIC, duration_s, {"outcome": outcome})
         data = {
             "revision": record.revision,
             "release": ended.release,
-            "outcome": report.outcome if report else "abandoned",
+            "outcome": outcome,
             "repair": record.repairing,
             "phase": report.phase if report else None,
             "code": report.error_code if report else "",
             "active": self._effects.serving()[0],
+            "duration_s": None if duration_s is None else round(duration_s, 3),
+            "bytes_by_source": self._meter.figures.bytes_by_source,
         }
         self._events.event(ended.kind, ended.reason, data)
 
@@ -387,6 +400,8 @@ class Machine:
         self, record: AgentState, state: State, *, failure: Failure | None, waits_for: str = ""
     ) -> InstallReport:
         active, variant = self._effects.serving()
+        transfer = self._meter.figures
+        rate = transfer.rate_bytes_per_s if state is State.FETCHING else None
         outcome: InstallOutcome = "failed" if failure else "succeeded"
         if state is not State.IDLE:
             outcome = "running"
@@ -400,9 +415,11 @@ class Machine:
             variant=variant,
             error_code=failure.code if failure else "",
             detail=failure.detail if failure else waits_for,
-            done_bytes=self._bytes[0],
-            total_bytes=self._bytes[1],
+            done_bytes=transfer.done_bytes,
+            total_bytes=transfer.total_bytes,
             at_s=self._clock.now_s(),
+            rate_bytes_per_s=msgspec.UNSET if rate is None else round(rate, 1),
+            bytes_by_source=transfer.bytes_by_source or msgspec.UNSET,
         )
 
 

@@ -52,6 +52,7 @@ from controller.services.reception import Reception
 from controller.services.releases import Releases
 from controller.services.rollout_engine import RolloutEngine
 from controller.services.rollouts import Rollouts
+from controller.services.transfers import Transfers
 from controller.services.upkeep import SECONDS_PER_DAY, Upkeep
 from controller.store.database import Database, migrate
 from telemetry.server.store import TelemetryStore
@@ -110,9 +111,7 @@ class Controller:
         tls = _api_tls(config.api)
         key = read_director_key(config)
         trust = read_trust(config, key)
-        _check_writable(Path(config.data_dir))
-        blobs = BlobStore(Path(config.blobs_dir))
-        migrate(config.database_url)
+        blobs = _prepared(config)
         connect = connect or (lambda: connection(config))
         self._transport = connect()
         self._database = database = Database(config.database_url)
@@ -121,7 +120,8 @@ class Controller:
         self._telemetry = telemetry
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, retention_s, reception, clock)
-        self._director = director = Director(database, self._transport, key, clock)
+        transfers = Transfers(clock)
+        self._director = director = Director(database, self._transport, transfers, key, clock)
         self._encryption = EncryptionWatch(config.broker, clock)
         self._others = OtherControllers(key, self._transport, clock)
         preflight = Preflight(database, blobs, trust)
@@ -133,19 +133,20 @@ class Controller:
             director=director,
             enrolment=self._enrolment,
             telemetry=telemetry,
+            transfers=transfers,
             publisher=self._transport,
             clock=clock,
         )
         budget = Budget(clock, config.transfer_bytes_per_s)
         self.delivery = Delivery(connect(), database, blobs, budget, clock)
         services = FleetServices(
-            devices=Devices(database, access, clock),
+            devices=Devices(database, access, transfers, clock),
             director=director,
             enrolment=self._enrolment,
             policies=self._policies,
             preflight=preflight,
             releases=Releases(database, blobs, trust, director, clock),
-            rollouts=Rollouts(database, director, preflight, clock),
+            rollouts=Rollouts(database, director, preflight, transfers, clock),
             blobs=blobs,
             telemetry=telemetry,
             health=self.health,
@@ -339,6 +340,19 @@ def _lack(connection: Connection) -> str:
     if connection.refused:
         return f"{text}, which refuses the controller's account: correct it in [broker]"
     return f"{text}: start it, or correct [broker] in controller.toml; the log says more"
+
+
+def _prepared(config: ControllerConfig) -> BlobStore:
+    """Make the directories usable, and the database one of today; return the blobs.
+
+    Raises:
+        StorageError: A directory cannot be written.
+        DatabaseError: The database cannot be used.
+    """
+    _check_writable(Path(config.data_dir))
+    blobs = BlobStore(Path(config.blobs_dir))
+    migrate(config.database_url)
+    return blobs
 
 
 def _check_writable(directory: Path) -> None:

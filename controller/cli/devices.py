@@ -10,6 +10,7 @@ from controller.cli.arguments import JsonOption, changed_labels, parse_duration
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.output import write_json
+from controller.cli.transfers import phase_text, share_text
 from controller.domain.states import DeviceState
 from controller.schemas import Device, DeviceEvent, DeviceUpdate
 from telemetry.reasons import reason_lines
@@ -83,7 +84,8 @@ def device_list(
         ("DEVICE", "STATE", "ONLINE", "PROFILE", "RELEASE", "VARIANT", "PHASE", "SEEN", "LABELS"),
         [
             (
-                d.id, d.state, d.online, d.profile, d.release, d.variant, d.phase,
+                d.id, d.state, d.online, d.profile, d.release, d.variant,
+                share_text(d.phase, d.transfer),
                 age_text(d.last_seen_at_s, now_s), d.labels,
             )
             for d in devices
@@ -97,7 +99,7 @@ def _show_drifted(devices: list[Device], now_s: float) -> None:
         ("DEVICE", "ONLINE", "RELEASE", "DESIRED", "PHASE", "SEEN", "LAST ERROR"),
         [
             (
-                d.id, d.online, d.release, d.desired_release, d.phase,
+                d.id, d.online, d.release, d.desired_release, share_text(d.phase, d.transfer),
                 age_text(d.last_seen_at_s, now_s), d.last_error,
             )
             for d in devices
@@ -298,7 +300,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("drifted", device.drifted),
             ("revision", f"{device.revision} (reported {device.reported_revision})"),
             ("policy", _policy_text(device)),
-            ("phase", device.phase),
+            ("phase", phase_text(device.phase, device.transfer)),
             *([("waits for", device.waits_for)] if device.waits_for else []),
             ("enrolled", local_time(device.enrolled_at_s)),
             ("last seen", age_text(device.last_seen_at_s, now_s)),

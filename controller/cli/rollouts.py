@@ -13,7 +13,8 @@ from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.preflight import SelectorOption, rollout_check
 from controller.cli.releases import ReleaseArgument
-from controller.cli.watch import counts_text, event_text, watch
+from controller.cli.transfers import share_text
+from controller.cli.watch import counts_text, event_text, transfer_lines, watch
 from controller.rollout_schemas import (
     RetryRequest,
     RollbackRequest,
@@ -356,6 +357,7 @@ def _show(rollout: Rollout) -> None:
             ("rolls back", rollout.rollback_of),
             ("tries again", rollout.retry_of),
             ("devices", counts_text(rollout)),
+            *(("transfers", line) for line in transfer_lines(rollout)),
             ("acknowledged", f"{rollout.acknowledged} of the failed"),
             ("created", local_time(rollout.created_at_s)),
             ("finished", local_time(rollout.finished_at_s)),
@@ -372,8 +374,8 @@ def _show(rollout: Rollout) -> None:
             ("DEVICE", "STATE", "RELEASE", "STAGE", "PHASE", "FINISHED", "ERROR", "DETAIL"),
             [
                 (
-                    d.device, d.state, d.release, d.stage, d.phase, local_time(d.finished_at_s),
-                    d.error_code, d.detail,
+                    d.device, d.state, d.release, d.stage, share_text(d.phase, d.transfer),
+                    local_time(d.finished_at_s), d.error_code, d.detail,
                 )
                 for d in rollout.deployments
             ],

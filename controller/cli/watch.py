@@ -2,6 +2,8 @@
 
 Rules:
 - Watching survives a restart of the controller: it waits while the controller does not answer.
+- Figures of transfers change all the time: live they are shown with each device, elsewhere in one
+  line for all devices, at most every `TRANSFERS_EVERY_S`.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from controller.cli.errors import UnreachableError
+from controller.cli.transfers import phase_text, sum_text
 from controller.domain.states import DeploymentState
 from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
 from wire.clock import Clock, SystemClock
 from wire.console.output import is_terminal, remark, write
-from wire.console.text import bytes_text, local_time, plain_text
+from wire.console.text import local_time, plain_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,6 +26,7 @@ POLL_S = 0.5
 PATIENCE_S = 120.0
 """How long the controller may be unreachable before watching ends."""
 
+TRANSFERS_EVERY_S = 10.0
 FINAL_STATES = frozenset({"halted", "succeeded", "aborted"})
 MAX_LIVE_DEVICES = 20
 MAX_LIVE_EVENTS = 5
@@ -41,8 +45,9 @@ def watch(fetch: Fetch, *, clock: Clock | None = None) -> int:
     Returns:
         0 when it succeeded, also without devices that are offline; 1 when it was halted or aborted.
     """
-    states = _states(fetch, clock or SystemClock())
-    last = _watch_live(states) if is_terminal() else _watch_lines(states)
+    clock = clock or SystemClock()
+    states = _states(fetch, clock)
+    last = _watch_live(states) if is_terminal() else _watch_lines(states, clock)
     return 0 if last.state == "succeeded" else EXIT_NO
 
 
@@ -72,6 +77,22 @@ def changes(old: Rollout | None, new: Rollout) -> list[str]:
     if old is None or old.state != new.state or old.counts != new.counts:
         lines.append(f"rollout {new.id} {new.state}: {counts_text(new)}")
     return lines
+
+
+def transfer_lines(rollout: Rollout) -> list[str]:
+    """Return how far the transfers of a rollout are together, and of each stage if several fetch.
+
+    Args:
+        rollout: The rollout.
+
+    Returns:
+        The lines; none if no device fetches.
+    """
+    if rollout.transfers is None:
+        return []
+    stages = [(s.number, s.transfers) for s in rollout.stages if s.transfers is not None]
+    each = [f"stage {number}: {sum_text(transfers)}" for number, transfers in stages]
+    return [sum_text(rollout.transfers), *(each if len(each) > 1 else [])]
 
 
 def counts_text(rollout: Rollout) -> str:
@@ -105,12 +126,19 @@ def _states(fetch: Fetch, clock: Clock) -> Iterator[Rollout]:
         clock.sleep(POLL_S)
 
 
-def _watch_lines(states: Iterator[Rollout]) -> Rollout:
-    last = next(states)
-    _write_lines(changes(None, last))
+def _watch_lines(states: Iterator[Rollout], clock: Clock) -> Rollout:
+    last: Rollout | None = None
+    told: list[str] = []
+    told_s = float("-inf")
     for rollout in states:
-        _write_lines(changes(last, rollout))
+        lines = changes(last, rollout)
+        fetching = transfer_lines(rollout)
+        if fetching not in ([], told) and clock.monotonic_s() - told_s >= TRANSFERS_EVERY_S:
+            lines += fetching
+            told, told_s = fetching, clock.monotonic_s()
+        _write_lines(lines)
         last = rollout
+    assert last is not None  # noqa: S101 - `_states` yields a final state, or raises
     return last
 
 
@@ -149,20 +177,19 @@ def _picture(rollout: Rollout) -> RenderableType:
     for stage in rollout.stages:
         stages.add_row(str(stage.number), str(stage.target), _words(stage.state))
     active = [d for d in rollout.deployments if d.state in {"assigned", "waiting", "failed"}]
-    lines = [Text(_device_text(d)) for d in active[:MAX_LIVE_DEVICES]]
+    fetching = [Text(line) for line in transfer_lines(rollout)]
+    lines = [Text(_device_text(d, live=True)) for d in active[:MAX_LIVE_DEVICES]]
     if len(active) > MAX_LIVE_DEVICES:
         lines.append(Text(f"and {len(active) - MAX_LIVE_DEVICES} more"))
     events = [Text(event_text(e), style="dim") for e in rollout.events[-MAX_LIVE_EVENTS:]]
     head = Text(f"rollout {rollout.id} of {plain_text(rollout.release)}: {rollout.state}")
-    return Group(head, bar, Text(counts_text(rollout)), stages, *lines, *events)
+    return Group(head, bar, Text(counts_text(rollout)), *fetching, stages, *lines, *events)
 
 
-def _device_text(deployment: Deployment) -> str:
+def _device_text(deployment: Deployment, *, live: bool = False) -> str:
     text = f"{plain_text(deployment.device)} {deployment.state}"
     if deployment.state == "assigned" and deployment.phase:
-        text += f" {plain_text(deployment.phase)}"
-    if deployment.state == "assigned" and deployment.total_bytes:
-        text += f" {bytes_text(deployment.done_bytes)} of {bytes_text(deployment.total_bytes)}"
+        text += f" {phase_text(deployment.phase, deployment.transfer if live else None)}"
     if deployment.state == "assigned" and deployment.detail:
         text += f": {plain_text(deployment.detail)}"
     if deployment.state == "waiting":

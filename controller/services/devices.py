@@ -5,8 +5,10 @@ from __future__ import annotations
 from controller.domain.policy_choice import choose_policy
 from controller.domain.selectors import checked_labels, parse_selector
 from controller.domain.states import DeviceState
+from controller.domain.transfers import FETCHING
 from controller.ports import BrokerAccess
 from controller.schemas import Device, DeviceUpdate
+from controller.services.transfers import Transfers, shown_transfer
 from controller.store import desired, devices, rollout_steps
 from controller.store.database import Database
 from controller.store.desired import PolicySet
@@ -28,12 +30,16 @@ class Devices:
     Args:
         database: The control state.
         access: The broker's accounts.
+        transfers: The transfers that run.
         clock: Wall time.
     """
 
-    def __init__(self, database: Database, access: BrokerAccess, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, access: BrokerAccess, transfers: Transfers, clock: Clock
+    ) -> None:
         self._database = database
         self._access = access
+        self._transfers = transfers
         self._clock = clock
 
     def selected(
@@ -59,7 +65,7 @@ class Devices:
                 transaction, parsed, after=after, limit=limit, only_drifted=only_drifted
             )
             known = desired.current_policies(transaction)
-        return [to_schema(item, known) for item in found]
+        return [self._shown(item, known) for item in found]
 
     def get(self, device: str) -> Device:
         """Return a device.
@@ -70,7 +76,7 @@ class Devices:
         with self._database.reading() as transaction:
             found = devices.record(transaction, device)
             known = desired.current_policies(transaction)
-        return to_schema(found, known)
+        return self._shown(found, known)
 
     def update(self, device: str, change: DeviceUpdate) -> Device:
         """Change the labels or the state of a device.
@@ -111,6 +117,12 @@ class Devices:
         elif target is not None:
             self._access.refuse_device(device)
         return self.get(device)
+
+    def _shown(self, record: DeviceRecord, policy_set: PolicySet) -> Device:
+        shown = to_schema(record, policy_set)
+        if shown.state is DeviceState.ENROLLED and shown.phase == FETCHING:
+            shown.transfer = shown_transfer(self._transfers.of(shown.id))
+        return shown
 
 
 def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:

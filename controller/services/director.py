@@ -20,6 +20,7 @@ import msgspec
 
 from controller.errors import ConflictError
 from controller.schemas import SignedDesired
+from controller.services.transfers import Transfers
 from controller.store import desired
 from controller.store.database import Database
 from wire import topics
@@ -49,6 +50,7 @@ class Director:
     Args:
         database: Where the desired states are.
         publisher: The way to the devices.
+        transfers: Which devices fetch, and were heard of late.
         key: The director's private key.
         clock: Wall time and durations.
         has_sources: Whether this controller answers devices that ask for other sources than
@@ -59,6 +61,7 @@ class Director:
         self,
         database: Database,
         publisher: Publisher,
+        transfers: Transfers,
         key: SigningKey,
         clock: Clock,
         *,
@@ -66,6 +69,7 @@ class Director:
     ) -> None:
         self._database = database
         self._publisher = publisher
+        self._transfers = transfers
         self._key = key
         self._clock = clock
         self._has_sources = has_sources
@@ -111,7 +115,11 @@ class Director:
                 for name, at_s in self._sent_at_s.items()
                 if now_s - at_s < RESEND_EVERY_S
             }
-            due = [name for name in lagging if name not in self._sent_at_s]
+            due = [
+                name
+                for name, is_unheard in lagging.items()
+                if name not in self._sent_at_s and not (is_unheard and self._transfers.runs(name))
+            ]
         return self.publish(due[:MAX_RESENT])
 
     def signed(self, device: str) -> SignedDesired:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from controller.domain.device_text import clean
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
+from controller.services.transfers import Transfers
 from controller.store import desired, reports
 from controller.store.database import Database
 from telemetry.server.store import TelemetryStore
@@ -65,6 +66,7 @@ class Ingest:
         director: Answers a hello.
         enrolment: Answers unknown devices.
         telemetry: Where telemetry goes.
+        transfers: Where the figures of transfers go.
         publisher: Sends the acknowledgements.
         clock: Wall time.
     """
@@ -76,6 +78,7 @@ class Ingest:
         director: Director,
         enrolment: Enrolment,
         telemetry: TelemetryStore,
+        transfers: Transfers,
         publisher: Publisher,
         clock: Clock,
     ) -> None:
@@ -83,6 +86,7 @@ class Ingest:
         self._director = director
         self._enrolment = enrolment
         self._telemetry = telemetry
+        self._transfers = transfers
         self._publisher = publisher
         self._clock = clock
         self.counts: Counter[str] = Counter()
@@ -145,7 +149,9 @@ class Ingest:
             taken = known is not None and reports.take_report(
                 transaction, known, report, now_s=now_s
             )
-        if not taken:
+        if taken:
+            self._transfers.note(report)
+        else:
             self.counts["ingest.stale"] += 1
             _log.debug("a report of %s for revision %s is ignored", device, report.revision)
 

@@ -32,6 +32,7 @@ from controller.rollout_schemas import (
 from controller.services import follow_ups, shown_rollouts
 from controller.services.director import Director
 from controller.services.preflight import Preflight
+from controller.services.transfers import Transfers
 from controller.store import deployments, releases, rollout_steps, rollouts
 from controller.store.database import Database
 from controller.store.rollouts import NewRollout
@@ -48,15 +49,22 @@ class Rollouts:
         database: The control state.
         director: Sends desired states to devices that go back.
         preflight: Knows which devices cannot take a release.
+        transfers: The transfers that run.
         clock: Wall time.
     """
 
     def __init__(
-        self, database: Database, director: Director, preflight: Preflight, clock: Clock
+        self,
+        database: Database,
+        director: Director,
+        preflight: Preflight,
+        transfers: Transfers,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._director = director
         self._preflight = preflight
+        self._transfers = transfers
         self._clock = clock
 
     def create(self, request: RolloutRequest) -> str:
@@ -171,7 +179,7 @@ class Rollouts:
         """
         with self._database.reading() as transaction:
             row = rollouts.get(transaction, rollout)
-            return shown_rollouts.whole(transaction, row, limit=limit)
+            return shown_rollouts.whole(transaction, row, self._transfers, limit=limit)
 
     def newest(self, *, limit: int) -> list[Rollout]:
         """Return rollouts without their deployments and logs, the newest first.

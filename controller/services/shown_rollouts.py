@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields
 
 from controller.domain.rollout_policy import stage_states, stage_targets
 from controller.domain.states import DeploymentState, shown_state
+from controller.domain.transfers import FETCHING, together
 from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
+from controller.services.transfers import Transfers, shown_transfer
 from controller.store import deployments, releases, rollouts, way_back
 from controller.store.database import Transaction
 from controller.store.tables import DeploymentRow, ReleaseRow, RolloutRow
 from wire.codec import convert
 
 MAX_EVENTS = 1000
-_PARTS = tuple(part.name for part in fields(Deployment))
+_PARTS = tuple(part.name for part in fields(Deployment) if part.name != "transfer")
 
 
 def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
@@ -55,12 +58,15 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
     )
 
 
-def whole(transaction: Transaction, row: RolloutRow, *, limit: int) -> Rollout:
+def whole(
+    transaction: Transaction, row: RolloutRow, transfers: Transfers, *, limit: int
+) -> Rollout:
     """Return a rollout with its deployments and its log.
 
     Args:
         transaction: The transaction.
         row: The rollout.
+        transfers: The transfers that run.
         limit: The greatest number of deployments.
 
     Returns:
@@ -69,7 +75,8 @@ def whole(transaction: Transaction, row: RolloutRow, *, limit: int) -> Rollout:
     shown = outline(transaction, row)
     shown.previous = way_back.previous_counts(transaction, row.id)
     parts = deployments.of_rollout(transaction, row.id, limit=limit)
-    shown.deployments = [_deployment(*part) for part in parts]
+    shown.deployments = [_deployment(*part, transfers) for part in parts]
+    _show_transfers(shown, deployments.fetching(transaction, row.id), transfers)
     shown.events = [
         RolloutEvent(at_s=item.at_s, action=item.action, reason=item.reason)
         for item in rollouts.events(transaction, row.id, limit=MAX_EVENTS)
@@ -77,10 +84,29 @@ def whole(transaction: Transaction, row: RolloutRow, *, limit: int) -> Rollout:
     return shown
 
 
-def _deployment(part: DeploymentRow, online: bool, release: ReleaseRow) -> Deployment:
+def _show_transfers(
+    shown: Rollout, fetching: Sequence[tuple[str, int]], transfers: Transfers
+) -> None:
+    """Add what the devices that fetch tell together, for each stage and for all."""
+    known = [(stage, transfers.of(device)) for device, stage in fetching]
+    running = [(stage, transfer) for stage, transfer in known if transfer is not None]
+    shown.transfers = together([transfer for _, transfer in running])
+    for part in shown.stages:
+        part.transfers = together([t for stage, t in running if stage == part.number])
+
+
+def _deployment(
+    part: DeploymentRow, online: bool, release: ReleaseRow, transfers: Transfers
+) -> Deployment:
     known = {name: getattr(part, name) for name in _PARTS}
     state = shown_state(DeploymentState(part.state), online=online)
-    return convert(known | {"state": state, "release": _name(release)}, Deployment)
+    shown = convert(known | {"state": state, "release": _name(release)}, Deployment)
+    if part.state == DeploymentState.ASSIGNED and part.phase == FETCHING:
+        shown.transfer = shown_transfer(transfers.of(part.device))
+    if shown.transfer is not None:  # the table has the figures of some time ago
+        shown.done_bytes = shown.transfer.done_bytes
+        shown.total_bytes = shown.transfer.total_bytes
+    return shown
 
 
 def _name(release: ReleaseRow) -> str:

@@ -18,6 +18,7 @@ from controller.domain.states import (
     DeploymentState,
     DeviceState,
 )
+from controller.domain.transfers import FETCHING
 from controller.errors import UnfitError
 from controller.store import devices as device_rows
 from controller.store.database import in_batches
@@ -99,6 +100,20 @@ def in_flight(session: Session, rollout: str, *, clock_s: float) -> tuple[InFlig
             )
         )
     return tuple(found)
+
+
+def fetching(session: Session, rollout: str) -> list[tuple[str, int]]:
+    """Return the devices of a rollout that fetch its release, and in which stages they began."""
+    rows = session.execute(
+        select(DeploymentRow.device, DeploymentRow.stage)
+        .where(
+            DeploymentRow.rollout == rollout,
+            DeploymentRow.state == DeploymentState.ASSIGNED,
+            DeploymentRow.phase == FETCHING,
+        )
+        .order_by(DeploymentRow.device)
+    )
+    return [(device, stage) for device, stage in rows]
 
 
 def candidates(session: Session, rollout: str, *, limit: int) -> tuple[str, ...]:

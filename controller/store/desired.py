@@ -151,10 +151,18 @@ def documents(session: Session, devices: Sequence[str]) -> list[DesiredState]:
     return found
 
 
-def lagging(session: Session, *, now_s: float) -> list[str]:
+def lagging(session: Session, *, now_s: float) -> dict[str, bool]:
     """Return online devices that have not accepted, not answered or lost their desired state.
 
     A device whose install failed is left out: it has answered, and would answer the same.
+
+    Args:
+        session: The transaction.
+        now_s: Wall time.
+
+    Returns:
+        For each whether nothing is recorded but that it has not answered for some time. Reports of
+        a transfer that goes on are not recorded.
     """
     unanswered = and_(
         func.coalesce(DeploymentRow.reported_at_s, DeploymentRow.started_at_s)
@@ -162,8 +170,9 @@ def lagging(session: Session, *, now_s: float) -> list[str]:
         DeploymentRow.state.in_(ORDERED_DEPLOYMENTS),
     )
     lost = and_(device_rows.drifted(), DeploymentRow.state.is_distinct_from(DeploymentState.FAILED))
+    behind = or_(DeviceRow.reported_revision < DesiredStateRow.revision, lost)
     statement = (
-        select(DeviceRow.id)
+        select(DeviceRow.id, behind)
         .join(DesiredStateRow, DesiredStateRow.device == DeviceRow.id)
         .outerjoin(
             DeploymentRow,
@@ -177,10 +186,10 @@ def lagging(session: Session, *, now_s: float) -> list[str]:
             or_(DesiredStateRow.release.is_(None), ReleaseRow.state == ReleaseState.PUBLISHED),
             DeviceRow.online.is_(True),
             DeviceRow.state == DeviceState.ENROLLED,
-            or_(DeviceRow.reported_revision < DesiredStateRow.revision, unanswered, lost),
+            or_(behind, unanswered),
         )
     )
-    return list(session.scalars(statement))
+    return {device: not is_behind for device, is_behind in session.execute(statement)}
 
 
 def current_policies(session: Session) -> PolicySet:

@@ -10,6 +10,8 @@ Rules:
   rollout goes on. A failure is final.
 - A device that refuses the desired state that was sent has failed, and its rollout sees that. A
   refusal of anything else is shown with the device alone: nobody knows who sent it.
+- A report that says nothing new but how far a transfer is changes no row: that is kept in memory
+  (`controller.services.transfers`), and thousands of devices must not cost a write each.
 - Texts from a device are cut, and their control characters removed, before they are stored.
 """
 
@@ -33,6 +35,7 @@ from controller.domain.states import (
     outcome,
     sources,
 )
+from controller.domain.transfers import is_fetching, size
 from controller.store import desired, devices
 from controller.store.database import changed_rows
 from controller.store.deployment_changes import Verdict
@@ -205,6 +208,8 @@ def take_report(
         return False
     if _is_late(row, report):
         return False
+    if _is_only_progress(known, report):
+        return True
     if not isinstance(report.sequence, msgspec.UnsetType):
         row.report_sequence = report.sequence
     if not row.boot_id and not isinstance(report.boot_id, msgspec.UnsetType):
@@ -273,6 +278,20 @@ def _is_late(row: DeviceRow, report: InstallReport) -> bool:
     return not same_boot or not row.report_sequence < sequence <= MAX_REVISION
 
 
+def _is_only_progress(known: DeviceStatus, report: InstallReport) -> bool:
+    """Tell whether a report says nothing that is not recorded, but how far a transfer is."""
+    row, part = known.device, known.deployment
+    if not is_fetching(report) or row.boot_id == "":
+        return False
+    recorded = (row.phase, row.reported_release, row.variant)
+    told = (report.phase, _digest(report.active), _name(report.variant))
+    if recorded != told or row.reported_revision < report.revision:
+        return False
+    if part is None or part.state not in ORDERED_DEPLOYMENTS:
+        return True
+    return (part.phase, part.detail) == (report.phase, clean(report.detail, MAX_DETAIL_CHARS))
+
+
 def _judge(
     session: Session, part: DeploymentRow, report: InstallReport, verdict: Verdict, now_s: float
 ) -> None:
@@ -286,8 +305,8 @@ def _judge(
         part.detail = clean(report.detail, MAX_DETAIL_CHARS)  # what the install waits for
     part.reported_at_s = now_s
     part.phase = report.phase
-    part.done_bytes = _size(report.done_bytes)
-    part.total_bytes = _size(report.total_bytes)
+    part.done_bytes = size(report.done_bytes)
+    part.total_bytes = size(report.total_bytes)
 
 
 def _settle(
@@ -369,10 +388,6 @@ def _digest(text: str | None) -> str | None:
 
 def _name(text: str | None) -> str | None:
     return clean(text, 63) if text is not None else None
-
-
-def _size(size_bytes: int) -> int:
-    return min(max(size_bytes, 0), MAX_REVISION)
 
 
 def _is_stale(online: bool, last_seen_at_s: float | None, now_s: float) -> bool:

@@ -133,6 +133,21 @@ MESSAGES: dict[str, Message] = {
         detail="no",
         at_s=2.5,
     ),
+    "report_progress.json": InstallReport(
+        device="d",
+        boot_id="b",
+        sequence=5,
+        revision=4,
+        digest="0" * 64,
+        phase="fetching",
+        outcome="running",
+        active=None,
+        done_bytes=30,
+        total_bytes=100,
+        at_s=2.5,
+        rate_bytes_per_s=7.5,
+        bytes_by_source={"local": 10, "mqtt": 20},
+    ),
     "refusal.json": Refusal(
         device="d", sha256="0" * 64, error_code="wire.signature", detail="no", at_s=2.5
     ),
@@ -235,6 +250,25 @@ def test_an_agent_that_knows_no_challenges_reads_one_as_a_refusal() -> None:
     assert (old.accepted, old.reason) == (False, "r")
 
 
+class FirstInstallReport(Message, frozen=True, kw_only=True):
+    """What a controller reads that knows no rates."""
+
+    device: str
+    done_bytes: int = 0
+    total_bytes: int = 0
+
+
+def test_a_controller_that_knows_no_rates_reads_a_report_with_one() -> None:
+    old = decode_message(to_json(MESSAGES["report_progress.json"]), FirstInstallReport)
+    assert (old.done_bytes, old.total_bytes) == (30, 100)
+
+
+def test_a_report_may_name_a_source_that_nobody_knows_yet() -> None:
+    text = to_json(MESSAGES["report_progress.json"]).replace(b'"local"', b'"multicast"')
+    report = decode_message(text, InstallReport)
+    assert report.bytes_by_source == {"multicast": 10, "mqtt": 20}
+
+
 def test_the_bytes_that_a_device_signs_to_enrol_are_unchanged() -> None:
     assert enrol_proof("d", "t", "p") == b"edgefleet-enrol-v1\nd\nt\np"
     proof = challenged_proof(
@@ -245,7 +279,8 @@ def test_the_bytes_that_a_device_signs_to_enrol_are_unchanged() -> None:
 
 def test_no_message_is_without_a_record() -> None:
     kinds = {type(message) for message in MESSAGES.values()}
-    assert kinds == set(Message.__subclasses__()) - {FirstEnrolReply, FirstEnrolAnswer}
+    ours = set(Message.__subclasses__())
+    assert kinds == ours - {FirstEnrolReply, FirstEnrolAnswer, FirstInstallReport}
 
 
 def test_a_signed_desired_state_of_version_1_is_unchanged() -> None:

@@ -33,10 +33,11 @@ from agent.install.hooks.runner import HookRunner
 from agent.install.hooks.settings import HookSettings
 from agent.install.installer import Installer, InstallSettings
 from agent.install.preload import Preload, Preloaded, Source
+from agent.install.progress import Progress
 from agent.install.slots import Slots
 from agent.install.states import State
 from agent.install.store import AgentState, FileStateStore
-from agent.install.workflow import Machine, Progress
+from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.log import Log
 from agent.select.adaptation import Adaptation
@@ -156,6 +157,7 @@ class Heard:
     road: Iterator[bool] = field(default_factory=lambda: itertools.cycle([True]))
     """Whether there is a connection, each time that somebody asks."""
 
+    figures: list[tuple[str, float, Mapping[str, str]]] = field(default_factory=list)
     on_tell: Callable[[InstallReport], None] = lambda _report: None
 
     def tell(self, report: InstallReport) -> None:
@@ -170,9 +172,11 @@ class Heard:
 
     def add(self, metric: str, amount: float, attributes: Mapping[str, str]) -> None:
         """Take a figure."""
+        self.figures.append((metric, amount, attributes))
 
     def observe(self, metric: str, value: float, attributes: Mapping[str, str]) -> None:
         """Take a figure."""
+        self.figures.append((metric, value, attributes))
 
     @property
     def outcomes(self) -> list[InstallReport]:

@@ -23,13 +23,14 @@ from typing import Final
 
 from agent.errors import BlobMissingError, storage_faults
 from agent.install.fetch.part import Blob, Part
-from agent.install.fetch.sources import DELTA, ChunkSource, Errand, SourceError, SourceName, Ways
+from agent.install.fetch.sources import ChunkSource, Errand, SourceError, SourceName, Ways
 from wire.clock import Clock
 from wire.delta.zstd import is_installed
 from wire.errors import FleetError, IntegrityError
 from wire.files import PRIVATE
 from wire.messages import DeltaSource as Delta
 from wire.package.index import is_digest
+from wire.progress import DELTA
 
 NOTHING_SHA256: Final = hashlib.sha256(b"").hexdigest()
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 8 * 1024, 16 * 1024**2

@@ -16,16 +16,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from agent.install.fetch.part import Part
-from agent.install.fetch.sources import (
-    HTTP,
-    Errand,
-    RefusedLinkError,
-    SourceError,
-    SourceName,
-    Ways,
-)
+from agent.install.fetch.sources import Errand, RefusedLinkError, SourceError, SourceName, Ways
 from wire.clock import Clock
 from wire.hosts import is_loopback
+from wire.progress import HTTP
 
 if TYPE_CHECKING:
     from agent.install.fetch.ranges import Ranges

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agent.install.fetch.part import Part
-from agent.install.fetch.sources import LOCAL, Errand, SourceName
+from agent.install.fetch.sources import Errand, SourceName
 from agent.packages import open_inside, read_index, refuse_links
 from wire.errors import FleetError
 from wire.package.index import FileEntry
+from wire.progress import LOCAL
 from wire.trust.root import TrustRoot
 
 

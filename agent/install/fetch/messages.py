@@ -19,12 +19,13 @@ import msgspec
 from agent.install.fetch.asking import Request
 from agent.install.fetch.flow import MAX_WINDOW_BYTES, Flow
 from agent.install.fetch.part import Blob, Part
-from agent.install.fetch.sources import MQTT, Errand, SourceName
+from agent.install.fetch.sources import Errand, SourceName
 from agent.install.fetch.transfer import Transfer
 from wire.clock import Clock
 from wire.codec import to_json
 from wire.errors import TransportError
 from wire.messages import NOTHING_LEFT, Chunk, ChunkRequest
+from wire.progress import MQTT
 from wire.topics import up
 
 POLL_S: Final = 0.2

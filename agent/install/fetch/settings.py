@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from agent.install.fetch.sources import DELTA, HTTP, LOCAL, MQTT, SourceName
+from agent.install.fetch.sources import SourceName
+from wire.progress import DELTA, HTTP, LOCAL, MQTT
 
 
 class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -20,11 +20,7 @@ from agent.install.fetch.part import Part
 from wire.messages import BlobSources
 
 SourceName = Literal["local", "delta", "http", "mqtt"]
-
-LOCAL: Final = "local"
-DELTA: Final = "delta"
-HTTP: Final = "http"
-MQTT: Final = "mqtt"
+"""As `wire.progress` names them."""
 
 
 class SourceError(FetchError):

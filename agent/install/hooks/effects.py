@@ -30,9 +30,10 @@ from agent.install.hooks.override import Override
 from agent.install.hooks.process import Ran
 from agent.install.hooks.runner import HookRunner
 from agent.install.hooks.settings import HookSettings
+from agent.install.progress import Progress
 from agent.install.states import State, may_abandon
 from agent.install.store import StateStore
-from agent.install.workflow import Effects, Progress
+from agent.install.workflow import Effects
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
 from wire.clock import Clock
@@ -131,7 +132,7 @@ class HookedEffects:
 
         Args:
             state: The state; not idle.
-            progress: Called after every chunk.
+            progress: Takes how a fetch goes on.
 
         Raises:
             HookError: A hook says no, has said later for too long, or cannot be trusted.

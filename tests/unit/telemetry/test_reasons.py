@@ -29,9 +29,15 @@ def test_a_decision_is_told_with_what_it_was_made_from() -> None:
     ]
 
 
+def test_bytes_by_source_are_told_as_sizes() -> None:
+    lines = reason_lines(0.0, "install", "succeeded", {"bytes_by_source": {"mqtt": 2**20, "x": 5}})
+    assert lines[1:] == ["    bytes_by_source: mqtt 1.0 MiB, x 5 B"]
+
+
 @pytest.mark.parametrize(
     "data",
     [
+        {"bytes_by_source": {"a": {"b": [1]}, "c": "d"}},
         {},
         {"inputs": 3, "verdicts": "none"},
         {"inputs": {}},

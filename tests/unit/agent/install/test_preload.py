@@ -84,6 +84,8 @@ def test_what_was_handed_over_is_installed_without_a_transfer(device: SimulatedD
     assert device.heard.outcomes[-1].outcome == "succeeded"
     assert device.adaptation.active() == (NEW.digest, "best")
     assert device.server.sent == []
+    last = device.heard.outcomes[-1]
+    assert last.bytes_by_source == {"file": last.total_bytes}
     assert device.slots.preloaded() is None, "it is a package like others now"
 
 

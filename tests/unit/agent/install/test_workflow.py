@@ -7,6 +7,7 @@ import itertools
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.errors import (
@@ -51,7 +52,53 @@ def test_a_whole_install_reports_every_phase(device: SimulatedDevice) -> None:
     assert (last.outcome, last.digest, last.active) == ("succeeded", NEW.digest, NEW.digest)
     assert last.variant == "best"
     assert last.done_bytes == last.total_bytes > 0
+    assert sum(as_dict(last.bytes_by_source).values()) == last.total_bytes
+    assert last.rate_bytes_per_s is msgspec.UNSET, "nothing comes any more"
     assert device.slots.whole() == tuple(sorted((OLD.digest, NEW.digest)))
+
+
+def as_dict(by_source: dict[str, int] | msgspec.UnsetType) -> dict[str, int]:
+    return {} if isinstance(by_source, msgspec.UnsetType) else by_source
+
+
+def counted(device: SimulatedDevice, metric: str) -> dict[str, float]:
+    """Return what was added to a counter, by its only attribute."""
+    sums: dict[str, float] = {}
+    for name, amount, attributes in device.heard.figures:
+        if name == metric:
+            (value,) = attributes.values()
+            sums[value] = sums.get(value, 0.0) + amount
+    return sums
+
+
+def test_what_came_which_way_is_counted_and_told_at_the_end(device: SimulatedDevice) -> None:
+    device.heard.figures.clear()
+    device.install(2, NEW)
+    kind, _, data = device.heard.events[-1]
+    by_source = data["bytes_by_source"]
+    assert isinstance(by_source, dict)
+    assert kind == "install"
+    assert sorted(by_source) == ["local", "mqtt"]
+    assert counted(device, "install_bytes_total") == by_source
+    assert counted(device, "install_duration_s") == {"succeeded": data["duration_s"]}
+
+
+def test_after_a_restart_only_what_comes_then_is_counted(device: SimulatedDevice) -> None:
+    def hook(where: str, state: State) -> None:
+        if where == "effected" and state is State.FETCHING:
+            raise PowerCut
+
+    device.hook = hook
+    with pytest.raises(PowerCut):
+        device.install(2, NEW)
+    before = counted(device, "install_bytes_total")
+    device.hook = nothing
+    device.reboot()
+    last = device.heard.outcomes[-1]
+    assert last.outcome == "succeeded"
+    assert counted(device, "install_bytes_total") == before, "nothing came a second time"
+    assert as_dict(last.bytes_by_source) == {"local": last.total_bytes}
+    assert device.heard.events[-1][2]["duration_s"] is None
 
 
 def test_a_fault_whose_text_is_no_unicode_is_saved_and_reported(device: SimulatedDevice) -> None:

@@ -6,10 +6,13 @@ from dataclasses import asdict, replace
 import pytest
 
 from controller.cli.errors import UnreachableError
-from controller.cli.watch import changes, watch
+from controller.cli.watch import changes, transfer_lines, watch
 from controller.domain.states import DeploymentState, RolloutState
-from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
+from controller.domain.transfers import TransferSum
+from controller.rollout_schemas import Deployment, Rollout, RolloutEvent, StageProgress
 from wire.codec import convert
+
+MIB = 2**20
 
 
 class StepClock:
@@ -95,16 +98,76 @@ def test_one_line_for_each_change() -> None:
     }
     second = rollout(counts=counts, deployments=[assigned], stage="soaking")
     assert changes(rollout(), second) == [
-        "cam-1 assigned fetching 512 B of 2.0 KiB",
+        "cam-1 assigned fetching",
         "stage 1 of 1 (to 2): soaking",
         "rollout r1 running: 1 pending, 1 assigned; 2 in all",
     ]
     assert changes(second, second) == []
     held = replace(assigned, detail="hook x says later\x1b[2J")
     third = rollout(counts=counts, deployments=[held], stage="soaking")
-    assert changes(second, third) == [
-        "cam-1 assigned fetching 512 B of 2.0 KiB: hook x says later\ufffd[2J"
+    assert changes(second, third) == ["cam-1 assigned fetching: hook x says later\ufffd[2J"]
+
+
+def together(done_mib: int, *, devices: int = 3, **changes: float | None) -> TransferSum:
+    known = {"silent": 0, "rate_bytes_per_s": 3.4 * MIB, "half_rest_s": 30.0, "rest_s": 120.0}
+    return convert(
+        {"devices": devices, "done_bytes": done_mib * MIB, "total_bytes": 126 * MIB}
+        | known
+        | changes,
+        TransferSum,
+    )
+
+
+@pytest.mark.parametrize(
+    ("transfers", "line"),
+    [
+        (
+            together(30),
+            (
+                "3 devices fetch: 30.0 of 126.0 MiB (23 %), 3.4 MiB/s together, about 30 s left "
+                "for half of them and 2 min for the last"
+            ),
+        ),
+        (
+            together(30, silent=1, rest_s=None),
+            (
+                "3 devices fetch: 30.0 of 126.0 MiB (23 %), 3.4 MiB/s together, about 30 s left "
+                "for half of them, no news of 1"
+            ),
+        ),
+        (
+            together(30, devices=1),
+            "1 device fetches: 30.0 of 126.0 MiB (23 %), 3.4 MiB/s, about 2 min left",
+        ),
+        (
+            together(0, silent=3, rate_bytes_per_s=0.0, half_rest_s=None, rest_s=None),
+            "3 devices fetch: 0.0 of 126.0 MiB (0 %), no news of 3",
+        ),
+    ],
+)
+def test_transfers_together_in_one_line(transfers: TransferSum, line: str) -> None:
+    assert transfer_lines(replace(rollout(), transfers=transfers)) == [line]
+
+
+def test_each_stage_that_fetches_has_a_line_if_several_do() -> None:
+    assert transfer_lines(rollout()) == []
+    stages = [
+        StageProgress(number=number, target=2, state="running", transfers=together(number))
+        for number in (1, 2)
     ]
+    shown = transfer_lines(replace(rollout(), transfers=together(3), stages=stages))
+    assert [line.partition(" fetch")[0] for line in shown] == [
+        "3 devices", "stage 1: 3 devices", "stage 2: 3 devices",
+    ]  # fmt: skip
+
+
+def test_transfers_are_told_now_and_then_and_not_with_each_figure(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    steps = [replace(rollout(), transfers=together(done_mib)) for done_mib in range(60)]
+    watch(scripted(*steps, rollout(RolloutState.SUCCEEDED)), clock=StepClock())
+    lines = [line for line in capsys.readouterr().out.splitlines() if "fetch" in line]
+    assert [line.split()[3] for line in lines] == ["0.0", "20.0", "40.0"], "every ten seconds"
 
 
 def test_failures_and_decisions_are_told_with_their_reason() -> None:

@@ -1,0 +1,83 @@
+"""The transfers that run now: the newest figures of each device that fetches a package.
+
+Rules:
+- They are in memory alone. A device sends new ones within seconds, so a restart of the controller
+  loses nothing that lasts, and thousands of devices do not cost a write each for each report.
+- There is at most one for each device, and it goes when its fetch ends.
+- A report that comes late changes nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+import msgspec
+
+from controller.domain.transfers import is_fetching, transfer_of
+from controller.schemas import Transfer
+from wire.clock import Clock
+from wire.codec import convert, to_builtins
+from wire.messages import InstallReport
+from wire.progress import TransferProgress
+
+
+class _News(NamedTuple):
+    figures: TransferProgress
+    at_s: float
+    boot_id: object
+    sequence: object
+
+
+class Transfers:
+    """What devices reported last of their transfers; usable from several threads.
+
+    Args:
+        clock: How old the news is.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._news: dict[str, _News] = {}
+        self._lock = threading.Lock()
+
+    def note(self, report: InstallReport) -> None:
+        """Take a report of an enrolled device that was not refused."""
+        with self._lock:
+            if not is_fetching(report):
+                self._news.pop(report.device, None)
+            elif not _is_older(report, self._news.get(report.device)):
+                self._news[report.device] = _News(
+                    figures=transfer_of(report),
+                    at_s=self._clock.monotonic_s(),
+                    boot_id=report.boot_id,
+                    sequence=report.sequence,
+                )
+
+    def of(self, device: str) -> TransferProgress | None:
+        """Return the newest figures of a device with their age; None if it fetches nothing."""
+        with self._lock:
+            news = self._news.get(device)
+        if news is None:
+            return None
+        age_s = max(0.0, self._clock.monotonic_s() - news.at_s)
+        return msgspec.structs.replace(news.figures, news_age_s=age_s)
+
+    def runs(self, device: str) -> bool:
+        """Tell whether a device fetches a package, and was heard of late."""
+        progress = self.of(device)
+        return progress is not None and not progress.silent
+
+
+def shown_transfer(progress: TransferProgress | None) -> Transfer | None:
+    """Return figures as the API shows them."""
+    if progress is None:
+        return None
+    return convert(to_builtins(progress) | {"rest_s": progress.rest_s}, Transfer)
+
+
+def _is_older(report: InstallReport, news: _News | None) -> bool:
+    if news is None or report.boot_id != news.boot_id:
+        return False
+    here, there = report.sequence, news.sequence
+    return isinstance(here, int) and isinstance(there, int) and here < there
