@@ -14,14 +14,13 @@ from __future__ import annotations
 import logging
 import threading
 from math import ceil
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import UnsetType
 
 from controller.delivery.lanes import Lanes, Turn
 from controller.errors import UnknownBlobError
-from controller.services.blobs import BlobStore
 from controller.services.director import Publisher
 from controller.services.releases import MAX_CHUNK_BYTES
 from controller.store import releases
@@ -63,6 +62,13 @@ FULL_S: Final = 0.1
 """How long the sender waits when the broker takes no more: mostly, there is no connection."""
 
 _log = logging.getLogger(__name__)
+
+
+class ReadsBlobs(Protocol):
+    """Reads blobs by their digests."""
+
+    def read(self, sha256: str, *, offset: int = 0, length: int) -> bytes:
+        """Return a part of a blob; `UnknownBlobError` if it is not there."""
 
 
 class Budget:
@@ -108,7 +114,7 @@ class ChunkServer:
     def __init__(
         self,
         database: Database,
-        blobs: BlobStore,
+        blobs: ReadsBlobs,
         publisher: Publisher,
         budget: Budget,
         clock: Clock,
