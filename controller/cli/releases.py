@@ -107,7 +107,7 @@ def release_show(
     if as_json:
         write_json(found)
         return
-    _show(found)
+    show_release(found)
 
 
 def release_revoke(
@@ -258,7 +258,12 @@ def _upload(api: ApiClient, files: list[PackageFile]) -> int:
     return sent
 
 
-def _show(release: Release) -> None:
+def show_release(release: Release) -> None:
+    """Write a release for people.
+
+    Args:
+        release: It, with its devices and deltas.
+    """
     write_fields(
         [
             ("release", f"{release.name}:{release.version}"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from controller.config import DeltasConfig
 from controller.delivery.encoding import Encoding
@@ -29,7 +29,7 @@ from wire.codec import convert
 from wire.delta.zstd import is_installed
 from wire.errors import WireFormatError
 from wire.messages import MAX_SOURCE_PACKAGES, DeltaSource
-from wire.profile import DeviceProfile
+from wire.profile import DeviceProfile, only_runtimes
 
 MAKING_FOLDER: Final = "making"
 FAILED_S: Final = 3600.0
@@ -240,7 +240,7 @@ class Deltas:
         if len(self._devices) >= MAX_KNOWN:
             self._devices.clear()
         given = {row.digest: row for row in wanted.given}
-        known = _Device(now_s, package, _profile(wanted.profile), given)
+        known = _Device(now_s, package, _profile(wanted.kind), given)
         self._devices[device] = known
         return known
 
@@ -271,7 +271,7 @@ class Deltas:
             package = self._package(known.get(move.release))
             if package is not None:
                 base = self._package(known.get(move.runs or ""))
-                for way in ahead(package, base, _profile(move.profile)):
+                for way in ahead(package, base, _profile(move.kind)):
                     wanted.setdefault(way.pair, way)
         chosen = list(wanted.values())[:MAX_AHEAD]
         with self._database.reading() as transaction:
@@ -294,8 +294,9 @@ def _source(row: DeltaRow) -> DeltaSource:
     )
 
 
-def _profile(stored: dict[str, Any]) -> DeviceProfile | None:
+def _profile(kind: deltas.Kind) -> DeviceProfile | None:
     try:
-        return convert(stored, DeviceProfile)
+        profile = convert(kind.profile, DeviceProfile)
     except WireFormatError:
         return None
+    return profile if kind.runtimes is None else only_runtimes(profile, kind.runtimes)

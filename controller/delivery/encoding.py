@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from controller.delivery.encoder import Job, Source
 from controller.domain.deltas import Package, Way, beside
-from controller.errors import DeltaMakingError
-from controller.services.blobs import BlobStore
+from controller.errors import DeltaMakingError, StorageError
+from controller.services.blobs import UPLOAD, BlobStore
 from wire.codec import to_json
 from wire.package.index import FileEntry
 
@@ -47,16 +47,25 @@ class StoppedError(Exception):
     """The controller stops; the delta is made at another time."""
 
 
+def time_limit_s(way: Way) -> float:
+    """Return how long making a delta may take."""
+    return min(LEAST_S + way.work_bytes / BYTES_PER_S, MOST_S)
+
+
 class Encoding:
     """Makes deltas, one after the other.
 
     Args:
         folder: For what is made; it is emptied.
         blobs: The files.
+        limit_s: How long each may take.
     """
 
-    def __init__(self, folder: Path, blobs: BlobStore) -> None:
+    def __init__(
+        self, folder: Path, blobs: BlobStore, limit_s: Callable[[Way], float] = time_limit_s
+    ) -> None:
         self._folder = folder
+        self._limit_s = limit_s
         self._blobs = blobs
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,15 +82,15 @@ class Encoding:
 
         Raises:
             DeltaMakingError: The process failed, was ended or took too long, or cannot be started.
+            StorageError: The folder cannot be used.
             StoppedError: `stop` was called.
         """
         output, log = self._folder / "delta", self._folder / "log"
+        self.clear()
         try:
-            self.clear()
-            self._folder.mkdir(mode=0o700)
             job = self._folder / "job.json"
             job.write_bytes(to_json(self._job(way, output)))
-            code = self._run(job, log, _limit_s(way))
+            code = self._run(job, log, self._limit_s(way))
         except OSError as exc:
             fact = (exc.strerror or str(exc)).lower()
             raise DeltaMakingError(f"cannot make a delta in {self._folder}: {fact}") from exc
@@ -90,8 +99,20 @@ class Encoding:
         return output if output.exists() else None
 
     def clear(self) -> None:
-        """Remove what a process left."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Remove what a process left.
+
+        The folder stays: a backup that goes through the directory meanwhile would miss it.
+
+        Raises:
+            StorageError: The folder cannot be made or emptied.
+        """
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            for path in self._folder.iterdir():
+                path.unlink()
+        except OSError as exc:
+            fact = (exc.strerror or str(exc)).lower()
+            raise StorageError(f"cannot make deltas in {self._folder}: {fact}") from exc
 
     def stop(self) -> None:
         """End the process, and start no other."""
@@ -101,6 +122,11 @@ class Encoding:
                 _kill(self._process)
 
     def _job(self, way: Way, output: Path) -> Job:
+        """Say what to make.
+
+        Raises:
+            DeltaMakingError: A file is not there.
+        """
         nothing = self._folder / "nothing"
         nothing.touch(mode=0o600)
         old = Source(name="", path=str(nothing))
@@ -114,6 +140,14 @@ class Encoding:
         )
 
     def _source(self, package: Package, entry: FileEntry) -> Source:
+        """Say where a file is.
+
+        Raises:
+            DeltaMakingError: It is not there.
+        """
+        if self._blobs.size_bytes(entry.sha256) is None:
+            raise DeltaMakingError(f"there is no blob {entry.sha256}", remedy=UPLOAD)
+
         def name(path: str) -> str:
             return path.rpartition("/")[2]
 
@@ -159,10 +193,6 @@ class Encoding:
         if code != 0 and self._stopped.is_set():
             raise StoppedError
         return code
-
-
-def _limit_s(way: Way) -> float:
-    return min(LEAST_S + way.work_bytes / BYTES_PER_S, MOST_S)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -179,7 +179,6 @@ class Maker:
             finally:
                 with self._asked:
                     self._current = None
-        self._encoding.clear()
 
     def _next(self) -> Way | None:
         """Wait for the next pair; None at the end."""
@@ -208,7 +207,7 @@ class Maker:
             with self._database.transaction() as transaction:
                 deltas.remove(transaction, [way.pair])
             return
-        except FleetError as exc:
+        except (FleetError, OSError) as exc:
             _log.warning("no delta to %s: %s", way.target.path, exc)
             state, values = DeltaState.FAILED, {}
         with self._database.transaction() as transaction:

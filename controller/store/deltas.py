@@ -38,11 +38,19 @@ MAX_SHOWN: Final = 1000
 Pair = tuple[str, str]
 
 
+class Kind(NamedTuple):
+    """What a device can run."""
+
+    profile: dict[str, Any]
+    runtimes: list[str] | None
+    """As in `DeviceRow`."""
+
+
 class Wanted(NamedTuple):
     """What a device has to run, and what it was given before."""
 
     release: ReleaseRow
-    profile: dict[str, Any]
+    kind: Kind
     given: tuple[ReleaseRow, ...]
     """The newest first."""
 
@@ -54,7 +62,8 @@ class Move(NamedTuple):
     runs: str | None
     """Digest of what they say that they run."""
 
-    profile: dict[str, Any]
+    kind: Kind
+    """Of one of them."""
 
 
 class Shown(NamedTuple):
@@ -170,7 +179,7 @@ def wanted_by(session: Session, device: str) -> Wanted | None:
         None for a device that may read nothing.
     """
     row = session.execute(
-        select(ReleaseRow, DeviceRow.profile)
+        select(ReleaseRow, DeviceRow.profile, DeviceRow.runtimes)
         .join(DesiredStateRow, DesiredStateRow.release == ReleaseRow.digest)
         .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
         .where(
@@ -192,7 +201,7 @@ def wanted_by(session: Session, device: str) -> Wanted | None:
         .order_by(ReleaseRow.published_at_s.desc(), ReleaseRow.digest)
         .limit(MAX_GIVEN)
     )
-    return Wanted(row[0], row[1], tuple(given))
+    return Wanted(row[0], Kind(row[1], row[2]), tuple(given))
 
 
 def moves(session: Session, rollout: str) -> list[Move]:
@@ -212,10 +221,10 @@ def moves(session: Session, rollout: str) -> list[Move]:
     ).all()
     names = [device for _, _, device in groups]
     rows = session.execute(
-        select(DeviceRow.id, DeviceRow.profile).where(DeviceRow.id.in_(names))
-    ).all()
-    profiles: dict[str, dict[str, Any]] = {device: profile for device, profile in rows}  # noqa: C416 - rows are no tuples for mypy
-    return [Move(release, runs, profiles[device]) for release, runs, device in groups]
+        select(DeviceRow.id, DeviceRow.profile, DeviceRow.runtimes).where(DeviceRow.id.in_(names))
+    )
+    kinds = {device: Kind(profile, runtimes) for device, profile, runtimes in rows}
+    return [Move(release, runs, kinds[device]) for release, runs, device in groups]
 
 
 def shown(session: Session, release: str) -> list[Shown]:
