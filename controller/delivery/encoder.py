@@ -5,19 +5,19 @@ be ended, and the controller goes on.
 
 Rules:
 - It has the lowest priority, a limit of memory, and is the first that the kernel ends where memory
-  runs out.
-- It ends when its parent ends.
-- A delta that pays is applied once before it counts; one that does not pay is not written.
+  runs out; as far as the system lets it.
+- It ends when its parent ends: then its standard input ends.
+- A delta that pays is applied once before it counts; one that does not pay is not written. One that
+  pays needs no more memory than the limit.
 """
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import resource
-import signal
 import sys
+import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,6 @@ from wire.delta.decode import decode
 from wire.delta.encode import encode
 
 NICE: Final = 19
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +61,15 @@ def main(arguments: list[str]) -> int:
     Returns:
         0: the delta is there, or it does not pay.
     """
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     job = from_json(Path(arguments[0]).read_bytes(), Job)
     _restrain(job.memory_bytes)
+    with suppress(MemoryError):
+        _make(job)
+    return 0
+
+
+def _make(job: Job) -> None:
     old, new, output = Path(job.old.path), Path(job.new.path), Path(job.output)
     with ExitStack() as opened:
         before, after = _content(opened, old), _content(opened, new)
@@ -75,21 +81,28 @@ def main(arguments: list[str]) -> int:
         )
         full_bytes = len(after)
     if layout.pays(len(delta), full_bytes):
-        output.write_bytes(delta)
+        unchecked, applied = output.with_suffix(".unchecked"), output.with_suffix(".applied")
+        unchecked.write_bytes(delta)
         del delta
-        applied = output.with_suffix(".applied")
-        decode(old, output, applied, limit_bytes=full_bytes)
+        decode(old, unchecked, applied, limit_bytes=full_bytes)
         applied.unlink()
-    return 0
+        unchecked.rename(output)
+
+
+def _end_with_parent() -> None:
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
 
 
 def _restrain(memory_bytes: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    os.nice(NICE)
-    with suppress(OSError):  # a kernel without it
+    with suppress(OSError):
+        os.nice(NICE)
+    with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
 
 
 def _content(opened: ExitStack, path: Path) -> Any:  # noqa: ANN401 - bytes or a map

@@ -34,8 +34,8 @@ files without known tensors, for the process has the lowest priority."""
 
 LEAST_BYTES: Final = 512 * 1024**2
 MEMORY_FACTOR: Final = 2
-"""The limit of memory: NumPy's own, and twice the size of the target. A delta that needs more does
-not pay."""
+"""The limit of memory: what NumPy and the work on a mebibyte need, and twice the target's size. A
+delta that pays takes up to 60 % of that size, and is held twice."""
 
 KEPT_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -169,30 +169,42 @@ class Encoding:
             OSError: It cannot be started.
         """
         environment = {n: os.environ[n] for n in KEPT_ENVIRONMENT if n in os.environ} | ONE_THREAD
-        with log.open("wb") as stderr:
-            with self._lock:
+        reading, lifeline = os.pipe()
+        try:
+            with log.open("wb") as stderr, self._lock:
                 if self._stopped.is_set():
                     raise StoppedError
                 self._process = process = subprocess.Popen(
                     [sys.executable, "-P", "-m", "controller.delivery.encoder", str(job)],
-                    stdin=subprocess.DEVNULL,
+                    stdin=reading,
                     stdout=subprocess.DEVNULL,
                     stderr=stderr,
                     env=environment,
                     start_new_session=True,
                 )
-            try:
-                code = process.wait(timeout_s)
-            except subprocess.TimeoutExpired as exc:
-                _kill(process)
-                process.wait()
-                raise DeltaMakingError(f"a delta took longer than {timeout_s:.0f} s") from exc
-            finally:
-                with self._lock:
-                    self._process = None
+            code = _ended(process, timeout_s)
+        finally:
+            with self._lock:
+                self._process = None
+            os.close(reading)
+            os.close(lifeline)
         if code != 0 and self._stopped.is_set():
             raise StoppedError
         return code
+
+
+def _ended(process: subprocess.Popen[bytes], timeout_s: float) -> int:
+    """Wait for the end of a process and return its status.
+
+    Raises:
+        DeltaMakingError: It took too long, and was ended.
+    """
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired as exc:
+        _kill(process)
+        process.wait()
+        raise DeltaMakingError(f"a delta took longer than {timeout_s:.0f} s") from exc
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,13 +16,15 @@ import pytest
 from onnx import numpy_helper
 
 from benchmarks.versions.networks import resnet18
+from controller.delivery.encoder import Job, Source
 from controller.delivery.encoding import Encoding, StoppedError
 from controller.domain.deltas import Package, Way
 from controller.errors import DeltaMakingError, StorageError
 from controller.services.blobs import BlobStore
 from tests.simulators.deltas import applied, of_files
-from tests.simulators.patience import finished, until
+from tests.simulators.patience import PATIENCE_S, finished, until
 from tests.simulators.versions import noise, trained
+from wire.codec import to_json
 from wire.delta import layout
 from wire.package.index import FileEntry, PackageIndex
 from wire.package.manifest import Manifest
@@ -201,6 +204,20 @@ def _limit(process: psutil.Process) -> str:
     return next(line.split()[3] for line in lines if line.startswith("Max data size"))
 
 
+def test_a_delta_that_needs_more_memory_than_one_that_pays_is_none(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(trained())
+    (tmp_path / "new").write_bytes(trained(1))
+    sources = (Source(name="m.safetensors", path=str(tmp_path / name)) for name in ("old", "new"))
+    job = Job(old=next(sources), new=next(sources), output=str(tmp_path / "delta"), memory_bytes=1)
+    (tmp_path / "job.json").write_bytes(to_json(job))
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "controller.delivery.encoder", str(tmp_path / "job.json")],
+        stdin=subprocess.PIPE,
+    ) as process:
+        assert process.wait(PATIENCE_S) == 0
+    assert not (tmp_path / "delta").exists()
+
+
 def test_a_file_that_is_gone_is_an_error_that_names_it(
     encoding: Encoding, blobs: BlobStore
 ) -> None:
@@ -221,6 +238,7 @@ def test_a_process_ends_with_its_controller(tmp_path: Path, blobs: BlobStore) ->
     script = """
 import sys
 from pathlib import Path
+from controller.delivery.encoder import Job, Source
 from controller.delivery.encoding import Encoding
 from controller.domain.deltas import Package, Way
 from controller.services.blobs import BlobStore
