@@ -1,8 +1,8 @@
 """Serves chunks: a device pulls the blobs of the release that it has to run.
 
 Rules:
-- A device reads only blobs of the published release that is assigned to it. For any other blob the
-  answer is that it does not exist, whether or not it does.
+- A device reads only blobs of the published release that is assigned to it, and deltas to them. For
+  any other blob the answer is that it does not exist, whether or not it does.
 - Every request is bounded. What is asked for waits in lanes (`controller.delivery.lanes`), and a
   thread of its own sends it, no faster than the settings allow: nothing that is asked for is
   dropped because others ask too.

@@ -21,9 +21,9 @@ from controller.delivery.packages import Packages
 from controller.domain.deltas import Package, Way, ahead, ways
 from controller.domain.states import DeltaState
 from controller.services.blobs import DELTAS_FOLDER, BlobStore
-from controller.store import deltas, releases, rollouts
+from controller.store import deltas, rollouts
 from controller.store.database import Database
-from controller.store.tables import DeltaRow, ReleaseRow
+from controller.store.tables import DeltaRow
 from wire.clock import Clock
 from wire.codec import convert
 from wire.delta.zstd import is_installed
@@ -36,7 +36,7 @@ FAILED_S: Final = 3600.0
 """After this time a delta that could not be made may be tried again."""
 
 KNOWN_S: Final = 10.0
-MAX_KNOWN: Final = 10_000
+MAX_KNOWN: Final = 1000
 """How long the controller relies on what it read of a device, and of how many."""
 
 USE_STEP_S: Final = 3600.0
@@ -97,8 +97,8 @@ class _Device(NamedTuple):
     """What it has to run."""
 
     profile: DeviceProfile | None
-    given: dict[str, ReleaseRow]
-    """By digest, the newest first."""
+    given: tuple[deltas.Named, ...]
+    """The newest first."""
 
 
 class Deltas:
@@ -173,8 +173,8 @@ class Deltas:
         if known is None:
             return None
         has = set(packages[:MAX_SOURCE_PACKAGES])
-        rows = (row for digest, row in known.given.items() if digest in has)
-        bases = [package for row in rows if (package := self._package(row)) is not None]
+        named = (release for release in known.given if release.digest in has)
+        bases = [package for each in named if (package := self._package(each)) is not None]
         found = ways(known.package, blob_sha256, bases, known.profile)
         return self._best(found) if found else None
 
@@ -199,14 +199,19 @@ class Deltas:
         """Return the smallest delta that is ready, or let the best one be made."""
         with self._database.reading() as transaction:
             known = deltas.find(transaction, [way.pair for way in found])
-        ready = [row for row in known.values() if row.state == DeltaState.READY]
-        if ready:
-            smallest = min(ready, key=lambda row: row.size_bytes or 0)
-            self._note_use(smallest)
-            return _source(smallest)
-        for way in found:
-            if self._is_open(known.get(way.pair)):
-                return self._maker.ask(way)
+        *bases, compressed = found
+        for group in (bases, [compressed]):
+            rows = [row for way in group if (row := known.get(way.pair)) is not None]
+            ready = [row for row in rows if row.state == DeltaState.READY]
+            to_make = next((way for way in group if self._is_open(known.get(way.pair))), None)
+            if ready:
+                smallest = min(ready, key=lambda row: row.size_bytes or 0)
+                self._note_use(smallest)
+                if to_make is not None:
+                    self._maker.ask_ahead(to_make)
+                return _source(smallest)
+            if to_make is not None:
+                return self._maker.ask(to_make)
         return None
 
     def _is_open(self, row: DeltaRow | None) -> bool:
@@ -239,8 +244,7 @@ class Deltas:
             return None
         if len(self._devices) >= MAX_KNOWN:
             self._devices.clear()
-        given = {row.digest: row for row in wanted.given}
-        known = _Device(now_s, package, _profile(wanted.kind), given)
+        known = _Device(now_s, package, _profile(wanted.kind), wanted.given)
         self._devices[device] = known
         return known
 
@@ -254,13 +258,13 @@ class Deltas:
             active = rollouts.active_ids(transaction)
             new = [rollout for rollout in active if rollout not in self._prepared]
             moves = {rollout: deltas.moves(transaction, rollout) for rollout in new}
-            named = {digest for found in moves.values() for move in found for digest in move[:2]}
-            known = {digest: releases.find(transaction, digest) for digest in named if digest}
+            asked = {digest for found in moves.values() for move in found for digest in move[:2]}
+            known = deltas.named(transaction, filter(None, asked))
         for found in moves.values():
             self._prepare_moves(found, known)
         self._prepared = set(active)
 
-    def _prepare_moves(self, moves: list[deltas.Move], known: dict[str, ReleaseRow | None]) -> None:
+    def _prepare_moves(self, moves: list[deltas.Move], known: dict[str, deltas.Named]) -> None:
         """Let what some devices will ask for be made, what most of them need first.
 
         Raises:
@@ -280,8 +284,8 @@ class Deltas:
             if self._is_open(rows.get(way.pair)):
                 self._maker.ask_ahead(way)
 
-    def _package(self, row: ReleaseRow | None) -> Package | None:
-        return None if row is None else self._packages.get(row)
+    def _package(self, release: deltas.Named | None) -> Package | None:
+        return None if release is None else self._packages.get(release)
 
 
 def _source(row: DeltaRow) -> DeltaSource:

@@ -11,7 +11,7 @@ import msgspec
 
 from controller.domain.deltas import Package
 from controller.services.blobs import BlobStore
-from controller.store.tables import ReleaseRow
+from controller.store.deltas import Named
 from wire.codec import MAX_JSON_BYTES
 from wire.errors import FleetError
 from wire.package.index import PAYLOAD_TYPE, index_from_bytes
@@ -37,25 +37,25 @@ class Packages:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, Package] = OrderedDict()
 
-    def get(self, row: ReleaseRow) -> Package | None:
+    def get(self, release: Named) -> Package | None:
         """Return the package of a release; None if its blobs are not there or cannot be read."""
         with self._lock:
-            package = self._kept.get(row.digest)
+            package = self._kept.get(release.digest)
             if package is not None:
-                self._kept.move_to_end(row.digest)
+                self._kept.move_to_end(release.digest)
                 return package
         try:
-            package = self._read(row)
+            package = self._read(release)
         except FleetError as exc:
-            _log.warning("no deltas for %s:%s: %s", row.name, row.version, exc)
+            _log.warning("no deltas for the package %s: %s", release.digest, exc)
             return None
         with self._lock:
-            self._kept[row.digest] = package
+            self._kept[release.digest] = package
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         return package
 
-    def _read(self, row: ReleaseRow) -> Package:
+    def _read(self, release: Named) -> Package:
         """Read a package's index and manifest.
 
         Raises:
@@ -63,7 +63,7 @@ class Packages:
             StorageError: The disk does not answer.
             WireFormatError: A blob is damaged.
         """
-        envelope = self._blobs.read(row.envelope_sha256, length=MAX_ENVELOPE_BYTES + 1)
+        envelope = self._blobs.read(release.envelope_sha256, length=MAX_ENVELOPE_BYTES + 1)
         payload = read_unverified(envelope, payload_type=PAYLOAD_TYPE).payload
         index = index_from_bytes(payload)
         manifest = self._blobs.read(index.file(MANIFEST_FILE).sha256, length=MAX_JSON_BYTES + 1)

@@ -27,7 +27,7 @@ from controller.store.tables import (
     RolloutRow,
 )
 
-MAX_GIVEN: Final = 64
+MAX_GIVEN: Final = 16
 """Releases of a device's past that deltas may begin from."""
 
 MAX_MOVES: Final = 64
@@ -46,12 +46,19 @@ class Kind(NamedTuple):
     """As in `DeviceRow`."""
 
 
+class Named(NamedTuple):
+    """A release, as far as it takes to read its package."""
+
+    digest: str
+    envelope_sha256: str
+
+
 class Wanted(NamedTuple):
     """What a device has to run, and what it was given before."""
 
-    release: ReleaseRow
+    release: Named
     kind: Kind
-    given: tuple[ReleaseRow, ...]
+    given: tuple[Named, ...]
     """The newest first."""
 
 
@@ -179,7 +186,7 @@ def wanted_by(session: Session, device: str) -> Wanted | None:
         None for a device that may read nothing.
     """
     row = session.execute(
-        select(ReleaseRow, DeviceRow.profile, DeviceRow.runtimes)
+        select(ReleaseRow.digest, ReleaseRow.envelope_sha256, DeviceRow.profile, DeviceRow.runtimes)
         .join(DesiredStateRow, DesiredStateRow.release == ReleaseRow.digest)
         .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
         .where(
@@ -195,13 +202,28 @@ def wanted_by(session: Session, device: str) -> Wanted | None:
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
         .where(DeploymentRow.device == device, DeploymentRow.revision.is_not(None))
     )
-    given = session.scalars(
-        select(ReleaseRow)
-        .where(ReleaseRow.digest.in_(ordered), ReleaseRow.digest != row[0].digest)
+    digest, envelope_sha256, profile, runtimes = row
+    given = session.execute(
+        select(ReleaseRow.digest, ReleaseRow.envelope_sha256)
+        .where(ReleaseRow.digest.in_(ordered), ReleaseRow.digest != digest)
         .order_by(ReleaseRow.published_at_s.desc(), ReleaseRow.digest)
         .limit(MAX_GIVEN)
     )
-    return Wanted(row[0], Kind(row[1], row[2]), tuple(given))
+    return Wanted(
+        Named(digest, envelope_sha256),
+        Kind(profile, runtimes),
+        tuple(Named(*each) for each in given),
+    )
+
+
+def named(session: Session, digests: Iterable[str]) -> dict[str, Named]:
+    """Return those of some releases that were published, by digest."""
+    rows = session.execute(
+        select(ReleaseRow.digest, ReleaseRow.envelope_sha256).where(
+            ReleaseRow.digest.in_(sorted(digests))
+        )
+    )
+    return {digest: Named(digest, envelope) for digest, envelope in rows}
 
 
 def moves(session: Session, rollout: str) -> list[Move]:

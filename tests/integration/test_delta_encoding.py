@@ -30,7 +30,7 @@ from wire.package.index import FileEntry, PackageIndex
 from wire.package.manifest import Manifest
 
 MIB = 1024**2
-SLOW = noise(16 * 1024)
+SLOW = noise(8 * 1024)
 """Nothing in it is known: a delta to it takes seconds."""
 
 RANDOM = np.random.default_rng(3)

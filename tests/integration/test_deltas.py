@@ -40,7 +40,7 @@ NAME = "cam-000"
 ONE = version("1", best=trained())
 TWO = version("2", best=trained(1))
 TO_TWO = sha256_hex(trained(1))
-SLOW_KIB = 16 * 1024
+SLOW_KIB = 8 * 1024
 """Without known tensors, making a delta to a file of that size takes seconds."""
 
 
@@ -240,6 +240,20 @@ def test_a_first_install_gets_its_file_compressed_where_that_pays(fleet: Fleet) 
     delta = made(fleet, sha256_hex(sparse), "f" * 64, device="new-000")
     assert delta.base == EMPTY
     assert applied(b"", content(fleet, delta)) == sparse
+
+
+def test_that_a_file_is_compressed_already_keeps_no_delta_from_being_made(fleet: Fleet) -> None:
+    lines = [b"weight %d\n" % (number * 7919 % 1_000_003) for number in range(30_000)]
+    old, new = b"".join(lines), b"".join([*lines, b"one more\n"])
+    brought(fleet, version("2", best=old))
+    fleet.enrol("new-000")
+    fleet.controller.deltas.start()
+    brought(fleet, version("3", best=new))
+    target = sha256_hex(new)
+    compressed = made(fleet, target, "f" * 64, device="new-000")
+    delta = made(fleet, target, version("2", best=old).digest)
+    assert (compressed.base, delta.base) == (EMPTY, sha256_hex(old))
+    assert delta.size_bytes < compressed.size_bytes
 
 
 def test_to_a_small_file_none_is_made(fleet: Fleet) -> None:
