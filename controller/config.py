@@ -110,6 +110,17 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How the broker's log names the controller's connections; each adds a secret of its own."""
 
 
+class DeltasConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether devices that have an earlier release are sent deltas."""
+
+    enabled: bool = True
+    """If not, the controller makes none and removes those that it has."""
+
+    keep_bytes: int = 4 * 1024**3
+    """What all deltas together may take in `blobs_dir`. Those that were longest not used go first,
+    and are made again when they are asked for."""
+
+
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings; paths are absolute once loaded."""
 
@@ -125,6 +136,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     director_key_file: str = "keys/director.key"
     api: ApiConfig = ApiConfig()
     broker: BrokerConfig = BrokerConfig()
+    deltas: DeltasConfig = DeltasConfig()
     access: Literal["mosquitto", "open"] = "mosquitto"
     """What manages the broker's accounts: `mosquitto` is the controller itself, through Mosquitto's
     dynamic-security plugin; `open` is something else."""
@@ -327,6 +339,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
         ),
         (not 0.01 <= config.tick_interval_s <= 60, "tick_interval_s is not within 0.01 to 60"),  # noqa: PLR2004 - the bounds are in the text
         (config.transfer_bytes_per_s < MIN_TRANSFER_BYTES_PER_S, "transfer_bytes_per_s is too low"),
+        (config.deltas.keep_bytes < 0, "deltas.keep_bytes is negative"),
         (config.telemetry_retention_days <= 0, "telemetry_retention_days is not positive"),
         (
             (config.broker.user is None) != (config.broker.password_file is None),

@@ -136,3 +136,9 @@ class EnrolmentError(ControllerError):
     """A device may not join the fleet; the error's text contains no secret."""
 
     code = "controller.enrolment"
+
+
+class DeltaMakingError(ControllerError):
+    """A delta could not be made."""
+
+    code = "controller.delta"

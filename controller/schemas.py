@@ -307,6 +307,21 @@ class RunningDevice:
 
 
 @dataclass(kw_only=True)
+class KeptDelta:
+    """A delta to a file of a release, which the controller keeps."""
+
+    base: str
+    """Digest of the file that it begins from; that of no bytes for a file that is compressed."""
+
+    base_release: str | None
+    """A release that has this file, as `name:version`."""
+
+    size_bytes: int
+    full_bytes: int
+    """Size of the file that it leads to."""
+
+
+@dataclass(kw_only=True)
 class Release:
     """A published package."""
 
@@ -319,6 +334,9 @@ class Release:
     variants: list[VariantSummary] = field(default_factory=list)
     running: list[RunningDevice] = field(default_factory=list)
     """The devices that run it; empty in a list of releases."""
+
+    deltas: list[KeptDelta] = field(default_factory=list)
+    """The deltas that the controller keeps to its files; empty in a list of releases."""
 
     envelope_sha256: str = ""
     """The blob that holds its signed index."""

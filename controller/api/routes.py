@@ -255,7 +255,7 @@ def list_releases(services: Services) -> list[Release]:
 
 @_releases.get("/{ref}")
 def get_release(services: Services, ref: str) -> Release:
-    """Return a release by `name:version` or digest, with the devices that run it."""
+    """Return a release by `name:version` or digest, with the devices that run it and its deltas."""
     return services.releases.get(ref)
 
 

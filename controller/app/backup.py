@@ -13,6 +13,7 @@ Rules:
 - The database is copied first, so that the files have at least what it refers to.
 - Only the owner can read the file (0600): it holds the director's key, tokens and passwords.
 - The file appears whole or not at all, and replaces none.
+- Deltas are left out: they come and go, and can be made again.
 - What the settings name outside of the directory is not in the backup; the caller is told.
 """
 
@@ -36,7 +37,7 @@ from controller.broker.errors import HomeError
 from controller.broker.mosquitto import LOG_FILE
 from controller.config import ControllerConfig, load_config
 from controller.database_url import sqlite_path
-from controller.services.blobs import UPLOADS_FOLDER
+from controller.services.blobs import DELTAS_FOLDER, UPLOADS_FOLDER
 from controller.store.copies import SQLITE_SUFFIXES, copy_database
 from wire.clock import Clock
 from wire.codec import to_pretty_json
@@ -183,7 +184,7 @@ def _files(
         below = name.relative_to(blobs).parts if blobs and name.is_relative_to(blobs) else ()
         if path.is_symlink() or not path.is_file() or name in left_out:
             continue
-        if below[:1] == (UPLOADS_FOLDER,) or (below and not with_blobs):
+        if below[:1] in {(UPLOADS_FOLDER,), (DELTAS_FOLDER,)} or (below and not with_blobs):
             continue
         if len(name.parts) >= MAX_DEPTH:
             raise HomeError(

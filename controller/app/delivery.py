@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 
 from controller.app.inbox import Inbox
-from controller.delivery.chunks import Budget, ChunkServer
-from controller.services.blobs import BlobStore
+from controller.delivery.chunks import Budget, ChunkServer, ReadsBlobs
 from controller.store.database import Database
 from wire import topics
 from wire.clock import Clock
@@ -35,7 +34,7 @@ class Delivery:
         self,
         transport: Transport,
         database: Database,
-        blobs: BlobStore,
+        blobs: ReadsBlobs,
         budget: Budget,
         clock: Clock,
     ) -> None:

@@ -37,6 +37,7 @@ from controller.config import (
     read_trust,
 )
 from controller.delivery.chunks import Budget
+from controller.delivery.deltas import Deltas
 from controller.errors import SettingsError, StorageError
 from controller.ports import AccessFactory, BrokerAccess
 from controller.schemas import Health
@@ -138,7 +139,8 @@ class Controller:
             clock=clock,
         )
         budget = Budget(clock, config.transfer_bytes_per_s)
-        self.delivery = Delivery(connect(), database, blobs, budget, clock)
+        self.deltas = Deltas(database, blobs, Path(config.blobs_dir), config.deltas, clock)
+        self.delivery = Delivery(connect(), database, self.deltas.readable, budget, clock)
         services = FleetServices(
             devices=Devices(database, access, transfers, clock),
             director=director,
@@ -179,6 +181,7 @@ class Controller:
             self._transport.subscribe(topic_filter)
         self._inbox.start()
         self._transport.start(self.queue, self.on_connection)
+        self.deltas.start()
         self.delivery.start()
         self._ticker.start()
         self._server.start(self.app)
@@ -188,6 +191,7 @@ class Controller:
         self._stopping.set()
         self._server.stop()
         self.delivery.stop(JOIN_S)
+        self.deltas.stop(JOIN_S)
         self._inbox.stop(JOIN_S)
         if self._ticker.is_alive():
             self._ticker.join(JOIN_S)
@@ -220,7 +224,7 @@ class Controller:
         self._ingest.handle(received)
 
     def tick(self) -> None:
-        """Do what time asks for: rollouts, policies, reminders, tokens, upkeep, warnings."""
+        """Do what time asks for: rollouts, policies, reminders, tokens, upkeep, deltas."""
         for work in (
             self._engine.tick,
             self._policies.apply,
@@ -230,6 +234,7 @@ class Controller:
             self._upkeep.mark_silent,
             self._upkeep.prune,
             self._encryption.look,
+            self.deltas.tick,
         ):
             try:
                 work()

@@ -126,7 +126,7 @@ def release_list(context: typer.Context, as_json: JsonOption = False) -> None:
 def release_show(
     context: typer.Context, release: ReleaseArgument, as_json: JsonOption = False
 ) -> None:
-    """Show a release, its variants and the devices that run it.
+    """Show a release, its variants, the devices that run it and the deltas to it.
 
     Examples:
         fleet release show detector:1.0.0
@@ -136,7 +136,7 @@ def release_show(
     if as_json:
         write_json(found)
         return
-    _show(found)
+    show_release(found)
 
 
 def release_revoke(
@@ -287,7 +287,12 @@ def _upload(api: ApiClient, files: list[PackageFile]) -> int:
     return sent
 
 
-def _show(release: Release) -> None:
+def show_release(release: Release) -> None:
+    """Write a release for people.
+
+    Args:
+        release: It, with its devices and deltas.
+    """
     write_fields(
         [
             ("release", f"{release.name}:{release.version}"),
@@ -317,6 +322,18 @@ def _show(release: Release) -> None:
     if release.running:
         write()
         _show_running(release.running)
+    if release.deltas:
+        write()
+        write_table(
+            ("DELTA FROM", "SIZE", "OF", "SHARE"),
+            [
+                (
+                    d.base_release, bytes_text(d.size_bytes), bytes_text(d.full_bytes),
+                    f"{100 * d.size_bytes / d.full_bytes:.1f} %",
+                )
+                for d in release.deltas
+            ],
+        )  # fmt: skip
 
 
 def _show_running(running: list[RunningDevice]) -> None:

@@ -1,8 +1,8 @@
 """Serves chunks: a device pulls the blobs of the release that it has to run.
 
 Rules:
-- A device reads only blobs of the published release that is assigned to it. For any other blob the
-  answer is that it does not exist, whether or not it does.
+- A device reads only blobs of the published release that is assigned to it, and deltas to them. For
+  any other blob the answer is that it does not exist, whether or not it does.
 - Every request is bounded. What is asked for waits in lanes (`controller.delivery.lanes`), and a
   thread of its own sends it, no faster than the settings allow: nothing that is asked for is
   dropped because others ask too.
@@ -14,14 +14,13 @@ from __future__ import annotations
 import logging
 import threading
 from math import ceil
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import UnsetType
 
 from controller.delivery.lanes import Lanes, Turn
 from controller.errors import UnknownBlobError
-from controller.services.blobs import BlobStore
 from controller.services.director import Publisher
 from controller.services.releases import MAX_CHUNK_BYTES
 from controller.store import releases
@@ -63,6 +62,13 @@ FULL_S: Final = 0.1
 """How long the sender waits when the broker takes no more: mostly, there is no connection."""
 
 _log = logging.getLogger(__name__)
+
+
+class ReadsBlobs(Protocol):
+    """Reads blobs by their digests."""
+
+    def read(self, sha256: str, *, offset: int = 0, length: int) -> bytes:
+        """Return a part of a blob; `UnknownBlobError` if it is not there."""
 
 
 class Budget:
@@ -108,7 +114,7 @@ class ChunkServer:
     def __init__(
         self,
         database: Database,
-        blobs: BlobStore,
+        blobs: ReadsBlobs,
         publisher: Publisher,
         budget: Budget,
         clock: Clock,

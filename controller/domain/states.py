@@ -31,6 +31,18 @@ class ReleaseState(StrEnum):
     REVOKED = "revoked"
 
 
+class DeltaState(StrEnum):
+    """What is known of the delta between two files."""
+
+    MAKING = "making"
+    READY = "ready"
+    NONE = "none"
+    """It does not pay: the file is sent whole."""
+
+    FAILED = "failed"
+    """It could not be made; it is tried again later."""
+
+
 class TokenState(StrEnum):
     """Whether the broker account of an enrolment token exists."""
 

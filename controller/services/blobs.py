@@ -25,7 +25,11 @@ from wire.package.index import is_digest
 
 MAX_BLOB_BYTES = 16 * 1024**3
 READ_BYTES = 256 * 1024
+FOLDER_CHARS = 2
 UPLOADS_FOLDER = "incoming"
+DELTAS_FOLDER = "deltas"
+"""A store in the directory of the store: of what can be made again from the blobs."""
+
 UPLOAD = "upload it first"
 
 
@@ -145,6 +149,40 @@ class BlobStore:
             raise UnknownBlobError(f"there is no blob {sha256}", remedy=UPLOAD)
         return self._parts(sha256)
 
+    def path(self, sha256: str) -> Path:
+        """Return where a blob is, for a process that reads it by itself.
+
+        Raises:
+            WireFormatError: Not a digest.
+        """
+        return self._path(sha256)
+
+    def remove(self, sha256: str) -> None:
+        """Remove a blob; without one of that name nothing changes.
+
+        Raises:
+            WireFormatError: Not a digest.
+            StorageError: The disk cannot be written.
+        """
+        try:
+            self._path(sha256).unlink(missing_ok=True)
+        except OSError as exc:
+            raise StorageError(f"cannot remove blob {sha256}: {_why(exc)}") from exc
+
+    def names(self) -> list[str]:
+        """Return the digests of all blobs.
+
+        Raises:
+            StorageError: The disk cannot be read.
+        """
+        try:
+            folders = [p for p in self._directory.iterdir() if len(p.name) == FOLDER_CHARS]
+            return sorted(
+                path.name for folder in folders for path in folder.iterdir() if is_digest(path.name)
+            )
+        except OSError as exc:
+            raise StorageError(f"cannot read {self._directory}: {_why(exc)}") from exc
+
     def _parts(self, sha256: str) -> Iterator[bytes]:
         offset = 0
         while part := self.read(sha256, offset=offset, length=READ_BYTES):
@@ -154,7 +192,7 @@ class BlobStore:
     def _path(self, sha256: str) -> Path:
         if not is_digest(sha256):
             raise WireFormatError(f"not a SHA-256 digest: {sha256[:80]!r}")
-        return self._directory / sha256[:2] / sha256
+        return self._directory / sha256[:FOLDER_CHARS] / sha256
 
 
 class BlobWriter:

@@ -16,10 +16,10 @@ from typing import Any
 
 from controller.domain.states import ReleaseState, RolloutOrder
 from controller.errors import ConflictError, InvalidRequestError
-from controller.schemas import Release, RunningDevice, VariantSummary
+from controller.schemas import KeptDelta, Release, RunningDevice, VariantSummary
 from controller.services.blobs import BlobStore
 from controller.services.director import Director
-from controller.store import deployments, releases, rollout_steps, rollouts, way_back
+from controller.store import deltas, deployments, releases, rollout_steps, rollouts, way_back
 from controller.store.database import Database, Transaction
 from controller.store.tables import ReleaseRow
 from wire.clock import Clock
@@ -106,14 +106,18 @@ class Releases:
             ]
 
     def get(self, ref: str) -> Release:
-        """Return a release by digest or `name:version`, with the devices that run it.
+        """Return a release by digest or `name:version`, with its devices and deltas.
 
         Raises:
             UnknownReleaseError: None of that name has been published.
         """
         with self._database.reading() as transaction:
             row = releases.get(transaction, ref)
-            return _with_devices(transaction, row)
+            shown = _with_devices(transaction, row)
+            shown.deltas = [
+                KeptDelta(**delta._asdict()) for delta in deltas.shown(transaction, row.digest)
+            ]
+        return shown
 
     def revoke(self, ref: str) -> Release:
         """Stop handing out a release and halt its rollouts; repeating the call changes nothing.

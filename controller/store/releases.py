@@ -7,10 +7,16 @@ from collections.abc import Collection, Iterable
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from controller.domain.states import DeviceState, ReleaseState
+from controller.domain.states import DeltaState, DeviceState, ReleaseState
 from controller.errors import IllegalTransitionError, UnknownReleaseError
 from controller.store.database import changed_rows, in_batches
-from controller.store.tables import DesiredStateRow, DeviceRow, ReleaseBlobRow, ReleaseRow
+from controller.store.tables import (
+    DeltaRow,
+    DesiredStateRow,
+    DeviceRow,
+    ReleaseBlobRow,
+    ReleaseRow,
+)
 
 
 def find(session: Session, ref: str) -> ReleaseRow | None:
@@ -127,17 +133,26 @@ def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
 
     Returns:
         Its size in bytes; None unless it belongs to the published release that this device has
-        to run.
+        to run, or is a delta to a file of it.
     """
+    readable = (
+        ReleaseRow.digest == ReleaseBlobRow.release,
+        DesiredStateRow.release == ReleaseRow.digest,
+        DeviceRow.id == DesiredStateRow.device,
+        ReleaseRow.state == ReleaseState.PUBLISHED,
+        DeviceRow.id == device,
+        DeviceRow.state == DeviceState.ENROLLED,
+    )
+    size_bytes = session.scalar(
+        select(ReleaseBlobRow.size_bytes).where(*readable, ReleaseBlobRow.sha256 == sha256)
+    )
+    if size_bytes is not None:
+        return size_bytes
     return session.scalar(
-        select(ReleaseBlobRow.size_bytes)
-        .join(ReleaseRow, ReleaseRow.digest == ReleaseBlobRow.release)
-        .join(DesiredStateRow, DesiredStateRow.release == ReleaseRow.digest)
-        .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
-        .where(
-            ReleaseBlobRow.sha256 == sha256,
-            ReleaseRow.state == ReleaseState.PUBLISHED,
-            DeviceRow.id == device,
-            DeviceRow.state == DeviceState.ENROLLED,
+        select(DeltaRow.size_bytes).where(
+            *readable,
+            DeltaRow.target == ReleaseBlobRow.sha256,
+            DeltaRow.sha256 == sha256,
+            DeltaRow.state == DeltaState.READY,
         )
     )

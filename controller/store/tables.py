@@ -30,6 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from controller.domain.states import (
+    DeltaState,
     DeploymentState,
     DeviceState,
     ReleaseState,
@@ -160,6 +161,38 @@ class ReleaseBlobRow(Base):
     release: Mapped[str] = mapped_column(ForeignKey("release.digest"), primary_key=True)
     sha256: Mapped[str] = mapped_column(String(DIGEST_CHARS), primary_key=True)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
+
+
+class DeltaRow(Base):
+    """What is known of the delta from one file to another; the delta itself is a blob."""
+
+    __tablename__ = "delta"
+    __table_args__ = (
+        _one_of("state", DeltaState),
+        CheckConstraint(
+            "state <> 'ready' OR (sha256 IS NOT NULL AND size_bytes IS NOT NULL)", name="ready"
+        ),
+        Index(None, "sha256"),
+        Index(None, "target"),
+    )
+
+    base: Mapped[str] = mapped_column(String(DIGEST_CHARS), primary_key=True)
+    """SHA-256 of the file that it begins from; that of no bytes for plain compression."""
+
+    target: Mapped[str] = mapped_column(String(DIGEST_CHARS), primary_key=True)
+    state: Mapped[str] = mapped_column(String(16))
+    full_bytes: Mapped[int] = mapped_column(BigInteger)
+    """Size of the target."""
+
+    sha256: Mapped[str | None] = mapped_column(String(DIGEST_CHARS))
+    size_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    chunk_bytes: Mapped[int] = mapped_column(Integer, server_default="0")
+    chunks: Mapped[list[Any]]
+    """SHA-256 of each chunk; empty where they would be too many."""
+
+    made_at_s: Mapped[float]
+    used_at_s: Mapped[float]
+    """When it was last offered, to the hour: the one that was longest not used goes first."""
 
 
 class RolloutRow(Base):

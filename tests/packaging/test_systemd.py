@@ -35,8 +35,12 @@ def test_the_page_explains_every_file() -> None:
 
 
 def test_the_broker_is_shut_in_as_the_controller_is() -> None:
-    # What the broker needs grows with its clients, and a kill would end all their connections.
-    own = ("#", "Description", "After", "ExecStart", "MemoryMax", "RestartPreventExitStatus")
+    # What the broker needs grows with its clients, and a kill would end all their connections. The
+    # controller has a process for deltas, which limits itself.
+    own = (
+        *("#", "Description", "After", "ExecStart", "MemoryMax", "RestartPreventExitStatus"),
+        *("OOMPolicy", "SystemCallFilter=setrlimit"),
+    )
     broker, controller = (
         {
             line
@@ -50,6 +54,11 @@ def test_the_broker_is_shut_in_as_the_controller_is() -> None:
 
 def test_the_memory_of_the_controller_is_bounded() -> None:
     assert "MemoryMax=1G" in (SYSTEMD / "fleet-controller.service").read_text().splitlines()
+
+
+def test_the_controller_may_restrain_what_makes_deltas_and_outlives_it() -> None:
+    lines = (SYSTEMD / "fleet-controller.service").read_text().splitlines()
+    assert {"OOMPolicy=continue", "SystemCallFilter=setrlimit prlimit64 setpriority"} <= set(lines)
 
 
 @needs_systemd

@@ -7,6 +7,7 @@ such a kill only where the memory controller belongs to cgroup v2.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -63,6 +64,49 @@ printf '%s\\n' '#!/opt/edgefleet/bin/python' 'import sys' \\
 chmod 755 "$ROOT/opt/edgefleet/bin/fleet"
 cp "{units}/fleet-controller.service" "{units}/fleet-broker.service" "$ROOT/run/systemd/system/"
 """
+MAKE_A_DELTA = """\
+import os, threading
+from pathlib import Path
+from controller.delivery.encoding import Encoding
+from controller.domain.deltas import Package, Way
+from controller.services.blobs import BlobStore
+from wire.package.index import FileEntry, PackageIndex
+from wire.package.manifest import Manifest
+
+home = Path(os.environ["STATE_DIRECTORY"])
+blobs = BlobStore(home / "blobs")
+content = os.urandom(4 * 2**20)
+stored = [blobs.put(content), blobs.put(content + os.urandom(2**20))]
+old, new = (FileEntry(path="w", size_bytes=2**22, sha256=d, chunks=()) for d in stored)
+package = Package(
+    index=PackageIndex(name="m", version="1", files=(new,)),
+    manifest=Manifest(name="m", version="1", variants=()),
+)
+seen = set()
+
+def look():
+    while True:
+        for child in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+            for pid in child.read_text().split():
+                try:
+                    seen.add(("nice", os.getpriority(os.PRIO_PROCESS, int(pid))))
+                    seen.add(("oom", Path(f"/proc/{pid}/oom_score_adj").read_text().strip()))
+                    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+                    found = next(x.split()[3] for x in limits if x.startswith("Max data size"))
+                    seen.add(("data", found != "unlimited"))
+                except OSError:
+                    pass
+
+threading.Thread(target=look, daemon=True).start()
+way = Way(target=new, package=package, base=old, base_package=package)
+made = Encoding(home / "blobs" / "making", blobs).make(way)
+assert made is not None, "it does not pay"
+missing = {("nice", 19), ("oom", "1000"), ("data", True)} - seen
+assert not missing, missing
+print("made", made.stat().st_size)
+"""
+"""Makes a delta as the controller does, and looks at what the process was allowed to do."""
+
 HIDDEN = tuple(map(Path, ("/home", "/root", "/run", "/tmp", "/var/tmp")))  # noqa: S108 - not used
 """What the units hide from their programs."""
 
@@ -296,7 +340,32 @@ def test_controller_and_broker_work_together_and_are_started_again(tmp_path: Pat
             until(partial(was_started_again, unit), journal, step_s=0.2)
             until(is_connected, journal, step_s=0.2)
             assert show(unit, "MainPID") != first
+        assert "made" in _delta_made_in_the_unit(machine)
     except NoSystemdError as exc:
         pytest.skip(str(exc))
     finally:
         machine.stop()
+
+
+def _delta_made_in_the_unit(machine: SystemdMachine) -> str:
+    """Make a delta with all that the controller's unit forbids, and return what came of it."""
+    script = f"{CONTROLLER_HOME}/delta.py"
+    unit = "/run/systemd/system/delta.service"
+    text = re.sub(
+        r"(?m)^(ExecStart|Type|Restart)=.*",
+        lambda found: {
+            "ExecStart": f"ExecStart=/opt/edgefleet/bin/python -P {script}",
+            "Type": "Type=oneshot",
+            "Restart": "Restart=no",
+        }[found[1]],
+        (UNITS / f"{CONTROLLER}.service").read_text(),
+    )
+    for place, content in ((script, MAKE_A_DELTA), (unit, text)):
+        done = machine.run("sh", "-c", f'printf %s "$0" > "{place}"', content)
+        assert done.returncode == 0, done.stderr
+    machine.run("chown", "edgefleet-controller:", script)
+    machine.run("systemctl", "daemon-reload")
+    started = machine.run("systemctl", "start", "delta")
+    said = machine.run("journalctl", "-u", "delta", "--no-pager", "-o", "cat").stdout
+    assert started.returncode == 0, said
+    return said
