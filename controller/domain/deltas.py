@@ -127,7 +127,8 @@ def ways(
         return ()
     found = []
     for position, base in enumerate(bases):
-        likeness = min(_alike(package, wanted, base, profile), default=None)
+        alike = _alike(package, wanted, base, profile)
+        likeness = min(alike, key=lambda each: each.rank, default=None)
         if likeness is not None:
             found.append((likeness.rank, position, likeness, base))
     found.sort(key=lambda each: each[:2])
