@@ -13,31 +13,31 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from controller.api.app import create_app
-from controller.api.protocol import ConnectionLimits
+from controller.api.protocol import API, ConnectionLimits
 from controller.api.routes import FleetServices
 from controller.api.server import HttpServer
-from controller.api.tls import server_tls
+from controller.api.tls import tls_of
 from controller.app.delivery import Delivery
+from controller.app.downloads import DownloadListener
 from controller.app.home import RELEASE_KEY_FILE
 from controller.app.inbox import Inbox
 from controller.app.logs import configure_logging
 from controller.broker.connection import connection
 from controller.broker.listener import EncryptionWatch
 from controller.config import (
-    ApiConfig,
     ControllerConfig,
     read_api_token,
     read_director_key,
     read_trust,
 )
-from controller.delivery.chunks import Budget
-from controller.errors import SettingsError, StorageError
+from controller.delivery.chunks import Budget, ChunkServer
+from controller.delivery.sources import SourceServer, Ways
+from controller.errors import StorageError
 from controller.ports import AccessFactory, BrokerAccess
 from controller.schemas import Health
 from controller.services.blobs import BlobStore
@@ -58,9 +58,9 @@ from wire import topics
 from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
 from wire.files import lock
-from wire.hosts import is_loopback
 from wire.stop_signals import on_stop_signal
 from wire.transport import Connection, Received, Transport
+from wire.trust.envelope import SigningKey
 from wire.version import VERSION
 
 JOIN_S = 2.0
@@ -106,7 +106,7 @@ class Controller:
         self._lacks = _lack(Connection(up=False))
         self._stopping = threading.Event()
         token = read_api_token(config)
-        tls = _api_tls(config.api)
+        tls = tls_of(config.api, API)
         key = read_director_key(config)
         trust = read_trust(config, key)
         _check_writable(Path(config.data_dir))
@@ -114,6 +114,7 @@ class Controller:
         migrate(config.database_url)
         connect = connect or (lambda: connection(config))
         self._transport = connect()
+        self.downloads = DownloadListener(config, blobs, clock)
         self._database = database = Database(config.database_url)
         retention_s = config.telemetry_retention_days * SECONDS_PER_DAY
         telemetry = TelemetryStore(database.engine, clock, retention_s=retention_s)
@@ -134,8 +135,7 @@ class Controller:
             publisher=self._transport,
             clock=clock,
         )
-        budget = Budget(clock, config.transfer_bytes_per_s)
-        self.delivery = Delivery(connect(), database, blobs, budget, clock)
+        self.delivery = self._delivery(connect(), blobs, key, clock)
         services = FleetServices(
             devices=Devices(database, access, clock),
             director=director,
@@ -161,6 +161,7 @@ class Controller:
                 ),
             )
         except FleetError:
+            self.downloads.stop()
             database.close()
             raise
 
@@ -168,6 +169,18 @@ class Controller:
     def api_address(self) -> tuple[str, int]:
         """Host and port of the HTTP API."""
         return self._server.host, self._server.port
+
+    def _delivery(
+        self, transport: Transport, blobs: BlobStore, key: SigningKey, clock: Clock
+    ) -> Delivery:
+        config, database = self._config, self._database
+        budget = Budget(clock, config.transfer_bytes_per_s)
+        ways = Ways(places=self.downloads.places, valid_s=config.downloads.valid_s)
+        return Delivery(
+            transport,
+            ChunkServer(database, blobs, transport, budget, clock),
+            SourceServer(database, ways, transport, key, clock),
+        )
 
     def start(self) -> None:
         """Begin to serve; returns at once, also when the broker is away."""
@@ -178,11 +191,14 @@ class Controller:
         self.delivery.start()
         self._ticker.start()
         self._server.start(self.app)
+        self.downloads.start()
 
     def stop(self) -> None:
         """End everything within five seconds; also when it was never started."""
         self._stopping.set()
+        self.downloads.stop_soon()
         self._server.stop()
+        self.downloads.stop()
         self.delivery.stop(JOIN_S)
         self._inbox.stop(JOIN_S)
         if self._ticker.is_alive():
@@ -196,6 +212,7 @@ class Controller:
         return Health(
             status="ok" if self._connected else "degraded",
             broker_connected=self._connected,
+            downloads_served=self.downloads.address is not None,
             version=VERSION,
             needs=[*([] if self._connected else [self._lacks]), *self._telemetry.needs()],
         )
@@ -311,23 +328,6 @@ def _warn_about_release_key(path: Path) -> None:
             "%s signs packages, and no server needs it: move it to the machine that builds",
             path,
         )
-
-
-def _api_tls(api: ApiConfig) -> ssl.SSLContext | None:
-    """Return the certificate and key of the API, or None if it has no TLS.
-
-    Raises:
-        SettingsError: A file cannot be read, or is not what it should be; or it needs TLS.
-    """
-    if api.cert_file is None or api.key_file is None:
-        if not (api.clear_text or is_loopback(api.host)):
-            raise SettingsError(
-                f"the API at {api.host} has no TLS: its token would cross the network in the clear",
-                remedy="set api.cert_file and api.key_file in controller.toml; behind a proxy with "
-                "TLS, set api.clear_text = true",
-            )
-        return None
-    return server_tls(api.cert_file, api.key_file)
 
 
 def _lack(connection: Connection) -> str:

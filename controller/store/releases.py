@@ -121,15 +121,30 @@ def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
         Its size in bytes; None unless it belongs to the published release that this device has
         to run.
     """
-    return session.scalar(
-        select(ReleaseBlobRow.size_bytes)
+    return readable_blobs(session, device=device, sha256s=(sha256,)).get(sha256)
+
+
+def readable_blobs(session: Session, *, device: str, sha256s: Collection[str]) -> dict[str, int]:
+    """Return those of some blobs that a device may read, as `blob_size_for` does.
+
+    Args:
+        session: The transaction.
+        device: The device that asks.
+        sha256s: The blobs, not more than a request names.
+
+    Returns:
+        The sizes in bytes, by digest.
+    """
+    found = session.execute(
+        select(ReleaseBlobRow.sha256, ReleaseBlobRow.size_bytes)
         .join(ReleaseRow, ReleaseRow.digest == ReleaseBlobRow.release)
         .join(DesiredStateRow, DesiredStateRow.release == ReleaseRow.digest)
         .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
         .where(
-            ReleaseBlobRow.sha256 == sha256,
+            ReleaseBlobRow.sha256.in_(sorted(sha256s)),
             ReleaseRow.state == ReleaseState.PUBLISHED,
             DeviceRow.id == device,
             DeviceRow.state == DeviceState.ENROLLED,
         )
     )
+    return {row.sha256: row.size_bytes for row in found}
