@@ -55,12 +55,21 @@ class Downloads:
         open_blob: Opens a blob, or raises a fault.
         links: Checks links.
         clock: Wall time.
+        block_s: In which a client has to take a block.
     """
 
-    def __init__(self, open_blob: Callable[[str], BinaryIO], links: Links, clock: Clock) -> None:
+    def __init__(
+        self,
+        open_blob: Callable[[str], BinaryIO],
+        links: Links,
+        clock: Clock,
+        *,
+        block_s: float = BLOCK_S,
+    ) -> None:
         self._open_blob = open_blob
         self._links = links
         self._clock = clock
+        self._block_s = block_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -93,66 +102,66 @@ class Downloads:
         _check_no_body(scope)
         file = await asyncio.to_thread(self._open_blob, sha256)
         try:
-            await _give(file, sha256, scope, receive, send)
+            await self._give(file, sha256, scope, receive, send)
         finally:
             file.close()
 
+    async def _give(
+        self, file: BinaryIO, sha256: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Send a file, or what is asked for of it."""
+        size_bytes = os.fstat(file.fileno()).st_size
+        etag = f'"{sha256}"'
+        is_get = scope["method"] == "GET"  # a Range says nothing in a HEAD
+        ranges = [value for name, value in scope["headers"] if is_get and name == b"range"]
+        if_range = dict(scope["headers"]).get(b"if-range")
+        try:
+            part = wanted_part(ranges, if_range, size_bytes=size_bytes, etag=etag.encode())
+        except RangeNotSatisfiableError:
+            message = f"not one range of the {size_bytes} bytes of this blob"
+            headers = {"Content-Range": f"bytes */{size_bytes}", "ETag": etag}
+            await _refusal(416, message, **headers)(scope, receive, send)
+            return
+        first, end = part or Part(0, size_bytes)
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Length": str(end - first),
+            "Accept-Ranges": "bytes",
+            "ETag": etag,
+        }
+        if part is not None:
+            headers["Content-Range"] = f"bytes {first}-{end - 1}/{size_bytes}"
+        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        status = 200 if part is None else 206
+        await send({"type": "http.response.start", "status": status, "headers": raw})
+        if is_get:
+            await self._send_part(file.fileno(), Part(first, end), scope, receive, send)
+        else:
+            await send({"type": "http.response.body"})
 
-async def _give(file: BinaryIO, sha256: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """Send a file, or what is asked for of it."""
-    size_bytes = os.fstat(file.fileno()).st_size
-    etag = f'"{sha256}"'
-    is_get = scope["method"] == "GET"  # a Range says nothing in a HEAD
-    ranges = [value for name, value in scope["headers"] if is_get and name == b"range"]
-    if_range = dict(scope["headers"]).get(b"if-range")
-    try:
-        part = wanted_part(ranges, if_range, size_bytes=size_bytes, etag=etag.encode())
-    except RangeNotSatisfiableError:
-        message = f"not one range of the {size_bytes} bytes of this blob"
-        headers = {"Content-Range": f"bytes */{size_bytes}", "ETag": etag}
-        await _refusal(416, message, **headers)(scope, receive, send)
-        return
-    whole = Part(0, size_bytes)
-    first, end = part or whole
-    headers = {
-        "Content-Type": "application/octet-stream",
-        "Content-Length": str(end - first),
-        "Accept-Ranges": "bytes",
-        "ETag": etag,
-    }
-    if part is not None:
-        headers["Content-Range"] = f"bytes {first}-{end - 1}/{size_bytes}"
-    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    status = 200 if part is None else 206
-    await send({"type": "http.response.start", "status": status, "headers": raw})
-    if is_get:
-        await _send_part(file.fileno(), Part(first, end), scope, receive, send)
-    else:
-        await send({"type": "http.response.body"})
-
-
-async def _send_part(
-    descriptor: int, part: Part, scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Send bytes of a file as a body; if that fails, end the connection."""
-    gone = asyncio.ensure_future(_until_gone(receive))
-    offset, end = part
-    try:
-        while offset < end and not gone.done():
-            block = await _block(descriptor, offset, min(BLOCK_BYTES, end - offset))
-            offset += len(block)
-            async with asyncio.timeout(BLOCK_S):
-                await send({"type": "http.response.body", "body": block, "more_body": True})
-        await send({"type": "http.response.body"})
-    except TimeoutError:
-        end_connection(scope)
-        await gone
-    except OSError as exc:
-        _log.warning("a blob cannot be read to its end: %s", exc.strerror)
-        end_connection(scope)
-        await gone
-    finally:
-        gone.cancel()
+    async def _send_part(
+        self, descriptor: int, part: Part, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Send bytes of a file as a body; if that fails, end the connection."""
+        gone = asyncio.ensure_future(_until_gone(receive))
+        offset, end = part
+        try:
+            while offset < end and not gone.done():
+                block = await _block(descriptor, offset, min(BLOCK_BYTES, end - offset))
+                offset += len(block)
+                async with asyncio.timeout(self._block_s):
+                    await send({"type": "http.response.body", "body": block, "more_body": True})
+                await asyncio.sleep(0)  # what is sent at once leaves others no turn, nor the end
+            await send({"type": "http.response.body"})
+        except TimeoutError:
+            end_connection(scope)
+            await gone
+        except OSError as exc:
+            _log.warning("a blob cannot be read to its end: %s", exc.strerror)
+            end_connection(scope)
+            await gone
+        finally:
+            gone.cancel()
 
 
 async def _block(descriptor: int, offset: int, length: int) -> bytes:

@@ -104,6 +104,7 @@ class BoundedProtocol(H11Protocol):
         **uvicorn: Any,  # noqa: ANN401 - uvicorn's own
     ) -> None:
         super().__init__(**uvicorn)
+        self.access_log = False  # a path may hold a secret, such as a link
         self._limits = limits
         self._places = places
         self.app_state = {

@@ -29,7 +29,7 @@ MAX_QUERY_BYTES: Final = 512
 AGAIN: Final = "ask the controller for a new link"
 
 _QUERY: Final = re.compile(
-    rb"device=([a-z0-9][a-z0-9._-]{0,62})&until=([0-9]{1,12})&signature=([0-9a-f]{64})"
+    rb"device=([a-z0-9][a-z0-9._-]{0,62})&until=([1-9][0-9]{0,11})&signature=([0-9a-f]{64})"
 )
 """Exactly as `path_of` writes it: two programs could read any other form differently."""
 

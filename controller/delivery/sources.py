@@ -214,6 +214,9 @@ class Turns:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         """The device that has asked least recently comes first."""
 
+    def __len__(self) -> int:
+        return len(self._buckets)
+
     def take(self, device: str, now_s: float) -> Literal["granted", "first-dropped", "dropped"]:
         """Take a turn.
 
