@@ -44,6 +44,10 @@ CAM, OTHER = "cam-000", "cam-001"
 ACCOUNT = "[default]\naws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = the secret key\n"
 
 
+on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+"""For tests that ask the database nothing new."""
+
+
 class Asking:
     """A fleet with downloads, of which one device has to run a release."""
 
@@ -116,15 +120,18 @@ def test_a_device_downloads_its_release_and_nothing_else(asking: Asking) -> None
     assert get(answer.blobs[0].urls[0])[0] == 403, "it has expired"
 
 
+@on_sqlite
 def test_a_device_without_a_release_learns_nothing(asking: Asking) -> None:
     assert asking.ask(OTHER, *BLOBS).blobs == ()
 
 
+@on_sqlite
 def test_no_links_to_a_revoked_release(asking: Asking) -> None:
     asking.fleet.api.post("/v1/releases/digits:1/revoke").raise_for_status()
     assert asking.ask(CAM, *BLOBS).blobs == ()
 
 
+@on_sqlite
 def test_what_no_correct_device_sends_is_refused_with_a_line(
     asking: Asking, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,6 +147,7 @@ def test_what_no_correct_device_sends_is_refused_with_a_line(
     assert "65 blobs" in lines[1]
 
 
+@on_sqlite
 def test_who_asks_without_end_is_answered_so_often(
     asking: Asking, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -151,6 +159,7 @@ def test_who_asks_without_end_is_answered_so_often(
     assert caplog.text.count("more often than it needs") == 1
 
 
+@on_sqlite
 def test_no_log_holds_a_link(asking: Asking, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         (blob, *_) = asking.ask(CAM, *BLOBS).blobs
@@ -159,6 +168,7 @@ def test_no_log_holds_a_link(asking: Asking, caplog: pytest.LogCaptureFixture) -
     assert "signature=" not in caplog.text
 
 
+@on_sqlite
 def test_all_places_in_the_order_of_the_settings(database_url: str, tmp_path: Path) -> None:
     (tmp_path / "s3.ini").write_text(ACCOUNT)
     places = (
@@ -190,6 +200,7 @@ def test_all_places_in_the_order_of_the_settings(database_url: str, tmp_path: Pa
     assert "the secret key" not in made.answers[-1].payload.decode()
 
 
+@on_sqlite
 def test_a_controller_without_downloads_says_that_there_are_none(
     database_url: str, tmp_path: Path
 ) -> None:
@@ -203,6 +214,7 @@ def test_a_controller_without_downloads_says_that_there_are_none(
         made.fleet.close()
 
 
+@on_sqlite
 def test_the_health_says_that_downloads_are_served(asking: Asking) -> None:
     assert asking.fleet.api.get("/v1/health").json()["downloads_served"] is True
 
@@ -224,6 +236,7 @@ class Offers:
         return found
 
 
+@on_sqlite
 def test_deltas_are_offered_for_what_the_device_has(asking: Asking) -> None:
     ready, later, broken, none = BLOBS
     delta = DeltaSource(base="b" * 64, sha256="d" * 64, size_bytes=9, chunk_bytes=1024)
