@@ -36,7 +36,10 @@ def test_the_page_explains_every_file() -> None:
 
 def test_the_broker_is_shut_in_as_the_controller_is() -> None:
     # What the broker needs grows with its clients, and a kill would end all their connections.
-    own = ("#", "Description", "After", "ExecStart", "MemoryMax", "RestartPreventExitStatus")
+    own = (
+        "#", "Description", "After", "ExecStart", "LimitNOFILE", "MemoryMax",
+        "RestartPreventExitStatus",
+    )  # fmt: skip
     broker, controller = (
         {
             line
