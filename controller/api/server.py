@@ -28,6 +28,10 @@ from controller.errors import ListenError
 BACKLOG = 1024
 """How many connections the kernel keeps until they are accepted."""
 
+UNSENT_BYTES = 512 * 1024
+"""What the kernel keeps of an answer before it is sent. By itself it keeps up to 4 MiB for each
+client that reads slowly, and says that it takes more so seldom that the client looks dead."""
+
 TURNS = 8
 """A new connection needs fewer turns of the loop than this until its request has been read."""
 
@@ -145,6 +149,7 @@ def _listen(host: str, port: int, of: Served) -> socket.socket:
         )[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         listening.bind(address)
         listening.listen(BACKLOG)
     except OSError as exc:
