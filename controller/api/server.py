@@ -36,6 +36,11 @@ TURNS = 8
 """A new connection needs fewer turns of the loop than this until its request has been read."""
 
 STOP_S = 2
+"""How long requests may go on when the server stops."""
+
+CANCEL_S = 3
+"""When uvicorn cancels those that go on although their connections have ended."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -87,7 +92,7 @@ class HttpServer:
             log_config=None,
             access_log=False,
             lifespan="off",
-            timeout_graceful_shutdown=STOP_S,
+            timeout_graceful_shutdown=CANCEL_S,
             backlog=max(1, self._limits.per_client // TURNS),
         )
         self._server = _Server(config)
@@ -118,7 +123,7 @@ class HttpServer:
         """Let running requests finish for a bounded time, then close."""
         self.stop_soon()
         if self._thread is not None:
-            self._thread.join(2 * STOP_S)
+            self._thread.join(CANCEL_S + 1)
         self._socket.close()
 
 
@@ -130,6 +135,21 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(BACKLOG)  # asyncio has told the kernel what it accepts in one turn
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let requests end for a bounded time; then end every connection.
+
+        By itself uvicorn would wait as long for requests that nobody reads the answer of, log a
+        trace for each, and leave the connections open.
+        """
+        ending = asyncio.get_running_loop().call_later(STOP_S, self._end_connections)
+        await super().shutdown(sockets)
+        ending.cancel()
+
+    def _end_connections(self) -> None:
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, BoundedProtocol):
+                connection.end()
 
 
 def _is_loopback(listening: socket.socket) -> bool:

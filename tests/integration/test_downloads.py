@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -297,6 +298,20 @@ def test_one_client_holds_so_many_transfers_and_is_told_what_to_raise(tmp_path: 
         got = rig.ask()
         assert got.status == 503
         assert "downloads.connections_per_client" in json.loads(got.body)["remedy"]
+
+
+def test_a_transfer_does_not_keep_the_controller_from_stopping(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = set(threading.enumerate())
+    with ExitStack() as held:
+        with serving(tmp_path) as rig:
+            busy = held.enter_context(rig.dial(rig.link(ENDLESS)))
+            assert busy.recv(100).startswith(b"HTTP/1.1 200 ")
+        assert rig.opened[0].closed
+        read_to_the_end(busy)
+    assert "downloads" not in [thread.name for thread in {*threading.enumerate()} - before]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_a_blob_that_becomes_shorter_ends_the_connection(
