@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from controller.database_url import absolute_url, sqlite_path
+from controller.download_settings import DownloadsConfig, S3Place
+from controller.download_settings import faults as download_faults
 from controller.errors import SettingsError
 from wire.codec import from_toml
 from wire.errors import SignatureError, WireFormatError
@@ -39,6 +41,7 @@ NAMED_BY = {
     "the broker password": "broker.password_file",
     "the director's key": "director_key_file",
     "the trust root": "trust_file",
+    "the account of a store": "downloads.places",
 }
 """Which setting names a file, for errors."""
 
@@ -137,6 +140,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     api: ApiConfig = ApiConfig()
     broker: BrokerConfig = BrokerConfig()
     deltas: DeltasConfig = DeltasConfig()
+    downloads: DownloadsConfig = DownloadsConfig()
     access: Literal["mosquitto", "open"] = "mosquitto"
     """What manages the broker's accounts: `mosquitto` is the controller itself, through Mosquitto's
     dynamic-security plugin; `open` is something else."""
@@ -169,7 +173,7 @@ def load_config(path: Path, *, folder: Path | None = None) -> ControllerConfig:
     base = (folder or path.parent).absolute()
     named = base / path.name
     try:
-        config = from_toml(_read(path, THE_SETTINGS), ControllerConfig)
+        config = from_toml(read_small(path, THE_SETTINGS), ControllerConfig)
     except WireFormatError as exc:
         raise SettingsError(
             f"{named}: {plain_fault(exc.message, ControllerConfig)}",
@@ -193,6 +197,32 @@ def connectable(host: str) -> str:
     return LISTEN_TO_CONNECT.get(host, host)
 
 
+def read_small(path: Path, what: str) -> bytes:
+    """Read a small file that the settings name.
+
+    Args:
+        path: The file.
+        what: What it holds, for errors.
+
+    Returns:
+        Its content.
+
+    Raises:
+        SettingsError: It cannot be read or is too large.
+    """
+    try:
+        with open_file(path) as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as exc:
+        raise SettingsError(
+            f"cannot read {what} in {path}: {(exc.strerror or str(exc)).lower()}",
+            remedy=_remedy(exc, what),
+        ) from exc
+    if len(data) > MAX_FILE_BYTES:
+        raise SettingsError(f"{what} in {path} is larger than {MAX_FILE_BYTES} bytes")
+    return data
+
+
 def read_secret(path: str, what: str) -> str:
     """Return the only line of a secret file.
 
@@ -207,7 +237,7 @@ def read_secret(path: str, what: str) -> str:
         SettingsError: It cannot be read or is empty.
     """
     try:
-        text = _read(Path(path), what).decode().strip()
+        text = read_small(Path(path), what).decode().strip()
     except UnicodeDecodeError as exc:
         raise SettingsError(f"{what} in {path} is not text") from exc
     if not text or "\n" in text:
@@ -240,7 +270,7 @@ def read_director_key(config: ControllerConfig) -> SigningKey:
 
     path = Path(config.director_key_file)
     try:
-        return SigningKey(_read(path, "the director's key"))
+        return SigningKey(read_small(path, "the director's key"))
     except SignatureError as exc:
         raise SettingsError(f"{path} is not a private key: {exc.message}") from exc
 
@@ -262,7 +292,7 @@ def read_trust(config: ControllerConfig, director: SigningKey) -> TrustRoot:
 
     path = Path(config.trust_file)
     try:
-        trust = trust_from_bytes(_read(path, "the trust root"))
+        trust = trust_from_bytes(read_small(path, "the trust root"))
         believed = director.public_key in trust.director.public_keys()
     except WireFormatError as exc:
         raise SettingsError(f"{path}: {exc.message}") from exc
@@ -272,25 +302,6 @@ def read_trust(config: ControllerConfig, director: SigningKey) -> TrustRoot:
             remedy="use the director key that belongs to this trust root",
         )
     return trust
-
-
-def _read(path: Path, what: str) -> bytes:
-    """Read a small file.
-
-    Raises:
-        SettingsError: It cannot be read or is too large.
-    """
-    try:
-        with open_file(path) as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as exc:
-        raise SettingsError(
-            f"cannot read {what} in {path}: {(exc.strerror or str(exc)).lower()}",
-            remedy=_remedy(exc, what),
-        ) from exc
-    if len(data) > MAX_FILE_BYTES:
-        raise SettingsError(f"{what} in {path} is larger than {MAX_FILE_BYTES} bytes")
-    return data
 
 
 def _remedy(exc: OSError, what: str) -> str:
@@ -310,7 +321,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
     """
     values = [
         value
-        for table in (config, config.api, config.broker)
+        for table in (config, config.api, config.broker, config.downloads)
         for value in msgspec.structs.astuple(table)
     ]
     faults = [
@@ -362,6 +373,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
             f"broker.clear_text is for loopback only, not for {config.broker.host}",
         ),
     ]
+    faults += [(True, fault) for fault in download_faults(config.downloads)]
     for wrong, text in faults:
         if wrong:
             raise SettingsError(f"{path}: {text}", remedy="correct that line")
@@ -396,10 +408,18 @@ def _absolute(config: ControllerConfig, base: Path) -> ControllerConfig:
         config.broker, "password_file", "ca_file", "cert_file", "key_file", "server_cert_file",
         "server_key_file",
     )  # fmt: skip
+    downloads = config.downloads
+    places = tuple(
+        replace(place, **changed(place, "credentials_file"))
+        if isinstance(place, S3Place)
+        else place
+        for place in downloads.places
+    )
     return replace(
         config,
         **paths,
         database_url=absolute_url(config.database_url, base),
         api=replace(config.api, **api_paths),
         broker=replace(config.broker, **broker_paths),
+        downloads=replace(downloads, places=places, **changed(downloads, "cert_file", "key_file")),
     )

@@ -36,13 +36,13 @@ class StorageError(ControllerError):
 
 
 class ListenError(ControllerError):
-    """The HTTP API cannot listen where it was told to."""
+    """An HTTP server of the controller cannot listen where it was told to."""
 
     code = "controller.listen"
 
 
 class BusyError(ControllerError):
-    """The HTTP API has no free connection for this client."""
+    """An HTTP server of the controller has no free connection for this client."""
 
     code = "controller.busy"
     retryable = True
@@ -52,6 +52,12 @@ class UnauthorizedError(ControllerError):
     """The caller did not show the API token."""
 
     code = "controller.unauthorized"
+
+
+class LinkError(ControllerError):
+    """A link to a blob is not valid, or no longer."""
+
+    code = "controller.link"
 
 
 class UnknownError(ControllerError):

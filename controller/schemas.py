@@ -97,6 +97,9 @@ class Health:
     status: Literal["ok", "degraded"]
     broker_connected: bool
     version: str
+    downloads_served: bool = False
+    """Whether devices can download packages from this controller by HTTP, beside MQTT."""
+
     needs: list[str] = field(default_factory=list)
     """What it lacks to work, or soon will, one line for each; never empty while the status is
     `degraded`."""

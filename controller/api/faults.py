@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect
 from controller.errors import (
     ConflictError,
     InvalidRequestError,
+    LinkError,
     TooLargeError,
     UnauthorizedError,
     UnknownError,
@@ -33,6 +34,7 @@ _log = logging.getLogger(__name__)
 
 STATUSES: Mapping[type[FleetError], int] = {
     UnauthorizedError: 401,
+    LinkError: 403,
     UnknownError: 404,
     ConflictError: 409,
     TooLargeError: 413,
@@ -49,10 +51,11 @@ other 400."""
 
 _HEADERS: Mapping[int, Mapping[str, str]] = {
     401: {"WWW-Authenticate": "Bearer", "Connection": "close"},
+    403: {"Connection": "close"},
     503: {"Retry-After": "5"},
 }
-"""What an answer of a status has in its header. A client that shows no token may send one request
-for each connection."""
+"""What an answer of a status has in its header. A client that shows no token, or no valid link, may
+send one request for each connection."""
 
 FAULT_RESPONSES: dict[int | str, dict[str, object]] = {
     status: {"model": Fault, "description": text}

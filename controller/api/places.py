@@ -1,4 +1,4 @@
-"""Which connections the HTTP API keeps: so many from one client, and so many in all.
+"""Which connections an HTTP server keeps: so many from one client, and so many in all.
 
 A connection that would be one too many takes the place of one that waits: for a request, for the
 rest of its header, or for an answer that needs no token.
@@ -24,6 +24,9 @@ NETWORK_BITS: Final = 64
 
 KEEP: Final = "keep_place"
 """Under this name the server leaves in the state of each request what keeps its place."""
+
+END: Final = "end_connection"
+"""Under this name, what ends it at once."""
 
 C = TypeVar("C")
 
@@ -91,6 +94,17 @@ def keep_place(scope: Mapping[str, Any]) -> None:
     keep: Callable[[], None] | None = scope.get("state", {}).get(KEEP)
     if keep is not None:
         keep()
+
+
+def end_connection(scope: Mapping[str, Any]) -> None:
+    """End the connection of a request at once: what was begun cannot be completed.
+
+    Args:
+        scope: The ASGI scope of the request. Under another server than ours this has no effect.
+    """
+    end: Callable[[], None] | None = scope.get("state", {}).get(END)
+    if end is not None:
+        end()
 
 
 def client_of(address: str) -> str:

@@ -1,4 +1,4 @@
-"""One connection to the HTTP API: uvicorn's protocol, with bounds on what a client may hold.
+"""One connection to an HTTP server: uvicorn's protocol, with bounds on what a client may hold.
 
 uvicorn bounds neither the time of a header nor that of a TLS handshake, and counts a connection
 only after the handshake. So the handshake is made here, and a connection has its place from the
@@ -9,7 +9,8 @@ Rules:
   does one that stops in the middle of a body, and one that does not read its answer.
 - A connection that loses its place ends at once. A new one that gets none is answered with 503
   first; not over TLS, because the handshake would take time and so a place.
-- A request with the token keeps the place of its connection until its answer has been sent.
+- A request with the token, or with a valid link, keeps the place of its connection until its answer
+  has been sent.
 """
 
 from __future__ import annotations
@@ -24,26 +25,45 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 
 from controller.api import faults as api_faults
-from controller.api.places import KEEP, Places, client_of
+from controller.api.places import END, KEEP, Places, client_of
 from controller.errors import BusyError
 
 FAREWELL_S: Final = 1.0
 """How long the end of a connection may take; a client need not take part in it."""
 
-REFUSAL: Final = api_faults.written(
-    api_faults.answer(
-        BusyError(
-            "the API answers as many requests of this client as it may at one time",
-            remedy="try again in some seconds, or raise api.connections_per_client and "
-            "api.connections in controller.toml",
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What a server is called."""
+
+    name: str
+    table: str
+    """Of its settings in controller.toml."""
+
+    risk: str
+    """What can be read on the network where it has no TLS."""
+
+    def refusal(self) -> bytes:
+        """Return the answer to a connection that gets no place."""
+        return api_faults.written(
+            api_faults.answer(
+                BusyError(
+                    f"{self.name} answers as many requests of this client as it may at one time",
+                    remedy="try again in some seconds, or raise "
+                    f"{self.table}.connections_per_client and {self.table}.connections "
+                    "in controller.toml",
+                )
+            )
         )
-    )
-)
+
+
+API: Final = Served(name="the API", table="api", risk="its token")
+DOWNLOADS: Final = Served(name="the download listener", table="downloads", risk="what devices get")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Bounds on what the clients of the API may hold."""
+    """Bounds on what the clients of a server may hold."""
 
     total: int = 512
     """Open connections."""
@@ -70,6 +90,7 @@ class BoundedProtocol(H11Protocol):
         limits: The bounds.
         places: The places of all connections.
         tls: Certificate and key; None for no TLS.
+        refusal: The answer where there is no place.
         uvicorn: What uvicorn gives to its protocols.
     """
 
@@ -79,13 +100,20 @@ class BoundedProtocol(H11Protocol):
         limits: ConnectionLimits,
         places: Places[BoundedProtocol],
         tls: ssl.SSLContext | None,
+        refusal: bytes,
         **uvicorn: Any,  # noqa: ANN401 - uvicorn's own
     ) -> None:
         super().__init__(**uvicorn)
+        self.access_log = False  # a path may hold a secret, such as a link
         self._limits = limits
         self._places = places
-        self.app_state = {**self.app_state, KEEP: functools.partial(places.work, self)}
+        self.app_state = {
+            **self.app_state,
+            KEEP: functools.partial(places.work, self),
+            END: self.end,
+        }
         self._tls = tls
+        self._refusal = refusal
         self._tcp: asyncio.Transport | None = None
         self._open = False
         """Whether uvicorn has the connection: without TLS at once, else after the handshake."""
@@ -165,7 +193,7 @@ class BoundedProtocol(H11Protocol):
             self.end()
             return
         self._set_deadline(FAREWELL_S)
-        tcp.write(REFUSAL)  # it fits into the empty buffer of the socket
+        tcp.write(self._refusal)  # it fits into the empty buffer of the socket
         tcp.close()
 
     async def _agree(self, tcp: asyncio.Transport, tls: ssl.SSLContext) -> None:

@@ -1,7 +1,8 @@
-"""TLS for the HTTP API.
+"""TLS for the HTTP servers of the controller.
 
 Rules:
 - TLS 1.2 or newer.
+- What other machines reach has TLS, or does not start; unless the operator asks for clear text.
 - A certificate or key that cannot be used is one clear error before anything starts.
 """
 
@@ -9,15 +10,45 @@ from __future__ import annotations
 
 import ssl
 
+from controller.api.protocol import API, Served
+from controller.config import ApiConfig
+from controller.download_settings import DownloadsConfig
 from controller.errors import SettingsError
+from wire.hosts import is_loopback
 
 
-def server_tls(cert_file: str, key_file: str) -> ssl.SSLContext:
-    """Return what the API needs for TLS.
+def tls_of(settings: ApiConfig | DownloadsConfig, of: Served) -> ssl.SSLContext | None:
+    """Return the certificate and key of a server, or None if it has no TLS.
+
+    Args:
+        settings: Its settings.
+        of: What it is called.
+
+    Returns:
+        The context, or None.
+
+    Raises:
+        SettingsError: A file cannot be read, or is not what it should be; or it needs TLS.
+    """
+    if settings.cert_file is None or settings.key_file is None:
+        if not (settings.clear_text or is_loopback(settings.host)):
+            raise SettingsError(
+                f"{of.name} at {settings.host} has no TLS: "
+                f"{of.risk} would cross the network in the clear",
+                remedy=f"set {of.table}.cert_file and {of.table}.key_file in controller.toml; "
+                f"behind a proxy with TLS, set {of.table}.clear_text = true",
+            )
+        return None
+    return server_tls(settings.cert_file, settings.key_file, of)
+
+
+def server_tls(cert_file: str, key_file: str, of: Served = API) -> ssl.SSLContext:
+    """Return what a server needs for TLS.
 
     Args:
         cert_file: The certificate and those up to its authority, PEM.
         key_file: Its private key, PEM, not encrypted.
+        of: What the server is called.
 
     Returns:
         The context.
@@ -35,7 +66,8 @@ def server_tls(cert_file: str, key_file: str) -> ssl.SSLContext:
         is_content = isinstance(exc, ssl.SSLError)
         reason = "not the PEM data that belongs there" if is_content else str(exc.strerror).lower()
         raise SettingsError(
-            f"cannot use {cert_file} and {key_file} for the API's TLS: {reason}",
-            remedy="let api.cert_file and api.key_file name a certificate and its unencrypted key",
+            f"cannot use {cert_file} and {key_file} for the TLS of {of.name}: {reason}",
+            remedy=f"let {of.table}.cert_file and {of.table}.key_file name a certificate and its "
+            "unencrypted key",
         ) from exc
     return context

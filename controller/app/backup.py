@@ -37,6 +37,7 @@ from controller.broker.errors import HomeError
 from controller.broker.mosquitto import LOG_FILE
 from controller.config import ControllerConfig, load_config
 from controller.database_url import sqlite_path
+from controller.download_settings import S3Place
 from controller.services.blobs import DELTAS_FOLDER, UPLOADS_FOLDER
 from controller.store.copies import SQLITE_SUFFIXES, copy_database
 from wire.clock import Clock
@@ -204,11 +205,13 @@ def named_outside(home: Path, config: ControllerConfig) -> tuple[str, ...]:
     Returns:
         Those outside of it, and all links in it.
     """
-    api, broker = config.api, config.broker
+    api, broker, downloads = config.api, config.broker, config.downloads
     named = [
         config.blobs_dir, config.trust_file, config.director_key_file, api.token_file,
         api.cert_file, api.key_file, api.ca_file, broker.password_file, broker.ca_file,
         broker.cert_file, broker.key_file, broker.server_cert_file, broker.server_key_file,
+        downloads.cert_file, downloads.key_file,
+        *(place.credentials_file for place in downloads.places if isinstance(place, S3Place)),
     ]  # fmt: skip
     outside = [name for name in named if name is not None and inside(home, name) is None]
     links = [str(path) for path in home.rglob("*") if path.is_symlink()]

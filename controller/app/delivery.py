@@ -10,37 +10,29 @@ from __future__ import annotations
 import logging
 
 from controller.app.inbox import Inbox
-from controller.delivery.chunks import Budget, ChunkServer, ReadsBlobs
-from controller.store.database import Database
+from controller.delivery.chunks import ChunkServer
+from controller.delivery.sources import SourceServer
 from wire import topics
-from wire.clock import Clock
-from wire.transport import Connection, Transport
+from wire.transport import Connection, Received, Transport
 
+SOURCE_REQUESTS = "/source_request"
 _log = logging.getLogger(__name__)
 
 
 class Delivery:
-    """Takes requests for pieces from the broker and answers them.
+    """Takes requests for pieces, and for sources, from the broker and answers them.
 
     Args:
         transport: A connection that nothing else uses.
-        database: Knows which blobs a device may read.
-        blobs: The content.
-        budget: A limit on the bytes that are sent.
-        clock: Durations.
+        chunks: Answers requests for pieces.
+        sources: Answers requests for sources.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        database: Database,
-        blobs: ReadsBlobs,
-        budget: Budget,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, transport: Transport, chunks: ChunkServer, sources: SourceServer) -> None:
         self._transport = transport
-        self._chunks = ChunkServer(database, blobs, transport, budget, clock)
-        self._inbox = Inbox(self._chunks.handle)
+        self._chunks = chunks
+        self._sources = sources
+        self._inbox = Inbox(self._handle)
         self._was_up = False
 
     def start(self) -> None:
@@ -56,6 +48,10 @@ class Delivery:
         self._inbox.stop(timeout_s)
         self._chunks.stop(timeout_s)
         self._transport.close()
+
+    def _handle(self, received: Received) -> None:
+        server = self._sources if received.topic.endswith(SOURCE_REQUESTS) else self._chunks
+        server.handle(received)
 
     def _on_connection(self, connection: Connection) -> None:
         if connection.refused:

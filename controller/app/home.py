@@ -5,6 +5,7 @@ my-fleet/
   controller.toml              where everything is; the only file for people to edit
   api.token                    secret of the HTTP API
   broker.password              secret of the controller's own broker account
+  downloads.key                secret that signs links to blobs, made at its first use
   trust.json                   public keys, to be installed on the devices
   ca.pem                       authority of the broker's certificate, to be installed on the devices
   keys/director.key            signs desired states

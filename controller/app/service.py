@@ -19,26 +19,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 from controller.api.app import create_app
-from controller.api.protocol import ConnectionLimits
+from controller.api.protocol import API, ConnectionLimits
 from controller.api.routes import FleetServices
 from controller.api.server import HttpServer
-from controller.api.tls import server_tls
+from controller.api.tls import tls_of
 from controller.app.delivery import Delivery
+from controller.app.downloads import DownloadListener
 from controller.app.home import RELEASE_KEY_FILE
 from controller.app.inbox import Inbox
 from controller.app.logs import configure_logging
 from controller.broker.connection import connection
 from controller.broker.listener import EncryptionWatch
 from controller.config import (
-    ApiConfig,
     ControllerConfig,
     read_api_token,
     read_director_key,
     read_trust,
 )
-from controller.delivery.chunks import Budget
+from controller.delivery.chunks import Budget, ChunkServer
 from controller.delivery.deltas import Deltas
-from controller.errors import SettingsError, StorageError
+from controller.delivery.sources import SourceServer, Ways
+from controller.errors import StorageError
 from controller.ports import AccessFactory, BrokerAccess
 from controller.schemas import Health
 from controller.services.blobs import BlobStore
@@ -61,9 +62,9 @@ from wire import topics
 from wire.clock import Clock, SystemClock
 from wire.errors import FleetError
 from wire.files import lock
-from wire.hosts import is_loopback
 from wire.stop_signals import on_stop_signal
 from wire.transport import Connection, Received, Transport
+from wire.trust.envelope import SigningKey
 from wire.version import VERSION
 
 JOIN_S = 2.0
@@ -109,20 +110,29 @@ class Controller:
         self._lacks = _lack(Connection(up=False))
         self._stopping = threading.Event()
         token = read_api_token(config)
-        tls = _api_tls(config.api)
+        tls = tls_of(config.api, API)
         key = read_director_key(config)
         trust = read_trust(config, key)
         blobs = _prepared(config)
         connect = connect or (lambda: connection(config))
         self._transport = connect()
         self._database = database = Database(config.database_url)
+        self.deltas = Deltas(database, blobs, Path(config.blobs_dir), config.deltas, clock)
+        self.downloads = DownloadListener(config, self.deltas.readable.open, clock)
         retention_s = config.telemetry_retention_days * SECONDS_PER_DAY
         telemetry = TelemetryStore(database.engine, clock, retention_s=retention_s)
         self._telemetry = telemetry
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, retention_s, reception, clock)
         transfers = Transfers(clock)
-        self._director = director = Director(database, self._transport, transfers, key, clock)
+        self._director = director = Director(
+            database,
+            self._transport,
+            transfers,
+            key,
+            clock,
+            has_sources=self.deltas.is_enabled or bool(self.downloads.places),
+        )
         self._encryption = EncryptionWatch(config.broker, clock)
         self._others = OtherControllers(key, self._transport, clock)
         preflight = Preflight(database, blobs, trust)
@@ -138,9 +148,7 @@ class Controller:
             publisher=self._transport,
             clock=clock,
         )
-        budget = Budget(clock, config.transfer_bytes_per_s)
-        self.deltas = Deltas(database, blobs, Path(config.blobs_dir), config.deltas, clock)
-        self.delivery = Delivery(connect(), database, self.deltas.readable, budget, clock)
+        self.delivery = self._delivery(connect(), key, clock)
         services = FleetServices(
             devices=Devices(database, access, transfers, clock),
             director=director,
@@ -157,23 +165,39 @@ class Controller:
         self.app = create_app(services, token=token, version=VERSION)
         self._inbox = Inbox(self.receive)
         self._ticker = threading.Thread(target=self._tick_for_ever, name="ticker", daemon=True)
-        try:
-            self._server = HttpServer(
-                config.api.host,
-                config.api.port,
-                tls=tls,
-                limits=ConnectionLimits(
-                    total=config.api.connections, per_client=config.api.connections_per_client
-                ),
-            )
-        except FleetError:
-            database.close()
-            raise
+        self._server = self._api_server(tls)
 
     @property
     def api_address(self) -> tuple[str, int]:
         """Host and port of the HTTP API."""
         return self._server.host, self._server.port
+
+    def _api_server(self, tls: ssl.SSLContext | None) -> HttpServer:
+        """Bind the API's port, or end what is open.
+
+        Raises:
+            FleetError: The port is taken.
+        """
+        api = self._config.api
+        limits = ConnectionLimits(total=api.connections, per_client=api.connections_per_client)
+        try:
+            return HttpServer(api.host, api.port, tls=tls, limits=limits)
+        except FleetError:
+            self.downloads.stop()
+            self._database.close()
+            raise
+
+    def _delivery(self, transport: Transport, key: SigningKey, clock: Clock) -> Delivery:
+        config, database = self._config, self._database
+        budget = Budget(clock, config.transfer_bytes_per_s)
+        ways = Ways(
+            places=self.downloads.places, valid_s=config.downloads.valid_s, deltas=self.deltas
+        )
+        return Delivery(
+            transport,
+            ChunkServer(database, self.deltas.readable, transport, budget, clock),
+            SourceServer(database, ways, transport, key, clock),
+        )
 
     def start(self) -> None:
         """Begin to serve; returns at once, also when the broker is away."""
@@ -185,11 +209,14 @@ class Controller:
         self.delivery.start()
         self._ticker.start()
         self._server.start(self.app)
+        self.downloads.start()
 
     def stop(self) -> None:
         """End everything within five seconds; also when it was never started."""
         self._stopping.set()
+        self.downloads.stop_soon()
         self._server.stop()
+        self.downloads.stop()
         self.delivery.stop(JOIN_S)
         self.deltas.stop(JOIN_S)
         self._inbox.stop(JOIN_S)
@@ -204,6 +231,7 @@ class Controller:
         return Health(
             status="ok" if self._connected else "degraded",
             broker_connected=self._connected,
+            downloads_served=self.downloads.address is not None,
             version=VERSION,
             needs=[*([] if self._connected else [self._lacks]), *self._telemetry.needs()],
         )
@@ -320,23 +348,6 @@ def _warn_about_release_key(path: Path) -> None:
             "%s signs packages, and no server needs it: move it to the machine that builds",
             path,
         )
-
-
-def _api_tls(api: ApiConfig) -> ssl.SSLContext | None:
-    """Return the certificate and key of the API, or None if it has no TLS.
-
-    Raises:
-        SettingsError: A file cannot be read, or is not what it should be; or it needs TLS.
-    """
-    if api.cert_file is None or api.key_file is None:
-        if not (api.clear_text or is_loopback(api.host)):
-            raise SettingsError(
-                f"the API at {api.host} has no TLS: its token would cross the network in the clear",
-                remedy="set api.cert_file and api.key_file in controller.toml; behind a proxy with "
-                "TLS, set api.clear_text = true",
-            )
-        return None
-    return server_tls(api.cert_file, api.key_file)
 
 
 def _lack(connection: Connection) -> str:

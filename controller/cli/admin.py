@@ -286,6 +286,7 @@ def controller_status(context: typer.Context, as_json: JsonOption = False) -> in
             [
                 ("status", health.status),
                 ("broker connected", health.broker_connected),
+                ("downloads served", health.downloads_served),
                 ("needs", "; ".join(map(plain_text, health.needs)) or None),
                 ("version", health.version),
             ]

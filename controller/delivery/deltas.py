@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from controller.config import DeltasConfig
 from controller.delivery.encoding import Encoding
@@ -88,6 +88,16 @@ class WithDeltas:
         """
         return self.store_of(sha256).read(sha256, offset=offset, length=length)
 
+    def open(self, sha256: str) -> BinaryIO:
+        """Open a blob, to read it; see `BlobStore.open`.
+
+        Raises:
+            WireFormatError: Not a digest.
+            UnknownBlobError: It is not there.
+            StorageError: The disk cannot be read.
+        """
+        return self.store_of(sha256).open(sha256)
+
 
 class _Device(NamedTuple):
     """What the controller knows of a device that asks."""
@@ -128,11 +138,11 @@ class Deltas:
         folder = blobs_dir / DELTAS_FOLDER
         kept = BlobStore(folder)
         self.readable = WithDeltas(blobs, kept)
-        self._enabled = config.enabled and is_installed()
-        if config.enabled and not self._enabled:
+        self.is_enabled = config.enabled and is_installed()
+        if config.enabled and not self.is_enabled:
             _log.warning("no deltas are made: Zstandard is missing; install edgefleet[controller]")
         self._packages = Packages(blobs)
-        keep_bytes = config.keep_bytes if self._enabled else 0
+        keep_bytes = config.keep_bytes if self.is_enabled else 0
         encoding = Encoding(folder / MAKING_FOLDER, blobs)
         self._maker = Maker(database, kept, encoding, keep_bytes, clock)
         self._devices: dict[str, _Device] = {}
@@ -144,7 +154,7 @@ class Deltas:
 
     def start(self) -> None:
         """Begin to make deltas."""
-        if self._enabled:
+        if self.is_enabled:
             self._maker.start()
 
     def stop(self, timeout_s: float) -> None:
@@ -167,7 +177,7 @@ class Deltas:
         Raises:
             DatabaseError: The database does not answer.
         """
-        if not (self._enabled and self._is_tidy):
+        if not (self.is_enabled and self._is_tidy):
             return None
         known = self._known(device, blob_sha256)
         if known is None:
@@ -188,7 +198,7 @@ class Deltas:
         if not self._is_tidy:
             self._maker.tidy()
             self._is_tidy = True
-        if self._enabled:
+        if self.is_enabled:
             self._prepare()
         now_s = self._clock.monotonic_s()
         if self._trimmed_s is None or now_s - self._trimmed_s >= TRIM_EVERY_S:

@@ -5,18 +5,20 @@ Rules:
   content, flushes the file to the disk and then renames it.
 - Writing a blob that is already there changes nothing.
 - No blob is larger than the limit, whatever its sender announces.
+- The group of the directory may read blobs as far as the umask allows, so that another server can
+  give them away; by default the unit allows nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from controller.errors import StorageError, TooLargeError, UnknownBlobError
 from wire.errors import IntegrityError, WireFormatError
@@ -31,6 +33,8 @@ DELTAS_FOLDER = "deltas"
 """A store in the directory of the store: of what can be made again from the blobs."""
 
 UPLOAD = "upload it first"
+FILE_MODE, FOLDER_MODE = 0o640, 0o750
+NAME_BYTES = 16
 
 
 class BlobStore:
@@ -132,6 +136,27 @@ class BlobStore:
         except OSError as exc:
             raise StorageError(f"cannot read blob {sha256}: {_why(exc)}") from exc
 
+    def open(self, sha256: str) -> BinaryIO:
+        """Open a blob, to read it.
+
+        Args:
+            sha256: The blob.
+
+        Returns:
+            Its content as a stream without a buffer.
+
+        Raises:
+            WireFormatError: Not a digest.
+            UnknownBlobError: It is not there.
+            StorageError: The disk cannot be read.
+        """
+        try:
+            return self._path(sha256).open("rb", buffering=0)
+        except FileNotFoundError as exc:
+            raise UnknownBlobError(f"there is no blob {sha256}", remedy=UPLOAD) from exc
+        except OSError as exc:
+            raise StorageError(f"cannot read blob {sha256}: {_why(exc)}") from exc
+
     def parts(self, sha256: str) -> Iterator[bytes]:
         """Return a blob's content in parts.
 
@@ -215,10 +240,10 @@ class BlobWriter:
         self._hash = hashlib.sha256()
         self.size_bytes = 0
         try:
-            descriptor, name = tempfile.mkstemp(dir=aside)
+            self._aside = aside / secrets.token_hex(NAME_BYTES)
+            descriptor = os.open(self._aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         except OSError as exc:
             raise StorageError(f"cannot store a blob: {_why(exc)}") from exc
-        self._aside = Path(name)
         self._file = os.fdopen(descriptor, "wb")
 
     def write(self, part: bytes) -> None:
@@ -256,7 +281,7 @@ class BlobWriter:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
-            self._target.parent.mkdir(mode=0o700, exist_ok=True)
+            self._target.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
             self._aside.rename(self._target)
             for directory in (self._target.parent, self._target.parent.parent):
                 sync_directory(directory)

@@ -135,6 +135,21 @@ def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
         Its size in bytes; None unless it belongs to the published release that this device has
         to run, or is a delta to a file of it.
     """
+    return readable_blobs(session, device=device, sha256s=(sha256,)).get(sha256)
+
+
+def readable_blobs(session: Session, *, device: str, sha256s: Collection[str]) -> dict[str, int]:
+    """Return those of some blobs that a device may read, as `blob_size_for` does.
+
+    Args:
+        session: The transaction.
+        device: The device that asks.
+        sha256s: The blobs, not more than a request names.
+
+    Returns:
+        The sizes in bytes, by digest.
+    """
+    wanted = sorted(sha256s)
     readable = (
         ReleaseRow.digest == ReleaseBlobRow.release,
         DesiredStateRow.release == ReleaseRow.digest,
@@ -143,16 +158,20 @@ def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
         DeviceRow.id == device,
         DeviceRow.state == DeviceState.ENROLLED,
     )
-    size_bytes = session.scalar(
-        select(ReleaseBlobRow.size_bytes).where(*readable, ReleaseBlobRow.sha256 == sha256)
-    )
-    if size_bytes is not None:
-        return size_bytes
-    return session.scalar(
-        select(DeltaRow.size_bytes).where(
-            *readable,
-            DeltaRow.target == ReleaseBlobRow.sha256,
-            DeltaRow.sha256 == sha256,
-            DeltaRow.state == DeltaState.READY,
+    files = session.execute(
+        select(ReleaseBlobRow.sha256, ReleaseBlobRow.size_bytes).where(
+            *readable, ReleaseBlobRow.sha256.in_(wanted)
         )
     )
+    sizes_bytes = {row.sha256: row.size_bytes for row in files}
+    if len(sizes_bytes) < len(wanted):
+        deltas = session.execute(
+            select(DeltaRow.sha256, DeltaRow.size_bytes).where(
+                *readable,
+                DeltaRow.target == ReleaseBlobRow.sha256,
+                DeltaRow.sha256.in_(wanted),
+                DeltaRow.state == DeltaState.READY,
+            )
+        )
+        sizes_bytes |= {row.sha256: row.size_bytes for row in deltas}
+    return sizes_bytes

@@ -171,6 +171,17 @@ def test_a_controller_that_has_only_messages_is_not_asked(rig: Rig) -> None:
     assert rig.requests == []
 
 
+def test_a_blob_that_the_controller_does_not_mention_is_not_asked_for_again(rig: Rig) -> None:
+    for _ in range(2):
+        assert rig.fetch(NEW) == NEW
+        (rig.directory / "a/b").unlink()
+    rig.link(OLD)
+    rig.http.add(OLD)
+    assert rig.fetch(OLD) == OLD, "another one is asked for at once"
+    assert len(rig.requests) == 2
+    assert rig.came == {"mqtt": 2 * len(NEW), "http": len(OLD)}
+
+
 @pytest.mark.parametrize("manner", get_args(Manner)[2:-1])
 def test_messages_bring_what_a_wrong_server_does_not(rig: Rig, manner: Manner) -> None:
     rig.link(NEW)

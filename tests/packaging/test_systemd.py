@@ -38,8 +38,8 @@ def test_the_broker_is_shut_in_as_the_controller_is() -> None:
     # What the broker needs grows with its clients, and a kill would end all their connections. The
     # controller has a process for deltas, which limits itself.
     own = (
-        *("#", "Description", "After", "ExecStart", "MemoryMax", "RestartPreventExitStatus"),
-        *("OOMPolicy", "SystemCallFilter=setrlimit"),
+        *("#", "Description", "After", "ExecStart", "LimitNOFILE", "MemoryMax"),
+        *("OOMPolicy", "RestartPreventExitStatus", "SystemCallFilter=setrlimit"),
     )
     broker, controller = (
         {

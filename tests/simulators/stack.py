@@ -306,8 +306,12 @@ class Puppet:
 
 
 @contextmanager
-def running_stack() -> Iterator[Stack]:
-    """Run a broker and a controller for the length of a `with` block."""
+def running_stack(settings: str = "") -> Iterator[Stack]:
+    """Run a broker and a controller for the length of a `with` block.
+
+    Args:
+        settings: What else stands in `controller.toml`.
+    """
     if locate(Path("/nowhere")) is None:
         pytest.skip("Mosquitto is not installed")
     with tempfile.TemporaryDirectory(prefix="edgefleet-cli-") as directory:
@@ -318,6 +322,8 @@ def running_stack() -> Iterator[Stack]:
             "--broker-port", str(stack.broker_port),
         )  # fmt: skip
         assert made.code == 0, made.err
+        with (home / "controller.toml").open("a") as file:
+            file.write(settings)
         try:
             stack.start()
             yield stack

@@ -42,6 +42,9 @@ REPEAT_S: Final = 5.0
 SILENT_S: Final = 300.0
 """So long it does not ask after it has waited for nothing."""
 
+LEAST_VALID_S: Final = 60.0
+"""So long an answer counts at least: deltas have no links that end."""
+
 MAX_KNOWN: Final = 4096
 POLL_S: Final = 0.2
 
@@ -69,6 +72,7 @@ class Offers:
         self._clock = clock
         self._known: dict[str, _Known] = {}
         self._nonce = ""
+        self._asked: tuple[str, ...] = ()
         self._silent_until_s = float("-inf")
         self._answered = threading.Condition()
 
@@ -89,13 +93,14 @@ class Offers:
         with self._answered:
             if answer.nonce != self._nonce:
                 return  # late, or a recording
-            now_s = self._clock.monotonic_s()
-            for ways in answer.blobs:
-                self._know(ways, now_s + max(answer.valid_s, 0.0))
-                delta = ways.delta
+            until_s = self._clock.monotonic_s() + max(answer.valid_s, LEAST_VALID_S)
+            # To what is not in the answer, there is no other way.
+            told = {each.sha256: each for each in answer.blobs}
+            for sha256 in self._asked:
+                self._know(told.get(sha256) or BlobSources(sha256=sha256), until_s)
+            for delta in (each.delta for each in answer.blobs):
                 if delta is not None:
-                    by_http = BlobSources(sha256=delta.sha256, urls=delta.urls)
-                    self._know(by_http, now_s + max(answer.valid_s, 0.0))
+                    self._know(BlobSources(sha256=delta.sha256, urls=delta.urls), until_s)
             self._nonce = ""
             self._answered.notify()
 
@@ -153,7 +158,7 @@ class Offers:
             packages=tuple(errand.holdings.packages)[:MAX_SOURCE_PACKAGES],
         )
         with self._answered:
-            self._nonce = nonce
+            self._nonce, self._asked = nonce, request.blobs
         end_s = self._clock.monotonic_s() + ANSWER_S
         asked_s = float("-inf")
         while (now_s := self._clock.monotonic_s()) < end_s:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,19 @@ def test_a_blob_lies_under_its_name(store: BlobStore, tmp_path: Path) -> None:
     assert store.read(DIGEST, offset=4, length=3) == b"456"
     assert store.read(DIGEST, offset=8, length=100) == b"89"
     assert b"".join(store.parts(DIGEST)) == CONTENT
+
+
+@pytest.mark.parametrize(("umask", "modes"), [(0o077, (0o700, 0o600)), (0o027, (0o750, 0o640))])
+def test_the_umask_says_whether_the_group_may_read(
+    tmp_path: Path, umask: int, modes: tuple[int, int]
+) -> None:
+    before = os.umask(umask)
+    try:
+        BlobStore(tmp_path / "blobs").put(CONTENT)
+    finally:
+        os.umask(before)
+    file = tmp_path / "blobs" / DIGEST[:2] / DIGEST
+    assert tuple(stat.S_IMODE(path.stat().st_mode) for path in (file.parent, file)) == modes
 
 
 def test_the_empty_blob(store: BlobStore) -> None:

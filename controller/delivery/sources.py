@@ -1,0 +1,322 @@
+"""Tells devices in which other ways than messages they can get the blobs of their release.
+
+Rules:
+- A device learns of a blob only if it may read it, as in `controller.delivery.chunks`. Of any other
+  blob the answer says nothing.
+- An answer is signed: a device sends requests to no place that the director does not name.
+- Every request is bounded, and each device may send so many of them only: the rest is dropped, and
+  logged once. An answer fits into a message; what does not fit is left out, the last first.
+- Links and what is made of them are secrets: no log gets them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from controller.delivery.places import Place
+from controller.services.director import Publisher
+from controller.store import releases
+from controller.store.database import Database
+from wire import topics
+from wire.clock import Clock
+from wire.codec import to_json
+from wire.errors import FleetError, WireFormatError
+from wire.messages import (
+    MAX_DELTA_CHUNKS,
+    MAX_MESSAGE_BYTES,
+    MAX_SOURCE_BLOBS,
+    MAX_SOURCE_PACKAGES,
+    SOURCES_PAYLOAD_TYPE,
+    BlobSources,
+    DeltaSource,
+    SourceRequest,
+    Sources,
+    decode_message,
+)
+from wire.package.index import is_digest
+from wire.topics import parse_up
+from wire.transport import Received
+from wire.trust.envelope import SigningKey, seal
+
+MAX_NONCE_CHARS: Final = 64
+ENVELOPE_BYTES: Final = 1024
+"""What an envelope has beside its payload, which grows by a third in it."""
+
+MAX_PAYLOAD_BYTES: Final = (MAX_MESSAGE_BYTES - ENVELOPE_BYTES) // 4 * 3
+EXPIRY_S: Final = 30
+"""What the broker could not deliver for longer is not waited for any more."""
+
+BURST: Final = 16.0
+EVERY_S: Final = 1.0
+"""A device asks a few times for each package: it may send so many requests at once, and one more in
+each such time."""
+
+MAX_KNOWN: Final = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+class DeltaOffers(Protocol):
+    """What makes deltas, and knows which there are."""
+
+    def offer(
+        self, device: str, blob_sha256: str, packages: tuple[str, ...]
+    ) -> DeltaSource | float | None:
+        """Say which delta leads to a blob from what a device has; must not wait for one.
+
+        Args:
+            device: The device, which may read the blob.
+            blob_sha256: The blob.
+            packages: Digests of the packages that the device says it has.
+
+        Returns:
+            The delta, without URLs; in how many seconds there may be one; None for none.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """The ways to blobs beside messages."""
+
+    places: Sequence[Place] = ()
+    """The preferred first."""
+
+    valid_s: int = 0
+    """How long links work."""
+
+    deltas: DeltaOffers | None = None
+
+
+class SourceServer:
+    """Answers requests for sources.
+
+    Args:
+        database: Knows which blobs a device may read.
+        ways: What there is to offer.
+        publisher: The way to the devices.
+        key: The director's private key.
+        clock: Wall time for links, durations.
+    """
+
+    def __init__(
+        self, database: Database, ways: Ways, publisher: Publisher, key: SigningKey, clock: Clock
+    ) -> None:
+        self._database = database
+        self._ways = ways
+        self._publisher = publisher
+        self._key = key
+        self._clock = clock
+        self._turns = Turns()
+
+    def handle(self, received: Received) -> None:
+        """Answer a request; a fault in it is logged.
+
+        Args:
+            received: As it came.
+        """
+        try:
+            request = _read(received)
+            turn = self._turns.take(request.device, self._clock.monotonic_s())
+            if turn == "first-dropped":
+                _log.warning(
+                    "device %s asks for sources more often than it needs: requests are dropped",
+                    request.device,
+                )
+            if turn != "granted":
+                return
+            answer = self.answer(request)
+        except FleetError as exc:
+            _log.warning("a request on %s was refused: %s", received.topic[:200], exc.message)
+            return
+        # Where the broker takes no message now the device asks again.
+        topic = topics.down(request.device, "sources")
+        self._publisher.publish(topic, sealed(answer, self._key), expiry_s=EXPIRY_S)
+
+    def answer(self, request: SourceRequest) -> Sources:
+        """Return all ways to the blobs that a device asks for.
+
+        Args:
+            request: With checked bounds.
+
+        Returns:
+            The answer; it may be larger than a message.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        with self._database.reading() as transaction:
+            readable = releases.readable_blobs(
+                transaction, device=request.device, sha256s=request.blobs
+            )
+        now_s = self._clock.now_s()
+        found = (
+            self._sources(request, sha256, now_s) for sha256 in request.blobs if sha256 in readable
+        )
+        return Sources(
+            device=request.device,
+            nonce=request.nonce,
+            blobs=tuple(each for each in found if each.urls or each.delta or each.delta_in_s),
+            valid_s=float(self._ways.valid_s),
+        )
+
+    def _sources(self, request: SourceRequest, sha256: str, now_s: float) -> BlobSources:
+        urls = self._links(request.device, sha256, now_s, only_deltas=False)
+        offer = self._offer(request, sha256)
+        if isinstance(offer, DeltaSource):
+            links = self._links(request.device, offer.sha256, now_s, only_deltas=True)
+            return BlobSources(
+                sha256=sha256, urls=urls, delta=msgspec.structs.replace(offer, urls=links)
+            )
+        return BlobSources(sha256=sha256, urls=urls, delta_in_s=max(float(offer or 0), 0.0))
+
+    def _offer(self, request: SourceRequest, sha256: str) -> DeltaSource | float | None:
+        if self._ways.deltas is None:
+            return None
+        try:
+            return self._ways.deltas.offer(request.device, sha256, request.packages)
+        except FleetError as exc:  # the device gets the whole blob
+            _log.warning("no delta is offered to %s: %s", request.device, exc.message)
+            return None
+
+    def _links(
+        self, device: str, sha256: str, now_s: float, *, only_deltas: bool
+    ) -> tuple[str, ...]:
+        return tuple(
+            place.link(device, sha256, now_s, self._ways.valid_s)
+            for place in self._ways.places
+            if place.has_deltas or not only_deltas
+        )
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """How many requests a device may send at once."""
+
+    left: float
+    at_s: float
+    """When that was so."""
+
+    has_dropped: bool = False
+    """Since it was full."""
+
+
+class Turns:
+    """How often each device may ask: a token bucket for each."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        """The device that has asked least recently comes first."""
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, device: str, now_s: float) -> Literal["granted", "first-dropped", "dropped"]:
+        """Take a turn.
+
+        Args:
+            device: Who asks.
+            now_s: Monotonic time.
+
+        Returns:
+            Whether it is granted; if it is not, whether that is the first time in a row.
+        """
+        bucket = self._buckets.setdefault(device, _Bucket(BURST, now_s))
+        self._buckets.move_to_end(device)
+        if len(self._buckets) > MAX_KNOWN:
+            self._buckets.popitem(last=False)
+        bucket.left = min(bucket.left + (now_s - bucket.at_s) / EVERY_S, BURST)
+        bucket.at_s = now_s
+        if bucket.left == BURST:
+            bucket.has_dropped = False
+        if bucket.left >= 1:
+            bucket.left -= 1
+            return "granted"
+        was, bucket.has_dropped = bucket.has_dropped, True
+        return "dropped" if was else "first-dropped"
+
+
+def check_request(request: SourceRequest) -> None:
+    """Refuse a request that no correct device sends.
+
+    Args:
+        request: As received.
+
+    Raises:
+        WireFormatError: Too many blobs or packages, something that is no digest, a strange nonce.
+    """
+    if not 1 <= len(request.blobs) <= MAX_SOURCE_BLOBS:
+        raise WireFormatError(f"sources for {len(request.blobs)} blobs are out of bounds")
+    if len(request.packages) > MAX_SOURCE_PACKAGES:
+        raise WireFormatError(f"{len(request.packages)} packages of a device are out of bounds")
+    if not all(map(is_digest, (*request.blobs, *request.packages))):
+        raise WireFormatError("the request names a blob or a package by what is no digest")
+    if len(set(request.blobs)) != len(request.blobs):
+        raise WireFormatError("the request names a blob twice")
+    if not 1 <= len(request.nonce) <= MAX_NONCE_CHARS or not request.nonce.isascii():
+        raise WireFormatError("the nonce of the request is out of bounds")
+
+
+def sealed(answer: Sources, key: SigningKey) -> bytes:
+    """Return an answer as it is sent.
+
+    Args:
+        answer: All that there is to say.
+        key: The director's.
+
+    Returns:
+        The envelope, which fits into a message.
+    """
+    payload = to_json(fitted(answer, MAX_PAYLOAD_BYTES))
+    return seal(payload, payload_type=SOURCES_PAYLOAD_TYPE, keys=(key,))
+
+
+def fitted(answer: Sources, limit_bytes: int) -> Sources:
+    """Return as much of an answer as fits.
+
+    The digests of the chunks of deltas go first, because a delta works without them; then the
+    deltas, then blobs, for which the device asks again. In each kind the last goes first.
+
+    Args:
+        answer: All that there is to say.
+        limit_bytes: Of the document.
+
+    Returns:
+        The answer, or what is left of it.
+    """
+    blobs = list(answer.blobs)
+    chunks = sum(len(each.delta.chunks) for each in blobs if each.delta)
+    size_bytes = len(to_json(answer))
+    for place, blob in reversed(list(enumerate(blobs))):
+        if (size_bytes > limit_bytes or chunks > MAX_DELTA_CHUNKS) and blob.delta:
+            chunks -= len(blob.delta.chunks)
+            bare = msgspec.structs.replace(blob.delta, chunks=())
+            blobs[place] = msgspec.structs.replace(blob, delta=bare)
+            size_bytes += len(to_json(blobs[place])) - len(to_json(blob))
+    for place, blob in reversed(list(enumerate(blobs))):
+        if size_bytes > limit_bytes and blob.delta:
+            blobs[place] = msgspec.structs.replace(blob, delta=None)
+            size_bytes += len(to_json(blobs[place])) - len(to_json(blob))
+    while blobs and size_bytes > limit_bytes:
+        size_bytes -= len(to_json(blobs.pop())) + 1  # the comma
+    return msgspec.structs.replace(answer, blobs=tuple(blobs))
+
+
+def _read(received: Received) -> SourceRequest:
+    """Decode a request and check that it names the device that sent it.
+
+    Raises:
+        WireFormatError: It is malformed, out of bounds, names another device or is none.
+    """
+    topic = parse_up(received.topic)
+    request = decode_message(received.payload, SourceRequest)
+    if topic.kind != "source_request" or request.device != topic.device:
+        raise WireFormatError("the device sent a SourceRequest for another device")
+    check_request(request)
+    return request
