@@ -30,7 +30,7 @@ from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes, manifest_t
 
 ROOT = Path(__file__).parents[2]
 MODEL = "digits"
-GOOD, BAD = "1.0.0", "1.1.0"
+GOOD, BAD, TUNED = "1.0.0", "1.1.0", "1.2.0"
 PROFILES = ("x86-64-vnni", "rpi4", "edge-min")
 NATIVE = "rpi4" if platform.machine() == "aarch64" else "x86-64-vnni"
 """Only for a profile of this machine's architecture are latencies known, and heat compares them."""
@@ -49,6 +49,10 @@ EMULATION_S = "15"
 """Shows that a variant for another processor answers right; more samples show no more."""
 
 MIN_VARIANTS, MIN_RUNTIMES = 3, 2
+MAX_SHARE = 0.02
+"""Of the files of a release that differs in its head: what the deltas to them may take."""
+
+STEPS = 8
 FEW = 20
 """So many answers show that a variant serves."""
 
@@ -57,7 +61,7 @@ Moment = Callable[[str], None]
 
 
 class Demo:
-    """The seven steps.
+    """The eight steps.
 
     Args:
         box: An empty box.
@@ -71,6 +75,7 @@ class Demo:
         self.moment = moment
         self.good = box.root / f"{MODEL}-{GOOD}"
         self.bad = box.root / f"{MODEL}-{BAD}"
+        self.tuned = box.root / f"{MODEL}-{TUNED}"
 
     def run(self) -> None:
         """Do all steps.
@@ -84,11 +89,12 @@ class Demo:
             ("A staged rollout: one device, then half, then all", self.roll_out),
             ("Heat: the device changes its variant, its client notices nothing", self.heat),
             ("A bad release stops itself", self.roll_out_bad),
+            ("A release with a new head travels as deltas", self.roll_out_tuned),
             ("What the fleet can tell", self.explain),
         )
         for number, (title, step) in enumerate(steps, start=1):
             start = time.monotonic()
-            print(f"\n[{number}/7] {title}\n{'-' * (len(title) + 6)}", flush=True)
+            print(f"\n[{number}/{STEPS}] {title}\n{'-' * (len(title) + 6)}", flush=True)
             step()
             print(f"      ({time.monotonic() - start:.0f} s)")
 
@@ -190,8 +196,46 @@ class Demo:
         print(f"\n{failed[0]['device']} refused it: {failed[0]['detail']}")
         print(f"all {len(FLEET)} devices run {MODEL}:{GOOD}; nothing else was touched")
 
+    def roll_out_tuned(self) -> None:
+        """Step 6: the head is trained further; devices fetch what differs and nothing else."""
+        model, data = self.box.root / "tuned.onnx", self.box.root / "data"
+        train_further(data / "calibration.npz", model)
+        # For one profile, which is quick: what is built for it runs on the other devices, too.
+        status = self.box.show(
+            "build", model, "--profile", PROFILES[-1],
+            "--calibration", data / "calibration.npz", "--evaluation", data / "evaluation.npz",
+            "--metric", "top1", "--min-retention", "0.99", "--name", MODEL, "--version", TUNED,
+            "--key", self.box.release_key, "--cache", self.cache, "-o", self.tuned,
+        )  # fmt: skip
+        require(status == 0, f"the build ended with status {status}")
+        self.box.show("release", "publish", self.tuned)
+        status = self.box.show(*rollout(TUNED), "--watch")
+        self.moment("tuned-rollout")
+        if status != 0:
+            until("the rollout to go on", lambda: self._newest_rollout() == "succeeded", 60)
+        until("every device on the release", lambda: self._on_release(TUNED) == len(FLEET), 60)
+        self.box.show("release", "show", f"{MODEL}:{TUNED}")
+        deltas = self.box.fleet_json("release", "show", f"{MODEL}:{TUNED}")["deltas"]
+        sent_bytes = sum(delta["size_bytes"] for delta in deltas)
+        made_bytes = sum(delta["full_bytes"] for delta in deltas)
+        until("the events", lambda: all(self._sources(name) for name, _, _ in FLEET), 30)
+        print()
+        by_delta = 0
+        for name, _, _ in FLEET:
+            shares = sorted(self._sources(name).items(), key=lambda each: -each[1])
+            text = ", ".join(f"{size_bytes} bytes by {source}" for source, size_bytes in shares)
+            print(f"{name:<12}{text}")
+            whole = sum(size_bytes for source, size_bytes in shares if source in {"http", "mqtt"})
+            made = dict(shares).get("delta", 0)
+            by_delta += made > whole
+        # The first device may have been quicker than the process that makes the deltas.
+        require(by_delta >= len(FLEET) - 1, "most devices did not fetch deltas")
+        share = sent_bytes / made_bytes
+        print(f"\ndeltas of {sent_bytes} bytes made files of {made_bytes}: {share:.2%} was sent")
+        require(share <= MAX_SHARE, "the deltas are not small")
+
     def explain(self) -> None:
-        """Step 6: latency by variant, and the reasons."""
+        """Step 7: latency by variant, and the reasons."""
         query = (
             "telemetry", "query", "--metric", "inference_latency_ms",
             "--stat", "count,p50,p95", "--by", "variant",
@@ -201,6 +245,14 @@ class Demo:
         why = ("why", HEATED, "--kind", "switch")
         until("the switches", lambda: len(self.box.fleet_json(*why)) > 1, 30)
         require(self.box.show(*why) == 0, "the reasons could not be had")
+
+    def _sources(self, device: str) -> dict[str, int]:
+        """Return how the bytes of the third release came to a device; empty until it has told."""
+        events = self.box.fleet_json("why", device, "--kind", "install")
+        told = [
+            event["data"] for event in events if event["data"].get("release") == f"{MODEL}:{TUNED}"
+        ]
+        return dict(told[-1]["bytes_by_source"]) if told else {}
 
     def _online(self) -> int:
         return sum(device["online"] for device in self.box.api("/v1/devices"))
@@ -237,6 +289,13 @@ def rollout(version: str, *, deadline: str = "60s", soak: str = "1s") -> tuple[s
         "rollout", "create", f"{MODEL}:{version}", "--stage", "1", "--stage", "50%",
         "--stage", "100%", "--soak", soak, "--deadline", deadline,
     )  # fmt: skip
+
+
+def train_further(samples: Path, output: Path) -> None:
+    """Write the model with a head that was trained further."""
+    from examples.digits import tune
+
+    tune.tune_head(ROOT / "examples" / "digits" / "digits.onnx", samples, output)
 
 
 def run_data_script(directory: Path) -> None:
@@ -287,13 +346,13 @@ def require(kept: object, promise: str) -> None:
 
 
 def shut_down(box: Box) -> None:
-    """Step 7: end everything and look whether anything is left.
+    """Step 8: end everything and look whether anything is left.
 
     Raises:
         BoxError: A process did not end by itself.
     """
     title = "The end"
-    print(f"\n[7/7] {title}\n{'-' * (len(title) + 6)}")
+    print(f"\n[{STEPS}/{STEPS}] {title}\n{'-' * (len(title) + 6)}")
     left = box.stop()
     require(not left, f"still running after the stop: {', '.join(left)}")
     print("every process has ended")

@@ -37,8 +37,11 @@ MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 8 * 1024, 16 * 1024**2
 LEAST_BYTES: Final = 32 * 1024
 """A smaller file has come before its delta is applied."""
 
-WAIT_S: Final = 60.0
-"""How long to wait for a delta in all, for one file; longer, and chunks would have come."""
+WAIT_LEAST_S: Final = 10.0
+WAIT_MOST_S: Final = 60.0
+WAIT_BYTES_PER_S: Final = 256 * 1024
+"""How long to wait for a delta: as long as the file takes over a link of this rate, within bounds.
+On a faster link chunks would have come; on a slower one a delta saves more than the wait."""
 
 LEAST_BYTES_PER_S: Final = 512 * 1024
 """Of the new file: what the slowest device makes. A process that needs longer is ended."""
@@ -111,7 +114,8 @@ class DeltaSource:
         """Return the delta to a file, and wait for one that is being made."""
         if blob.chunks is None or blob.size_bytes < LEAST_BYTES:
             return None
-        end_s = self._clock.monotonic_s() + WAIT_S
+        wait_s = min(max(blob.size_bytes / WAIT_BYTES_PER_S, WAIT_LEAST_S), WAIT_MOST_S)
+        end_s = self._clock.monotonic_s() + wait_s
         while True:
             ways = self._ways.of(blob.sha256, errand)
             if ways is None or ways.delta is not None or ways.delta_in_s <= 0:
