@@ -56,6 +56,18 @@ class BlobMissingError(AgentError):
     code = "agent.fetch.missing"
 
 
+class DeferredError(AgentError):
+    """A transfer waits, because it may cost its network or the storage no more now."""
+
+    code = "agent.deferred"
+
+
+class NeedsDeltaError(DeferredError):
+    """A transfer waits, because by this network only a delta may come."""
+
+    code = "agent.deferred.delta"
+
+
 class RefusedError(AgentError):
     """A desired state is for another device, or inconsistent."""
 

@@ -154,7 +154,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     broker = f"{config.broker.host}:{config.broker.port}"
     link = Link(config.device, device.boot_id, Outage(broker, device.recorder, clock))
     fetching = make_fetching(
-        config, trust, link, interrupts=device.interrupts, log=log, clock=clock
+        config, trust, link, interrupts=device.interrupts, log=log, recorder=recorder, clock=clock
     )
     pump = _pump(device, link)
     model_server, adaptation = _serving(device, slots)
@@ -180,6 +180,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         recorder=recorder,
         interrupts=device.interrupts,
         health=lambda: adaptation.health,
+        budgets=fetching.budgets,
         clock=clock,
     )
     machine = Machine(
@@ -228,6 +229,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         clock=clock,
         hooked=hooked,
         transfer=machine.transfer,
+        budgets=fetching.budgets,
         endpoint=lambda: endpoint.address,
     )
     sensors = Sensors(profile, clock, sysfs_root=config.sysfs_root, procfs_root=config.procfs_root)

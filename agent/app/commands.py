@@ -26,6 +26,7 @@ from wire.codec import to_builtins
 from wire.progress import TransferProgress
 
 if TYPE_CHECKING:
+    from agent.install.budget.budgets import Budgets
     from agent.install.hooks.effects import HookedEffects
 
 MAX_ANSWER_BYTES: Final = MAX_LINE_BYTES - 1024
@@ -48,6 +49,7 @@ class Commands:
         clock: For the time of the oldest event.
         hooked: Knows what holds an install; None if nothing can.
         transfer: Returns how far the transfer of a package is; None if none runs.
+        budgets: Knows what packages cost; None if nothing is bounded.
         endpoint: Returns the address for applications.
     """
 
@@ -63,6 +65,7 @@ class Commands:
         clock: Clock,
         hooked: HookedEffects | None,
         transfer: Callable[[], TransferProgress | None],
+        budgets: Budgets | None,
         endpoint: Callable[[], str],
     ) -> None:
         self._device = device
@@ -74,6 +77,7 @@ class Commands:
         self._clock = clock
         self._hooked = hooked
         self._transfer = transfer
+        self._budgets = budgets
         self._endpoint = endpoint
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
             "status": self._status,
@@ -124,6 +128,7 @@ class Commands:
             "transfer": _with_rest(transfer) if transfer is not None else None,
             "waits_for": self._hooked.waits_for() if self._hooked else "",
             "override_s": self._hooked.override.rest_s if self._hooked else None,
+            "budgets": self._budgets.status() if self._budgets else [],
             "target": f"{record.target.name}:{record.target.version}" if record.target else None,
             "last_report": to_builtins(record.report),
             "health": to_builtins(self._adaptation.health),
@@ -191,8 +196,9 @@ class Commands:
     def _override(self, arguments: dict[str, Any]) -> dict[str, Any]:
         if self._hooked is None:
             raise ControlError(
-                "this device has no hooks, and its installs may begin at any time",
-                remedy="set `directory` below [hooks], or `window` below [install], in agent.toml",
+                "this device has no hooks and no budgets, and its installs may begin at any time",
+                remedy="set `directory` below [hooks], `window` below [install], or "
+                "[[delivery.networks]], in agent.toml",
             )
         override, for_s = self._hooked.override, arguments.get("for_s")
         if for_s is None:

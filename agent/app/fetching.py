@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from agent.app.config import AgentConfig
 from agent.install.fetch.delta import DeltaSource
-from agent.install.fetch.fetcher import Fetcher
+from agent.install.fetch.fetcher import Bind, Fetcher
 from agent.install.fetch.http import HttpSource
 from agent.install.fetch.local import LocalSource
 from agent.install.fetch.messages import MessageSource
 from agent.install.fetch.offers import Offers
-from agent.install.fetch.sources import ChunkSource, SourceName
+from agent.install.fetch.sources import ChunkSource, Errand, SourceName
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.log import Log
+from agent.ports import RecorderPort
 from wire.clock import Clock
 from wire.progress import DELTA, HTTP, LOCAL, MQTT
 from wire.trust.root import TrustRoot
+
+if TYPE_CHECKING:
+    from agent.install.budget.budgets import Budgets
 
 SMALL_BYTES: Final = 32 * 1024
 
@@ -30,6 +36,11 @@ class Fetching(msgspec.Struct, frozen=True, kw_only=True):
     fetcher: Fetcher
     messages: MessageSource
     offers: Offers
+    budgets: Budgets | None
+    """None if nothing is bounded."""
+
+    came: Callable[[int], None]
+    """Takes how many bytes of a package have come over the network."""
 
     def reconnected(self) -> None:
         """Note that the connection to the broker is new."""
@@ -44,6 +55,7 @@ def make_fetching(
     *,
     interrupts: Interrupts,
     log: Log,
+    recorder: RecorderPort,
     clock: Clock,
 ) -> Fetching:
     """Return what fetches blobs.
@@ -54,12 +66,15 @@ def make_fetching(
         link: The connection to the controller.
         interrupts: Wakes a read from the network when the agent stops.
         log: Takes a line when a source cannot go on.
+        recorder: Takes what has come by which network.
         clock: For waiting.
 
     Returns:
         The fetcher with its sources, in the order of the settings.
     """
     delivery = config.delivery
+    budgets = _budgets(config, recorder, log, clock) if delivery.has_budgets else None
+    came = budgets.came if budgets is not None else _uncounted
     offers = Offers(config.device, link.publish, trust, clock)
     messages = MessageSource(config.device, link.publish, clock)
     files = (delivery.ca_file, config.broker.ca_file)
@@ -69,9 +84,12 @@ def make_fetching(
         ca_files=tuple(file for file in files if file is not None),
         clear_text=delivery.clear_text,
         least_bytes=SMALL_BYTES if MQTT in delivery.sources else 0,
+        came=came,
     )
     interrupts.wake_on_stop(http.wake)
     carriers: dict[SourceName, ChunkSource] = {HTTP: http, MQTT: messages}
+    if budgets is not None:
+        carriers = {name: _bounded(source, budgets) for name, source in carriers.items()}
     chosen = [carriers[name] for name in delivery.sources if name in carriers]
     sources: dict[SourceName, ChunkSource] = {
         LOCAL: LocalSource(),
@@ -82,5 +100,48 @@ def make_fetching(
         [sources[name] for name in delivery.sources],
         clock,
         on_fault=lambda name, fault: log.write("source", source=name, detail=fault.message),
+        bind=_binding(budgets) if budgets is not None else _unbound,
     )
-    return Fetching(fetcher=fetcher, messages=messages, offers=offers)
+    return Fetching(fetcher=fetcher, messages=messages, offers=offers, budgets=budgets, came=came)
+
+
+def local_time(at_s: float) -> datetime:
+    """Return what the clock on the wall shows here, with its distance from UTC."""
+    return datetime.fromtimestamp(at_s, UTC).astimezone()
+
+
+def _budgets(config: AgentConfig, recorder: RecorderPort, log: Log, clock: Clock) -> Budgets:
+    from agent.install.budget.budgets import Budgets  # most devices have none
+
+    budgets = Budgets(
+        config.delivery.networks,
+        config.delivery.write_bytes_per_day,
+        config.state_dir,
+        config.procfs_root,
+        recorder,
+        clock,
+        local_time,
+    )
+    if budgets.fault:
+        log.write("budget", detail=budgets.fault)
+    return budgets
+
+
+def _bounded(source: ChunkSource, budgets: Budgets) -> ChunkSource:
+    from agent.install.fetch.bounded import BoundedSource
+
+    return BoundedSource(source, budgets)
+
+
+def _binding(budgets: Budgets) -> Bind:
+    from agent.install.fetch.bounded import bound_writes
+
+    return lambda errand: bound_writes(errand, budgets)
+
+
+def _unbound(errand: Errand) -> Errand:
+    return errand
+
+
+def _uncounted(_size_bytes: int) -> None:
+    """Count nothing."""

@@ -7,11 +7,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from agent.app.config import AgentConfig
-from agent.install.conditions import ConditionSettings
+from agent.app.fetching import local_time
+from agent.install.conditions import ConditionSettings, Later
 from agent.install.installer import Installer
 from agent.install.slots import Slots
 from agent.install.store import StateStore
@@ -22,6 +22,7 @@ from wire.clock import Clock
 from wire.health import HealthSnapshot
 
 if TYPE_CHECKING:
+    from agent.install.budget.budgets import Budgets
     from agent.install.hooks.effects import HookedEffects
 
 
@@ -35,6 +36,7 @@ def put_hooks(  # noqa: PLR0913 - one parameter for each part that it connects
     recorder: RecorderPort,
     interrupts: Interrupts,
     health: Callable[[], HealthSnapshot],
+    budgets: Budgets | None,
     clock: Clock,
 ) -> HookedEffects | None:
     """Return the effects of an install with what may hold them.
@@ -48,19 +50,25 @@ def put_hooks(  # noqa: PLR0913 - one parameter for each part that it connects
         recorder: Takes an event when a hook does not just say yes.
         interrupts: Tells when an install must end.
         health: Returns the newest readings.
+        budgets: What fetching may cost; None if nothing is bounded.
         clock: For limits and waits.
 
     Returns:
-        The effects with their conditions and hooks; None if there are neither.
+        The effects with what may hold them; None if nothing can.
     """
     settings = config.hooks
-    if settings.directory is None and config.install == ConditionSettings():
+    has_conditions = config.install != ConditionSettings()
+    if settings.directory is None and not has_conditions and budgets is None:
         return None
     from agent.install.conditions import Conditions
     from agent.install.hooks.effects import HookedEffects
     from agent.install.hooks.override import Override
     from agent.install.hooks.runner import HookRunner
 
+    override = Override(recorder, clock)
+    if budgets is not None:
+        budgets.is_repair = lambda: store.state.repairing
+        budgets.is_allowed = lambda: override.covers(store.state.revision)
     return HookedEffects(
         installer,
         runner=HookRunner(
@@ -73,7 +81,7 @@ def put_hooks(  # noqa: PLR0913 - one parameter for each part that it connects
             clock=clock,
         ),
         settings=settings,
-        override=Override(recorder, clock),
+        override=override,
         store=store,
         events=recorder,
         interrupts=interrupts,
@@ -84,11 +92,12 @@ def put_hooks(  # noqa: PLR0913 - one parameter for each part that it connects
             is_whole=slots.has,
             health=health,
             now_s=clock.now_s,
-            local=_local,
+            local=local_time,
         ),
+        deferral=lambda: _later(budgets),
     )
 
 
-def _local(at_s: float) -> datetime:
-    """Return what the clock on the wall shows here, with its distance from UTC."""
-    return datetime.fromtimestamp(at_s, UTC).astimezone()
+def _later(budgets: Budgets | None) -> Later | None:
+    deferral = budgets.deferral() if budgets is not None else None
+    return Later(*deferral) if deferral is not None else None

@@ -107,6 +107,7 @@ class Messages:
     def _received(self, received: Received) -> None:
         match down_kind(received.topic):
             case "chunk":
+                self._fetching.came(len(received.payload))
                 self._fetching.messages.deliver(
                     decode_message(received.payload, Chunk, packed=True)
                 )

@@ -74,6 +74,7 @@ def _status(options: argparse.Namespace) -> int:
         fields.append(
             ("override", f"one install within {format_duration(round(status['override_s']))}")
         )
+    fields += [(each["name"], _budget(each)) for each in status.get("budgets", ())]
     report = status["last_report"]
     if report and report["outcome"] == "failed":
         fault = f"{report['phase']}: {report['detail']} ({report['error_code']})"
@@ -98,6 +99,10 @@ def _connection(status: dict[str, Any]) -> str:
     if status["connected"]:
         return "connected"
     return f"not connected: {status['outage']}" if status["outage"] else "not connected yet"
+
+
+def _budget(budget: dict[str, Any]) -> str:
+    return str(budget["text"] if budget["in_use"] else f"{budget['text']}, not in use")
 
 
 def _why(options: argparse.Namespace) -> int:
@@ -191,7 +196,7 @@ def _override(options: argparse.Namespace) -> int:
     if options.json:
         return _print_json(answer)
     if answer["override_s"] is None:
-        _say("hooks, window and battery count")
+        _say("hooks, window, battery and budgets count")
     elif answer["waits_for"]:
         _say(f"the install goes on, although {answer['waits_for']}")
     else:

@@ -166,8 +166,9 @@ def _add_install(commands: Subcommands, run: Run) -> Parser:
 def _add_override(commands: Subcommands, run: Run) -> Parser:
     override = commands.add(
         "override",
-        "Let one install go on, whatever holds it.\n\nIt is the one that a hook, the window or the "
-        "battery holds now, else the next one that these would hold or fail. The hooks still run.",
+        "Let one install go on, whatever holds it.\n\nIt is the one that a hook, the window, the "
+        "battery or a budget holds now, else the next one that these would hold or fail. The hooks "
+        "still run, and what comes is still counted.",
         run,
         "",
         "--for 8h",
@@ -178,7 +179,7 @@ def _add_override(commands: Subcommands, run: Run) -> Parser:
         "--for", dest="length", default="1h", metavar="TIME", help="How long it holds, 1d at most."
     )
     how.add_argument(
-        "--clear", action="store_true", help="Let hooks, window and battery count again."
+        "--clear", action="store_true", help="Let hooks, window, battery and budgets count."
     )
     return override
 

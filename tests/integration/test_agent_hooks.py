@@ -91,7 +91,10 @@ def test_the_operator_overrides_a_veto_beforehand_and_takes_it_back(
     said = serving.command("override")
     assert said.stdout == "the next install within 1h goes on, whatever would hold it\n"
     assert "override    one install within" in serving.command("status").stdout
-    assert serving.command("override", "--clear").stdout == "hooks, window and battery count\n"
+    assert (
+        serving.command("override", "--clear").stdout
+        == "hooks, window, battery and budgets count\n"
+    )
     controller.desire(3, SECOND)
     assert controller.outcome(3).error_code == "agent.hook"
     assert json.loads(serving.command("override", "--json").stdout)["override_s"] > 3000

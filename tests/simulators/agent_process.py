@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import queue
+import random
 import signal
 import subprocess
 import sys
@@ -159,6 +160,16 @@ class Device:
         )
         self.process: subprocess.Popen[bytes] | None = None
 
+    def set_route(self, interface: str | None) -> None:
+        """Let the default route go by an interface, or by none."""
+        table = self.procfs / "net"
+        table.mkdir(exist_ok=True)
+        lines = ["Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT"]
+        if interface is not None:
+            lines.append(f"{interface}\t00000000\t010200C0\t0003\t0 0 0\t00000000\t0 0 0")
+        (table / "route.new").write_text("\n".join(lines) + "\n")
+        (table / "route.new").replace(table / "route")
+
     @property
     def config(self) -> AgentConfig:
         return load_config(self.config_path)
@@ -244,11 +255,16 @@ def device(tmp_path: Path, anonymous_broker: RunningBroker) -> Iterator[Device]:
 
 
 def null_package(
-    version: str, *, wrong: bool = False, names: tuple[str, ...] = ("best", "small")
+    version: str,
+    *,
+    wrong: bool = False,
+    names: tuple[str, ...] = ("best", "small"),
+    padding_bytes: int = 0,
 ) -> SignedPackage:
     """Make a package of null variants with golden samples from the null runtime itself.
 
-    The better one takes longer, though not as long as it declares.
+    The better one takes longer, though not as long as it declares. Each can bring
+    so many bytes more, which no other package has.
     """
     pairs, assets = [], {}
     for name, content in [(name, MODELS[name]) for name in names]:
@@ -256,6 +272,8 @@ def null_package(
         options = {"delay_ms": "4"} if name == "best" else {}
         outputs = reference(variant(name), content)
         files = save_golden({"x": X}, outputs)
+        if padding_bytes:
+            files["padding.bin"] = random.Random(version + name).randbytes(padding_bytes)
         asset = asset_uri(files)
         assets[asset] = files
         golden = Golden(

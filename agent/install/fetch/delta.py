@@ -93,6 +93,7 @@ class DeltaSource:
                 _empty(base)
             self._fetch(delta, come, errand)
             self._apply((base, come, made), part.blob, errand)
+            errand.wrote(made.stat().st_size)
             brought_bytes = part.replace(made)
             if not part.complete:
                 self._failed.add(delta.sha256)
@@ -141,9 +142,9 @@ class DeltaSource:
             chunk_bytes=delta.chunk_bytes,
             chunks=delta.chunks or None,
         )
-        quiet = Errand(check=errand.check, asks=errand.asks)
+        quiet = Errand(check=errand.check, wrote=errand.wrote, asks=errand.asks)
         fault: FleetError | None = None
-        with Part(blob, come, self._clock) as part:
+        with Part(blob, come, self._clock, errand.wrote) as part:
             part.recall(errand.check)
             for carrier in self._carriers:
                 if part.complete:

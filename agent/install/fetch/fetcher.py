@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agent.errors import storage_faults
+from agent.errors import NeedsDeltaError, storage_faults
 from agent.install.fetch.part import Blob, Part
 from agent.install.fetch.sources import ChunkSource, Errand, SourceError
 from agent.packages import refuse_links
@@ -21,6 +21,9 @@ from wire.clock import Clock
 
 OnFault = Callable[[str, SourceError], None]
 """Takes the name of a source, and why it could not go on."""
+
+Bind = Callable[[Errand], Errand]
+"""Returns an errand that is counted, and ended where it costs too much."""
 
 
 class Fetcher:
@@ -30,6 +33,7 @@ class Fetcher:
         sources: What may bring chunks, in the order in which they are tried.
         clock: For flushing what has come.
         on_fault: Called when a source cannot go on and another is tried.
+        bind: Puts the bounds of the storage on an errand.
     """
 
     def __init__(
@@ -37,10 +41,12 @@ class Fetcher:
         sources: Sequence[ChunkSource],
         clock: Clock,
         on_fault: OnFault = lambda _name, _fault: None,
+        bind: Bind = lambda errand: errand,
     ) -> None:
         self._sources = tuple(sources)
         self._clock = clock
         self._on_fault = on_fault
+        self._bind = bind
 
     def fetch(self, blob: Blob, part: Path, target: tuple[Path, str], errand: Errand) -> None:
         """Fetch a blob and move it to its place.
@@ -58,12 +64,14 @@ class Fetcher:
             BlobMissingError: The controller has no such blob.
             IntegrityError: The content differs from what was signed.
             StorageError: The device's storage failed.
+            DeferredError: It may cost no more now; what came is kept.
         """
+        errand = self._bind(errand)
         refuse_links(*target)
         place = target[0] / target[1]
         with storage_faults(f"cannot store {target[1]}"):
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with Part(blob, part, self._clock) as here:
+            with Part(blob, part, self._clock, errand.wrote) as here:
                 errand.found(here.recall(errand.check))
                 self._fill(here, errand)
                 here.close_whole()
@@ -75,14 +83,16 @@ class Fetcher:
             source.end()
 
     def _fill(self, part: Part, errand: Errand) -> None:
-        fault: SourceError | None = None
+        fault: SourceError | NeedsDeltaError | None = None
         for source in self._sources:
             if part.complete:
                 return
             try:
                 source.bring(part, errand)
-            except SourceError as exc:
+            except NeedsDeltaError as exc:  # a later source may have one
                 fault = exc
+            except SourceError as exc:
+                fault = fault if isinstance(fault, NeedsDeltaError) else exc
                 self._on_fault(source.name, exc)
         if not part.complete:
             raise fault or SourceError(

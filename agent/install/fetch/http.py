@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -44,6 +44,7 @@ class HttpSource:
         ca_files: Authorities of certificates, beside those of the system.
         clear_text: Whether other machines may be asked without TLS.
         least_bytes: A smaller blob is left to messages: to ask for a link takes as long.
+        came: Called with the size of what has come, useful or not.
     """
 
     name: SourceName = HTTP
@@ -56,12 +57,14 @@ class HttpSource:
         ca_files: tuple[Path, ...] = (),
         clear_text: bool = False,
         least_bytes: int = 0,
+        came: Callable[[int], None] = lambda _size: None,
     ) -> None:
         self._ways = ways
         self._clock = clock
         self._ca_files = ca_files
         self._clear_text = clear_text
         self._least_bytes = least_bytes
+        self._came = came
         self._ranges: Ranges | None = None
         self._resting: dict[str, tuple[float, float]] = {}
         """By host: until when it rests, and for how long."""
@@ -177,7 +180,7 @@ class HttpSource:
         if self._ranges is None:
             from agent.install.fetch.ranges import Ranges
 
-            self._ranges = Ranges(self._ca_files, self._clock)
+            self._ranges = Ranges(self._ca_files, self._clock, self._came)
         return self._ranges
 
 

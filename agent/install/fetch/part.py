@@ -73,15 +73,23 @@ class Part:
         blob: The blob.
         path: Path of the partial file; it is made if it is missing.
         clock: For the times between two flushes.
+        wrote: Called with the size of what is written.
 
     Raises:
         OSError: It cannot be opened.
     """
 
-    def __init__(self, blob: Blob, path: Path, clock: Clock) -> None:
+    def __init__(
+        self,
+        blob: Blob,
+        path: Path,
+        clock: Clock,
+        wrote: Callable[[int], None] = lambda _size: None,
+    ) -> None:
         self.blob = blob
         self.path = path
         self._clock = clock
+        self._wrote = wrote
         self._descriptor = _opened(path)
         try:
             sync_directory(path.parent)
@@ -230,6 +238,7 @@ class Part:
             written = os.pwrite(self._descriptor, view, offset_bytes)
             view = view[written:]
             offset_bytes += written
+        self._wrote(len(data))
         now_s = self._clock.monotonic_s()
         least_s = SYNC_LEAST_S if self._unsynced_bytes >= SYNC_BYTES else SYNC_MOST_S
         if now_s - self._synced_s >= least_s:

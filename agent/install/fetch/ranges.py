@@ -40,11 +40,13 @@ class Ranges:
     Args:
         ca_files: Authorities of certificates, beside those of the system.
         clock: For servers that send too slowly.
+        came: Called with the size of what has come, useful or not.
     """
 
-    def __init__(self, ca_files: Sequence[Path], clock: Clock) -> None:
+    def __init__(self, ca_files: Sequence[Path], clock: Clock, came: Callable[[int], None]) -> None:
         self._ca_files = tuple(ca_files)
         self._clock = clock
+        self._came = came
         self._connection: http.client.HTTPConnection | None = None
         self._origin = ("", "", 0)
 
@@ -151,6 +153,7 @@ class Ranges:
         began_s = self._clock.monotonic_s()
         while len(data) < size_bytes:
             read = answer.read1(min(size_bytes - len(data), READ_BYTES))
+            self._came(len(read))
             check()
             data += read
             if not read:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from agent.install.budget.settings import NetworkSettings, faults_of
 from agent.install.fetch.sources import SourceName
 from wire.progress import DELTA, HTTP, LOCAL, MQTT
 
@@ -29,10 +30,23 @@ class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Let the first variant serve as soon as it is here, and fetch the others while it does. Until
     they have come, nothing relieves it in heat or on a low battery."""
 
+    networks: tuple[NetworkSettings, ...] = ()
+    """What packages may cost each kind of network; others have no bounds."""
+
+    write_bytes_per_day: int | None = None
+    """What fetching may write to the storage on one local day; None for no bound."""
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether anything is bounded."""
+        return bool(self.networks) or self.write_bytes_per_day is not None
+
     def faults(self) -> list[str]:
         """Return what is wrong, each as a line for the operator."""
         if len(set(self.sources)) != len(self.sources):
             return ["delivery.sources names a source twice"]
+        if lines := faults_of(self.networks, self.write_bytes_per_day):
+            return lines
         if not {HTTP, MQTT} & set(self.sources):
             return ['delivery.sources needs "http" or "mqtt": nothing else brings a whole package']
         return []

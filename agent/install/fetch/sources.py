@@ -78,6 +78,9 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     check: Callable[[], None] = lambda: None
     """Called often; raises to end the transfer."""
 
+    wrote: Callable[[int], None] = lambda _size: None
+    """Called with the size of what is written to the storage."""
+
     holdings: Holdings = NoHoldings()
     blobs: tuple[str, ...] = ()
     """SHA-256 of all that the install lacks, in the order in which it will fetch."""

@@ -14,7 +14,7 @@ Rules:
   that counts as later: somebody may be changing the hook.
 - Before anything else an install waits until the conditions of `[install]` hold. The hooks are
   asked after that, so what they say is of the time when it begins. This wait has no end of its
-  own, and counts for no hook.
+  own, and counts for no hook. So does an effect whose budget is used up wait in its middle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-from agent.errors import HookDelayError, HookError, HookFilesError, StoppedError, StorageError
+from agent.errors import (
+    DeferredError,
+    HookDelayError,
+    HookError,
+    HookFilesError,
+    StoppedError,
+    StorageError,
+)
 from agent.install.conditions import Conditions, Later
 from agent.install.hooks.names import Answer, Hook, Moment, answer_of
 from agent.install.hooks.override import Override
@@ -64,6 +71,7 @@ class HookedEffects:
         interrupts: Tells when an install must end.
         clock: For the waits.
         conditions: Whether an install may begin.
+        deferral: Returns why the effect that was ended last may not go on yet, or None.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
@@ -78,6 +86,7 @@ class HookedEffects:
         interrupts: Interrupts,
         clock: Clock,
         conditions: Conditions,
+        deferral: Callable[[], Later | None] = lambda: None,
     ) -> None:
         self._effects = effects
         self._runner = runner
@@ -88,6 +97,7 @@ class HookedEffects:
         self._interrupts = interrupts
         self._clock = clock
         self._conditions = conditions
+        self._deferral = deferral
         self._entered: State | None = None
         """The state of this install whose Enter hooks have run."""
 
@@ -146,8 +156,29 @@ class HookedEffects:
         if self._entered is not state:
             self._enter(state)
             self._entered = state
-        self._effects.perform(state, progress)
+        while not self._is_done(state, progress):
+            self._defer(state)
         self._ask(state, Moment.LEAVE)
+
+    def _is_done(self, state: State, progress: Progress) -> bool:
+        """Do the effect of a state, until it is done or may cost no more now."""
+        try:
+            self._effects.perform(state, progress)
+        except DeferredError:
+            return False
+        return True
+
+    def _defer(self, state: State) -> None:
+        """Wait until an effect may cost something again.
+
+        Raises:
+            FleetError: The wait is ended.
+        """
+        began_s = self._clock.monotonic_s()
+        self._hold(state, self._deferral)
+        waited = format_duration(round(self._clock.monotonic_s() - began_s))
+        data = {"revision": self._store.state.revision, "phase": state.value}
+        self._events.event("defer", f"the install goes on after {waited}", data)
 
     def _enter(self, state: State) -> None:
         """Wait until the install may go on in a state.
@@ -159,20 +190,22 @@ class HookedEffects:
             self._ask(state, Moment.ENTER)
             return
         while True:
-            self._hold(state)
+            self._hold(state, self._conditions.later)
             self._ask(state, Moment.ENTER)
-            if self._held_by() is None:  # a hook may have delayed it beyond the window
+            if (
+                self._held_by(self._conditions.later) is None
+            ):  # a hook may have delayed it beyond the window
                 return
 
-    def _hold(self, state: State) -> None:
-        """Wait until the conditions of the install hold, or the operator overrides them.
+    def _hold(self, state: State, look: Callable[[], Later | None]) -> None:
+        """Wait until nothing holds the install any more.
 
         Raises:
             SupersededError: A newer desired state has come.
             StoppedError: The agent is being stopped.
             InterjectedError: A package has been handed over.
         """
-        if (later := self._held_by()) is None:
+        if (later := self._held_by(look)) is None:
             return
         # A restart during the wait is no crash.
         self._store.update(attempts=self._store.state.attempts - 1)
@@ -187,14 +220,14 @@ class HookedEffects:
                     self._waits_for, told_s = later.why, now_s
                     self.on_wait(state, later.why)
                 self._rest(now_s + later.look_s, state)
-                later = self._held_by()
+                later = self._held_by(look)
         finally:
             self._waits_for = ""
         self._store.update(attempts=self._store.state.attempts + 1)
 
-    def _held_by(self) -> Later | None:
-        """Return which condition holds the install, unless the operator overrides it."""
-        later = self._conditions.later()
+    def _held_by(self, look: Callable[[], Later | None]) -> Later | None:
+        """Return what holds the install, unless the operator overrides it."""
+        later = look()
         if later is not None and self.override.covers(self._store.state.revision):
             return None
         return later

@@ -1,4 +1,4 @@
-"""The operator's word that an install goes on whatever its hooks, the window or the battery say.
+"""The operator's word that an install goes on whatever its hooks, conditions or budgets say.
 
 Rules:
 - It holds for one install: the first that one of these would hold or fail from then on, and only
@@ -49,7 +49,7 @@ class Override:
         with self._lock:
             self._end_s, self._revision = float("-inf"), None
         self._events.event(
-            "override", "the operator lets hooks, window and battery count again", {}
+            "override", "the operator lets hooks, window, battery and budgets count again", {}
         )
 
     def end(self) -> None:

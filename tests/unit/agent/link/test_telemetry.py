@@ -185,7 +185,7 @@ def test_reasons_that_are_too_much_for_one_answer_are_refused_not_cut(rig: Rig) 
     unused: Any = None
     commands = Commands(
         "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, refusals=unused,
-        clock=rig.clock, hooked=unused, transfer=unused,
+        clock=rig.clock, hooked=unused, transfer=unused, budgets=unused,
         endpoint=str,
     )  # fmt: skip
     for number in range(400):
@@ -204,7 +204,7 @@ def test_a_senseless_time_is_refused(rig: Rig, within_s: object) -> None:
     unused: Any = None
     commands = Commands(
         "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, refusals=unused,
-        clock=rig.clock, hooked=unused, transfer=unused,
+        clock=rig.clock, hooked=unused, transfer=unused, budgets=unused,
         endpoint=str,
     )  # fmt: skip
     with pytest.raises(ControlError, match="within_s is not a number of seconds"):

@@ -50,7 +50,7 @@ def test_it_can_be_taken_back_and_every_order_is_an_event() -> None:
     assert override.rest_s is None
     assert [(kind, reason) for kind, reason, _data in heard.events] == [
         ("override", "the operator overrides what would hold one install within 1h30m"),
-        ("override", "the operator lets hooks, window and battery count again"),
+        ("override", "the operator lets hooks, window, battery and budgets count again"),
     ]
 
 

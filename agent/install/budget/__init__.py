@@ -1,0 +1,1 @@
+"""Counts what packages cost a network and the storage, and says when they have had enough."""
