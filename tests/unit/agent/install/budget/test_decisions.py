@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -60,7 +61,7 @@ def network(**changes: object) -> NetworkSettings:
 class Device:
     """A device that fetches, with a clock that may jump."""
 
-    def __init__(self, now_s: float, local: Local = UTC_TIME, **bounds: object) -> None:
+    def __init__(self, now_s: float, local: Local = UTC_TIME, **bounds: Any) -> None:
         self.now_s, self.local = now_s, local
         self.bounds = Bounds(network(**bounds), None)
         self.ledger = Ledger(seen_s=now_s)
@@ -137,9 +138,7 @@ def test_a_network_without_bounds_goes_on() -> None:
         ({"bytes_per_day": 0}, 0, "cellular brings no packages; it goes on by another network"),
     ],
 )
-def test_a_wait_says_why_and_until_when(
-    bounds: dict[str, object], used_bytes: int, why: str
-) -> None:
+def test_a_wait_says_why_and_until_when(bounds: dict[str, Any], used_bytes: int, why: str) -> None:
     device = Device(NOON, **bounds)
     device.use(used_bytes)
     assert device.why(WHOLE) == why
@@ -258,7 +257,7 @@ def test_with_a_right_clock_each_date_and_month_has_its_bound_and_all_of_it(
 )
 @settings(deadline=None, max_examples=60)
 def test_a_wait_ends_when_it_says_and_not_a_minute_earlier(
-    start: int, zone: str, bounds: dict[str, object], used_bytes: int
+    start: int, zone: str, bounds: dict[str, Any], used_bytes: int
 ) -> None:
     device = Device(start, in_zone(zone), **bounds)
     device.use(used_bytes)
