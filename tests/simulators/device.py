@@ -23,10 +23,13 @@ from typing import Any
 
 import msgspec
 
-from agent.install.conditions import Conditions, ConditionSettings
+from agent.install.budget.budgets import Budgets
+from agent.install.conditions import Conditions, ConditionSettings, Later
+from agent.install.fetch.bounded import BoundedSource, bound_writes
 from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.local import LocalSource
 from agent.install.fetch.messages import MessageSource
+from agent.install.fetch.settings import DeliverySettings
 from agent.install.hooks.effects import HookedEffects
 from agent.install.hooks.override import Override
 from agent.install.hooks.runner import HookRunner
@@ -206,6 +209,9 @@ class SimulatedDevice:
         self.hooks = hooks
         self.conditions = conditions
         self.zone = zone
+        self.delivery = DeliverySettings()
+        """What a boot takes for the settings of deliveries; of these, the budgets alone."""
+
         self.log = Log(self.clock, LogStream(lambda: self.hook("logged", self.phase)))
         self.hook: Hook = nothing
         """Called with where it is (`save`, `saved`, `write FILE`, `written FILE`, `effect`,
@@ -245,7 +251,22 @@ class SimulatedDevice:
 
         self.transport = transport
         self.messages = MessageSource(DEVICE, publish, self.clock)
-        self.fetcher = Fetcher((LocalSource(), self.messages), self.clock)
+        self.budgets = Budgets(
+            self.delivery.networks,
+            self.delivery.write_bytes_per_day,
+            self.root,
+            self.root / "proc",
+            self.heard,
+            self.clock,
+            lambda at_s: datetime.fromtimestamp(at_s, self.zone),
+            write=self._write,
+        )
+        budgets = self.budgets
+        self.fetcher = Fetcher(
+            (LocalSource(), BoundedSource(self.messages, budgets)),
+            self.clock,
+            bind=lambda errand: bound_writes(errand, budgets),
+        )
         self.benches = Benches(self.clock)
         self.adaptation = Adaptation(
             self.serving, self.profile, Meter(), self.heard, self.clock, benches=self.benches
@@ -297,7 +318,10 @@ class SimulatedDevice:
                 now_s=self.clock.now_s,
                 local=lambda at_s: datetime.fromtimestamp(at_s, self.zone),
             ),
+            deferral=self._deferral,
         )
+        self.budgets.is_repair = lambda: self.store.state.repairing
+        self.budgets.is_allowed = lambda: self.override.covers(self.store.state.revision)
         self.machine = Machine(
             DEVICE,
             self.store,
@@ -346,6 +370,10 @@ class SimulatedDevice:
             return
         raise AssertionError(f"not idle after {times} boots")
 
+    def _deferral(self) -> Later | None:
+        deferral = self.budgets.deferral()
+        return Later(*deferral) if deferral is not None else None
+
     def _waiting(self, state: State, why: str) -> None:
         self.machine.report_running(state, why)
         self.hook("waits", state)
@@ -361,4 +389,5 @@ class SimulatedDevice:
 
     def _deliver(self, received: Received) -> None:
         if received.topic.endswith("/chunk"):
+            self.budgets.came(len(received.payload))
             self.messages.deliver(decode_message(received.payload, Chunk, packed=True))

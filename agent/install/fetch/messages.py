@@ -4,10 +4,12 @@ Rules:
 - Messages may get lost, and the controller may be away: the device asks again, less and less often
   (`agent.install.fetch.flow`). A transfer ends when it is complete or when somebody ends it.
 - A connection that breaks costs what was under way. If it stays away, the transfer ends for now.
+- What was asked for comes, and costs, also when a budget ends the transfer: it is taken before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from agent.errors import DeferredError
 from agent.install.fetch.asking import Request
 from agent.install.fetch.flow import MAX_WINDOW_BYTES, Flow
 from agent.install.fetch.part import Blob, Part
@@ -34,6 +37,9 @@ OFFLINE_S: Final = 60.0
 
 HELD_BYTES: Final = 2 * MAX_WINDOW_BYTES
 """How much may wait to be written; a device is sent one window at most."""
+
+REST_S: Final = 2.0
+"""When nothing has come for so long, nothing more is awaited of what is under way."""
 
 ANSWER_BYTES: Final = 1024
 """What an answer takes beside its data, roughly."""
@@ -92,6 +98,7 @@ class MessageSource:
             TransportError: There was no connection for some time.
             BlobMissingError: The controller has no such blob.
             IntegrityError: Too many chunks were wrong.
+            DeferredError: The transfer may cost no more now.
         """
         transfer = Transfer(part, self._flow)
         self._begin(part.blob.sha256)
@@ -106,20 +113,36 @@ class MessageSource:
                     self._restart(transfer)
                     self._wait_for_connection(errand)
                     continue
-                chunk = self._next(transfer.wait_s(now_s))
-                if chunk is None:
-                    continue
-                if isinstance(chunk.number, int):
-                    self._seen = (chunk.number, chunk.index)
-                if size_bytes := transfer.take(chunk, self._clock.monotonic_s()):
-                    errand.progress(size_bytes, MQTT)
+                self._take_next(transfer, transfer.wait_s(now_s), errand)
             if self._seen is not msgspec.UNSET:  # else the controller does not count
                 self._send(part.blob, transfer.thanks())
+        except DeferredError:
+            self._take_rest(transfer, errand)
+            raise
         finally:
             self._begin("")
 
     def end(self) -> None:
         """Do nothing: this source keeps nothing open."""
+
+    def _take_next(self, transfer: Transfer, wait_s: float, errand: Errand) -> bool:
+        """Take the next answer, and tell whether one has come in time."""
+        chunk = self._next(wait_s)
+        if chunk is None:
+            return False
+        if isinstance(chunk.number, int):
+            self._seen = (chunk.number, chunk.index)
+        if size_bytes := transfer.take(chunk, self._clock.monotonic_s()):
+            errand.progress(size_bytes, MQTT)
+        return True
+
+    def _take_rest(self, transfer: Transfer, errand: Errand) -> None:
+        """Take what is under way, although nothing more may be asked for."""
+        quiet_s = 0.0
+        while transfer.under_way and quiet_s < REST_S:
+            with contextlib.suppress(DeferredError):
+                errand.check()
+            quiet_s = 0.0 if self._take_next(transfer, POLL_S, errand) else quiet_s + POLL_S
 
     def _begin(self, wanted: str) -> None:
         with self._came:

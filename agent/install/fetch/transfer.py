@@ -31,6 +31,11 @@ class Transfer:
         """Whether every chunk is here."""
         return self._pieces.complete
 
+    @property
+    def under_way(self) -> bool:
+        """Whether something was asked for that may still come."""
+        return self._pieces.under_way_bytes > 0
+
     def next(self, now_s: float) -> Request | None:
         """Return what to ask for now, or None."""
         return self._asking.next(now_s)
