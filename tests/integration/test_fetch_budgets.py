@@ -53,6 +53,7 @@ class MeteredRig(Rig):
         self.fetcher = Fetcher(
             [LocalSource(), *carriers, DeltaSource(self.offers, carriers, clock)],
             clock,
+            on_fault=lambda name, _fault: self.faults.append(name),
             bind=lambda errand: bound_writes(errand, self.budgets),
         )
 
@@ -122,3 +123,13 @@ def test_what_a_wrong_server_sends_is_counted_too(tmp_path: Path, http: RangeSer
     rig.fetch(NEW)
     assert rig.came == {"mqtt": len(NEW)}
     assert rig.used_bytes > 0
+
+
+def test_a_delta_that_does_not_come_lets_the_install_wait_and_not_fail(
+    tmp_path: Path, http: RangeServer
+) -> None:
+    rig = MeteredRig(tmp_path, http)
+    delta_to_new(rig, OLD, damaged=True)
+    with pytest.raises(NeedsDeltaError):
+        rig.fetch(NEW, holdings=old_file(rig))
+    assert rig.faults == ["delta"]
