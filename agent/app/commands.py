@@ -196,7 +196,7 @@ class Commands:
     def _override(self, arguments: dict[str, Any]) -> dict[str, Any]:
         if self._hooked is None:
             raise ControlError(
-                "this device has no hooks, and its installs may begin at any time and have no budgets",
+                "this device has no hooks, and its installs may begin at any time, unbounded",
                 remedy="set `directory` below [hooks], `window` below [install], or "
                 "[[delivery.networks]], in agent.toml",
             )
