@@ -12,8 +12,17 @@ from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.http import HttpSource
 from agent.install.fetch.local import LocalSource
 from agent.install.fetch.messages import MessageSource
+from agent.install.fetch.multicast import MulticastSource
 from agent.install.fetch.offers import Offers
-from agent.install.fetch.sources import DELTA, HTTP, LOCAL, MQTT, ChunkSource, SourceName
+from agent.install.fetch.sources import (
+    DELTA,
+    HTTP,
+    LOCAL,
+    MQTT,
+    MULTICAST,
+    ChunkSource,
+    SourceName,
+)
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.log import Log
@@ -28,6 +37,7 @@ class Fetching(msgspec.Struct, frozen=True, kw_only=True):
 
     fetcher: Fetcher
     messages: MessageSource
+    multicast: MulticastSource
     offers: Offers
 
     def reconnected(self) -> None:
@@ -61,6 +71,14 @@ def make_fetching(
     delivery = config.delivery
     offers = Offers(config.device, link.publish, trust, clock)
     messages = MessageSource(config.device, link.publish, clock)
+    multicast = MulticastSource(
+        config.device,
+        offers,
+        publish=link.publish,
+        subscribe=link.subscribe,
+        unsubscribe=link.unsubscribe,
+        clock=clock,
+    )
     files = (delivery.ca_file, config.broker.ca_file)
     http = HttpSource(
         offers,
@@ -75,6 +93,7 @@ def make_fetching(
     sources: dict[SourceName, ChunkSource] = {
         LOCAL: LocalSource(),
         DELTA: DeltaSource(offers, chosen, clock),
+        MULTICAST: multicast,
         **carriers,
     }
     fetcher = Fetcher(
@@ -82,4 +101,4 @@ def make_fetching(
         clock,
         on_fault=lambda name, fault: log.write("source", source=name, detail=fault.message),
     )
-    return Fetching(fetcher=fetcher, messages=messages, offers=offers)
+    return Fetching(fetcher=fetcher, messages=messages, multicast=multicast, offers=offers)

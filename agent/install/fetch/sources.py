@@ -18,11 +18,12 @@ import msgspec
 from agent.errors import FetchError
 from agent.install.fetch.part import Part
 
-SourceName = Literal["local", "delta", "http", "mqtt"]
+SourceName = Literal["local", "delta", "http", "multicast", "mqtt"]
 
 LOCAL: Final = "local"
 DELTA: Final = "delta"
 HTTP: Final = "http"
+MULTICAST: Final = "multicast"
 MQTT: Final = "mqtt"
 
 
