@@ -23,8 +23,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """By its name among `Setup.blobs`."""
 
     limit_s: float
-    how: Literal["package", "raw"] = "package"
-    """`package` is ours, by the agent's fetcher; `raw` reads a TCP connection into a file."""
+    how: Literal["package", "multicast", "raw"] = "package"
+    """`package` is ours, by the agent's fetcher; `multicast` the same, with casts before messages;
+    `raw` reads a TCP connection into a file."""
 
     raw_port: int = 0
     die_at_bytes: int | None = None
@@ -44,6 +45,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     asked_bytes: int = 0
     """What it asked for, each time counted."""
 
+    cast_bytes: int = 0
+    """What of them came by a cast."""
+
     fault: str = ""
     """Why it is not complete."""
 
@@ -55,5 +59,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """By name, each with the way to the broker."""
 
     blobs: dict[str, Blob]
+    trust: str = ""
+    """Path of the keys that sign where casts are; empty without casts."""
+
     folder: str
     """Where their files go; the same again continues what was there."""

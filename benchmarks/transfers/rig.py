@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,8 +24,10 @@ import msgspec
 import psutil
 
 from agent.install.fetch.part import Blob
+from benchmarks.programs import program
 from benchmarks.transfers.crowd import Crowd
 from benchmarks.transfers.orders import Setup
+from controller.app.home import TRUST_FILE
 from controller.broker.install import locate
 from controller.broker.listener import server_files
 from controller.broker.mosquitto import Broker, BrokerSettings
@@ -33,7 +37,7 @@ from controller.store.tables import DesiredStateRow
 from examples.digits.box import free_port
 from tests.simulators.packages import package, variant
 from tests.simulators.patience import until
-from tests.simulators.stack import Stack, fleet
+from tests.simulators.stack import ROOT, Stack, environment, fleet
 from tests.simulators.stored_fleet import add_device
 from wire.broker_address import BrokerAddress
 from wire.package.index import CHUNK_BYTES
@@ -56,6 +60,9 @@ class Rig:
     devices: tuple[str, ...]
     controller: psutil.Process
     broker: psutil.Process
+    stack: Stack
+    casts: bool
+    """Whether the controller tells devices of casts."""
 
     def crowd(self, names: Sequence[str], **ports: int) -> Crowd:
         """Return the driver of some devices.
@@ -70,7 +77,8 @@ class Rig:
             )
             for name in names
         }
-        return Crowd(Setup(devices=devices, blobs=self.blobs, folder=str(self.folder)))
+        trust = str(self.stack.home / TRUST_FILE) if self.casts else ""
+        return Crowd(Setup(devices=devices, blobs=self.blobs, trust=trust, folder=str(self.folder)))
 
 
 @contextlib.contextmanager
@@ -88,7 +96,12 @@ def working_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def running_rig(
-    folder: Path, sizes_bytes: dict[str, int], devices: int, *, tls: bool = False
+    folder: Path,
+    sizes_bytes: dict[str, int],
+    devices: int,
+    *,
+    tls: bool = False,
+    casts: bool = False,
 ) -> Iterator[Rig]:
     """Run a controller and a broker for the length of a `with` block.
 
@@ -97,6 +110,7 @@ def running_rig(
         sizes_bytes: The files of the release, by name.
         devices: How many devices the controller knows.
         tls: Whether the broker speaks TLS, as it does by default.
+        casts: Whether the controller tells devices of casts.
 
     Raises:
         RuntimeError: Something does not start.
@@ -118,7 +132,7 @@ def running_rig(
     )
     broker.start()
     try:
-        process = stack.run("controller", "run")
+        process = run_controller(stack, casts=casts)
         until(stack.is_healthy, lambda: f"a controller: {stack.log}", step_s=0.05)
         blobs, files, digest = _publish(stack, folder / "package", sizes_bytes)
         names = tuple(f"dev-{number:03}" for number in range(devices))
@@ -131,10 +145,30 @@ def running_rig(
             devices=names,
             controller=psutil.Process(process.pid),
             broker=psutil.Process(broker.pid),
+            stack=stack,
+            casts=casts,
         )
     finally:
         stack.stop()
         broker.stop()
+
+
+def run_controller(stack: Stack, *, casts: bool) -> subprocess.Popen[bytes]:
+    """Start a controller; `stack` ends it.
+
+    Args:
+        stack: Its directory and its log.
+        casts: Whether it tells devices of casts.
+    """
+    if not casts:
+        return stack.run("controller", "run")
+    with (stack.home.parent / "stack.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-P", program("casting_controller"), str(stack.home)],
+            env=environment(PYTHONPATH=str(ROOT)), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    stack.processes.append(process)
+    return process
 
 
 def _make_home(stack: Stack, *, tls: bool) -> None:

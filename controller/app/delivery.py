@@ -40,8 +40,8 @@ class Delivery:
         clock: Clock,
     ) -> None:
         self._transport = transport
-        self._chunks = ChunkServer(database, blobs, transport, budget, clock)
-        self._inbox = Inbox(self._chunks.handle)
+        self.chunks = ChunkServer(database, blobs, transport, budget, clock)
+        self._inbox = Inbox(self.chunks.handle)
         self._was_up = False
 
     def start(self) -> None:
@@ -49,13 +49,13 @@ class Delivery:
         for topic_filter in topics.DELIVERY_UP:
             self._transport.subscribe(topic_filter)
         self._inbox.start()
-        self._chunks.start()
+        self.chunks.start()
         self._transport.start(self._inbox.put, self._on_connection)
 
     def stop(self, timeout_s: float) -> None:
         """Stop answering; the devices ask again."""
         self._inbox.stop(timeout_s)
-        self._chunks.stop(timeout_s)
+        self.chunks.stop(timeout_s)
         self._transport.close()
 
     def _on_connection(self, connection: Connection) -> None:

@@ -167,7 +167,8 @@ class ChunkServer:
             received: As it came.
         """
         try:
-            if parse_up(received.topic).kind == "cast_report":
+            kind = parse_up(received.topic).kind
+            if kind == "cast_report":
                 self.hear(_read_report(received))
             else:
                 self.take(_read(received))

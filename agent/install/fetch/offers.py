@@ -42,6 +42,9 @@ REPEAT_S: Final = 5.0
 SILENT_S: Final = 300.0
 """So long it does not ask after it has waited for nothing."""
 
+NONE_S: Final = 60.0
+"""So long it believes that there is no other way to a blob that the answer does not name."""
+
 MAX_KNOWN: Final = 4096
 POLL_S: Final = 0.2
 
@@ -69,6 +72,7 @@ class Offers:
         self._clock = clock
         self._known: dict[str, _Known] = {}
         self._nonce = ""
+        self._asked: tuple[str, ...] = ()
         self._silent_until_s = float("-inf")
         self._answered = threading.Condition()
 
@@ -90,6 +94,8 @@ class Offers:
             if answer.nonce != self._nonce:
                 return  # late, or a recording
             now_s = self._clock.monotonic_s()
+            for sha256 in self._asked:
+                self._know(BlobSources(sha256=sha256), now_s + NONE_S)
             for ways in answer.blobs:
                 self._know(ways, now_s + max(answer.valid_s, 0.0))
                 delta = ways.delta
@@ -153,7 +159,7 @@ class Offers:
             packages=tuple(errand.holdings.packages)[:MAX_SOURCE_PACKAGES],
         )
         with self._answered:
-            self._nonce = nonce
+            self._nonce, self._asked = nonce, request.blobs
         end_s = self._clock.monotonic_s() + ANSWER_S
         asked_s = float("-inf")
         while (now_s := self._clock.monotonic_s()) < end_s:
