@@ -28,9 +28,6 @@ from wire.messages import CastReport
 MAX_CHUNKS: Final = 32 * 1024
 """A report names the chunks that lack: 8 KiB at most."""
 
-PIECE_BYTES: Final = 32 * 1024
-"""So that one is there soon also on slow links. The broker copies a hundred for a slow device."""
-
 ASKED_S: Final = 10.0
 """How long a device that has asked counts as one that waits."""
 
@@ -191,7 +188,7 @@ class Carousel:
         offset = chunk * self._chunk_bytes + (self._within if chunk == self._chunk else 0)
         end = min((chunk + 1) * self._chunk_bytes, self._size_bytes)
         begins = "" if self._runs else (f"{self._what} is cast to {len(self._listeners)} devices")
-        return self._turn(offset, min(PIECE_BYTES, end - offset), begins)
+        return self._turn(offset, min(self._pace.piece_bytes, end - offset), begins)
 
     def sent(self, turn: CastTurn, now_s: float) -> None:
         """Note that it was sent."""

@@ -20,9 +20,17 @@ from typing import Final
 
 import msgspec
 
+LEAST_PIECE_BYTES, MOST_PIECE_BYTES = 8 * 1024, 32 * 1024
+PIECES_PER_S: Final = 16
+"""So that the first reports tell something, and slow links have one soon; no more where it goes
+fast, because each message costs time. The broker copies a hundred for a slow device."""
+
 START_BYTES_PER_S: Final = 128 * 1024
 LEAST_BYTES_PER_S: Final = 16 * 1024
 STEP_BYTES_PER_S: Final = 128 * 1024
+STEP_SHARE: Final = 0.25
+"""On slow links a step is no more than this share of the pace."""
+
 DECREASE: Final = 0.7
 """As on the device: RFC 9438, 4.6."""
 
@@ -33,13 +41,16 @@ TARGET_LAG_S: Final = 0.5
 LOST_SHARE: Final = 0.1
 """Of what was sent. The broker drops much at once; a way may lose a little without being full."""
 
+GROWTH_PIECES: Final = 4
+"""What most must have got since the last change, so that the rate can be told."""
+
 LEAST_S: Final = 0.1
 """Between two changes. Reports come by turns, so a faster way shows nothing more."""
 
 CATCH_UP_S: Final = 0.1
 """What the sender was late by, and may send at once."""
 
-SAMPLE: Final = 16
+SAMPLE: Final = 32
 """How many devices are looked at: those that reported last. With many, each reports seldom."""
 
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -78,10 +89,21 @@ class Pace:
         self._mark = position
         """What was published when the pace was changed last."""
 
+        self._sent_before = position
+        """What was published when the pace was judged last."""
+
         self._had = position
         """What most had got then."""
 
-        self._changed_s = now_s
+        self._judged_s = now_s
+
+    @property
+    def piece_bytes(self) -> int:
+        """How large pieces are now."""
+        size_bytes = MOST_PIECE_BYTES
+        while size_bytes > LEAST_PIECE_BYTES and size_bytes * PIECES_PER_S > self.bytes_per_s:
+            size_bytes //= 2
+        return size_bytes
 
     def wait_s(self, now_s: float) -> float:
         """Return how long nothing may be sent; infinite until somebody reports.
@@ -123,8 +145,8 @@ class Pace:
         if len(self._words) > SAMPLE:
             self._words.popitem(last=False)
         fresh = sum(word.is_fresh for word in self._words.values())
-        if 2 * fresh > min(self.listeners, SAMPLE) and now_s - self._changed_s >= LEAST_S:
-            self._change(now_s)
+        if 2 * fresh > min(self.listeners, SAMPLE) and now_s - self._judged_s >= LEAST_S:
+            self._judge(now_s)
 
     def gone(self, device: str) -> None:
         """Note that a device does not listen any more."""
@@ -135,25 +157,30 @@ class Pace:
         positions = sorted((word.position for word in self._words.values()), reverse=True)
         return positions[len(positions) // 2] if positions else self._had
 
-    def _change(self, now_s: float) -> None:
+    def _judge(self, now_s: float) -> None:
         words = self._words.values()
         half = len(words) // 2
         lag_s = sorted(word.lag_s for word in words)[half]
         have_lost = sum(word.has_lost for word in words) > half
-        elapsed_s = max(now_s - self._changed_s, LEAST_S)
-        was_used = self._published - self._mark >= self.bytes_per_s * elapsed_s / 2
+        elapsed_s = max(now_s - self._judged_s, LEAST_S)
+        was_used = self._published - self._sent_before >= self.bytes_per_s * elapsed_s / 2
         got = self._most_have()
-        got_bytes_per_s = max(got - self._had, 0) / elapsed_s
+        got_bytes = got - self._had
+        before_bytes_per_s = self.bytes_per_s
         if lag_s > TARGET_LAG_S or have_lost:
             factor = SLOW_START_DECREASE if self._is_slow_start else DECREASE
-            less = min(factor * self.bytes_per_s, got_bytes_per_s)
+            less = min(factor * self.bytes_per_s, got_bytes / elapsed_s)
             self.bytes_per_s = max(less, LEAST_BYTES_PER_S)
             self._is_slow_start = False
+        elif got_bytes < GROWTH_PIECES * self.piece_bytes:
+            return
         elif was_used and self._is_slow_start:
-            most = max(self.bytes_per_s, 2 * got_bytes_per_s)
+            most = max(self.bytes_per_s, 2 * (got_bytes - self.piece_bytes) / elapsed_s)
             self.bytes_per_s = min(2 * self.bytes_per_s, most)
         elif was_used:
-            self.bytes_per_s += STEP_BYTES_PER_S
-        for word in words:
-            word.is_fresh = False
-        self._mark, self._had, self._changed_s = self._published, got, now_s
+            self.bytes_per_s += min(STEP_BYTES_PER_S, STEP_SHARE * self.bytes_per_s)
+        self._had, self._sent_before, self._judged_s = got, self._published, now_s
+        if self.bytes_per_s != before_bytes_per_s:
+            self._mark = self._published
+            for word in words:
+                word.is_fresh = False

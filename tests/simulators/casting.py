@@ -21,8 +21,9 @@ import msgspec
 
 from agent.install.fetch.listening import End, Listening
 from controller.broker.mosquitto import MAX_INFLIGHT_MESSAGES, MAX_QUEUED_BYTES
-from controller.delivery.carousel import PIECE_BYTES, CastTurn
+from controller.delivery.carousel import CastTurn
 from controller.delivery.casts import Casts
+from controller.delivery.pace import MOST_PIECE_BYTES
 from tests.simulators.delivery import SHA256, Link
 from wire.messages import CastPiece, CastReport
 
@@ -36,10 +37,10 @@ COPY_BYTES_PER_S = 1e9
 
 ANSWER_BYTES = 200
 REPORT_BYTES = 400
-TICK_S = 0.05
+TICK_S = 0.1
 """How often a device and the sender look at the time."""
 
-IN_FLIGHT_BYTES = MAX_INFLIGHT_MESSAGES * (PIECE_BYTES + ANSWER_BYTES)
+IN_FLIGHT_BYTES = MAX_INFLIGHT_MESSAGES * (MOST_PIECE_BYTES + ANSWER_BYTES)
 Manner = Literal["honest", "dead", "never lacks less", "all has come", "late", "too far"]
 
 
@@ -106,12 +107,17 @@ class Casting:
         return not self._left()
 
     def is_idle(self) -> bool:
-        """Let some time pass without devices; tell whether nothing is sent any more."""
-        end_s, before = self.now_s + 60.0, self.cast_bytes
+        """Tell whether nothing is sent in the next half minute."""
+        before = self.cast_bytes
+        self.wait(30.0)
+        return self.cast_bytes == before and self.casts.next(self.now_s) is None
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        end_s = self.now_s + seconds
         while self.now_s < end_s:
             self.now_s, _, act = heapq.heappop(self._events)
             act()
-        return self.casts.next(self.now_s) is None and self.cast_bytes == before
 
     def _left(self) -> bool:
         return any(
