@@ -87,6 +87,7 @@ class Casting:
         self._broker_bytes = 0
         self._broker_free_s = 0.0
         self._sending = False
+        self._wakes_s = 0.0
         self._rng = random.Random(seed)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -204,9 +205,10 @@ class Casting:
             return
         turn = self.casts.next(self.now_s)
         if turn is None:
-            wait_s = self.casts.wait_s(self.now_s)
-            if wait_s < TICK_S:
-                self.at(self.now_s + wait_s, self._send)
+            wakes_s = self.now_s + self.casts.wait_s(self.now_s)
+            if wakes_s < self.now_s + TICK_S and not self.now_s < self._wakes_s <= wakes_s:
+                self._wakes_s = wakes_s
+                self.at(wakes_s, self._send)
             return
         self._sending = True
         took_s = MESSAGE_S + turn.size_bytes / SENDER_BYTES_PER_S
