@@ -7,8 +7,7 @@ Rules:
   thread of its own sends it, no faster than the settings allow: nothing that is asked for is
   dropped because others ask too.
 - What the broker does not take now is sent a little later.
-- What many wait for is sent once for all (`controller.delivery.casts`), by the same thread. As long
-  as a device waits in a lane, casts send no more bytes than lanes.
+- What many wait for is sent once for all (`controller.delivery.casts`), by the same thread.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from msgspec import UnsetType
 from controller.delivery.carousel import CastTurn
 from controller.delivery.casts import Casts
 from controller.delivery.lanes import Lanes, Turn
+from controller.delivery.shares import Shares
 from controller.errors import UnknownBlobError
 from controller.services.blobs import BlobStore
 from controller.services.director import Publisher
@@ -137,9 +137,7 @@ class ChunkServer:
         self._clock = clock
         self._lanes = Lanes()
         self._casts = Casts(lambda: secrets.token_hex(CAST_NAME_BYTES))
-        self._cast_ahead_bytes = 0
-        """What casts have sent more than the lanes, while these had something to send."""
-
+        self._shares = Shares()
         self._sizes_bytes: dict[tuple[str, str], tuple[float, int | None]] = {}
         """By device and blob: when its size was read, and the size."""
 
@@ -264,7 +262,7 @@ class ChunkServer:
                 self._lanes.sweep(now_s)
                 self._casts.sweep(now_s)
                 self._swept_s = now_s
-            turn = self._next_turn(now_s)
+            turn = self._shares.choose(self._lanes.next(now_s), self._casts.next(now_s))
             if turn is None:
                 self._asked.wait(min(LOOK_S, self._casts.wait_s(now_s)))
                 return 0.0
@@ -282,21 +280,12 @@ class ChunkServer:
                     self._note_sent(turn)
         return 0.0 if sent else FULL_S
 
-    def _next_turn(self, now_s: float) -> Turn | CastTurn | None:
-        turn, cast_turn = self._lanes.next(now_s), self._casts.next(now_s)
-        if turn is None:
-            self._cast_ahead_bytes = 0
-            return cast_turn
-        return turn if cast_turn is None or self._cast_ahead_bytes > 0 else cast_turn
-
     def _note_sent(self, turn: Turn | CastTurn) -> None:
         now_s = self._clock.monotonic_s()
+        self._shares.sent(turn)
         if isinstance(turn, CastTurn):
-            self._cast_ahead_bytes += turn.size_bytes
             self._casts.sent(turn, now_s)
         else:
-            size_bytes = max(turn.wanted.size_bytes, MESSAGE_BYTES)
-            self._cast_ahead_bytes = max(self._cast_ahead_bytes - size_bytes, 0)
             self._lanes.sent(turn, now_s)
 
     def _cast(self, turn: CastTurn) -> bool:

@@ -15,7 +15,9 @@ from controller.delivery.carousel import (
     lacked_by,
 )
 from controller.delivery.casts import KEPT_S, LEAST_BYTES, MAX_CASTS, Casts
+from controller.delivery.lanes import MESSAGE_BYTES, Piece, Turn, Wanted
 from controller.delivery.pace import LEAST_BYTES_PER_S, START_BYTES_PER_S, Pace
+from controller.delivery.shares import Shares
 from wire.errors import WireFormatError
 from wire.messages import CastReport
 
@@ -308,3 +310,33 @@ def test_an_end_is_not_waited_for_longer_than_reports_take(fleet: Fleet) -> None
     fleet.send(SILENT_S + DRAIN_S + 1, *names[:2], lacking=0b11)
     assert fleet.turns[-1].size_bytes == 0
     assert fleet.now_s - before_s < 10
+
+
+@pytest.mark.parametrize("piece_bytes", [8 * 1024, 128 * 1024])
+def test_who_asks_by_himself_gets_half_beside_casts(piece_bytes: int) -> None:
+    shares = Shares()
+    wanted = Wanted(Piece(BLOB, piece_bytes, 0), piece_bytes, 1, 0.0, 0.0, 1.0)
+    lane = Turn("d0", wanted)
+    cast = CastTurn("0" * 32, BLOB, 0, 32 * 1024, 0, 0.2, "")
+    lane_bytes = cast_bytes = 0
+    for _ in range(1000):
+        turn = shares.choose(lane, cast)
+        assert turn is not None
+        shares.sent(turn)
+        if turn is lane:
+            lane_bytes += max(piece_bytes, MESSAGE_BYTES)
+        else:
+            cast_bytes += cast.size_bytes
+    assert lane_bytes >= cast_bytes - cast.size_bytes
+    assert cast_bytes >= lane_bytes / 4
+
+
+def test_alone_each_sends_all_that_it_has() -> None:
+    shares = Shares()
+    cast = CastTurn("0" * 32, BLOB, 0, 32 * 1024, 0, 0.2, "")
+    for _ in range(10):
+        assert shares.choose(None, cast) is cast
+        shares.sent(cast)
+    lane = Turn("d0", Wanted(Piece(BLOB, 8192, 0), 8192, 1, 0.0, 0.0, 1.0))
+    assert shares.choose(lane, None) is lane
+    assert shares.choose(None, None) is None
