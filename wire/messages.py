@@ -2,7 +2,7 @@
 
 Rules:
 - Each message has a schema version. A reader accepts unknown fields and refuses an unknown version.
-- Control messages are JSON; telemetry and chunks are MessagePack.
+- Control messages are JSON; telemetry, chunks and pieces of casts are MessagePack.
 - A receiver trusts a device's message only as far as the broker guarantees its topic: the `device`
   field must equal the topic's, and the receiver checks that.
 - Desired states, sources and the answers to enrolments travel signed by the `director` role
@@ -320,6 +320,16 @@ class DeltaSource(msgspec.Struct, frozen=True, kw_only=True):
     """As in `BlobSources`."""
 
 
+class Cast(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic on which a blob may come to many devices at once."""
+
+    topic: str
+    """Random: who is not told of it cannot name it. See `wire.topics.cast`."""
+
+    wait_s: float
+    """How long to wait for the first piece: others may still come."""
+
+
 class BlobSources(msgspec.Struct, frozen=True, kw_only=True):
     """The ways to one blob, beside messages."""
 
@@ -333,6 +343,9 @@ class BlobSources(msgspec.Struct, frozen=True, kw_only=True):
     delta_in_s: float = 0.0
     """A delta that may pay is being made: ask again after this time. 0 for none."""
 
+    cast: Cast | msgspec.UnsetType = msgspec.UNSET
+    """Where it may come to many devices at once; unset if nobody else waits for it."""
+
 
 class Sources(Message, frozen=True, kw_only=True):
     """The ways to some blobs; the answer to a `SourceRequest`. Signed; a device believes no other.
@@ -345,6 +358,47 @@ class Sources(Message, frozen=True, kw_only=True):
     blobs: tuple[BlobSources, ...] = ()
     valid_s: float = 0.0
     """How long the URLs work, from when this was signed."""
+
+
+class CastPiece(Message, frozen=True, kw_only=True):
+    """A piece of a blob for all devices that listen. MessagePack.
+
+    The topic says which blob. The broker keeps the order: what was sent before has come or is lost.
+    """
+
+    position: int
+    """How many bytes were sent on this topic before it."""
+
+    offset: int
+    """Where it begins in the blob. A piece is within one chunk."""
+
+    data: bytes
+    """Empty if nothing more comes: the rest is to come in other ways."""
+
+    at_s: float
+    """When it was sent, by a clock of the controller that only runs."""
+
+    report_s: float
+    """How long a device waits between two reports."""
+
+
+class CastReport(Message, frozen=True, kw_only=True):
+    """A device tells what has come of a cast. The first report says that it listens."""
+
+    device: str
+    topic: str
+    chunk_bytes: int
+    lacking: str
+    """The chunks that it lacks, as a hexadecimal number; bit n is chunk n. Empty: it has left."""
+
+    position: int | msgspec.UnsetType = msgspec.UNSET
+    """The position after the last piece that came. Unset before the first."""
+
+    lag_s: float = 0.0
+    """How much longer the last piece took than the one that took least."""
+
+    lost_bytes: int = 0
+    """What of the cast did not come, since the report before."""
 
 
 class HistogramPoint(msgspec.Struct, frozen=True, kw_only=True, tag="histogram"):

@@ -194,6 +194,14 @@ class MqttTransport:
             if self._connected:
                 _subscribe(self._client, topic_filter)
 
+    def unsubscribe(self, topic_filter: str) -> None:
+        """No longer receive what matches; see `Transport.unsubscribe`."""
+        with self._lock:
+            if topic_filter in self._filters:
+                self._filters.remove(topic_filter)
+                if self._connected:
+                    self._client.unsubscribe(topic_filter)
+
     def publish(self, topic: str, payload: bytes, *, expiry_s: int | None = None) -> bool:
         """Hand a message over with QoS 1; see `Transport.publish`.
 

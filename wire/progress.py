@@ -16,6 +16,7 @@ LOCAL: Final = "local"
 
 DELTA: Final = "delta"
 HTTP: Final = "http"
+MULTICAST: Final = "multicast"
 MQTT: Final = "mqtt"
 FILE: Final = "file"
 """The operator handed them over as a file."""

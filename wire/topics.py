@@ -5,12 +5,14 @@ edgefleet/v1/enrol/{device}/request      an unknown device asks to be enrolled
 edgefleet/v1/enrol/{device}/reply        the answer; holds no secret
 edgefleet/v1/dev/{device}/up/{kind}      only that device may publish
 edgefleet/v1/dev/{device}/down/{kind}    only that device may subscribe
+edgefleet/v1/cast/{32 hex digits}        pieces for the devices that were told of it
 edgefleet/v1/controller/start            a controller tells other controllers that it has connected
 ```
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple, get_args
 
 from wire.errors import TopicError
@@ -18,7 +20,14 @@ from wire.profile import NAME_PATTERN
 
 PREFIX = "edgefleet/v1"
 UpKind = Literal[
-    "hello", "presence", "report", "refusal", "chunk_request", "source_request", "telemetry"
+    "hello",
+    "presence",
+    "report",
+    "refusal",
+    "chunk_request",
+    "source_request",
+    "cast_report",
+    "telemetry",
 ]
 UP_KINDS: tuple[UpKind, ...] = get_args(UpKind)
 DownKind = Literal["desired", "chunk", "sources", "telemetry_ack"]
@@ -30,8 +39,12 @@ ENROL_REQUESTS = f"{ENROL}+/request"
 ENROL_REPLIES = f"{ENROL}+/reply"
 CONTROLLER_STARTS = f"{PREFIX}/controller/start"
 ALL_UP = f"{PREFIX}/dev/+/up/+"
+CASTS = f"{PREFIX}/cast/+"
+"""The pattern of what a device may subscribe to; nobody may subscribe to all of it."""
 
-DELIVERY_KINDS: tuple[UpKind, ...] = ("chunk_request", "source_request")
+_CAST = re.compile(r"[0-9a-f]{32}")
+
+DELIVERY_KINDS: tuple[UpKind, ...] = ("chunk_request", "source_request", "cast_report")
 DELIVERY_UP = tuple(f"{PREFIX}/dev/+/up/{kind}" for kind in DELIVERY_KINDS)
 """The filters over what concerns the delivery of packages, which has a connection of its own."""
 
@@ -59,6 +72,29 @@ def down(device: str, kind: DownKind) -> str:
 def all_down(device: str) -> str:
     """Return the filter over everything that one device may receive."""
     return f"{PREFIX}/dev/{checked_device(device)}/down/#"
+
+
+def cast(name: str) -> str:
+    """Return the topic on which a blob comes to many devices.
+
+    Args:
+        name: As the controller told it; random.
+
+    Returns:
+        The topic.
+
+    Raises:
+        TopicError: It is no such name.
+    """
+    if _CAST.fullmatch(name) is None:
+        raise TopicError("the name of a cast is not 32 hexadecimal digits")
+    return f"{PREFIX}/cast/{name}"
+
+
+def cast_name(topic: str) -> str | None:
+    """Return the name of a cast from its topic; None for other topics."""
+    before, _, name = topic.rpartition("/")
+    return name if before == f"{PREFIX}/cast" and _CAST.fullmatch(name) else None
 
 
 def enrol_request(device: str) -> str:

@@ -44,6 +44,10 @@ class Transport(Protocol):
         """Receive the messages that match, now and after every reconnect."""
         ...
 
+    def unsubscribe(self, topic_filter: str) -> None:
+        """No longer receive what matches a filter; what is on its way still comes."""
+        ...
+
     def publish(self, topic: str, payload: bytes, *, expiry_s: int | None = None) -> bool:
         """Hand a message over.
 

@@ -14,6 +14,7 @@ from agent.install.fetch.fetcher import Bind, Fetcher
 from agent.install.fetch.http import HttpSource
 from agent.install.fetch.local import LocalSource
 from agent.install.fetch.messages import MessageSource
+from agent.install.fetch.multicast import MulticastSource
 from agent.install.fetch.offers import Offers
 from agent.install.fetch.sources import ChunkSource, Errand, SourceName
 from agent.interrupts import Interrupts
@@ -21,7 +22,7 @@ from agent.link.connection import Link
 from agent.log import Log
 from agent.ports import RecorderPort
 from wire.clock import Clock
-from wire.progress import DELTA, HTTP, LOCAL, MQTT
+from wire.progress import DELTA, HTTP, LOCAL, MQTT, MULTICAST
 from wire.trust.root import TrustRoot
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Fetching(msgspec.Struct, frozen=True, kw_only=True):
 
     fetcher: Fetcher
     messages: MessageSource
+    multicast: MulticastSource
     offers: Offers
     budgets: Budgets | None
     """None if nothing is bounded."""
@@ -77,6 +79,14 @@ def make_fetching(
     came = budgets.came if budgets is not None else _uncounted
     offers = Offers(config.device, link.publish, trust, clock)
     messages = MessageSource(config.device, link.publish, clock)
+    multicast = MulticastSource(
+        config.device,
+        offers,
+        publish=link.publish,
+        subscribe=link.subscribe,
+        unsubscribe=link.unsubscribe,
+        clock=clock,
+    )
     files = (delivery.ca_file, config.broker.ca_file)
     http = HttpSource(
         offers,
@@ -87,7 +97,7 @@ def make_fetching(
         came=came,
     )
     interrupts.wake_on_stop(http.wake)
-    carriers: dict[SourceName, ChunkSource] = {HTTP: http, MQTT: messages}
+    carriers: dict[SourceName, ChunkSource] = {HTTP: http, MULTICAST: multicast, MQTT: messages}
     if budgets is not None:
         carriers = {name: _bounded(source, budgets) for name, source in carriers.items()}
     chosen = [carriers[name] for name in delivery.sources if name in carriers]
@@ -102,7 +112,14 @@ def make_fetching(
         on_fault=lambda name, fault: log.write("source", source=name, detail=fault.message),
         bind=_binding(budgets) if budgets is not None else _unbound,
     )
-    return Fetching(fetcher=fetcher, messages=messages, offers=offers, budgets=budgets, came=came)
+    return Fetching(
+        fetcher=fetcher,
+        messages=messages,
+        multicast=multicast,
+        offers=offers,
+        budgets=budgets,
+        came=came,
+    )
 
 
 def local_time(at_s: float) -> datetime:

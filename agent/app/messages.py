@@ -18,7 +18,7 @@ from agent.link.telemetry import TelemetryPump
 from agent.log import Log
 from wire.clock import Clock
 from wire.messages import Chunk, Hello, TelemetryAck, decode_message
-from wire.topics import down_kind
+from wire.topics import cast_name, down_kind
 from wire.transport import Connection, Received
 
 SETTLED_S: Final = 5.0
@@ -35,7 +35,7 @@ class Messages:
         link: The connection to the controller.
         hello: Makes the greeting from the present state of the device.
         desired_states: Takes desired states.
-        fetching: Takes chunks, and where they are.
+        fetching: Takes chunks, pieces of casts, and where chunks are.
         pump: Takes acknowledgements of telemetry.
         log: Takes a line for each connection.
         clock: For how long something has served.
@@ -105,6 +105,10 @@ class Messages:
             self._pump.hurry()
 
     def _received(self, received: Received) -> None:
+        if (name := cast_name(received.topic)) is not None:
+            self._fetching.came(len(received.payload))
+            self._fetching.multicast.deliver(name, received.payload)
+            return
         match down_kind(received.topic):
             case "chunk":
                 self._fetching.came(len(received.payload))

@@ -51,6 +51,7 @@ class Link:
         self._boot_id = boot_id
         self._inbox: queue.Queue[Received | Connection] = queue.Queue(maxsize=INBOX_ITEMS)
         self._transport: Transport | None = None
+        self._filters = [all_down(device)]
         self._lock = threading.Lock()
         self._up = False
         self._refused = False
@@ -81,12 +82,13 @@ class Link:
                 will=LastWill(topic=up(self._device, "presence"), payload=to_json(gone)),
             )
         )
-        transport.subscribe(all_down(self._device))
         if self._transport is not None:
             self._transport.close()
         with self._lock:
             if self._closed:
                 return
+            for topic_filter in self._filters:
+                transport.subscribe(topic_filter)
             self._transport = transport
             self._up = self._refused = self._heard_broker = False
             transport.start(self._heard, self._changed)
@@ -121,6 +123,21 @@ class Link:
         """Publish a message; return False if there is no connection."""
         transport = self._transport
         return transport is not None and transport.publish(topic, payload, expiry_s=expiry_s)
+
+    def subscribe(self, topic: str) -> None:
+        """Receive what comes on one more topic, also on later connections."""
+        with self._lock:
+            self._filters.append(topic)
+            if self._transport is not None:
+                self._transport.subscribe(topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        """No longer receive what comes on a topic; what is on its way still comes."""
+        with self._lock:
+            if topic in self._filters:
+                self._filters.remove(topic)
+                if self._transport is not None:
+                    self._transport.unsubscribe(topic)
 
     def is_waiting(self, topic: str) -> bool:
         """Tell whether a message to a topic was sent, and the broker has not acknowledged it."""

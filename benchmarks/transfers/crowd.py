@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import msgspec
 import psutil
@@ -82,7 +82,14 @@ class Crowd:
         return began_s, msgspec.json.decode(self._read(), type=list[Result])
 
     def fetch(
-        self, blob: str, *, count: int = 1, limit_s: float, raw_port: int = 0, url: str = ""
+        self,
+        blob: str,
+        *,
+        count: int = 1,
+        limit_s: float,
+        raw_port: int = 0,
+        url: str = "",
+        multicast: bool = False,
     ) -> tuple[float, list[Result]]:
         """Have the first of the devices fetch the same.
 
@@ -92,16 +99,18 @@ class Crowd:
             limit_s: When they give up.
             raw_port: Of a raw TCP server instead of ours.
             url: Where to fetch it by HTTP instead of over messages.
+            multicast: Whether they listen to casts.
 
         Returns:
             When they began, and their results.
         """
+        how: Literal["package", "multicast", "raw"] = "multicast" if multicast else "package"
         orders: Iterable[Order] = (
             Order(
                 device=name,
                 blob=blob,
                 limit_s=limit_s,
-                how="raw" if raw_port else "http" if url else "package",
+                how="raw" if raw_port else "http" if url else how,
                 raw_port=raw_port,
                 url=url,
             )

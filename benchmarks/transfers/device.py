@@ -20,14 +20,18 @@ import msgspec
 from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.http import HttpSource
 from agent.install.fetch.messages import MessageSource
+from agent.install.fetch.multicast import MulticastSource
+from agent.install.fetch.offers import Offers
 from agent.install.fetch.sources import Errand, SourceName
 from benchmarks.transfers.orders import Order, Result, Setup
 from wire.clock import SystemClock
 from wire.errors import FleetError, WireFormatError
 from wire.messages import BlobSources, Chunk, ChunkRequest, decode_message
 from wire.mqtt import MqttTransport
-from wire.topics import down
+from wire.progress import MULTICAST
+from wire.topics import all_down, cast_name
 from wire.transport import Connection, Received
+from wire.trust.root import trust_from_bytes
 
 CONNECT_S: Final = 30.0
 PAUSE_S: Final = 0.1
@@ -76,6 +80,20 @@ class Device:
         self._transport = MqttTransport(setup.devices[name], client_id=name)
         self._messages = MessageSource(name, self._publish, SystemClock())
         self._fetcher = Fetcher((self._messages,), SystemClock())
+        self._multicast: MulticastSource | None = None
+        self._offers: Offers | None = None
+        self._cast_bytes = 0
+        if setup.trust:
+            trust = trust_from_bytes(Path(setup.trust).read_bytes())
+            self._offers = Offers(name, self._publish, trust, SystemClock())
+            self._multicast = MulticastSource(
+                name,
+                self._offers,
+                publish=self._publish,
+                subscribe=self._transport.subscribe,
+                unsubscribe=self._transport.unsubscribe,
+                clock=SystemClock(),
+            )
 
     def connect(self) -> None:
         """Connect with the broker.
@@ -83,7 +101,7 @@ class Device:
         Raises:
             TimeoutError: It does not answer.
         """
-        self._transport.subscribe(down(self._name, "chunk"))
+        self._transport.subscribe(all_down(self._name))
         self._transport.start(self._hear, self._on_connection)
         if not self._up.wait(CONNECT_S):
             raise TimeoutError(f"{self._name} has no connection after {CONNECT_S:g} s")
@@ -101,7 +119,7 @@ class Device:
         Returns:
             How it went.
         """
-        self._asked_bytes = self._useful_bytes = 0
+        self._asked_bytes = self._useful_bytes = self._cast_bytes = 0
         part = Path(self._setup.folder) / f"{self._name}-{order.blob}.part"
         fault = ""
         try:
@@ -116,8 +134,16 @@ class Device:
             ended_s=time.monotonic(),
             useful_bytes=self._useful_bytes,
             asked_bytes=self._asked_bytes,
+            cast_bytes=self._cast_bytes,
             fault=fault,
         )
+
+    def _fetcher_for(self, order: Order) -> Fetcher:
+        if order.how == "http":
+            return Fetcher((HttpSource(OneLink(order.url), SystemClock()),), SystemClock())
+        if order.how == "multicast" and self._multicast is not None:
+            return Fetcher((self._multicast, self._messages), SystemClock())
+        return self._fetcher
 
     def _fetch(self, order: Order, part: Path) -> None:
         end_s = time.monotonic() + order.limit_s
@@ -127,15 +153,14 @@ class Device:
             if time.monotonic() > end_s:
                 raise LimitError(f"not complete after {order.limit_s:g} s")
 
-        def progress(size_bytes: int, _source: SourceName) -> None:
+        def progress(size_bytes: int, source: SourceName) -> None:
             self._useful_bytes += size_bytes
+            self._cast_bytes += size_bytes if source == MULTICAST else 0
             if order.die_at_bytes is not None and self._useful_bytes >= order.die_at_bytes:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        errand = Errand(progress=progress, check=check)
-        fetcher = self._fetcher
-        if order.how == "http":
-            fetcher = Fetcher((HttpSource(OneLink(order.url), SystemClock()),), SystemClock())
+        errand = Errand(progress=progress, check=check, asks=order.how == "multicast")
+        fetcher = self._fetcher_for(order)
         while True:
             try:
                 fetcher.fetch(self._setup.blobs[order.blob], part, target, errand)
@@ -183,7 +208,12 @@ class Device:
         return self._transport.publish(topic, payload, expiry_s=expiry_s)
 
     def _hear(self, received: Received) -> None:
-        self._messages.deliver(decode_message(received.payload, Chunk, packed=True))
+        if (name := cast_name(received.topic)) is not None and self._multicast is not None:
+            self._multicast.deliver(name, received.payload)
+        elif received.topic.endswith("/sources") and self._offers is not None:
+            self._offers.hear(received.payload)
+        else:
+            self._messages.deliver(decode_message(received.payload, Chunk, packed=True))
 
     def _on_connection(self, connection: Connection) -> None:
         if connection.up:

@@ -15,7 +15,14 @@ SETTLE_S: Final = 0.3
 
 
 def run_once(
-    rig: Rig, crowd: Crowd, blob: str, *, count: int = 1, limit_s: float, settle: bool = True
+    rig: Rig,
+    crowd: Crowd,
+    blob: str,
+    *,
+    count: int = 1,
+    limit_s: float,
+    settle: bool = True,
+    multicast: bool = False,
 ) -> Run:
     """Have devices fetch a file at the same time.
 
@@ -26,6 +33,7 @@ def run_once(
         count: How many devices.
         limit_s: When they give up.
         settle: Wait for what is under way, and count it.
+        multicast: Whether they listen to casts.
 
     Returns:
         What was counted.
@@ -33,7 +41,7 @@ def run_once(
     forget_peak(rig.broker.pid)
     before = (cpu_s(rig.controller), cpu_s(rig.broker), crowd.cpu_s)
     received_bytes, _ = traffic_bytes(rig.broker.pid)
-    began_s, results = crowd.fetch(blob, count=count, limit_s=limit_s)
+    began_s, results = crowd.fetch(blob, count=count, limit_s=limit_s, multicast=multicast)
     if settle:
         time.sleep(SETTLE_S)
     after = (cpu_s(rig.controller), cpu_s(rig.broker), crowd.cpu_s)

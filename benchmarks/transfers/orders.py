@@ -23,9 +23,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """By its name among `Setup.blobs`."""
 
     limit_s: float
-    how: Literal["package", "http", "raw"] = "package"
-    """`package` is ours, by the agent's fetcher over messages; `http` the same over HTTP; `raw`
-    reads a TCP connection into a file."""
+    how: Literal["package", "http", "multicast", "raw"] = "package"
+    """`package` is ours, by the agent's fetcher over messages; `http` the same over HTTP;
+    `multicast` with casts before messages; `raw` reads a TCP connection into a file."""
 
     url: str = ""
     """Of the blob, for `http`."""
@@ -48,6 +48,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     asked_bytes: int = 0
     """What it asked for, each time counted."""
 
+    cast_bytes: int = 0
+    """What of them came by a cast."""
+
     fault: str = ""
     """Why it is not complete."""
 
@@ -59,5 +62,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """By name, each with the way to the broker."""
 
     blobs: dict[str, Blob]
+    trust: str = ""
+    """Path of the keys that sign where casts are; empty without casts."""
+
     folder: str
     """Where their files go; the same again continues what was there."""

@@ -24,6 +24,7 @@ import psutil
 from agent.install.fetch.part import Blob
 from benchmarks.transfers.crowd import Crowd
 from benchmarks.transfers.orders import Setup
+from controller.app.home import TRUST_FILE
 from controller.broker.install import locate
 from controller.broker.listener import server_files
 from controller.broker.mosquitto import Broker, BrokerSettings
@@ -56,6 +57,7 @@ class Rig:
     devices: tuple[str, ...]
     controller: psutil.Process
     broker: psutil.Process
+    stack: Stack
 
     def crowd(self, names: Sequence[str], **ports: int) -> Crowd:
         """Return the driver of some devices.
@@ -70,7 +72,8 @@ class Rig:
             )
             for name in names
         }
-        return Crowd(Setup(devices=devices, blobs=self.blobs, folder=str(self.folder)))
+        trust = str(self.stack.home / TRUST_FILE)
+        return Crowd(Setup(devices=devices, blobs=self.blobs, trust=trust, folder=str(self.folder)))
 
 
 @contextlib.contextmanager
@@ -88,7 +91,11 @@ def working_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def running_rig(
-    folder: Path, sizes_bytes: dict[str, int], devices: int, *, tls: bool = False
+    folder: Path,
+    sizes_bytes: dict[str, int],
+    devices: int,
+    *,
+    tls: bool = False,
 ) -> Iterator[Rig]:
     """Run a controller and a broker for the length of a `with` block.
 
@@ -131,6 +138,7 @@ def running_rig(
             devices=names,
             controller=psutil.Process(process.pid),
             broker=psutil.Process(broker.pid),
+            stack=stack,
         )
     finally:
         stack.stop()
@@ -145,7 +153,9 @@ def _make_home(stack: Stack, *, tls: bool) -> None:
     if made.code:
         raise RuntimeError(made.err)
     settings = stack.home / "controller.toml"
-    settings.write_text(f'access = "open"\n{settings.read_text()}')
+    # What is fetched is random: to look for deltas would only take the processor's time.
+    no_deltas = "[deltas]\nenabled = false\n"
+    settings.write_text(f'access = "open"\n{settings.read_text()}\n{no_deltas}')
 
 
 def _publish(

@@ -125,14 +125,7 @@ class Controller:
         self._reception = reception = Reception(clock)
         self._upkeep = Upkeep(database, telemetry, retention_s, reception, clock)
         transfers = Transfers(clock)
-        self._director = director = Director(
-            database,
-            self._transport,
-            transfers,
-            key,
-            clock,
-            has_sources=self.deltas.is_enabled or bool(self.downloads.places),
-        )
+        self._director = director = Director(database, self._transport, transfers, key, clock)
         self._encryption = EncryptionWatch(config.broker, clock)
         self._others = OtherControllers(key, self._transport, clock)
         preflight = Preflight(database, blobs, trust)
@@ -190,14 +183,14 @@ class Controller:
     def _delivery(self, transport: Transport, key: SigningKey, clock: Clock) -> Delivery:
         config, database = self._config, self._database
         budget = Budget(clock, config.transfer_bytes_per_s)
+        chunks = ChunkServer(database, self.deltas.readable, transport, budget, clock)
         ways = Ways(
-            places=self.downloads.places, valid_s=config.downloads.valid_s, deltas=self.deltas
+            places=self.downloads.places,
+            valid_s=config.downloads.valid_s,
+            deltas=self.deltas,
+            casts=chunks,
         )
-        return Delivery(
-            transport,
-            ChunkServer(database, self.deltas.readable, transport, budget, clock),
-            SourceServer(database, ways, transport, key, clock),
-        )
+        return Delivery(transport, chunks, SourceServer(database, ways, transport, key, clock))
 
     def start(self) -> None:
         """Begin to serve; returns at once, also when the broker is away."""

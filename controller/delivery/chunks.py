@@ -7,11 +7,13 @@ Rules:
   thread of its own sends it, no faster than the settings allow: nothing that is asked for is
   dropped because others ask too.
 - What the broker does not take now is sent a little later.
+- What many wait for is sent once for all (`controller.delivery.casts`), by the same thread.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from math import ceil
 from typing import Final, Protocol
@@ -19,7 +21,10 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import UnsetType
 
+from controller.delivery.carousel import CastTurn
+from controller.delivery.casts import Casts
 from controller.delivery.lanes import Lanes, Turn
+from controller.delivery.shares import Shares
 from controller.errors import UnknownBlobError
 from controller.services.director import Publisher
 from controller.services.releases import MAX_CHUNK_BYTES
@@ -29,7 +34,15 @@ from wire import topics
 from wire.clock import Clock
 from wire.codec import to_msgpack
 from wire.errors import FleetError, WireFormatError
-from wire.messages import MAX_CHUNK_INDICES, Chunk, ChunkRequest, decode_message
+from wire.messages import (
+    MAX_CHUNK_INDICES,
+    Cast,
+    CastPiece,
+    CastReport,
+    Chunk,
+    ChunkRequest,
+    decode_message,
+)
 from wire.package.index import is_digest
 from wire.topics import parse_up
 from wire.transport import Received
@@ -44,6 +57,10 @@ MAX_NUMBER: Final = 2**53 - 1
 MIN_EXPIRY_S: Final = 30
 """What the broker could not deliver for longer is not waited for any more."""
 
+CAST_EXPIRY_S: Final = 10
+"""A device that is so late has left the cast."""
+
+CAST_NAME_BYTES: Final = 16
 KNOWN_S: Final = 10.0
 """How long the controller relies on what it read of a blob and a device. Of a release that is
 revoked it sends what already waits."""
@@ -125,6 +142,8 @@ class ChunkServer:
         self._budget = budget
         self._clock = clock
         self._lanes = Lanes()
+        self._casts = Casts(lambda: secrets.token_hex(CAST_NAME_BYTES))
+        self._shares = Shares()
         self._sizes_bytes: dict[tuple[str, str], tuple[float, int | None]] = {}
         """By device and blob: when its size was read, and the size."""
 
@@ -152,9 +171,42 @@ class ChunkServer:
             received: As it came.
         """
         try:
-            self.take(_read(received))
+            kind = parse_up(received.topic).kind
+            if kind == "cast_report":
+                self.hear(_read_report(received))
+            else:
+                self.take(_read(received))
         except FleetError as exc:
             _log.warning("a request on %s was refused: %s", received.topic[:200], exc.message)
+
+    def offer(self, device: str, sha256: str) -> Cast | None:
+        """Say on which topic a blob comes to many devices, if others wait for it too.
+
+        Args:
+            device: Who asks; for a blob that it may not read there is none.
+            sha256: The blob.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        size_bytes = self._size_bytes(device, sha256)
+        if size_bytes is None:
+            return None
+        with self._asked:
+            return self._casts.offer(device, sha256, size_bytes, self._clock.monotonic_s())
+
+    def hear(self, report: CastReport) -> None:
+        """Take what a device says of a cast.
+
+        Args:
+            report: What it says.
+
+        Raises:
+            WireFormatError: It is out of bounds.
+        """
+        with self._asked:
+            self._casts.report(report, self._clock.monotonic_s())
+            self._asked.notify()
 
     def take(self, request: ChunkRequest) -> None:
         """Put what a device asks for into its lane.
@@ -167,7 +219,9 @@ class ChunkServer:
             DatabaseError: The database does not answer.
         """
         check_request(request)
-        size_bytes = self._size_bytes(request) or 0 if request.indices else 0
+        size_bytes = 0
+        if request.indices:
+            size_bytes = self._size_bytes(request.device, request.sha256) or 0
         sizes_bytes = tuple(
             min(size_bytes - index * request.chunk_bytes, request.chunk_bytes)
             for index in request.indices
@@ -181,16 +235,14 @@ class ChunkServer:
             self._lanes.ask(request, sizes_bytes, self._clock.monotonic_s())
             self._asked.notify()
 
-    def _size_bytes(self, request: ChunkRequest) -> int | None:
+    def _size_bytes(self, device: str, sha256: str) -> int | None:
         """Return the size of a blob, or None if the device may not read it."""
-        key, now_s = (request.device, request.sha256), self._clock.monotonic_s()
+        key, now_s = (device, sha256), self._clock.monotonic_s()
         read_s, size_bytes = self._sizes_bytes.get(key, (-KNOWN_S, None))
         if now_s - read_s < KNOWN_S:
             return size_bytes
         with self._database.reading() as transaction:
-            size_bytes = releases.blob_size_for(
-                transaction, device=request.device, sha256=request.sha256
-            )
+            size_bytes = releases.blob_size_for(transaction, device=device, sha256=sha256)
         if len(self._sizes_bytes) >= MAX_KNOWN:
             self._sizes_bytes.clear()
         if size_bytes is not None:
@@ -214,23 +266,56 @@ class ChunkServer:
             now_s = self._clock.monotonic_s()
             if now_s - self._swept_s >= LOOK_S:
                 self._lanes.sweep(now_s)
+                self._casts.sweep(now_s)
                 self._swept_s = now_s
-            turn = self._lanes.next(now_s)
+            turn = self._shares.choose(self._lanes.next(now_s), self._casts.next(now_s))
             if turn is None:
-                self._asked.wait(LOOK_S)
+                self._asked.wait(min(LOOK_S, self._casts.wait_s(now_s)))
                 return 0.0
-        wait_s = self._budget.wait_s(turn.wanted.size_bytes)
+        size_bytes = turn.size_bytes if isinstance(turn, CastTurn) else turn.wanted.size_bytes
+        wait_s = self._budget.wait_s(size_bytes)
         if wait_s:
             return min(wait_s, LOOK_S)
         sent = True
         try:
-            sent = self._send(turn)
+            sent = self._cast(turn) if isinstance(turn, CastTurn) else self._send(turn)
         finally:  # what cannot be sent must not stand in the way of the others
             if sent:
-                self._budget.spend(turn.wanted.size_bytes)
+                self._budget.spend(size_bytes)
                 with self._asked:
-                    self._lanes.sent(turn, self._clock.monotonic_s())
+                    self._note_sent(turn)
         return 0.0 if sent else FULL_S
+
+    def _note_sent(self, turn: Turn | CastTurn) -> None:
+        now_s = self._clock.monotonic_s()
+        self._shares.sent(turn)
+        if isinstance(turn, CastTurn):
+            self._casts.sent(turn, now_s)
+        else:
+            self._lanes.sent(turn, now_s)
+
+    def _cast(self, turn: CastTurn) -> bool:
+        """Send a piece to many; return False if the broker takes no message now."""
+        data = b""
+        if turn.size_bytes:
+            try:
+                data = self._blobs.read(turn.sha256, offset=turn.offset, length=turn.size_bytes)
+            except FleetError as exc:
+                _log.warning("a piece for many cannot be read: %s", exc.message)
+                return True  # the devices find out what is lacking
+        piece = CastPiece(
+            position=turn.position,
+            offset=turn.offset,
+            data=data,
+            at_s=self._clock.monotonic_s(),
+            report_s=turn.report_s,
+        )
+        topic = topics.cast(turn.name)
+        if not self._publisher.publish(topic, to_msgpack(piece), expiry_s=CAST_EXPIRY_S):
+            return False
+        if turn.says:
+            _log.info("%s", turn.says)
+        return True
 
     def _send(self, turn: Turn) -> bool:
         """Send a piece; return False if the broker takes no message now."""
@@ -273,6 +358,18 @@ def _read(received: Received) -> ChunkRequest:
     if topic.kind != "chunk_request" or request.device != topic.device:
         raise WireFormatError("the device sent a ChunkRequest for another device")
     return request
+
+
+def _read_report(received: Received) -> CastReport:
+    """Decode a report on a cast and check that it names the device that sent it.
+
+    Raises:
+        WireFormatError: It is malformed or names another device.
+    """
+    report = decode_message(received.payload, CastReport)
+    if report.device != parse_up(received.topic).device:
+        raise WireFormatError("the device sent a CastReport for another device")
+    return report
 
 
 def check_request(request: ChunkRequest) -> None:

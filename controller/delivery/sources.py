@@ -34,6 +34,7 @@ from wire.messages import (
     MAX_SOURCE_PACKAGES,
     SOURCES_PAYLOAD_TYPE,
     BlobSources,
+    Cast,
     DeltaSource,
     SourceRequest,
     Sources,
@@ -81,6 +82,22 @@ class DeltaOffers(Protocol):
         ...
 
 
+class CastOffers(Protocol):
+    """What sends blobs once for many devices."""
+
+    def offer(self, device: str, sha256: str) -> Cast | None:
+        """Say where a blob may come to many devices at once.
+
+        Args:
+            device: The device, which may read the blob.
+            sha256: The blob.
+
+        Returns:
+            The topic; None if no others wait for the blob.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
     """The ways to blobs beside messages."""
@@ -92,6 +109,7 @@ class Ways:
     """How long links work."""
 
     deltas: DeltaOffers | None = None
+    casts: CastOffers | None = None
 
 
 class SourceServer:
@@ -162,19 +180,19 @@ class SourceServer:
         return Sources(
             device=request.device,
             nonce=request.nonce,
-            blobs=tuple(each for each in found if each.urls or each.delta or each.delta_in_s),
+            blobs=tuple(each for each in found if _says_something(each)),
             valid_s=float(self._ways.valid_s),
         )
 
     def _sources(self, request: SourceRequest, sha256: str, now_s: float) -> BlobSources:
         urls = self._links(request.device, sha256, now_s, only_deltas=False)
+        cast = self._ways.casts.offer(request.device, sha256) if self._ways.casts else None
+        ways = BlobSources(sha256=sha256, urls=urls, cast=cast or msgspec.UNSET)
         offer = self._offer(request, sha256)
         if isinstance(offer, DeltaSource):
             links = self._links(request.device, offer.sha256, now_s, only_deltas=True)
-            return BlobSources(
-                sha256=sha256, urls=urls, delta=msgspec.structs.replace(offer, urls=links)
-            )
-        return BlobSources(sha256=sha256, urls=urls, delta_in_s=max(float(offer or 0), 0.0))
+            return msgspec.structs.replace(ways, delta=msgspec.structs.replace(offer, urls=links))
+        return msgspec.structs.replace(ways, delta_in_s=max(float(offer or 0), 0.0))
 
     def _offer(self, request: SourceRequest, sha256: str) -> DeltaSource | float | None:
         if self._ways.deltas is None:
@@ -193,6 +211,10 @@ class SourceServer:
             for place in self._ways.places
             if place.has_deltas or not only_deltas
         )
+
+
+def _says_something(ways: BlobSources) -> bool:
+    return bool(ways.urls or ways.delta or ways.delta_in_s or isinstance(ways.cast, Cast))
 
 
 @dataclass(slots=True)

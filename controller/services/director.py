@@ -53,8 +53,6 @@ class Director:
         transfers: Which devices fetch, and were heard of late.
         key: The director's private key.
         clock: Wall time and durations.
-        has_sources: Whether this controller answers devices that ask for other sources than
-            messages.
     """
 
     def __init__(
@@ -64,15 +62,12 @@ class Director:
         transfers: Transfers,
         key: SigningKey,
         clock: Clock,
-        *,
-        has_sources: bool = False,
     ) -> None:
         self._database = database
         self._publisher = publisher
         self._transfers = transfers
         self._key = key
         self._clock = clock
-        self._has_sources = has_sources
         self._sent_at_s: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -154,9 +149,8 @@ class Director:
 
     def sign(self, document: DesiredState) -> bytes:
         """Return a desired state as it is sent: the same bytes for the same document."""
-        if self._has_sources:
-            document = msgspec.structs.replace(document, has_sources=True)
-        return seal(to_json(document), payload_type=DESIRED_PAYLOAD_TYPE, keys=(self._key,))
+        told = msgspec.structs.replace(document, has_sources=True)
+        return seal(to_json(told), payload_type=DESIRED_PAYLOAD_TYPE, keys=(self._key,))
 
     def _send(self, document: DesiredState) -> bool:
         topic = topics.down(document.device, "desired")

@@ -18,6 +18,9 @@ from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     NOTHING_LEFT,
     BlobSources,
+    Cast,
+    CastPiece,
+    CastReport,
     Chunk,
     ChunkRequest,
     ControllerStart,
@@ -196,6 +199,27 @@ MESSAGES: dict[str, Message] = {
             BlobSources(sha256="5" * 64, delta_in_s=2.5),
         ),
         valid_s=600.0,
+    ),
+    "sources_cast.json": Sources(
+        device="d",
+        nonce="n",
+        blobs=(BlobSources(sha256="1" * 64, cast=Cast(topic="6" * 32, wait_s=1.5)),),
+        valid_s=600.0,
+    ),
+    "cast_piece.msgpack": CastPiece(
+        position=32768, offset=1024, data=b"\x00\x01", at_s=2.5, report_s=0.5
+    ),
+    "cast_report.json": CastReport(
+        device="d",
+        topic="6" * 32,
+        chunk_bytes=1024,
+        lacking="1f",
+        position=34,
+        lag_s=0.25,
+        lost_bytes=7,
+    ),
+    "cast_report_first.json": CastReport(
+        device="d", topic="6" * 32, chunk_bytes=1024, lacking="1f"
     ),
     "telemetry.msgpack": TelemetryBatch(
         device="d", boot_id="b", sequence=7, points=POINTS, events=(EVENT,), dropped=1

@@ -211,6 +211,37 @@ def test_device_is_refused_foreign_topics(local: Local, peer: MakePeer) -> None:
     assert second.hears_nothing()
 
 
+def test_a_device_listens_to_casts_by_their_names_alone(local: Local, peer: MakePeer) -> None:
+    local.access.allow_device("cam-1", "secret-1", "cam-1")
+    local.access.allow_device("cam-2", "secret-2", "cam-2")
+    controller = peer(CONTROLLER_USER, local.password)
+    told, other = peer("cam-1", "secret-1"), peer("cam-2", "secret-2")
+    cast = topics.cast("0a" * 16)
+    for wider in (
+        topics.CASTS,
+        f"{topics.PREFIX}/cast/#",
+        f"{topics.PREFIX}/cast/+/#",
+        f"{topics.PREFIX}/cast",
+        f"{topics.PREFIX}/+/{'0a' * 16}",
+        f"+/v1/cast/{'0a' * 16}",
+        "+/v1/cast/+",
+        "+/+/+/+",
+        f"{topics.PREFIX}/#",
+        "#",
+        f"{cast}/#",
+        f"{cast}/more",
+        f"$share/g/{cast}",
+        f"$share/g/{topics.CASTS}",
+    ):
+        assert other.subscribe(wider) == NOT_AUTHORIZED, wider
+    assert told.subscribe(cast) == 1
+    assert other.subscribe(topics.cast("0b" * 16)) == 1
+    assert controller.publish(cast, b"piece") == 0
+    assert told.next("message") == (cast, b"piece")
+    assert other.hears_nothing()
+    assert told.publish(cast, b"forged") == NOT_AUTHORIZED
+
+
 def test_device_cannot_take_anothers_connection(local: Local, peer: MakePeer) -> None:
     own = client_id("cam-1", "0" * 32)
     local.access.allow_device("cam-1", "secret-1", own)

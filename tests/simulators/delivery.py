@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -50,12 +50,14 @@ class Link:
 
 
 class _Device:
-    def __init__(self, name: str, link: Link, size_bytes: int, flow: Flow) -> None:
+    def __init__(
+        self, name: str, link: Link, size_bytes: int, flow: Flow, lacking: Iterable[int]
+    ) -> None:
         self.name = name
         self.link = link
         self.flow = flow
         self.pieces = Pieces(size_bytes, CHUNK_BYTES, MIN_PIECE_BYTES)
-        for chunk in range(-(-size_bytes // CHUNK_BYTES)):
+        for chunk in lacking:
             self.pieces.add(chunk)
         self.asking = Asking(self.flow, self.pieces, size_bytes)
         self.seen: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
@@ -75,17 +77,25 @@ class Delivery:
         size_bytes: Of the blob.
         seed: Of the losses.
         flows: What the devices know of their links from blobs before; nothing if None.
+        lacking: The chunks that each lacks; all if None.
     """
 
     def __init__(
-        self, links: list[Link], size_bytes: int, *, seed: int = 0, flows: list[Flow] | None = None
+        self,
+        links: list[Link],
+        size_bytes: int,
+        *,
+        seed: int = 0,
+        flows: list[Flow] | None = None,
+        lacking: list[set[int]] | None = None,
     ) -> None:
         self.size_bytes = size_bytes
         self.lanes = Lanes()
         flows = flows or [Flow() for _ in links]
+        lacking = lacking or [set(range(-(-size_bytes // CHUNK_BYTES))) for _ in links]
         self.devices = [
-            _Device(f"d{n}", link, size_bytes, flow)
-            for n, (link, flow) in enumerate(zip(links, flows, strict=True))
+            _Device(f"d{n}", link, size_bytes, flow, sorted(chunks))
+            for n, (link, flow, chunks) in enumerate(zip(links, flows, lacking, strict=True))
         ]
         self.by_name = {device.name: device for device in self.devices}
         self.sent_bytes = 0
@@ -96,7 +106,7 @@ class Delivery:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._sending = False
-        self._left = len(self.devices)
+        self._left = sum(not device.pieces.complete for device in self.devices)
         for device in self.devices:
             self.at(0.0, partial(self._wake, device))
         self.at(1.0, self._sweep)

@@ -58,6 +58,10 @@ class MemoryTransport:
     def subscribe(self, topic_filter: str) -> None:
         self._filters.append(topic_filter)
 
+    def unsubscribe(self, topic_filter: str) -> None:
+        if topic_filter in self._filters:
+            self._filters.remove(topic_filter)
+
     def publish(self, topic: str, payload: bytes, *, expiry_s: int | None = None) -> bool:
         if not self.up or expiry_s == 0:
             return False

@@ -8,15 +8,16 @@ import msgspec
 
 from agent.install.budget.settings import NetworkSettings, faults_of
 from agent.install.fetch.sources import SourceName
-from wire.progress import DELTA, HTTP, LOCAL, MQTT
+from wire.progress import DELTA, HTTP, LOCAL, MQTT, MULTICAST
 
 
 class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the content of packages comes to this device."""
 
-    sources: tuple[SourceName, ...] = (LOCAL, DELTA, HTTP, MQTT)
+    sources: tuple[SourceName, ...] = (LOCAL, DELTA, HTTP, MULTICAST, MQTT)
     """What is tried, in this order: `local` other packages on this device, `delta` the difference
-    to a file that is here, `http` range requests where the controller has links, `mqtt` messages.
+    to a file that is here, `http` range requests where the controller has links, `multicast`
+    messages that the controller sends once for many devices, `mqtt` messages for this one.
     The signed index and the manifest come by messages where nothing else brings them."""
 
     ca_file: Path | None = None

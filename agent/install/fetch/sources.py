@@ -19,7 +19,7 @@ from agent.errors import FetchError
 from agent.install.fetch.part import Part
 from wire.messages import BlobSources
 
-SourceName = Literal["local", "delta", "http", "mqtt"]
+SourceName = Literal["local", "delta", "http", "multicast", "mqtt"]
 """As `wire.progress` names them."""
 
 
