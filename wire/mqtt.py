@@ -111,6 +111,7 @@ class MqttTransport:
         self._sent: deque[_Sent] = deque()
         self._sent_bytes = 0
         self._sent_lock = threading.Lock()
+        self._denied: set[str] = set()
         self._connected = False
         self._client = client = _BoundedClient(
             CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5
@@ -138,6 +139,7 @@ class MqttTransport:
                 refused = code.value in REFUSED_CODES
                 on_connection(Connection(up=False, refused=refused, reason=str(code)))
                 return
+            self._denied.clear()
             with self._lock:
                 self._connected = True
                 for topic_filter in self._filters:
@@ -159,7 +161,15 @@ class MqttTransport:
         def received(_client: paho.Client, _data: object, message: paho.MQTTMessage) -> None:
             on_message(Received(message.topic, bytes(message.payload)))
 
+        def published(
+            _client: paho.Client, _data: object, mid: int, code: ReasonCode, _props: object
+        ) -> None:
+            if code.is_failure:
+                with self._sent_lock:
+                    self._denied.update(sent.topic for sent in self._sent if sent.info.mid == mid)
+
         client = self._client
+        client.on_publish = published
         client.on_connect = connected
         client.on_disconnect = disconnected
         client.on_connect_fail = connect_failed
@@ -232,6 +242,10 @@ class MqttTransport:
         self._waiting_bytes()
         with self._sent_lock:
             return any(sent.topic == topic for sent in self._sent)
+
+    def is_denied(self, topic: str) -> bool:
+        """Tell whether the broker refused a message to a topic; see `Transport.is_denied`."""
+        return topic in self._denied
 
     def _waiting_bytes(self) -> int:
         """Return how much the broker has not acknowledged."""

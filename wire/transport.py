@@ -61,6 +61,10 @@ class Transport(Protocol):
         """Tell whether a message to a topic was handed over and is not acknowledged yet."""
         ...
 
+    def is_denied(self, topic: str) -> bool:
+        """Tell whether the broker refused a message to a topic on this connection."""
+        ...
+
     def close(self) -> None:
         """Disconnect and stop."""
         ...

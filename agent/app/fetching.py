@@ -77,7 +77,7 @@ def make_fetching(
     delivery = config.delivery
     budgets = _budgets(config, recorder, log, clock) if delivery.has_budgets else None
     came = budgets.came if budgets is not None else _uncounted
-    offers = Offers(config.device, link.publish, trust, clock)
+    offers = Offers(config.device, link.publish, trust, clock, link.is_denied)
     messages = MessageSource(config.device, link.publish, clock)
     multicast = MulticastSource(
         config.device,

@@ -144,6 +144,11 @@ class Link:
         transport = self._transport
         return transport is not None and transport.is_waiting(topic)
 
+    def is_denied(self, topic: str) -> bool:
+        """Tell whether the broker refused a message to a topic: the account may be an older one."""
+        transport = self._transport
+        return transport is not None and transport.is_denied(topic)
+
     def refuse(self, refusal: Refusal) -> None:
         """Publish that the device does not accept a desired state."""
         self.publish(up(self._device, "refusal"), to_json(refusal))

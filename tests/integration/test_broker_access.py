@@ -178,6 +178,24 @@ def test_device_uses_its_own_topics(local: Local, peer: MakePeer) -> None:
     assert device.next("message") == (topics.down("cam-1", "desired"), b"desired")
 
 
+def test_a_device_knows_what_the_broker_refuses_it(local: Local) -> None:
+    local.access.allow_device("cam-1", "secret-1", "cam-1")
+    address = BrokerAddress(port=local.port)
+    device = MqttTransport(address, client_id="cam-1", username="cam-1", password="secret-1")
+    up = threading.Event()
+    device.start(lambda _r: None, lambda connection: up.set() if connection.up else None)
+    try:
+        assert up.wait(PATIENCE_S)
+        own, foreign = topics.up("cam-1", "hello"), topics.up("cam-2", "hello")
+        assert device.publish(foreign, b"x")
+        assert device.publish(own, b"x")
+        until(lambda: not device.is_waiting(own), "an acknowledgement")
+        assert device.is_denied(foreign)
+        assert not device.is_denied(own)
+    finally:
+        device.close()
+
+
 def test_device_is_refused_foreign_topics(local: Local, peer: MakePeer) -> None:
     local.access.allow_device("cam-1", "secret-1", "cam-1")
     local.access.allow_device("cam-2", "secret-2", "cam-2")

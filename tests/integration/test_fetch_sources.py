@@ -86,7 +86,8 @@ class Rig:
 
         clock = SystemClock()
         self.messages = MessageSource(DEVICE, publish, clock)
-        self.offers = Offers(DEVICE, publish, TRUST, clock)
+        self.denied: set[str] = set()
+        self.offers = Offers(DEVICE, publish, TRUST, clock, self.denied.__contains__)
         self.web = HttpSource(self.offers, clock)
         carriers: list[ChunkSource] = [self.web, self.messages]
         self.fetcher = Fetcher(
@@ -267,6 +268,13 @@ def test_a_link_that_may_not_be_used_is_not_used(rig: Rig, url: str) -> None:
     assert rig.came == {"mqtt": len(NEW)}
     assert len(rig.faults) == 1
     assert rig.http.asked == []
+
+
+def test_a_device_that_may_not_ask_does_not_wait(rig: Rig) -> None:
+    rig.denied.add(up(DEVICE, "source_request"))
+    rig.controller.close()
+    assert rig.fetch(NEW) == NEW
+    assert rig.came == {"mqtt": len(NEW)}
 
 
 def test_an_answer_counts_only_with_the_directors_signature(rig: Rig) -> None:

@@ -44,6 +44,9 @@ class MemoryTransport:
         self._hub = hub
         self._refused = refused
         self._filters: list[str] = []
+        self.denied: set[str] = set()
+        """Topics to which the broker lets this client send nothing."""
+
         self.unacknowledged: set[str] = set()
         """Topics to which something was sent that the broker has not acknowledged."""
 
@@ -67,6 +70,9 @@ class MemoryTransport:
             return False
         self._hub.deliver(Received(topic, payload))
         return True
+
+    def is_denied(self, topic: str) -> bool:
+        return topic in self.denied
 
     def is_waiting(self, topic: str) -> bool:
         return topic in self.unacknowledged

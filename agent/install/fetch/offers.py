@@ -5,13 +5,15 @@ Rules:
   request, and the device would wait for nothing.
 - An answer counts only with the director's signature, for this device and the present request:
   or it could send the device anywhere.
-- Without an answer the device goes on with messages, and asks again some minutes later.
+- Without an answer, or without the right to ask (an account that an older controller made), the
+  device goes on with messages, and asks again some minutes later.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -63,13 +65,22 @@ class Offers:
         publish: Publishes a message; False without a connection.
         trust: Who may sign an answer.
         clock: For waiting, and for how long links work.
+        is_denied: Tells whether the broker refused a message to a topic.
     """
 
-    def __init__(self, device: str, publish: Publish, trust: TrustRoot, clock: Clock) -> None:
+    def __init__(
+        self,
+        device: str,
+        publish: Publish,
+        trust: TrustRoot,
+        clock: Clock,
+        is_denied: Callable[[str], bool] = lambda _topic: False,
+    ) -> None:
         self._device = device
         self._publish = publish
         self._trust = trust
         self._clock = clock
+        self._is_denied = is_denied
         self._known: dict[str, _Known] = {}
         self._nonce = ""
         self._asked: tuple[str, ...] = ()
@@ -160,12 +171,14 @@ class Offers:
         with self._answered:
             self._nonce, self._asked = nonce, request.blobs
         end_s = self._clock.monotonic_s() + ANSWER_S
-        asked_s = float("-inf")
+        asked_s, topic = float("-inf"), up(self._device, "source_request")
         while (now_s := self._clock.monotonic_s()) < end_s:
             errand.check()
             if now_s - asked_s >= REPEAT_S:
-                self._publish(up(self._device, "source_request"), to_json(request), int(REPEAT_S))
+                self._publish(topic, to_json(request), int(REPEAT_S))
                 asked_s = now_s
+            if self._is_denied(topic):
+                return
             with self._answered:
                 if self._answered.wait_for(lambda: self._nonce != nonce, POLL_S):
                     return
