@@ -224,6 +224,33 @@ def note_presence(session: Session, rollout: str, *, clock_s: float) -> None:
         session.execute(change.execution_options(synchronize_session=False))
 
 
+def note_holds(session: Session, rollout: str, *, elapsed_s: float, offline_limit_s: float) -> None:
+    """Leave out of the time of devices what they spend waiting for a window, a budget or a hook.
+
+    A device says in its reports what its install waits for. Such time counts like time offline, and
+    no longer than a device may be offline: a device must not hold a rollout for ever.
+
+    Args:
+        session: The transaction.
+        rollout: The rollout.
+        elapsed_s: How long the controller has watched it since the last time.
+        offline_limit_s: How long a device may be away.
+    """
+    session.execute(
+        update(DeploymentRow)
+        .where(
+            DeploymentRow.rollout == rollout,
+            DeploymentRow.state == DeploymentState.ASSIGNED,
+            DeploymentRow.detail != "",
+            DeploymentRow.phase != "reverting",  # its detail says why it goes back
+            DeploymentRow.away_from_s.is_(None),
+            DeploymentRow.away_s < offline_limit_s,
+        )
+        .values(away_s=DeploymentRow.away_s + elapsed_s)
+        .execution_options(synchronize_session=False)
+    )
+
+
 def take_up_again(session: Session, rollout: str, devices: Sequence[str], *, at: Moment) -> None:
     """Record that devices that waited are in flight again; the time that they waited is forgotten.
 

@@ -43,7 +43,7 @@ _LOST = Verdict(
 
 
 def look(session: Session, row: RolloutRow, *, elapsed_s: float) -> None:
-    """Let the clock of a rollout go on, and note which of its devices in flight are online.
+    """Let the clock of a rollout go on, and note which of its devices are online, and which wait.
 
     Args:
         session: The transaction.
@@ -52,6 +52,7 @@ def look(session: Session, row: RolloutRow, *, elapsed_s: float) -> None:
     """
     row.ran_s += elapsed_s
     changes.note_presence(session, row.id, clock_s=row.ran_s)
+    changes.note_holds(session, row.id, elapsed_s=elapsed_s, offline_limit_s=row.offline_limit_s)
 
 
 def join_newcomers(

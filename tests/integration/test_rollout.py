@@ -204,6 +204,34 @@ def test_silence_past_the_deadline_halts(fleet: Fleet) -> None:
     assert sorted(states(shown).values()) == ["cancelled", "cancelled", "cancelled", "failed"]
 
 
+def test_the_time_that_an_install_waits_does_not_count_for_its_deadline(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    device = fleet.devices["cam-1"]
+    device.outcome, device.phase, device.waits_for = "busy", "preflight", "its window begins at 1"
+    rollout = fleet.roll_out("digits:1", device_deadline_s=30, offline_limit_s=600)
+    fleet.step()
+    for _ in range(20):
+        fleet.step(10)
+    assert fleet.state(rollout) == "running"
+    device.waits_for = ""
+    device.report(device.accepted[-1].revision, ONE.digest, "busy")
+    fleet.step(25)
+    assert fleet.state(rollout) == "running"
+    assert fleet.run(rollout, steps=40)["state"] == "halted"
+
+
+def test_an_install_may_wait_no_longer_than_a_device_may_be_offline(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    device = fleet.devices["cam-1"]
+    device.outcome, device.phase, device.waits_for = "busy", "preflight", "a hook says later"
+    rollout = fleet.roll_out("digits:1", device_deadline_s=30, offline_limit_s=100)
+    fleet.step()
+    for _ in range(12):
+        fleet.step(10)
+    assert fleet.state(rollout) == "running"
+    assert fleet.run(rollout, steps=40)["state"] == "halted"
+
+
 def test_a_device_that_says_success_and_runs_something_else_failed(fleet: Fleet) -> None:
     fleet.enrol("cam-1")
     fleet.devices["cam-1"].outcome = "liar"

@@ -24,8 +24,7 @@ class HookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """After this time a hook that said `later` is asked again."""
 
     delay_s: float = 1800.0
-    """How long hooks may delay one install in all. A rollout waits an hour for a device by default
-    (`fleet rollout create --deadline`), so this is below."""
+    """How long hooks may delay one install in all."""
 
     def faults(self) -> tuple[str, ...]:
         """Return what is wrong, each as one line; nothing if the settings can be used."""
