@@ -338,6 +338,11 @@ def has_served(record: AgentState) -> bool:
     return record.repairing or report.outcome == "succeeded"
 
 
+def is_mending(record: AgentState) -> bool:
+    """Tell whether an install brings back what was lost, and not what has not come yet."""
+    return record.repairing and not record.partial
+
+
 def outcome_of(record: AgentState, desired: DesiredState) -> InstallReport | None:
     """Return the outcome of a desired state; None if it was never accepted or has none yet."""
     report = record.report

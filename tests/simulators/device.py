@@ -39,7 +39,7 @@ from agent.install.preload import Preload, Preloaded, Source
 from agent.install.progress import Progress
 from agent.install.slots import Slots
 from agent.install.states import State
-from agent.install.store import AgentState, FileStateStore
+from agent.install.store import AgentState, FileStateStore, is_mending
 from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.log import Log
@@ -320,7 +320,7 @@ class SimulatedDevice:
             ),
             deferral=self._deferral,
         )
-        self.budgets.is_repair = lambda: self.store.state.repairing
+        self.budgets.is_repair = lambda: is_mending(self.store.state)
         self.budgets.is_allowed = lambda: self.override.covers(self.store.state.revision)
         self.machine = Machine(
             DEVICE,

@@ -192,9 +192,8 @@ class HookedEffects:
         while True:
             self._hold(state, self._conditions.later)
             self._ask(state, Moment.ENTER)
-            if (
-                self._held_by(self._conditions.later) is None
-            ):  # a hook may have delayed it beyond the window
+            # A hook may have delayed it beyond the window.
+            if self._held_by(self._conditions.later) is None:
                 return
 
     def _hold(self, state: State, look: Callable[[], Later | None]) -> None:
