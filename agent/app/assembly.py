@@ -159,12 +159,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     pump = _pump(device, link)
     model_server, adaptation = _serving(device, slots)
     installer = Installer(
-        InstallSettings(
-            profile=profile,
-            trust=trust,
-            confirm_s=config.confirm_s,
-            serve_early=config.delivery.serve_early,
-        ),
+        InstallSettings(profile=profile, trust=trust, confirm_s=config.confirm_s),
         store=store,
         slots=slots,
         fetcher=fetching.fetcher,

@@ -14,7 +14,7 @@ from agent.app.fetching import local_time
 from agent.install.conditions import ConditionSettings, Later
 from agent.install.installer import Installer
 from agent.install.slots import Slots
-from agent.install.store import StateStore, is_mending
+from agent.install.store import StateStore
 from agent.interrupts import Interrupts
 from agent.log import Log
 from agent.ports import RecorderPort
@@ -67,7 +67,7 @@ def put_hooks(  # noqa: PLR0913 - one parameter for each part that it connects
 
     override = Override(recorder, clock)
     if budgets is not None:
-        budgets.is_repair = lambda: is_mending(store.state)
+        budgets.is_repair = lambda: store.state.repairing
         budgets.is_allowed = lambda: override.covers(store.state.revision)
     return HookedEffects(
         installer,

@@ -47,7 +47,6 @@ from wire.progress import FILE, LOCAL
 from wire.trust.root import TrustRoot
 
 CONFIRM_POLL_S: Final = 0.5
-NOT_HERE: Final = "it has not come yet"
 
 
 class InstallSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +55,6 @@ class InstallSettings(msgspec.Struct, frozen=True, kw_only=True):
     profile: DeviceProfile
     trust: TrustRoot
     confirm_s: float
-    serve_early: bool = False
-    """Whether the first variant serves before the others have come."""
 
 
 class Installer:
@@ -201,15 +198,11 @@ class Installer:
         check_memory(variants, self._adaptation.health)
         lacking = self._lacking(package, variants)
         self._check_storage(sum(entry.size_bytes for entry in lacking))
-        first = {entry.path for entry in package.files((_first(variants),))}
-        is_more = any(entry.path not in first for entry in lacking)
-        if self._settings.serve_early and is_more and not self._store.state.repairing:
-            self._store.update(partial=True)
 
     def _fetch(self, target: ReleaseRef, progress: Progress) -> None:
         package = self.open(target.digest)
-        entries = package.files(self._wanted(package))
-        lacking = self._lacking(package, self._wanted(package))
+        entries = package.files(self._fitting(package))
+        lacking = self._lacking(package, self._fitting(package))
         total = sum(entry.size_bytes for entry in entries)
         by_hand = self._slots.preloaded() == target.digest
         here = total - sum(entry.size_bytes for entry in lacking)
@@ -234,14 +227,14 @@ class Installer:
 
     def _verify(self, target: ReleaseRef, _progress: Progress) -> None:
         package = self.open(target.digest)
-        package.verify(self._wanted(package))
+        package.verify(self._fitting(package))
 
     def _stage(self, target: ReleaseRef, _progress: Progress) -> None:
         self._slots.stage(target.digest)
 
     def _probe(self, target: ReleaseRef, _progress: Progress) -> None:
         package = self.open(target.digest)
-        variants = {v.name: v for v in self._wanted(package)}
+        variants = {v.name: v for v in self._fitting(package)}
         dropped: dict[str, str] = {}
         latencies_ms: dict[str, float] = {}
         for rank, name in enumerate(preference(candidate(v) for v in variants.values())):
@@ -309,16 +302,10 @@ class Installer:
         return record.target.digest if self._slots.has(record.target.digest) else None
 
     def _serve(self, digest: str, *, why: str) -> None:
-        record, package = self._store.state, self.open(digest)
-        absent: dict[str, str] = {}
-        has_rest = record.repairing and record.state in {State.SWITCHING, State.CONFIRMING}
-        is_target = record.target is not None and record.target.digest == digest
-        if record.partial and is_target and not has_rest:
-            first = _first(self._fitting(package))
-            absent = {v.name: NOT_HERE for v in package.manifest.variants if v != first}
+        record = self._store.state
         self._adaptation.serve(
-            package,
-            absent | record.dropped.get(digest, {}),
+            self.open(digest),
+            record.dropped.get(digest, {}),
             record.latencies_ms.get(digest, {}),
             why=why,
         )
@@ -334,11 +321,6 @@ class Installer:
                 dropped={d: v for d, v in record.dropped.items() if d in kept},
                 latencies_ms={d: v for d, v in record.latencies_ms.items() if d in kept},
             )
-
-    def _wanted(self, package: Package) -> tuple[Variant, ...]:
-        """Return the variants that are to come now."""
-        record, variants = self._store.state, self._fitting(package)
-        return (_first(variants),) if record.partial and not record.repairing else variants
 
     def _fitting(self, package: Package) -> tuple[Variant, ...]:
         return fitting(package, self._settings.profile)
@@ -380,12 +362,6 @@ class Installer:
             allowed_bytes=self._settings.profile.storage_bytes,
             keep={record.previous, target},
         )
-
-
-def _first(variants: tuple[Variant, ...]) -> Variant:
-    """Return the variant that is probed first."""
-    name = next(iter(preference(candidate(variant) for variant in variants)))
-    return next(variant for variant in variants if variant.name == name)
 
 
 def _in_order_of_use(package: Package, variants: tuple[Variant, ...]) -> list[FileEntry]:

@@ -85,10 +85,6 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
     repairing: bool = False
     """Whether `target` served before: the install brings back what was lost or damaged of it."""
 
-    partial: bool = False
-    """Whether only what one variant of `target` needs was installed; the rest comes while it
-    serves."""
-
     failure: Failure | None = None
     abandoned: bool = False
     """A newer desired state ended this install; nothing is reported for it."""
@@ -336,11 +332,6 @@ def has_served(record: AgentState) -> bool:
     if report is None or target is None or report.digest != target.digest:
         return False
     return record.repairing or report.outcome == "succeeded"
-
-
-def is_mending(record: AgentState) -> bool:
-    """Tell whether an install brings back what was lost, and not what has not come yet."""
-    return record.repairing and not record.partial
 
 
 def outcome_of(record: AgentState, desired: DesiredState) -> InstallReport | None:

@@ -160,7 +160,6 @@ class Machine:
             "rollout": desired.rollout,
             "has_sources": desired.has_sources is True,
             "repairing": False,
-            "partial": False,
             "failure": None,
             "abandoned": False,
             "attempts": 0,
@@ -179,9 +178,7 @@ class Machine:
         self._store.update(state=accepted, **changes)
 
     def repair(self) -> bool:
-        """Begin to install again the release that was installed, if not all of it is here.
-
-        That is so if it is lost or damaged, or if only one variant of it has come yet.
+        """Begin to install again the release that was installed, if it is lost or damaged.
 
         Returns:
             Whether there is an install for `run`.
@@ -194,12 +191,10 @@ class Machine:
         if target is None or record.state is not State.IDLE or not has_served(record):
             return False
         loss = self._effects.loss(target.digest)
-        if loss is None and record.repairing and not record.partial:
-            # The last attempt failed, and mended enough.
+        if loss is None and record.repairing:  # the last attempt failed, and mended enough
             self._finish({"failure": None, "repairing": False})
-        is_rest = loss is None and record.partial
         rested_s = now_s - self._repaired_s
-        if (loss is None and not is_rest) or rested_s < self._repair_rest_s:
+        if loss is None or rested_s < self._repair_rest_s:
             return False
         doubled_s = min(2 * self._repair_rest_s, REPAIR_MAX_S)
         self._repair_rest_s = REPAIR_MIN_S if rested_s > 2 * REPAIR_MAX_S else doubled_s
@@ -216,10 +211,7 @@ class Machine:
         release = f"{target.name}:{target.version}"
         active = self._effects.serving()[0]
         data = {"revision": record.revision, "release": release, "active": active}
-        if is_rest:
-            self._events.event(INSTALL, f"{release} serves; its other variants come now", data)
-        else:
-            self._events.event("drift", f"{release} is installed again: {loss}", data)
+        self._events.event("drift", f"{release} is installed again: {loss}", data)
         return True
 
     def run(self) -> None:
@@ -365,11 +357,7 @@ class Machine:
             self._note(record, None)
             return
         report = self._report(record, State.IDLE, failure=failure)
-        changes = {
-            "repairing": record.repairing and failure is not None,
-            "partial": record.partial and (failure is not None or not record.repairing),
-            **changes,
-        }
+        changes = {"repairing": record.repairing and failure is not None, **changes}
         try:
             self._store.update(state=State.IDLE, attempts=0, report=report, **changes)
         finally:

@@ -205,25 +205,6 @@ def test_the_repair_of_a_lost_release_may_use_the_bound_once_more(rig: Rig) -> N
     assert BOUND < rig.used_bytes <= 2 * BOUND + RESERVE
 
 
-def test_variants_that_follow_the_first_one_are_no_repair(rig: Rig) -> None:
-    rig.device.serve_early = True
-    rig.bound(METERED)
-    text = random.Random(4).randbytes(50_000).hex()
-    made = two_variants("4.0.0", best=f"best {text}", small=f"small {text}")
-    rig.device.hook = rig.passing()
-    rig.device.install(2, made)
-    rig.serves(made)
-    assert (rig.device.store.state.partial, rig.waited_s < HOUR_S) == (True, True)
-    used_bytes = rig.used_bytes
-    assert rig.device.machine.repair()
-    rig.device.machine.run()
-    rig.serves(made)
-    assert not rig.device.store.state.partial
-    assert rig.deferred()[0].startswith("cellular has used ")
-    assert rig.used_bytes <= BOUND + RESERVE
-    assert used_bytes > 0
-
-
 def test_a_bound_on_writes_holds_a_transfer_by_any_network(rig: Rig) -> None:
     rig.bound(write_bytes_per_day=150_000)
     rig.device.install(2, NEW)

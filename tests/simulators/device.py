@@ -39,7 +39,7 @@ from agent.install.preload import Preload, Preloaded, Source
 from agent.install.progress import Progress
 from agent.install.slots import Slots
 from agent.install.states import State
-from agent.install.store import AgentState, FileStateStore, is_mending
+from agent.install.store import AgentState, FileStateStore
 from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.log import Log
@@ -204,7 +204,6 @@ class SimulatedDevice:
         self.hub = MemoryHub()
         self.heard = Heard([], [])
         self.confirm_s = confirm_s
-        self.serve_early = False
         self.profile = profile
         self.hooks = hooks
         self.conditions = conditions
@@ -273,12 +272,7 @@ class SimulatedDevice:
         )
         self.adaptation.note(HealthSnapshot(at_s=0, headroom=0.1, memory_available_bytes=2**30))
         self.installer = Installer(
-            InstallSettings(
-                profile=self.profile,
-                trust=TRUST,
-                confirm_s=self.confirm_s,
-                serve_early=self.serve_early,
-            ),
+            InstallSettings(profile=self.profile, trust=TRUST, confirm_s=self.confirm_s),
             store=self.store,
             slots=self.slots,
             fetcher=self.fetcher,
@@ -320,7 +314,7 @@ class SimulatedDevice:
             ),
             deferral=self._deferral,
         )
-        self.budgets.is_repair = lambda: is_mending(self.store.state)
+        self.budgets.is_repair = lambda: self.store.state.repairing
         self.budgets.is_allowed = lambda: self.override.covers(self.store.state.revision)
         self.machine = Machine(
             DEVICE,

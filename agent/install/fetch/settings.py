@@ -27,10 +27,6 @@ class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """`http` without TLS from other machines: for closed networks. What comes is checked anyway;
     without TLS others may read it."""
 
-    serve_early: bool = False
-    """Let the first variant serve as soon as it is here, and fetch the others while it does. Until
-    they have come, nothing relieves it in heat or on a low battery."""
-
     networks: tuple[NetworkSettings, ...] = ()
     """What packages may cost each kind of network; others have no bounds."""
 
