@@ -46,6 +46,10 @@ On a faster link chunks would have come; on a slower one a delta saves more than
 LEAST_BYTES_PER_S: Final = 512 * 1024
 """Of the new file: what the slowest device makes. A process that needs longer is ended."""
 
+UNUSABLE: Final = 1
+"""Exit status of `python -m wire.delta` for a delta that cannot make the file."""
+
+MAX_TRIES: Final = 3
 START_S: Final = 60.0
 NICE: Final = 10
 POLL_S: Final = 0.05
@@ -70,6 +74,9 @@ class DeltaSource:
         self._clock = clock
         self._failed: set[str] = set()
         """Deltas that did not give their file; they would not the next time."""
+
+        self._tries: dict[str, int] = {}
+        """By delta: how often it could not be applied."""
 
     def bring(self, part: Part, errand: Errand) -> None:
         """Make the file if there is a delta to it; see `ChunkSource`.
@@ -191,7 +198,11 @@ class DeltaSource:
                 process.kill()
             said = process.stderr.read(4 * MAX_LINE) if process.stderr else b""
         if process.returncode != 0:
-            self._failed.add(files[1].name)
+            tries = self._tries.get(files[1].name, 0) + 1
+            self._tries[files[1].name] = tries
+            # Another status is a fault of this machine, such as too little memory: it may pass.
+            if process.returncode == UNUSABLE or tries >= MAX_TRIES:
+                self._failed.add(files[1].name)
             line = said.decode(errors="replace").strip()[:MAX_LINE]
             raise SourceError(f"the delta cannot be applied: {line or process.returncode}")
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agent.errors import NeedsDeltaError, storage_faults
+from agent.errors import BlobMissingError, NeedsDeltaError, storage_faults
 from agent.install.fetch.part import Blob, Part
 from agent.install.fetch.sources import ChunkSource, Errand, SourceError
 from agent.packages import refuse_links
 from wire.clock import Clock
+from wire.errors import FleetError
 
-OnFault = Callable[[str, SourceError], None]
+OnFault = Callable[[str, FleetError], None]
 """Takes the name of a source, and why it could not go on."""
 
 Bind = Callable[[Errand], Errand]
@@ -83,7 +84,7 @@ class Fetcher:
             source.end()
 
     def _fill(self, part: Part, errand: Errand) -> None:
-        fault: SourceError | NeedsDeltaError | None = None
+        fault: FleetError | None = None
         for source in self._sources:
             if part.complete:
                 return
@@ -91,7 +92,7 @@ class Fetcher:
                 source.bring(part, errand)
             except NeedsDeltaError as exc:  # a later source may have one
                 fault = exc
-            except SourceError as exc:
+            except (SourceError, BlobMissingError) as exc:
                 fault = fault if isinstance(fault, NeedsDeltaError) else exc
                 self._on_fault(source.name, exc)
         if not part.complete:

@@ -74,7 +74,6 @@ class HttpSource:
 
         Raises:
             SourceError: No link leads to the rest.
-            IntegrityError: Too many chunks were wrong.
         """
         if part.blob.size_bytes < self._least_bytes:
             return
@@ -143,6 +142,8 @@ class HttpSource:
             place, host = urlsplit(""), ""
         if place.scheme not in {"http", "https"} or not host or place.username is not None:
             raise SourceError("the controller gave a link that is none")
+        if not url.isascii() or any(char <= " " for char in url):
+            raise SourceError(f"the controller gave a link to {host} that cannot be sent")
         if place.scheme == "http" and not (self._clear_text or is_loopback(host)):
             raise SourceError(
                 f"{host} has no TLS", remedy="delivery.clear_text = true allows that on this device"
@@ -157,7 +158,7 @@ class HttpSource:
         """
         for run in _runs(part):
             self._fetch_run(place, run, part, errand)
-        if not part.complete:
+        if not part.is_possible():
             raise SourceError(f"{place.netloc} sent wrong bytes")
 
     def _fetch_run(self, place: SplitResult, run: _Run, part: Part, errand: Errand) -> None:
@@ -173,6 +174,8 @@ class HttpSource:
         sizes_bytes = [blob.length(index) for index in indices]
         blocks = self._opened().read(place, start, end, blob.size_bytes, sizes_bytes, errand.check)
         for index, data in zip(indices, blocks, strict=True):
+            if not blob.is_right(index, data):  # the others of the package may be wrong, too
+                raise SourceError(f"{place.netloc} sent wrong bytes")
             if size_bytes := part.keep(index, data):
                 errand.progress(size_bytes, HTTP)
 

@@ -45,7 +45,7 @@ SILENT_S: Final = 300.0
 """So long it does not ask after it has waited for nothing."""
 
 LEAST_VALID_S: Final = 60.0
-"""So long an answer counts at least: deltas have no links that end."""
+"""So long an answer counts at least; and so long that there is no delta."""
 
 MAX_KNOWN: Final = 4096
 POLL_S: Final = 0.2
@@ -104,11 +104,14 @@ class Offers:
         with self._answered:
             if answer.nonce != self._nonce:
                 return  # late, or a recording
-            until_s = self._clock.monotonic_s() + max(answer.valid_s, LEAST_VALID_S)
+            now_s = self._clock.monotonic_s()
+            until_s = now_s + max(answer.valid_s, LEAST_VALID_S)
             # To what is not in the answer, there is no other way.
             told = {each.sha256: each for each in answer.blobs}
             for sha256 in self._asked:
-                self._know(told.get(sha256) or BlobSources(sha256=sha256), until_s)
+                ways = told.get(sha256) or BlobSources(sha256=sha256)
+                # A delta that is not there yet may be there soon.
+                self._know(ways, until_s if ways.delta is not None else now_s + LEAST_VALID_S)
             for delta in (each.delta for each in answer.blobs):
                 if delta is not None:
                     self._know(BlobSources(sha256=delta.sha256, urls=delta.urls), until_s)

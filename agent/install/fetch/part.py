@@ -200,6 +200,16 @@ class Part:
         self._lacking.clear()
         return brought_bytes
 
+    def is_possible(self) -> bool:
+        """Tell whether what is here can be the blob; if not, nothing of it counts any more.
+
+        Where each chunk is checked, all that is here is right.
+        """
+        if self.blob.chunks is not None or not self.complete or self._is_whole():
+            return True
+        self._lacking = dict.fromkeys(range(self.blob.count))
+        return False
+
     def close_whole(self) -> None:
         """Flush the file, and check it if only the whole can be checked.
 
@@ -210,14 +220,15 @@ class Part:
         """
         os.ftruncate(self._descriptor, self.blob.size_bytes)
         os.fsync(self._descriptor)
-        if self.blob.chunks is not None:
-            return
+        if self.blob.chunks is None and not self._is_whole():
+            self.path.unlink(missing_ok=True)
+            raise FetchError(f"the content received for {self.blob.sha256} has another digest")
+
+    def _is_whole(self) -> bool:
         digest = hashlib.sha256()
         for index in range(self.blob.count):
             digest.update(self._read(index))
-        if digest.hexdigest() != self.blob.sha256:
-            self.path.unlink(missing_ok=True)
-            raise FetchError(f"the content received for {self.blob.sha256} has another digest")
+        return digest.hexdigest() == self.blob.sha256
 
     def _note_bad(self) -> None:
         self._bad += 1

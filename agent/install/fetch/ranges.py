@@ -3,19 +3,22 @@
 Rules:
 - A server is not trusted: what it sends is bounded by what was asked for, no redirect is followed,
   and no proxy of the environment is asked.
-- A server that sends nothing for some time, or next to nothing for longer, is given up.
+- A server that sends nothing for some time, next to nothing for longer, or headers without end is
+  given up.
+- All that comes is counted as it comes, headers too, and the install may end at each read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 from urllib.parse import SplitResult
 
 from agent.install.fetch.sources import RefusedLinkError, SourceError
@@ -24,14 +27,49 @@ from wire.clock import Clock
 TIMEOUT_S: Final = 20.0
 """Without a byte for so long, the server is given up."""
 
+CONNECT_S: Final = 10.0
 PATIENCE_S: Final = 60.0
-LEAST_BYTES_PER_S: Final = 256
-"""Slower than this for so long, as no link is that is of use, it is given up too."""
+LEAST_BYTES_PER_S: Final = 4096
+"""Slower than this for so long, it is given up too: on such links messages do better."""
 
 READ_BYTES: Final = 256 * 1024
 OK, PARTIAL = 200, 206
 REFUSED: Final = frozenset({401, 403, 410})
 CONTENT_RANGE: Final = re.compile(r"bytes (\d{1,16})-(\d{1,16})/(?:\d{1,16}|\*)")
+
+
+class _Counted(io.RawIOBase):
+    """What comes on a connection."""
+
+    def __init__(self, raw: io.RawIOBase, look: Callable[[int], None]) -> None:
+        self._raw = raw
+        self._look = look
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - any buffer
+        size_bytes = self._raw.readinto(buffer) or 0
+        self._look(size_bytes)
+        return size_bytes
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Socket:
+    """A socket as `http.client` uses it, whose every read is looked at."""
+
+    def __init__(self, sock: socket.socket, look: Callable[[int], None]) -> None:
+        self._sock = sock
+        self._look = look
+        self.sendall = sock.sendall
+        self.close = sock.close
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        raw = self._sock.makefile("rb", buffering=0)
+        return io.BufferedReader(_Counted(raw, self._look))
 
 
 class Ranges:
@@ -48,7 +86,11 @@ class Ranges:
         self._clock = clock
         self._came = came
         self._connection: http.client.HTTPConnection | None = None
+        self._sock: socket.socket | None = None
         self._origin = ("", "", 0)
+        self._check: Callable[[], None] = lambda: None
+        self._head_until_s = float("inf")
+        """Until when the head of an answer must have come."""
 
     def read(
         self,
@@ -76,17 +118,18 @@ class Ranges:
             RefusedLinkError: The server refuses the link.
             SourceError: The server does not give the range.
         """
+        self._check = check
         try:
             check()
             answer = self._ask(place, start, end)
             self._check_answer(answer, place.netloc, start, end, whole_bytes)
             for size_bytes in sizes_bytes:
-                yield self._block(answer, size_bytes, place.netloc, check)
+                yield self._block(answer, size_bytes, place.netloc)
             if answer.length == 0:
                 answer.read(0)  # ends the answer, so that the connection can be used again
             else:
                 self.close()
-        except (OSError, http.client.HTTPException) as exc:
+        except (OSError, ValueError, http.client.HTTPException) as exc:
             self.close()
             check()  # a stop wakes the read
             raise SourceError(f"{place.netloc} cannot be read: {_why(exc)}") from exc
@@ -96,10 +139,9 @@ class Ranges:
 
     def wake(self) -> None:
         """Let a read that waits end at once; for any thread."""
-        connection = self._connection
-        if connection is not None and isinstance(connection.sock, socket.socket):
+        if (sock := self._sock) is not None:
             with contextlib.suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_RDWR)
+                sock.shutdown(socket.SHUT_RDWR)
 
     def _ask(self, place: SplitResult, start: int, end: int) -> http.client.HTTPResponse:
         kept = self._connection is not None
@@ -107,6 +149,7 @@ class Ranges:
             return self._answer(place, start, end)
         except (OSError, http.client.HTTPException):
             self.close()
+            self._check()
             if not kept:
                 raise
         return self._answer(place, start, end)  # the server had closed the connection
@@ -114,9 +157,24 @@ class Ranges:
     def _answer(self, place: SplitResult, start: int, end: int) -> http.client.HTTPResponse:
         target = f"{place.path or '/'}{f'?{place.query}' if place.query else ''}"
         headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
-        connection = self._connected(place)
-        connection.request("GET", target, headers=headers)
-        return connection.getresponse()
+        self._head_until_s = self._clock.monotonic_s() + TIMEOUT_S
+        try:
+            connection = self._connected(place)
+            connection.request("GET", target, headers=headers)
+            return connection.getresponse()
+        finally:
+            self._head_until_s = float("inf")
+
+    def _look(self, size_bytes: int) -> None:
+        """Count what came, and end a reading that takes too long or is not wanted any more.
+
+        Raises:
+            TimeoutError: The head of an answer does not end.
+        """
+        self._came(size_bytes)
+        self._check()
+        if self._clock.monotonic_s() > self._head_until_s:
+            raise TimeoutError
 
     def _check_answer(
         self, answer: http.client.HTTPResponse, host: str, start: int, end: int, whole_bytes: int
@@ -127,6 +185,8 @@ class Ranges:
             RefusedLinkError: It refuses the link.
             SourceError: It has other bytes, or none.
         """
+        if answer.getheader("Transfer-Encoding") is not None:
+            raise SourceError(f"{host} does not say how long its answer is")
         if answer.status in REFUSED:
             raise RefusedLinkError(f"{host} refuses the link ({answer.status})")
         if answer.status == OK and (start, end) == (0, whole_bytes):
@@ -137,13 +197,7 @@ class Ranges:
         if not found or (int(found[1]), int(found[2])) != (start, end - 1):
             raise SourceError(f"{host} answers with other bytes than were asked for")
 
-    def _block(
-        self,
-        answer: http.client.HTTPResponse,
-        size_bytes: int,
-        host: str,
-        check: Callable[[], None],
-    ) -> bytes:
+    def _block(self, answer: http.client.HTTPResponse, size_bytes: int, host: str) -> bytes:
         """Read one block.
 
         Raises:
@@ -153,8 +207,6 @@ class Ranges:
         began_s = self._clock.monotonic_s()
         while len(data) < size_bytes:
             read = answer.read1(min(size_bytes - len(data), READ_BYTES))
-            self._came(len(read))
-            check()
             data += read
             if not read:
                 raise SourceError(f"{host} ended its answer too early")
@@ -173,19 +225,23 @@ class Ranges:
             context = ssl.create_default_context()
             for file in self._ca_files:
                 context.load_verify_locations(file)
-            self._connection = http.client.HTTPSConnection(
-                host, place.port, timeout=TIMEOUT_S, context=context
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, place.port, timeout=CONNECT_S, context=context
             )
         else:
-            self._connection = http.client.HTTPConnection(host, place.port, timeout=TIMEOUT_S)
-        self._origin = origin
-        return self._connection
+            connection = http.client.HTTPConnection(host, place.port, timeout=CONNECT_S)
+        connection.connect()
+        self._sock = connection.sock
+        self._sock.settimeout(TIMEOUT_S)
+        connection.sock = cast("socket.socket", _Socket(self._sock, self._look))
+        self._connection, self._origin = connection, origin
+        return connection
 
     def close(self) -> None:
         """Close the connection; the next range opens another."""
         if self._connection is not None:
             self._connection.close()
-        self._connection = None
+        self._connection = self._sock = None
 
 
 def _why(exc: Exception) -> str:
