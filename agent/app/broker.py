@@ -24,6 +24,7 @@ from wire.hosts import is_loopback
 from wire.mqtt import MqttTransport
 from wire.transport import Transport
 
+OF_DOWNLOADS: Final = "name a file with the certificate of an authority, in PEM"
 OF_CA: Final = "copy ca.pem from the controller's directory there"
 OF_CERT: Final = "name a PEM certificate and its key, which is not encrypted"
 
@@ -64,10 +65,13 @@ def check_tls_files(config: AgentConfig) -> None:
     broker = config.broker
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if broker.ca_file is not None:
-        with _usable({"ca_file": broker.ca_file}, "certificate", OF_CA):
+        with _usable({"broker.ca_file": broker.ca_file}, "certificate", OF_CA):
             context.load_verify_locations(broker.ca_file)
+    if (downloads := config.delivery.ca_file) is not None:
+        with _usable({"delivery.ca_file": downloads}, "certificate", OF_DOWNLOADS):
+            context.load_verify_locations(downloads)
     if broker.cert_file is not None and broker.key_file is not None:
-        files = {"cert_file": broker.cert_file, "key_file": broker.key_file}
+        files = {"broker.cert_file": broker.cert_file, "broker.key_file": broker.key_file}
         with _usable(files, "certificate with the key that belongs to it", OF_CERT):
             # Without a password OpenSSL asks for one on the terminal.
             context.load_cert_chain(broker.cert_file, broker.key_file, password="")
@@ -100,7 +104,7 @@ def _usable(files: dict[str, Path], content: str, remedy: str) -> Iterator[None]
                 (setting, path),
             )
         raise ConfigError(
-            f"cannot use the file {path}, which broker.{setting} names: {reason}", remedy=remedy
+            f"cannot use the file {path}, which {setting} names: {reason}", remedy=remedy
         ) from exc
 
 

@@ -196,6 +196,7 @@ class Installer:
         package = self.open(target.digest)
         variants = self._fitting(package)
         check_memory(variants, self._adaptation.health)
+        self._slots.keep_parts({entry.sha256 for entry in index.files})
         lacking = self._lacking(package, variants)
         self._check_storage(sum(entry.size_bytes for entry in lacking))
 
@@ -338,6 +339,7 @@ class Installer:
         return LocalPackages(
             [self._slots.directory(d) for d in self._slots.whole() if d != index.digest],
             self._settings.trust,
+            own=self._slots.directory(index.digest),
         )
 
     def _errand(self) -> Errand:

@@ -160,6 +160,20 @@ class Slots:
             for part in self.parts.iterdir():
                 part.unlink()
 
+    def keep_parts(self, wanted: Collection[str]) -> None:
+        """Remove partial files that nobody needs any more, of installs that ended early.
+
+        Args:
+            wanted: SHA-256 of the files whose parts stay.
+
+        Raises:
+            StorageError: One cannot be removed.
+        """
+        with storage_faults("cannot remove a partial file"):
+            for part in self.parts.iterdir():
+                if part.name not in wanted:
+                    part.unlink()
+
     def free_bytes(self) -> int:
         """Return the storage that this user may still fill, in bytes.
 

@@ -114,7 +114,7 @@ def package_pull(
     very package will do.
 
     Examples:
-        fleet package pull oci://registry.example/detector:1.0.0 -o DIR --trust trust.json
+        fleet package pull oci://registry.example/detector:1.0.0 -o DIR --trust FILE
     """
     _check_client()
     from packager.package.directory import load_trust

@@ -66,7 +66,7 @@ def telemetry_query(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Examples:
         fleet telemetry query --metric inference_latency_ms --by variant
         fleet telemetry query --metric temperature_c --stat max --step 5m
-        fleet telemetry query --metric install_bytes_total --stat total --by source --since 7d
+        fleet telemetry query --metric install_bytes_total --stat total --by source
     """
     _check_format(as_json=as_json, as_csv=as_csv)
     params: dict[str, str | list[str]] = {"metric": metric, "stat": stat}

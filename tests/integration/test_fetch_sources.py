@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +50,7 @@ DEVICE = "dev-1"
 SIZE = 64 * 1024
 RNG = random.Random(11)
 OLD = RNG.randbytes(6 * SIZE + 5)
+BIG = RNG.randbytes(12 * SIZE)
 NEW = OLD[: 3 * SIZE] + RNG.randbytes(200) + OLD[3 * SIZE + 200 :]
 
 
@@ -58,8 +61,11 @@ class Held(NoHoldings):
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.away = False
 
     def file(self, sha256: str) -> Path | None:
+        if self.away:
+            return self._path.with_name("gone")
         return self._path if sha256 == sha256_hex(self._path.read_bytes()) else None
 
 
@@ -200,6 +206,77 @@ def test_messages_bring_what_a_wrong_server_does_not(rig: Rig, manner: Manner) -
             assert rig.faults[0].startswith("http: ")
 
 
+def test_messages_bring_a_large_file_of_which_a_server_lies(rig: Rig) -> None:
+    rig.http.add(BIG)
+    rig.chunks.add(BIG)
+    rig.link(BIG)
+    rig.http.manner = "other bytes"
+    assert rig.fetch(BIG) == BIG
+    assert rig.came == {"mqtt": len(BIG)}
+
+
+def test_messages_bring_an_envelope_of_which_a_server_lies(rig: Rig) -> None:
+    rig.http.add(BIG)
+    rig.chunks.add(BIG)
+    rig.link(BIG)
+    rig.http.manner = "other bytes"
+    blob = Blob(sha256=sha256_hex(BIG), size_bytes=len(BIG))
+    (rig.directory / "parts").mkdir()
+    target = (rig.directory, "e")
+    rig.fetcher.fetch(blob, rig.directory / "parts" / "e", target, Errand(asks=True))
+    rig.fetcher.end()
+    assert (rig.directory / "e").read_bytes() == BIG
+
+
+RANGE = b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-%d/%d\r\n" % (len(NEW) - 1, len(NEW))
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100),
+        (b"HTTP/1.1 206 OK\r\nX: ", b"x"),
+        (RANGE + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n" * 100),
+        (RANGE + b"Transfer-Encoding: chunked\r\n\r\n", b"1;" + b"x" * 60_000 + b"\r\nX\r\n"),
+    ],
+    ids=["100 continue", "slow header", "trailers", "chunk extensions"],
+)
+def test_a_server_that_sends_headers_without_end_is_looked_at_and_counted(
+    rig: Rig, first: bytes, again: bytes
+) -> None:
+    came_bytes = [0]
+    rig.web = HttpSource(
+        rig.offers, SystemClock(), came=lambda size: came_bytes.append(came_bytes[0] + size)
+    )
+    stopping = threading.Event()
+
+    def check() -> None:
+        if len(came_bytes) > 20:
+            raise StoppedError("stop")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(first)
+                    while not stopping.is_set():
+                        connection.sendall(again)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        rig.link(NEW, f"http://127.0.0.1:{server.getsockname()[1]}/x")
+        rig.fetcher = Fetcher([rig.web, rig.messages], SystemClock())
+        with contextlib.suppress(StoppedError):
+            assert rig.fetch(NEW, check=check) == NEW
+        stopping.set()
+        rig.web.end()
+        thread.join()
+    assert len(came_bytes) > 1
+
+
 def test_a_server_without_ranges_gives_a_whole_blob(rig: Rig) -> None:
     rig.link(NEW)
     rig.http.manner = "whole"
@@ -259,6 +336,8 @@ def test_a_place_that_failed_rests_and_the_next_one_is_asked(rig: Rig, tmp_path:
         "http://[::1/blob",
         "http://127.0.0.1:99999/blob",
         "http://127.0.0.1:{port}/a b\r\nHost: c",
+        "http://127.0.0.1:{port}/größe",
+        "http://a..localhost:{port}/x",
         "",
     ],
 )
@@ -404,6 +483,17 @@ def test_a_damaged_delta_is_tried_once(rig: Rig) -> None:
     assert rig.came == {"mqtt": 2 * len(NEW)}
     assert [digest for digest, _ in rig.chunks.sent].count(delta.sha256) == 1
     assert rig.faults[0].startswith("delta: the delta cannot be applied: ")
+
+
+def test_a_delta_whose_process_was_ended_is_tried_again(rig: Rig) -> None:
+    delta_to_new(rig, OLD)
+    held = old_file(rig)
+    held.away = True  # a fault of this machine, not of the delta
+    assert rig.fetch(NEW, holdings=held) == NEW
+    (rig.directory / "a/b").unlink()
+    held.away = False
+    assert rig.fetch(NEW, holdings=held) == NEW
+    assert rig.came == {"mqtt": len(NEW), "delta": len(NEW)}
 
 
 def test_a_delta_that_makes_another_file_is_refused(rig: Rig) -> None:

@@ -109,7 +109,8 @@ def test_hooks_are_asked_when_it_begins_and_again_if_they_delay_it_beyond_the_wi
     asked: list[str] = []
 
     def note() -> None:
-        asked.append(rig.device.hooked.waits_for())
+        if why := rig.device.hooked.waits_for():
+            asked.append(why)
         if len(asked) == 4:
             rig.hooks.answer("Preflight_Enter_10", "")
 

@@ -176,6 +176,12 @@ class Budgets:
         error = NeedsDeltaError if refusal.needs_delta else DeferredError
         raise error(refusal_text(refusal, self._local))
 
+    def only_deltas(self) -> bool:
+        """Tell whether no whole file may come by the network in use."""
+        with self._lock:
+            network = self._network_in_use()
+        return network is not None and not network.is_full
+
     def deferral(self) -> Deferral | None:
         """Return why the transfer that was ended last may not go on yet, or None."""
         if self._refused is None:

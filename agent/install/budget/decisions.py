@@ -197,7 +197,8 @@ def _of_network(network: NetworkSettings, moment: Moment) -> Iterator[_Block]:
         yield _Block(why, partial(opens_s, window, moment.now_s, moment.local))
     if wanted.is_content and wanted.lacking_bytes > SMALL_BYTES and not network.is_full:
         size = share_text(wanted.lacking_bytes, None)
-        why = f"{network.name} brings deltas only, and there is none to a file of {size}"
+        only = f"{network.name} brings deltas only (full = false)"
+        why = f"{only}, and there is none to a file of {size}"
         yield _Block(why, _never, needs_delta=True)
 
 

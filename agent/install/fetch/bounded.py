@@ -52,8 +52,9 @@ class BoundedSource:
         self._source.bring(part, msgspec.structs.replace(errand, check=check))
 
     def end(self) -> None:
-        """Let go of what is open."""
+        """Let go of what is open, and keep what was really used."""
         self._source.end()
+        self._budgets.settle()
 
 
 def bound_writes(errand: Errand, budgets: Budgets) -> Errand:
@@ -63,4 +64,6 @@ def bound_writes(errand: Errand, budgets: Budgets) -> Errand:
         errand.check()
         budgets.check(Wanted(is_local=True))
 
-    return msgspec.structs.replace(errand, check=check, wrote=budgets.wrote)
+    return msgspec.structs.replace(
+        errand, check=check, wrote=budgets.wrote, only_deltas=budgets.only_deltas
+    )

@@ -87,7 +87,7 @@ class DeltaSource:
         if not errand.asks or not is_installed():
             return
         delta = self._delta(part.blob, errand)
-        if delta is None or delta.sha256 in self._failed or not _is_smaller(delta, part):
+        if delta is None or delta.sha256 in self._failed or not _pays(delta, part, errand):
             return
         base = errand.holdings.file(delta.base)
         if base is None and delta.base != NOTHING_SHA256:
@@ -216,9 +216,11 @@ def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def _is_smaller(delta: Delta, part: Part) -> bool:
+def _pays(delta: Delta, part: Part, errand: Errand) -> bool:
     """Tell whether a delta is worth its bytes, and its sizes can be true."""
     lacking_bytes = sum(part.blob.length(index) for index in part.lacking)
+    if errand.only_deltas():  # the rest may not come as it is, however small it is
+        lacking_bytes = part.blob.size_bytes
     if not (is_digest(delta.sha256) and MIN_CHUNK_BYTES <= delta.chunk_bytes <= MAX_CHUNK_BYTES):
         return False
     has_digests = all(is_digest(each) for each in delta.chunks)

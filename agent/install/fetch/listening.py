@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from typing import Final, Literal, NamedTuple
 
@@ -81,6 +82,8 @@ class Listening:
             piece: As it came.
             now_s: When it came, monotonic.
         """
+        if not (math.isfinite(piece.at_s) and math.isfinite(piece.report_s)):
+            return None  # no controller of ours
         size_bytes = len(piece.data)
         before = piece.position if self.position is None else self.position
         if piece.position < before:
@@ -139,9 +142,9 @@ class Listening:
             return None
         pieces = self._begun.setdefault(index, {})
         pieces[within] = piece.data
-        if (
-            within + len(piece.data) == chunk_bytes
-        ):  # the last one: the others have come or are lost
+        held_bytes = sum(len(data) for data in pieces.values())
+        # After the last one the others have come or are lost; and no pieces of ours overlap.
+        if within + len(piece.data) == chunk_bytes or held_bytes > chunk_bytes:
             del self._begun[index]
             data = b"".join(pieces[each] for each in sorted(pieces))
             return Ready(index, data) if len(data) == chunk_bytes else None

@@ -33,24 +33,29 @@ class LocalPackages:
     Args:
         directories: Directories of whole packages; their names are their digests.
         trust: The keys that may sign packages.
+        own: Directory of the package that is being fetched: what it has twice comes once.
     """
 
-    def __init__(self, directories: Iterable[Path], trust: TrustRoot) -> None:
+    def __init__(
+        self, directories: Iterable[Path], trust: TrustRoot, own: Path | None = None
+    ) -> None:
         self._chunks: dict[str, _Place] = {}
         self._files: dict[str, tuple[Path, str]] = {}
         self._packages: list[str] = []
-        for directory in directories:
+        for directory in (*directories, *([own] if own is not None else [])):
             try:
                 index = read_index(directory, directory.name, trust)
             except FleetError:
                 continue  # a damaged package gives nothing
-            self._packages.append(directory.name)
+            if directory != own:
+                self._packages.append(directory.name)
             for entry in index.files:
-                self._files[entry.sha256] = (directory, entry.path)
+                self._files.setdefault(entry.sha256, (directory, entry.path))
                 for number, digest in enumerate(entry.chunks):
                     offset = number * index.chunk_bytes
                     length = min(index.chunk_bytes, entry.size_bytes - offset)
-                    self._chunks[digest] = _Place(directory, entry, offset, length)
+                    place = _Place(directory, entry, offset, length)
+                    self._chunks.setdefault(digest, place)
 
     @property
     def packages(self) -> tuple[str, ...]:

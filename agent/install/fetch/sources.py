@@ -85,6 +85,9 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     blobs: tuple[str, ...] = ()
     """SHA-256 of all that the install lacks, in the order in which it will fetch."""
 
+    only_deltas: Callable[[], bool] = lambda: False
+    """Whether no whole file may come by the network in use."""
+
     asks: bool = False
     """Whether the controller answers when it is asked for other sources than messages."""
 

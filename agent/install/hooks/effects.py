@@ -222,6 +222,7 @@ class HookedEffects:
                 later = self._held_by(look)
         finally:
             self._waits_for = ""
+        self.on_wait(state, "")  # or the controller would go on to show what it waited for
         self._store.update(attempts=self._store.state.attempts + 1)
 
     def _held_by(self, look: Callable[[], Later | None]) -> Later | None:

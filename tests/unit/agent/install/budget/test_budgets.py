@@ -189,7 +189,9 @@ def test_only_a_delta_may_come_until_another_network_is_there(tmp_path: Path) ->
     metered = NetworkSettings(name="cellular", interfaces=("wwan*",), bytes_per_day=BOUND)
     rig = Rig(tmp_path, metered)
     rig.fetch(3, DELTA)
-    with pytest.raises(NeedsDeltaError, match="brings deltas only, and there is none to a file"):
+    with pytest.raises(
+        NeedsDeltaError, match=r"deltas only \(full = false\), and there is none to a file"
+    ):
         rig.fetch(1, WHOLE)
     assert rig.budgets.deferral() is not None
     rig.clock.advance(3600)

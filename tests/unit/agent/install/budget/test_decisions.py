@@ -35,7 +35,7 @@ from agent.install.budget.settings import NetworkSettings
 from agent.install.window import Local
 
 MB = 10**6
-NO_DELTA = "cellular brings deltas only, and there is none to a file of 12.4 MB"
+NO_DELTA = "cellular brings deltas only (full = false), and there is none to a file of 12.4 MB"
 ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia")
 NAME = "cellular"
 
