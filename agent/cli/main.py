@@ -89,9 +89,12 @@ def _phase(status: dict[str, Any]) -> str:
     if not status.get("transfer"):  # an agent of an earlier version knows none
         return str(status["phase"])
     from wire.codec import convert
-    from wire.console.progress import progress_text
+    from wire.console.progress import done_text, progress_text
     from wire.progress import TransferProgress
 
+    if status.get("waits_for"):
+        progress = convert(status["transfer"], TransferProgress)
+        return f"{status['phase']} {done_text(progress.done_bytes, progress.total_bytes)}"
     return f"{status['phase']} {progress_text(convert(status['transfer'], TransferProgress))}"
 
 
@@ -198,7 +201,7 @@ def _override(options: argparse.Namespace) -> int:
     if answer["override_s"] is None:
         _say("hooks, window, battery and budgets count")
     elif answer["waits_for"]:
-        _say(f"the install goes on, although {answer['waits_for']}")
+        _say(f"the install goes on now; without the override: {answer['waits_for']}")
     else:
         _say(f"the next install within {options.length} goes on, whatever would hold it")
     return 0

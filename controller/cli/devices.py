@@ -300,7 +300,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("drifted", device.drifted),
             ("revision", f"{device.revision} (reported {device.reported_revision})"),
             ("policy", _policy_text(device)),
-            ("phase", phase_text(device.phase, device.transfer)),
+            ("phase", phase_text(device.phase, device.transfer, waits=bool(device.waits_for))),
             *([("waits for", device.waits_for)] if device.waits_for else []),
             ("enrolled", local_time(device.enrolled_at_s)),
             ("last seen", age_text(device.last_seen_at_s, now_s)),

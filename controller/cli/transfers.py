@@ -10,10 +10,12 @@ from wire.console.text import bytes_text, plain_text
 from wire.progress import TransferProgress
 
 
-def phase_text(phase: str, transfer: Transfer | None) -> str:
-    """Return the phase of an install, with how far its transfer is, if one runs."""
+def phase_text(phase: str, transfer: Transfer | None, *, waits: bool = False) -> str:
+    """Return the phase of an install, with how far its transfer is, if one runs or waits."""
     if transfer is None:
         return plain_text(phase)
+    if waits:
+        return f"{plain_text(phase)} {done_text(transfer.done_bytes, transfer.total_bytes)}"
     figures = convert(to_builtins(transfer), TransferProgress)
     return f"{plain_text(phase)} {progress_text(figures)}"
 

@@ -189,7 +189,8 @@ def _picture(rollout: Rollout) -> RenderableType:
 def _device_text(deployment: Deployment, *, live: bool = False) -> str:
     text = f"{plain_text(deployment.device)} {deployment.state}"
     if deployment.state == "assigned" and deployment.phase:
-        text += f" {phase_text(deployment.phase, deployment.transfer if live else None)}"
+        transfer = deployment.transfer if live else None
+        text += f" {phase_text(deployment.phase, transfer, waits=bool(deployment.detail))}"
     if deployment.state == "assigned" and deployment.detail:
         text += f": {plain_text(deployment.detail)}"
     if deployment.state == "waiting":

@@ -103,13 +103,17 @@ def in_flight(session: Session, rollout: str, *, clock_s: float) -> tuple[InFlig
 
 
 def fetching(session: Session, rollout: str) -> list[tuple[str, int]]:
-    """Return the devices of a rollout that fetch its release, and in which stages they began."""
+    """Return the devices of a rollout that fetch its release, and in which stages they began.
+
+    Devices that wait, as for a budget, do not fetch.
+    """
     rows = session.execute(
         select(DeploymentRow.device, DeploymentRow.stage)
         .where(
             DeploymentRow.rollout == rollout,
             DeploymentRow.state == DeploymentState.ASSIGNED,
             DeploymentRow.phase == FETCHING,
+            DeploymentRow.detail == "",
         )
         .order_by(DeploymentRow.device)
     )

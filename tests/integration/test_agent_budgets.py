@@ -94,7 +94,10 @@ def test_a_kill_forgets_nothing_and_the_operator_may_let_it_go_on(
     until(lambda: len(controller.all("hello", Hello)) > before, "a hello of the new start")
     why = until(lambda: waiting.ask("status")["waits_for"], "a wait after the restart")
     assert waiting.ask("status")["budgets"][0]["day_bytes"] >= used_bytes
-    assert waiting.command("override").stdout == f"the install goes on, although {why}\n"
+    assert (
+        waiting.command("override").stdout
+        == f"the install goes on now; without the override: {why}\n"
+    )
     assert controller.outcome(1).outcome == "succeeded"
 
 

@@ -56,7 +56,7 @@ def test_an_install_waits_for_the_window_until_the_operator_overrides_it(
     assert controller.event("defer").reason == why
     assert not [r for r in controller.heard if r.topic.endswith("/chunk_request")]
     said = device.command("override")
-    assert said.stdout == f"the install goes on, although {why}\n"
+    assert said.stdout == f"the install goes on now; without the override: {why}\n"
     assert controller.outcome(1).active == FIRST.digest
     assert device.ask("status")["waits_for"] == ""
 
