@@ -68,7 +68,8 @@ def test_the_operator_overrides_a_hook_that_delays(waiting: Device, controller: 
     said = waiting.command("override", "--for", "30m")
     assert said.returncode == 0, said.stderr
     assert said.stdout == (
-        f"the install goes on now; without the override: hook {NAME} says later: exit status 21: a recording is on\n"
+        f"the install goes on now; without the override: hook {NAME} says later: "
+        "exit status 21: a recording is on\n"
     )
     assert controller.outcome(2).active == SECOND.digest
     ordered = controller.event("override")
