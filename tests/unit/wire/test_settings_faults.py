@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import pytest
 
@@ -17,9 +19,19 @@ class Limits(msgspec.Struct):
     memory_bytes: int | None = None
 
 
+class Near(msgspec.Struct, tag_field="kind", tag="near"):
+    path: str
+
+
+class Far(msgspec.Struct, tag_field="kind", tag="far"):
+    url: str
+
+
 class Settings(msgspec.Struct):
     state_dir: str
     broker: Broker
+    ways: tuple[Literal["a", "b"], ...] = ()
+    places: tuple[Near | Far, ...] = ()
     serving: Limits | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -38,6 +50,18 @@ class Settings(msgspec.Struct):
         (
             "not a valid Settings: Object contains unknown field `stat_dir`",
             "there is no setting stat_dir (did you mean state_dir?)",
+        ),
+        (
+            "Object contains unknown field `pat` - at `$.places[1]`",
+            "there is no setting places[1].pat (did you mean places[1].path?)",
+        ),
+        (
+            "Invalid enum value 'c' - at `$.ways[1]`",
+            "ways[1] must be one of a, b, not 'c'",
+        ),
+        (
+            "Invalid value 'c' - at `$.places[0].kind`",
+            "places[0].kind must be one of near, far, not 'c'",
         ),
         ("Object missing required field `state_dir`", "the setting state_dir is missing"),
         (
