@@ -22,6 +22,7 @@ from agent.link.connection import Link
 from agent.log import Log
 from agent.ports import RecorderPort
 from wire.clock import Clock
+from wire.errors import FleetError
 from wire.progress import DELTA, HTTP, LOCAL, MQTT, MULTICAST
 from wire.trust.root import TrustRoot
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from agent.install.budget.budgets import Budgets
 
 SMALL_BYTES: Final = 32 * 1024
+TOLD_S: Final = 600.0
+"""How often the fleet hears that a source cannot go on."""
 
 
 class Fetching(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,31 @@ class Fetching(msgspec.Struct, frozen=True, kw_only=True):
         self.offers.reconnected()
 
 
+class SourceFaults:
+    """Tells that a source could not go on: the log each time, the fleet now and then.
+
+    Args:
+        log: Takes a line.
+        recorder: Takes an event.
+        clock: For how long ago the last event was.
+    """
+
+    def __init__(self, log: Log, recorder: RecorderPort, clock: Clock) -> None:
+        self._log = log
+        self._recorder = recorder
+        self._clock = clock
+        self._told_s: dict[str, float] = {}
+
+    def __call__(self, name: str, fault: FleetError) -> None:
+        """Tell that a source could not go on."""
+        now_s, reason = self._clock.monotonic_s(), f"{name}: {fault.message}"
+        if now_s - self._told_s.get(name, float("-inf")) < TOLD_S:  # a release has many files
+            self._log.write("source", reason=reason)
+            return
+        self._told_s[name] = now_s
+        self._recorder.event("source", reason, {"source": name})  # the log has it, too
+
+
 def make_fetching(
     config: AgentConfig,
     trust: TrustRoot,
@@ -68,7 +96,7 @@ def make_fetching(
         link: The connection to the controller.
         interrupts: Wakes a read from the network when the agent stops.
         log: Takes a line when a source cannot go on.
-        recorder: Takes what has come by which network.
+        recorder: Takes what has come by which network, and which source cannot go on.
         clock: For waiting.
 
     Returns:
@@ -109,7 +137,7 @@ def make_fetching(
     fetcher = Fetcher(
         [sources[name] for name in delivery.sources],
         clock,
-        on_fault=lambda name, fault: log.write("source", source=name, detail=fault.message),
+        on_fault=SourceFaults(log, recorder, clock),
         bind=_binding(budgets) if budgets is not None else _unbound,
     )
     return Fetching(
