@@ -120,7 +120,7 @@ class Preflight:
             if kind not in known:
                 profile = _profile(device)
                 known[kind] = verdict(offered, profile, running.get(device.release or ""))
-            said = UNKNOWN if not device.boot_id else known[kind]
+            said = known[kind] if device.greeted else UNKNOWN
             if device.release == release.digest:
                 said = RUNS
             judged[device.id] = distrust(device.last_error) or said

@@ -26,8 +26,8 @@ class DeviceFacts(NamedTuple):
     runtimes: str | None
     """JSON: those of the profile that it has; None where it has all of them."""
 
-    boot_id: str
-    """Empty until it has greeted."""
+    greeted: bool
+    """Whether this is what it said itself, and not only what its enrolment says."""
 
     release: str | None
     """Digest of what it runs."""
@@ -41,7 +41,7 @@ _FACTS = select(
     DeviceRow.online,
     cast(DeviceRow.profile, String),
     cast(DeviceRow.runtimes, String),
-    DeviceRow.boot_id,
+    DeviceRow.greeted,
     DeviceRow.reported_release,
     DeviceRow.last_error,
 )

@@ -149,6 +149,7 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
     if kind != (row.profile_name, row.architecture):
         desired.mark_policy_stale(session, row.id)
     row.runtimes = _runtimes(hello)
+    row.greeted = True
     row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
     boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
     if row.boot_id != boot_id:
