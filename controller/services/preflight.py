@@ -18,7 +18,6 @@ from controller.domain.preflight import (
     Answer,
     OfferedRelease,
     Verdict,
-    distrust,
     verdict,
 )
 from controller.domain.selectors import parse_selector
@@ -123,7 +122,7 @@ class Preflight:
             said = known[kind] if device.greeted else UNKNOWN
             if device.release == release.digest:
                 said = RUNS
-            judged[device.id] = distrust(device.last_error) or said
+            judged[device.id] = said
         return judged
 
     def _running(

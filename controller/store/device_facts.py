@@ -32,8 +32,6 @@ class DeviceFacts(NamedTuple):
     release: str | None
     """Digest of what it runs."""
 
-    last_error: str
-
 
 _FACTS = select(
     DeviceRow.id,
@@ -43,7 +41,6 @@ _FACTS = select(
     cast(DeviceRow.runtimes, String),
     DeviceRow.greeted,
     DeviceRow.reported_release,
-    DeviceRow.last_error,
 )
 
 
