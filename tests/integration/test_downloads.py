@@ -32,6 +32,9 @@ ENDLESS_BYTES = 2**40
 ENDLESS = "e" * 64
 """The digest of no file: a sparse one lies there, which nobody reads to its end within a test."""
 
+ENOUGH_BYTES = 2**27
+"""More than lies in the buffers of a connection."""
+
 ABSENT = "f" * 64
 LINKS = Links(b"s" * 32)
 HOUR_S = 3600
@@ -321,7 +324,11 @@ def test_a_transfer_ends_when_its_link_expires(tmp_path: Path) -> None:
     with serving(tmp_path) as rig, rig.dial(rig.link(ENDLESS)) as reader:
         assert reader.recv(100).startswith(b"HTTP/1.1 200 ")
         rig.clock.advance(HOUR_S)
-        read_to_the_end(reader)
+        got_bytes = 0
+        with suppress(ConnectionError):
+            while got_bytes < ENOUGH_BYTES and (got := reader.recv(2**20)):
+                got_bytes += len(got)
+        assert got_bytes < ENOUGH_BYTES
         until(lambda: rig.opened[0].closed, "the end of the transfer")
         assert rig.ask().status == 200, "with a new link it goes on"
 
