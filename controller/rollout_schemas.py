@@ -57,7 +57,7 @@ class RolloutRequest(Request):
 
     unfit: UnfitRule | None = None
     """What becomes of devices that cannot take the release: `refuse` the rollout, `exclude` them
-    from it, or `allow` them, who then fail. None for `refuse`."""
+    from it, or `allow` them, also if all are; each device then decides. None for `refuse`."""
 
 
 @dataclass(kw_only=True)

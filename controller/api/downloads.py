@@ -10,7 +10,9 @@ Rules:
 - The link is checked before anything else is looked at; so nobody without one learns which blobs
   there are.
 - A file is read in blocks, and the next one when the client has taken the last. A client that takes
-  a block too slowly loses its connection.
+  a block too slowly loses its connection, and so does one whose link expires meanwhile.
+- A device gets so many blobs at the same time, whatever the addresses that it comes from. So no
+  device keeps others out.
 - What the disk has to be asked for is read on a thread, so that others do not wait for it.
 """
 
@@ -21,7 +23,9 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import BinaryIO, Final
 
@@ -31,8 +35,8 @@ from starlette.types import Receive, Scope, Send
 from controller.api import faults as api_faults
 from controller.api.places import end_connection, keep_place
 from controller.api.ranges import Part, RangeNotSatisfiableError, wanted_part
-from controller.delivery.links import AGAIN, Links
-from controller.errors import InvalidRequestError, UnknownError
+from controller.delivery.links import AGAIN, Link, Links
+from controller.errors import BusyError, InvalidRequestError, UnknownError
 from controller.schemas import Fault
 from wire.clock import Clock
 from wire.errors import FleetError
@@ -40,6 +44,10 @@ from wire.errors import FleetError
 BLOCK_BYTES: Final = 256 * 1024
 BLOCK_S: Final = 120.0
 """In which a client has to take a block: 2 KB/s. The slowest links of devices have 16."""
+
+MAX_OF_DEVICE: Final = 8
+"""Blobs that one device gets at the same time. It fetches one; others are of connections that it
+lost, and that nobody has ended yet."""
 
 NOT_IN_MEMORY: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS})
 """How `preadv2` says that the file system would have to wait, or cannot tell."""
@@ -70,6 +78,8 @@ class Downloads:
         self._links = links
         self._clock = clock
         self._block_s = block_s
+        self._busy: Counter[str] = Counter()
+        """How many blobs each device gets now. Only the event loop touches it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -94,20 +104,41 @@ class Downloads:
         if found is None:
             raise UnknownError("there is nothing at this address", remedy=AGAIN)
         sha256 = found[2].decode()
-        self._links.check(sha256, scope["query_string"], self._clock.now_s())
-        keep_place(scope)
+        link = self._links.check(sha256, scope["query_string"], self._clock.now_s())
         if found[1] == b"check":
+            keep_place(scope)
             await Response(status_code=204)(scope, receive, send)
             return
         _check_no_body(scope)
-        file = await asyncio.to_thread(self._open_blob, sha256)
+        with self._counted(link.device):
+            keep_place(scope)
+            file = await asyncio.to_thread(self._open_blob, sha256)
+            try:
+                await self._give(file, sha256, link, scope, receive, send)
+            finally:
+                file.close()
+
+    @contextmanager
+    def _counted(self, device: str) -> Iterator[None]:
+        """Count what a device gets.
+
+        Raises:
+            BusyError: It gets as much as it may already.
+        """
+        if self._busy[device] >= MAX_OF_DEVICE:
+            raise BusyError(
+                f"{device} gets {MAX_OF_DEVICE} blobs already", remedy="try again when one has come"
+            )
+        self._busy[device] += 1
         try:
-            await self._give(file, sha256, scope, receive, send)
+            yield
         finally:
-            file.close()
+            self._busy[device] -= 1
+            if not self._busy[device]:
+                del self._busy[device]
 
     async def _give(
-        self, file: BinaryIO, sha256: str, scope: Scope, receive: Receive, send: Send
+        self, file: BinaryIO, sha256: str, link: Link, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Send a file, or what is asked for of it."""
         size_bytes = os.fstat(file.fileno()).st_size
@@ -135,18 +166,23 @@ class Downloads:
         status = 200 if part is None else 206
         await send({"type": "http.response.start", "status": status, "headers": raw})
         if is_get:
-            await self._send_part(file.fileno(), Part(first, end), scope, receive, send)
+            part = Part(first, end)
+            await self._send_part(file.fileno(), part, link, scope, receive, send)
         else:
             await send({"type": "http.response.body"})
 
     async def _send_part(
-        self, descriptor: int, part: Part, scope: Scope, receive: Receive, send: Send
+        self, descriptor: int, part: Part, link: Link, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Send bytes of a file as a body; if that fails, end the connection."""
         gone = asyncio.ensure_future(_until_gone(receive))
         offset, end = part
         try:
             while offset < end and not gone.done():
+                if self._clock.now_s() >= link.until_s:
+                    end_connection(scope)  # the device goes on from here with a new link
+                    await gone
+                    break
                 block = await _block(descriptor, offset, min(BLOCK_BYTES, end - offset))
                 offset += len(block)
                 async with asyncio.timeout(self._block_s):

@@ -109,7 +109,8 @@ def rollout_create(  # noqa: PLR0913, PLR0917 - one parameter for each option
     allow_unfit: Annotated[
         bool,
         typer.Option(
-            "--allow-unfit", help="Try devices that cannot take the release, too. They fail."
+            "--allow-unfit",
+            help="Try devices that cannot take the release, too; each decides itself.",
         ),
     ] = False,
     follow: WatchOption = False,

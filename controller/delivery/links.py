@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.errors import LinkError
 
@@ -32,6 +32,16 @@ _QUERY: Final = re.compile(
     rb"device=([a-z0-9][a-z0-9._-]{0,62})&until=([1-9][0-9]{0,11})&signature=([0-9a-f]{64})"
 )
 """Exactly as `path_of` writes it: two programs could read any other form differently."""
+
+
+class Link(NamedTuple):
+    """What a valid link says."""
+
+    device: str
+    """Whose it is."""
+
+    until_s: int
+    """When it expires, seconds since 1970."""
 
 
 class Links:
@@ -58,7 +68,7 @@ class Links:
         signature = self._signature(device, sha256, until_s)
         return f"/blobs/{sha256}?device={device}&until={until_s}&signature={signature}"
 
-    def check(self, sha256: str, query: bytes, now_s: float) -> str:
+    def check(self, sha256: str, query: bytes, now_s: float) -> Link:
         """Check a link.
 
         Args:
@@ -67,7 +77,7 @@ class Links:
             now_s: Wall time.
 
         Returns:
-            The device whose link it is.
+            Whose link it is, and until when.
 
         Raises:
             LinkError: It is not a link for this blob, or has expired.
@@ -80,7 +90,7 @@ class Links:
             raise LinkError("this link is not for this blob", remedy=AGAIN)
         if now_s >= until_s:
             raise LinkError("this link has expired", remedy=AGAIN)
-        return device
+        return Link(device, until_s)
 
     def _signature(self, device: str, sha256: str, until_s: int) -> str:
         # The version keeps the meaning of the secret apart from any later form of links.

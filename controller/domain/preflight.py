@@ -12,16 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from wire.errors import SignatureError
 from wire.package.index import PackageIndex
 from wire.package.manifest import Manifest
 from wire.profile import DeviceProfile
 
 MAX_VARIANTS_NAMED = 6
 """Variants whose reasons one line gives."""
-
-NOT_OURS = "it is not what this controller sent last"
-"""How the record of a refusal begins if the device refused what came from somebody else."""
 
 
 class Answer(StrEnum):
@@ -91,21 +87,6 @@ def verdict(
             f"{profile.storage_bytes} to packages"
         )
     return TAKES
-
-
-def distrust(last_error: str) -> Verdict | None:
-    """Return why a device would refuse whatever is signed by today's keys, or None.
-
-    Args:
-        last_error: What the device said last of a fault, with the code before it.
-
-    Returns:
-        A refusal, if what it was sent last had no signature that the device trusts.
-    """
-    code, _, detail = last_error.partition(": ")
-    if code != SignatureError.code or detail.startswith(NOT_OURS):
-        return None
-    return _refuses(f"it did not trust the signature of what it was sent last: {detail}")
 
 
 def _refuses(reason: str) -> Verdict:

@@ -18,7 +18,6 @@ from controller.domain.preflight import (
     Answer,
     OfferedRelease,
     Verdict,
-    distrust,
     verdict,
 )
 from controller.domain.selectors import parse_selector
@@ -120,10 +119,10 @@ class Preflight:
             if kind not in known:
                 profile = _profile(device)
                 known[kind] = verdict(offered, profile, running.get(device.release or ""))
-            said = UNKNOWN if not device.boot_id else known[kind]
+            said = known[kind] if device.greeted else UNKNOWN
             if device.release == release.digest:
                 said = RUNS
-            judged[device.id] = distrust(device.last_error) or said
+            judged[device.id] = said
         return judged
 
     def _running(

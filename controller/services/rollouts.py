@@ -3,8 +3,7 @@
 Rules:
 - An order that the state does not allow is refused, and changes nothing.
 - A device takes part in one unfinished rollout at a time.
-- A rollout begins with devices that cannot take its release only if the operator says so, and
-  never if none of its devices can.
+- A rollout begins with devices that cannot take its release only if the operator says so.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class Rollouts:
             UnknownReleaseError: No such release.
             ConflictError: The release was revoked, or a device takes part in another rollout.
             UnfitError: Devices cannot take the release, and the operator has not said what becomes
-                of them; or none can.
+                of them; or they are to be left out, and none is left.
         """
         selector = parse_selector(request.selector)
         specs = _specs(request.stages)
@@ -285,9 +284,11 @@ def _check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int
 
     Raises:
         UnfitError: There are such devices, and the operator has not said what becomes of them; or
-            there are no others.
+            they are to be left out, and there are no others.
     """
-    if not unfit or (request.unfit in {"exclude", "allow"} and len(unfit) < devices):
+    if not unfit or request.unfit == "allow":
+        return
+    if request.unfit == "exclude" and len(unfit) < devices:
         return
     first, reason = next(iter(unfit.items()))
     check = f"`fleet rollout check {request.release}"
@@ -298,13 +299,13 @@ def _check_unfit(request: RolloutRequest, unfit: Mapping[str, str], devices: int
             which = f"none of {devices} devices can take {request.release}, such as {first}"
         raise UnfitError(
             f"{which}: {reason}",
-            remedy=f"{check} names them",
+            remedy=f"{check} names them; --allow-unfit tries them all the same",
         )
     raise UnfitError(
         f"{len(unfit)} of {counted(devices)} cannot take {request.release}, such as {first}: "
         f"{reason}",
-        remedy=f"{check} names them; --exclude-unfit leaves them out, and with --allow-unfit they "
-        "fail",
+        remedy=f"{check} names them; --exclude-unfit leaves them out, and --allow-unfit tries them "
+        "all the same",
     )
 
 

@@ -269,7 +269,9 @@ def unfinished(session: Session, device: str) -> list[DeploymentRow]:
     )
 
 
-def newcomers(session: Session, rollout: str, selector: Selector, *, limit: int) -> list[str]:
+def newcomers(
+    session: Session, rollout: str, selector: Selector, *, limit: int, greeted: bool = False
+) -> list[str]:
     """Return enrolled devices that match a selector and take part in no unfinished rollout.
 
     Args:
@@ -277,6 +279,7 @@ def newcomers(session: Session, rollout: str, selector: Selector, *, limit: int)
         rollout: Leave out the devices that take part in this one, finished or not.
         selector: Which devices it is for.
         limit: The greatest number.
+        greeted: Leave out those that have not yet said what they are and have.
 
     Returns:
         Their identifiers.
@@ -291,6 +294,7 @@ def newcomers(session: Session, rollout: str, selector: Selector, *, limit: int)
             DeviceRow.state == DeviceState.ENROLLED,
             ~takes_part,
             ~is_busy,
+            *([DeviceRow.greeted] if greeted else []),
             *device_rows.selected(selector),
         )
         .order_by(DeviceRow.id)

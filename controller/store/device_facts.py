@@ -26,13 +26,11 @@ class DeviceFacts(NamedTuple):
     runtimes: str | None
     """JSON: those of the profile that it has; None where it has all of them."""
 
-    boot_id: str
-    """Empty until it has greeted."""
+    greeted: bool
+    """Whether this is what it said itself, and not only what its enrolment says."""
 
     release: str | None
     """Digest of what it runs."""
-
-    last_error: str
 
 
 _FACTS = select(
@@ -41,9 +39,8 @@ _FACTS = select(
     DeviceRow.online,
     cast(DeviceRow.profile, String),
     cast(DeviceRow.runtimes, String),
-    DeviceRow.boot_id,
+    DeviceRow.greeted,
     DeviceRow.reported_release,
-    DeviceRow.last_error,
 )
 
 

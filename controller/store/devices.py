@@ -265,6 +265,8 @@ def enrol(
     row.public_key = request.public_key
     row.agent_version = clean(request.agent_version, MAX_CODE_CHARS)
     row.boot_id = ""
+    row.greeted = False
+    row.runtimes = None
     row.report_sequence = 0
     row.online = False
     row.reported_revision = 0

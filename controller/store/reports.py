@@ -24,7 +24,6 @@ from sqlalchemy import and_, bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.device_text import clean
-from controller.domain.preflight import NOT_OURS
 from controller.domain.states import (
     ACTIVE_ROLLOUTS,
     DEPLOYMENT_TRANSITIONS,
@@ -149,6 +148,7 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
     if kind != (row.profile_name, row.architecture):
         desired.mark_policy_stale(session, row.id)
     row.runtimes = _runtimes(hello)
+    row.greeted = True
     row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
     boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
     if row.boot_id != boot_id:
@@ -249,7 +249,7 @@ def take_refusal(
     if code == OLDER and not ours:
         return False  # it was on its way while a newer one was accepted
     if not ours:
-        detail = f"{NOT_OURS}: {detail}"[:MAX_DETAIL_CHARS]
+        detail = f"it is not what this controller sent last: {detail}"[:MAX_DETAIL_CHARS]
     before, row.last_error = row.last_error, f"{code}: {detail}"
     at_work = part is not None and part.state in ORDERED_DEPLOYMENTS
     if part is not None and at_work and ours and code != OLDER:

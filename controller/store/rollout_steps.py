@@ -64,6 +64,8 @@ def join_newcomers(
 ) -> None:
     """Let devices that enrolled since the beginning take part in the last stage of a rollout.
 
+    They join when they have greeted: before that nobody knows which runtimes they have.
+
     Args:
         session: The transaction.
         row: The rollout, locked.
@@ -71,7 +73,7 @@ def join_newcomers(
         now_s: Wall time.
     """
     selector = parse_selector(row.selector)
-    found = deployments.newcomers(session, row.id, selector, limit=MAX_NEWCOMERS)
+    found = deployments.newcomers(session, row.id, selector, limit=MAX_NEWCOMERS, greeted=True)
     if not found:
         return
     cannot = unfit(found)

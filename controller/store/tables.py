@@ -85,6 +85,9 @@ class DeviceRow(Base):
     agent_version: Mapped[str] = mapped_column(String(64))
     boot_id: Mapped[str] = mapped_column(String(64))
     online: Mapped[bool] = mapped_column(Boolean)
+    greeted: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    """Whether it has said what it is and has since it enrolled. A restore does not change it."""
+
     may_enrol_again: Mapped[bool] = mapped_column(Boolean, server_default=false())
     """Set by the operator for a decommissioned device; the next enrolment takes it back."""
 

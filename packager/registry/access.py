@@ -3,6 +3,8 @@
 Rules:
 - Credentials go to the registry and to the server of tokens that it names; never on to where a
   redirect leads.
+- Where an address leads is asked of what connects there, and an address that programs could read in
+  different ways leads nowhere.
 - TLS, unless the operator says clear text; a registry with TLS leads nobody to a place without it.
 - Of what is no content, no more than a limit is read. Nothing that a registry says of a fault is
   repeated, except for its error code.
@@ -23,11 +25,12 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlencode, urljoin, urlsplit
+from urllib.parse import urlencode, urljoin
 
 import msgspec
 import urllib3
 from urllib3 import exceptions
+from urllib3.util import parse_url
 
 from packager.errors import (
     RegistryAnswerError,
@@ -55,6 +58,10 @@ USER_AGENT: Final = f"edgefleet/{VERSION}"
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 CLEAR_TEXT: Final = "--registry-clear-text"
 _CHALLENGE: Final = re.compile(r'(\w+)="([^"]*)"')
+_ADDRESS: Final = re.compile(r"[!-\[\]-~]*")
+"""ASCII without blanks, control characters and the backslash, as RFC 3986 has it: what programs
+make of the others differs."""
+
 _CODE: Final = re.compile(r'"code"\s*:\s*"([A-Z_]{1,40})"')
 
 Body = Callable[[], Iterable[bytes]]
@@ -159,13 +166,19 @@ class Access:
             The absolute address.
 
         Raises:
-            RegistryAnswerError: There is no such place, or it is one without TLS.
+            RegistryAnswerError: There is no such place, it is one without TLS, or its address can
+                be read in several ways.
         """
+        if _ADDRESS.fullmatch(location) is None:
+            raise RegistryAnswerError(f"{self.host} leads to no address")
         try:
             target = urljoin(urljoin(self._base, url), location)
             origin = self._origin_of(target)
+            has_user = parse_url(target).auth is not None
         except ValueError as exc:
             raise RegistryAnswerError(f"{self.host} leads to no address") from exc
+        if has_user:
+            raise RegistryAnswerError(f"{self.host} leads to an address with a user in it")
         if not location or not origin[1]:
             raise RegistryAnswerError(f"{self.host} leads nowhere")
         if origin[0] not in {"https", self._scheme}:
@@ -354,9 +367,9 @@ class Access:
 
     @staticmethod
     def _origin_of(url: str) -> Origin:
-        parts = urlsplit(url)
+        parts = parse_url(url)
         default = 443 if parts.scheme == "https" else 80
-        return parts.scheme, parts.hostname or "", parts.port or default
+        return parts.scheme or "", parts.host or "", parts.port or default
 
 
 def _small_parts(parts: Iterable[bytes]) -> Iterator[bytes]:

@@ -175,7 +175,8 @@ def test_who_can_take_a_release_is_shown_before_it_begins(
     assert refused.code == 2
     assert refused.err == (
         f"fleet: cam-1 cannot take digits:4: {lacks}; "
-        "`fleet rollout check digits:4 --selector id=cam-1` names them\n"
+        "`fleet rollout check digits:4 --selector id=cam-1` names them; "
+        "--allow-unfit tries them all the same\n"
     )
     both = stack.fleet("rollout", "create", "digits:4", "--exclude-unfit", "--allow-unfit")
     assert (both.code, both.err.count("\n")) == (2, 1)
@@ -191,7 +192,7 @@ def test_devices_that_cannot_take_a_release_are_left_out(
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "cannot take digits:1, such as new-2: no variant fits" in refused.err
     assert refused.err.endswith(
-        "; --exclude-unfit leaves them out, and with --allow-unfit they fail\n"
+        "; --exclude-unfit leaves them out, and --allow-unfit tries them all the same\n"
     )
     done = stack.fleet("rollout", "create", "digits:1", "--exclude-unfit")
     assert done.code == 0, done.err

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import pytest
 
-from controller.api.downloads import BLOCK_BYTES, BLOCK_S, Downloads
+from controller.api.downloads import BLOCK_BYTES, BLOCK_S, MAX_OF_DEVICE, Downloads
 from controller.api.protocol import DOWNLOADS, ConnectionLimits
 from controller.api.server import HttpServer
 from controller.api.tls import server_tls
@@ -31,6 +31,9 @@ CONTENT = os.urandom(3 * BLOCK_BYTES + 17)
 ENDLESS_BYTES = 2**40
 ENDLESS = "e" * 64
 """The digest of no file: a sparse one lies there, which nobody reads to its end within a test."""
+
+ENOUGH_BYTES = 2**27
+"""More than lies in the buffers of a connection."""
 
 ABSENT = "f" * 64
 LINKS = Links(b"s" * 32)
@@ -298,6 +301,36 @@ def test_one_client_holds_so_many_transfers_and_is_told_what_to_raise(tmp_path: 
         got = rig.ask()
         assert got.status == 503
         assert "downloads.connections_per_client" in json.loads(got.body)["remedy"]
+
+
+def test_one_device_gets_so_many_blobs_at_once_and_others_get_theirs(tmp_path: Path) -> None:
+    with ExitStack() as held:
+        rig = held.enter_context(serving(tmp_path))
+        links = [rig.link(ENDLESS), rig.link()]
+        busy = [held.enter_context(rig.dial(links[0])) for _ in range(MAX_OF_DEVICE)]
+        for each in busy:
+            assert each.recv(100).startswith(b"HTTP/1.1 200 ")
+        for link in links:
+            got = rig.ask(link)
+            assert (got.status, json.loads(got.body)["code"]) == (503, "controller.busy")
+            assert int(got.headers["retry-after"]) > 0
+        assert rig.ask(links[1].replace("/blobs/", "/check/")).status == 204
+        assert rig.ask(rig.link(device="cam-2")).body == CONTENT
+        busy[0].close()
+        until(lambda: rig.ask(links[1]).body == CONTENT, "the place of the one that has gone")
+
+
+def test_a_transfer_ends_when_its_link_expires(tmp_path: Path) -> None:
+    with serving(tmp_path) as rig, rig.dial(rig.link(ENDLESS)) as reader:
+        assert reader.recv(100).startswith(b"HTTP/1.1 200 ")
+        rig.clock.advance(HOUR_S)
+        got_bytes = 0
+        with suppress(ConnectionError):
+            while got_bytes < ENOUGH_BYTES and (got := reader.recv(2**20)):
+                got_bytes += len(got)
+        assert got_bytes < ENOUGH_BYTES
+        until(lambda: rig.opened[0].closed, "the end of the transfer")
+        assert rig.ask().status == 200, "with a new link it goes on"
 
 
 def test_a_transfer_does_not_keep_the_controller_from_stopping(

@@ -166,13 +166,22 @@ def test_devices_that_cannot_take_it_may_fail(fleet: Fleet) -> None:
     assert (ended["state"], states(ended)["cam-2"][0]) == ("halted", "failed")
 
 
-@pytest.mark.parametrize("unfit", [None, "refuse", "exclude", "allow"])
-def test_a_rollout_that_nobody_can_take_never_begins(fleet: Fleet, unfit: str | None) -> None:
+@pytest.mark.parametrize("unfit", [None, "refuse", "exclude"])
+def test_a_rollout_that_nobody_can_take_does_not_begin(fleet: Fleet, unfit: str | None) -> None:
     fleet.enrol("cam-1")
     lack_runtime(fleet, "cam-1")
     status, fault = create(fleet, unfit=unfit)
     assert (status, fault["code"]) == (409, "controller.unfit")
     assert fault["message"] == f"cam-1 cannot take digits:1: {LACKS}"
+    assert "--allow-unfit" in fault["remedy"]
+
+
+def test_the_operator_may_try_a_release_that_nobody_seems_to_take(fleet: Fleet) -> None:
+    fleet.enrol("cam-1")
+    lack_runtime(fleet, "cam-1")
+    status, shown = create(fleet, unfit="allow")
+    assert status == 201
+    assert fleet.run(shown["id"])["state"] == "succeeded", "the device has the last word"
 
 
 def test_devices_that_enrol_later_join_only_if_they_can_take_it(fleet: Fleet) -> None:
@@ -195,24 +204,30 @@ def test_devices_that_enrol_later_join_only_if_they_can_take_it(fleet: Fleet) ->
     assert len(skipped) == 1, "it is asked once"
 
 
-def test_a_device_that_trusts_other_keys_is_named(fleet: Fleet) -> None:
+def test_a_fault_of_the_past_decides_nothing(fleet: Fleet) -> None:
     fleet.enrol("cam-1", "cam-2")
+    refuse_signatures(fleet, "cam-1")
+    assert fleet.run(fleet.roll_out("digits:1", selector="id=cam-1"))["state"] == "halted"
+    assert fleet.api.get("/v1/devices/cam-1").json()["last_error"].startswith("wire.signature: ")
+    assert (check(fleet)["takes"], check(fleet)["refuses"]) == (2, 0), "its trust may be mended"
+    assert create(fleet, selector="id=cam-1")[0] == 201
+
+
+def refuse_signatures(fleet: Fleet, name: str) -> None:
+    """Let a device trust nothing that it is sent."""
 
     def refuse(received: Received) -> None:
         if topics.down_kind(received.topic) == "desired":
             refusal = Refusal(
-                device="cam-1",
+                device=name,
                 sha256=sha256_hex(received.payload),
                 error_code=SignatureError.code,
                 detail="0 of 1 signatures are valid",
             )
-            topic = topics.up("cam-1", "refusal")
-            fleet.controller.receive(Received(topic, to_json(refusal)))
+            fleet.controller.receive(Received(topics.up(name, "refusal"), to_json(refusal)))
 
-    fleet.devices["cam-1"].outcome = "silent"
-    fleet.hub.on(topics.all_down("cam-1"), refuse)
-    assert fleet.run(fleet.roll_out("digits:1", selector="id=cam-1"))["state"] == "halted"
-    assert check(fleet)["refusing"][0]["devices"] == ["cam-1"]
+    fleet.devices[name].outcome = "silent"
+    fleet.hub.on(topics.all_down(name), refuse)
 
 
 def test_an_unknown_release_or_selector_is_a_fault(fleet: Fleet) -> None:

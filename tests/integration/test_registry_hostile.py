@@ -275,6 +275,50 @@ def test_credentials_do_not_go_to_a_server_of_tokens_elsewhere_in_clear_text(
     assert elsewhere.asked == []
 
 
+AMBIGUOUS = [
+    "{elsewhere}\\@{host}/x",
+    "{elsewhere}\\.{host}/x",
+    "//{elsewhere_host}\\@{host}/x",
+    "http://{host}@{elsewhere_host}/x",
+    "{elsewhere} @{host}/x",
+    "{elsewhere}\t@{host}/x",
+    "{elsewhere}\x7f/x",
+    "{elsewhere}/\xe9",
+]
+"""Addresses in which programs find different hosts, or the credentials of somebody."""
+
+
+@pytest.mark.parametrize("location", AMBIGUOUS, ids=ascii)
+@pytest.mark.parametrize("asked", ["file", "upload", "realm"])
+def test_credentials_stay_when_an_address_can_be_read_in_two_ways(
+    asked: str,
+    location: str,
+    registry: HostileRegistry,
+    elsewhere: HostileRegistry,
+    out: Path,
+    tmp_path: Path,
+) -> None:
+    names = {"elsewhere": elsewhere.url, "elsewhere_host": elsewhere.host, "host": registry.host}
+    led_to = location.format(**names)
+    registry.wants = 'Basic realm="registry"'
+    source = tmp_path / "source"
+    MADE.write_to(source)
+    if asked == "realm":
+        registry.wants = f'Bearer realm="{led_to}",service="s"'
+    elif asked == "upload":
+        registry.contents.clear()
+        registry.instead[UPLOADS] = lambda handler: handler.answer(202, b"", {"Location": led_to})
+    else:
+        registry.instead[blob_path(MODEL)] = leads_to(led_to)
+    with pytest.raises(RegistryAnswerError, match=r"leads to (no|an) address"):
+        if asked == "upload":
+            push(directory_content(source), place(registry), way(tmp_path, registry))
+        else:
+            pull(place(registry), out, TRUST, way(tmp_path, registry))
+    assert elsewhere.asked == []
+    assert not any(request.path.startswith("/x") for request in registry.asked)
+
+
 @pytest.mark.parametrize(
     ("location", "why"),
     [

@@ -25,8 +25,8 @@ def query(device: str = "cam-1", sha256: str = BLOB, until_s: int = NOW_S + 60) 
 @given(device=DEVICES, lasts_s=st.integers(1, 10**9))
 def test_every_link_that_is_made_is_valid_until_it_expires(device: str, lasts_s: int) -> None:
     made = query(device, until_s=NOW_S + lasts_s)
-    assert LINKS.check(BLOB, made, NOW_S) == device
-    assert LINKS.check(BLOB, made, NOW_S + lasts_s - 0.5) == device
+    assert LINKS.check(BLOB, made, NOW_S) == (device, NOW_S + lasts_s)
+    assert LINKS.check(BLOB, made, NOW_S + lasts_s - 0.5).device == device
     with pytest.raises(LinkError, match="has expired"):
         LINKS.check(BLOB, made, NOW_S + lasts_s)
 

@@ -16,7 +16,6 @@ from controller.domain.preflight import (
     UNKNOWN,
     Answer,
     OfferedRelease,
-    distrust,
     verdict,
 )
 from tests.simulators.device import SimulatedDevice
@@ -141,20 +140,3 @@ def test_every_variant_is_kept_or_has_its_reason(
     kept = [each.name for each in manifest.fitting(kind)]
     assert sorted([*kept, *manifest.misfits(kind)]) == sorted(each.name for each in variants)
     assert all(manifest.misfits(kind).values())
-
-
-@pytest.mark.parametrize(
-    ("last_error", "refuses"),
-    [
-        ("wire.signature: 0 of 1 signatures are valid", True),
-        ("wire.signature: it is not what this controller sent last: 0 of 1", False),
-        ("agent.golden: wire.signature: fails", False),
-        ("", False),
-    ],
-)
-def test_a_device_that_trusts_other_keys_refuses_everything(last_error: str, refuses: bool) -> None:
-    said = distrust(last_error)
-    assert (said is not None) is refuses
-    if said is not None:
-        assert said.answer is Answer.REFUSES
-        assert said.reason.endswith("0 of 1 signatures are valid")
