@@ -123,6 +123,7 @@ class _Device(NamedTuple):
 class _Rollout:
     """A rollout for whose devices deltas are made ahead."""
 
+    id: str
     moves: list[deltas.Move]
     """Those that are left; what most devices need comes first."""
 
@@ -326,7 +327,9 @@ class Deltas:
             moves = {rollout: deltas.moves(transaction, rollout) for rollout in new}
             asked = {digest for found in moves.values() for move in found for digest in move[:2]}
             known = deltas.named(transaction, filter(None, asked))
-        self._preparing.extend(_Rollout(moves[rollout], known) for rollout in new)
+        going_on = (each for each in self._preparing if each.id in active)
+        begun = (_Rollout(rollout, moves[rollout], known) for rollout in new)
+        self._preparing = deque((*going_on, *begun))
         self._prepared = set(active)
         left = TICK_FILES
         while self._preparing and left > 0:
