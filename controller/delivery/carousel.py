@@ -7,7 +7,7 @@ Rules:
 - Pieces go round (a broadcast disk, Acharya and others 1995): a device joins anywhere, and leaves
   when it has all or has heard one round. What few lack is not sent: they ask for it themselves.
 - A report is believed only as far as it costs little: nobody is listened to for more than a round,
-  and the pace is that of most (`controller.delivery.pace`).
+  and the chunks and the pace are those of most (`controller.delivery.pace`).
 - It ends when hardly anybody listens, or nobody lacks what others lack too. The last message says
   so.
 """
@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -81,6 +81,7 @@ class _Listener(msgspec.Struct):
     """Position at which it joined."""
 
     position: int
+    chunk_bytes: int
     lacking: int
     """Bit n is chunk n."""
 
@@ -113,7 +114,9 @@ class Carousel:
     def _clear(self, now_s: float) -> None:
         """Begin anew, with nobody."""
         self._listeners: dict[str, _Listener] = {}
-        self._chunk_bytes = 1
+        self._chunk_bytes = 0
+        """How large the chunks are for most; 0 until it begins."""
+
         self._gathered_s = now_s + GATHER_S
         self._runs = False
         self._pace = Pace(self._published, now_s)
@@ -158,7 +161,7 @@ class Carousel:
             listener = self._join(report, lacking, now_s)
         if listener is None:
             return bool(self._listeners)
-        if not lacking or report.chunk_bytes != self._chunk_bytes:
+        if not lacking or report.chunk_bytes != listener.chunk_bytes:
             self._drop(report.device)
             return bool(self._listeners)
         listener.lacking, listener.heard_s = lacking, now_s
@@ -172,6 +175,8 @@ class Carousel:
         """Return what to send next, or None."""
         if not self._runs and self._listeners and now_s < self._gathered_s:
             return None
+        if not self._chunk_bytes:
+            self._agree()
         if now_s - self._looked_s >= LOOK_S or self._published >= self._round_ends:
             self._drop_absent(now_s)
             self._looked_s = now_s
@@ -194,7 +199,8 @@ class Carousel:
         """Note that it was sent."""
         self.touched_s = self._sent_s = now_s
         if not turn.size_bytes:
-            self._had |= set(self._listeners)
+            for device in list(self._listeners):
+                self._drop(device)
             self._clear(now_s)
             return
         self._runs = True
@@ -210,8 +216,10 @@ class Carousel:
 
     def wait_s(self, now_s: float) -> float:
         """Return how long nothing is to be done if no report comes."""
-        if not self._runs:
-            return max(self._gathered_s - now_s, 0.0)
+        if not self._runs and now_s < self._gathered_s:
+            return self._gathered_s - now_s
+        if not (self._plan or self._within):
+            return max(self._looked_s + LOOK_S - now_s, MIN_WAIT_S)
         return max(self._pace.wait_s(now_s), MIN_WAIT_S)
 
     @property
@@ -250,15 +258,32 @@ class Carousel:
     def _join(self, report: CastReport, lacking: int, now_s: float) -> _Listener | None:
         if not self._listeners and not self._runs:
             self._clear(now_s)
-            self._chunk_bytes = report.chunk_bytes
-        if report.chunk_bytes != self._chunk_bytes:
+        if self._chunk_bytes not in {0, report.chunk_bytes}:
             return None
-        listener = _Listener(self._published, self._published, lacking, now_s)
+        position = self._published
+        listener = _Listener(position, position, report.chunk_bytes, lacking, now_s)
         self._listeners[report.device] = listener
         self._pace.listeners += 1
-        self._took_part += 1
-        self._wanted_bytes += min(lacking.bit_count() * self._chunk_bytes, self._size_bytes)
+        if self._chunk_bytes:
+            self._count(listener)
         return listener
+
+    def _agree(self) -> None:
+        """Take the chunks of most for those of the blob: one device may say what it likes."""
+        sizes_bytes = Counter(each.chunk_bytes for each in self._listeners.values())
+        if not sizes_bytes:
+            return
+        self._chunk_bytes = sizes_bytes.most_common(1)[0][0]
+        for device, listener in list(self._listeners.items()):
+            if listener.chunk_bytes == self._chunk_bytes:
+                self._count(listener)
+            else:
+                self._drop(device)
+
+    def _count(self, listener: _Listener) -> None:
+        self._took_part += 1
+        wanted_bytes = listener.lacking.bit_count() * self._chunk_bytes
+        self._wanted_bytes += min(wanted_bytes, self._size_bytes)
 
     def _drop(self, device: str) -> None:
         del self._listeners[device]

@@ -23,6 +23,7 @@ from msgspec import UnsetType
 
 from controller.delivery.carousel import CastTurn
 from controller.delivery.casts import Casts
+from controller.delivery.faults import Faults
 from controller.delivery.lanes import Lanes, Turn
 from controller.delivery.shares import Shares
 from controller.errors import UnknownBlobError
@@ -89,7 +90,7 @@ class ReadsBlobs(Protocol):
 
 
 class Budget:
-    """A limit on bytes per second: a token bucket.
+    """A limit on bytes per second: a token bucket. Any thread may ask and spend.
 
     Args:
         clock: Durations.
@@ -102,9 +103,14 @@ class Budget:
         self._capacity_bytes = bytes_per_s * BURST_S
         self._left_bytes = self._capacity_bytes
         self._at_s = clock.monotonic_s()
+        self._lock = threading.Lock()
 
     def wait_s(self, size_bytes: int) -> float:
         """Return how long to wait until so many bytes may be sent; 0 if they may be sent now."""
+        with self._lock:
+            return self._wait_s(size_bytes)
+
+    def _wait_s(self, size_bytes: int) -> float:
         now_s = self._clock.monotonic_s()
         gained_bytes = (now_s - self._at_s) * self._bytes_per_s
         self._left_bytes = min(self._capacity_bytes, self._left_bytes + gained_bytes)
@@ -114,7 +120,8 @@ class Budget:
 
     def spend(self, size_bytes: int) -> None:
         """Note that so many bytes were sent."""
-        self._left_bytes -= size_bytes
+        with self._lock:
+            self._left_bytes -= size_bytes
 
 
 class ChunkServer:
@@ -144,6 +151,7 @@ class ChunkServer:
         self._lanes = Lanes()
         self._casts = Casts(lambda: secrets.token_hex(CAST_NAME_BYTES))
         self._shares = Shares()
+        self._faults = Faults()
         self._sizes_bytes: dict[tuple[str, str], tuple[float, int | None]] = {}
         """By device and blob: when its size was read, and the size."""
 
@@ -177,7 +185,8 @@ class ChunkServer:
             else:
                 self.take(_read(received))
         except FleetError as exc:
-            _log.warning("a request on %s was refused: %s", received.topic[:200], exc.message)
+            if self._faults.is_first(topics.sender_of(received.topic), self._clock.monotonic_s()):
+                _log.warning("a request on %s was refused: %s", received.topic[:200], exc.message)
 
     def offer(self, device: str, sha256: str) -> Cast | None:
         """Say on which topic a blob comes to many devices, if others wait for it too.

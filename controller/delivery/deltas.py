@@ -6,11 +6,14 @@ Rules:
   have beyond that counts for nothing.
 - Asking is cheap, and what it begins is bounded: each pair of files is made once.
 - A device never has to wait: it may fetch the file meanwhile.
+- One controller at a time makes and removes deltas in a folder.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -20,6 +23,7 @@ from controller.delivery.making import Maker
 from controller.delivery.packages import Packages
 from controller.domain.deltas import Package, Way, ahead, ways
 from controller.domain.states import DeltaState
+from controller.errors import StorageError
 from controller.services.blobs import DELTAS_FOLDER, BlobStore
 from controller.store import deltas, rollouts
 from controller.store.database import Database
@@ -28,6 +32,7 @@ from wire.clock import Clock
 from wire.codec import convert
 from wire.delta.zstd import is_installed
 from wire.errors import WireFormatError
+from wire.files import Lock, lock
 from wire.messages import MAX_SOURCE_PACKAGES, DeltaSource
 from wire.profile import DeviceProfile, only_runtimes
 
@@ -45,6 +50,9 @@ USE_STEP_S: Final = 3600.0
 TRIM_EVERY_S: Final = 60.0
 MAX_AHEAD: Final = 128
 """Deltas that are made ahead for one rollout."""
+
+TICK_FILES: Final = 4096
+"""Of packages, that are looked at in one tick."""
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +119,18 @@ class _Device(NamedTuple):
     """The newest first."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Rollout:
+    """A rollout for whose devices deltas are made ahead."""
+
+    id: str
+    moves: list[deltas.Move]
+    """Those that are left; what most devices need comes first."""
+
+    known: dict[str, deltas.Named]
+    chosen: set[deltas.Pair] = field(default_factory=set)
+
+
 class Deltas:
     """The deltas of the fleet.
 
@@ -135,8 +155,10 @@ class Deltas:
     ) -> None:
         self._database = database
         self._clock = clock
-        folder = blobs_dir / DELTAS_FOLDER
+        folder = self._folder = blobs_dir / DELTAS_FOLDER
         kept = BlobStore(folder)
+        self._lock: Lock | None = None
+        self._has_warned = False
         self.readable = WithDeltas(blobs, kept)
         self.is_enabled = config.enabled and is_installed()
         if config.enabled and not self.is_enabled:
@@ -150,6 +172,7 @@ class Deltas:
         self._prepared: set[str] = set()
         """Rollouts for which what is to be made was looked up."""
 
+        self._preparing: deque[_Rollout] = deque()
         self._trimmed_s: float | None = None
 
     def start(self) -> None:
@@ -160,6 +183,9 @@ class Deltas:
     def stop(self, timeout_s: float) -> None:
         """Stop making deltas; what is there stays."""
         self._maker.stop(timeout_s)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def offer(
         self, device: str, blob_sha256: str, packages: tuple[str, ...]
@@ -186,7 +212,7 @@ class Deltas:
         named = (release for release in known.given if release.digest in has)
         bases = [package for each in named if (package := self._package(each)) is not None]
         found = ways(known.package, blob_sha256, bases, known.profile)
-        return self._best(found) if found else None
+        return self._best(device, found) if found else None
 
     def tick(self) -> None:
         """Do what time asks for: tidy up after the last start, make ahead, remove what must go.
@@ -196,6 +222,8 @@ class Deltas:
             StorageError: The disk does not answer.
         """
         if not self._is_tidy:
+            if not self._is_alone():
+                return
             self._maker.tidy()
             self._is_tidy = True
         if self.is_enabled:
@@ -205,14 +233,41 @@ class Deltas:
             self._maker.trim()
             self._trimmed_s = now_s
 
-    def _best(self, found: tuple[Way, ...]) -> DeltaSource | float | None:
+    def _is_alone(self) -> bool:
+        """Tell whether no other controller makes deltas here; keep others away from then on.
+
+        Raises:
+            StorageError: The folder cannot be locked.
+        """
+        if self._lock is None:
+            try:
+                self._lock = lock(self._folder)
+            except OSError as exc:
+                fact = (exc.strerror or str(exc)).lower()
+                raise StorageError(f"cannot lock {self._folder}: {fact}") from exc
+        if self._lock is None and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "no deltas are made or offered as long as another controller uses %s; give each "
+                "controller a blobs_dir of its own",
+                self._folder,
+            )
+        return self._lock is not None
+
+    def _best(self, device: str, found: tuple[Way, ...]) -> DeltaSource | float | None:
         """Return the smallest delta that is ready, or let the best one be made."""
         with self._database.reading() as transaction:
             known = deltas.find(transaction, [way.pair for way in found])
         *bases, compressed = found
         for group in (bases, [compressed]):
-            rows = [row for way in group if (row := known.get(way.pair)) is not None]
-            ready = [row for row in rows if row.state == DeltaState.READY]
+            ready = []
+            for way in group:
+                row = known.get(way.pair)
+                if row is not None and row.state == DeltaState.READY:
+                    if self._maker.is_there(deltas.kept_in(row)):
+                        ready.append(row)
+                    else:
+                        del known[way.pair]
             to_make = next((way for way in group if self._is_open(known.get(way.pair))), None)
             if ready:
                 smallest = min(ready, key=lambda row: row.size_bytes or 0)
@@ -221,13 +276,15 @@ class Deltas:
                     self._maker.ask_ahead(to_make)
                 return _source(smallest)
             if to_make is not None:
-                return self._maker.ask(to_make)
+                return self._maker.ask(device, to_make)
         return None
 
     def _is_open(self, row: DeltaRow | None) -> bool:
         """Tell whether a delta is being made or is to be made."""
         if row is None or row.state == DeltaState.MAKING:
             return True
+        if row.state == DeltaState.NONE:
+            return not deltas.does_not_pay(row) and self._maker.may_keep(row.size_bytes or 0)
         since_s = self._clock.now_s() - row.made_at_s
         return row.state == DeltaState.FAILED and not 0 <= since_s < FAILED_S
 
@@ -270,29 +327,42 @@ class Deltas:
             moves = {rollout: deltas.moves(transaction, rollout) for rollout in new}
             asked = {digest for found in moves.values() for move in found for digest in move[:2]}
             known = deltas.named(transaction, filter(None, asked))
-        for found in moves.values():
-            self._prepare_moves(found, known)
+        going_on = (each for each in self._preparing if each.id in active)
+        begun = (_Rollout(rollout, moves[rollout], known) for rollout in new)
+        self._preparing = deque((*going_on, *begun))
         self._prepared = set(active)
+        left = TICK_FILES
+        while self._preparing and left > 0:
+            left -= self._prepare_move(self._preparing[0])
+            if not self._preparing[0].moves:
+                self._preparing.popleft()
 
-    def _prepare_moves(self, moves: list[deltas.Move], known: dict[str, deltas.Named]) -> None:
-        """Let what some devices will ask for be made, what most of them need first.
+    def _prepare_move(self, rollout: _Rollout) -> int:
+        """Let what some devices will ask for be made; return how many files were looked at.
 
         Raises:
             DatabaseError: The database does not answer.
         """
-        wanted: dict[deltas.Pair, Way] = {}
-        for move in moves:
-            package = self._package(known.get(move.release))
-            if package is not None:
-                base = self._package(known.get(move.runs or ""))
-                for way in ahead(package, base, _profile(move.kind)):
-                    wanted.setdefault(way.pair, way)
-        chosen = list(wanted.values())[:MAX_AHEAD]
+        if not rollout.moves:
+            return 0
+        move = rollout.moves[0]
+        package = self._package(rollout.known.get(move.release))
+        base = self._package(rollout.known.get(move.runs or ""))
+        found: dict[deltas.Pair, Way] = {}
+        if package is not None:
+            for way in ahead(package, base, _profile(move.kind)):
+                if len(rollout.chosen) + len(found) >= MAX_AHEAD:
+                    break
+                if way.pair not in rollout.chosen:
+                    found[way.pair] = way
         with self._database.reading() as transaction:
-            rows = deltas.find(transaction, [way.pair for way in chosen])
-        for way in chosen:
+            rows = deltas.find(transaction, found)
+        for way in found.values():
             if self._is_open(rows.get(way.pair)):
                 self._maker.ask_ahead(way)
+        rollout.chosen.update(found)
+        del rollout.moves[: 1 if len(rollout.chosen) < MAX_AHEAD else None]
+        return sum(len(each.index.files) for each in (package, base) if each is not None) + 1
 
     def _package(self, release: deltas.Named | None) -> Package | None:
         return None if release is None else self._packages.get(release)

@@ -21,6 +21,7 @@ from typing import Final
 from controller.delivery.encoding import Encoding, StoppedError
 from controller.domain.deltas import (
     FIRST_BYTES_PER_S,
+    Kept,
     Way,
     chunk_bytes_of,
     to_remove,
@@ -36,7 +37,11 @@ from wire.errors import FleetError
 from wire.package.index import CHUNK_BYTES
 
 MAX_WAITING: Final = 512
-"""Pairs that wait for their turn; what is asked for beyond has to be asked for again."""
+"""Pairs that devices wait for, and as many that are made ahead; what is asked for beyond has to be
+asked for again."""
+
+MAX_OF_DEVICE: Final = 64
+"""Pairs that wait because one device asked for them."""
 
 NEW_SHARE: Final = 0.3
 """Of the last delta in the speed that is expected of the next one."""
@@ -65,6 +70,9 @@ class Maker:
         self._clock = clock
         self._asked = threading.Condition()
         self._urgent: OrderedDict[deltas.Pair, Way] = OrderedDict()
+        self._asked_by: dict[deltas.Pair, str] = {}
+        """Which device has asked first for what is urgent."""
+
         self._ahead: OrderedDict[deltas.Pair, Way] = OrderedDict()
         self._current: Way | None = None
         self._began_s = 0.0
@@ -85,21 +93,24 @@ class Maker:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
-    def ask(self, way: Way) -> float | None:
+    def ask(self, device: str, way: Way) -> float | None:
         """Let a delta be made for a device that waits for it.
 
         Args:
+            device: Who asks.
             way: From which file to which; whether it is there already was looked up.
 
         Returns:
-            When to ask again, in seconds; None if too many wait already.
+            When to ask again, in seconds; None if too many wait already, or too many for this
+            device.
         """
         with self._asked:
             if not self._is_current(way.pair) and way.pair not in self._urgent:
-                was_ahead = self._ahead.pop(way.pair, None)
-                if was_ahead is None and self._is_full():
+                of_device = sum(each == device for each in self._asked_by.values())
+                if len(self._urgent) >= MAX_WAITING or of_device >= MAX_OF_DEVICE:
                     return None
-                self._urgent[way.pair] = way
+                self._ahead.pop(way.pair, None)
+                self._urgent[way.pair], self._asked_by[way.pair] = way, device
                 self._asked.notify()
             return self._wait_s(way)
 
@@ -107,9 +118,27 @@ class Maker:
         """Let a delta be made for which no device has asked."""
         with self._asked:
             is_known = self._is_current(way.pair) or way.pair in self._urgent
-            if not is_known and not self._is_full():
+            if not is_known and len(self._ahead) < MAX_WAITING:
                 self._ahead[way.pair] = way
                 self._asked.notify()
+
+    def may_keep(self, size_bytes: int) -> bool:
+        """Tell whether a delta of a size is kept."""
+        return size_bytes <= self._keep_bytes
+
+    def is_there(self, delta: Kept) -> bool:
+        """Tell whether a delta can be read; forget one that cannot, so that it is made again.
+
+        Raises:
+            DatabaseError: The database does not answer.
+            StorageError: The disk does not answer.
+        """
+        if self._kept.size_bytes(delta.sha256) == delta.size_bytes:
+            return True
+        _log.warning("the delta %s is gone, and is made again when it is asked for", delta.sha256)
+        with self._database.transaction() as transaction:
+            deltas.remove(transaction, [delta.pair])
+        return False
 
     def trim(self) -> None:
         """Remove deltas that nobody may read any more, and those beyond the limit.
@@ -154,9 +183,6 @@ class Maker:
     def _is_current(self, pair: deltas.Pair) -> bool:
         return self._current is not None and self._current.pair == pair
 
-    def _is_full(self) -> bool:
-        return len(self._urgent) + len(self._ahead) >= MAX_WAITING
-
     def _wait_s(self, way: Way) -> float:
         """Return when a delta may be ready that is made now or waits."""
         before = [] if self._current is None else [self._current]
@@ -186,7 +212,8 @@ class Maker:
             self._asked.wait_for(lambda: self._stopping or self._urgent or self._ahead)
             if self._stopping:
                 return None
-            _, way = (self._urgent or self._ahead).popitem(last=False)
+            pair, way = (self._urgent or self._ahead).popitem(last=False)
+            self._asked_by.pop(pair, None)
             self._current, self._began_s = way, self._clock.monotonic_s()
             return way
 
@@ -223,8 +250,8 @@ class Maker:
             StorageError: The disk cannot be written.
         """
         size_bytes = made.stat().st_size
-        if size_bytes > self._keep_bytes:
-            return DeltaState.NONE, {}
+        if not self.may_keep(size_bytes):
+            return DeltaState.NONE, {"size_bytes": size_bytes}
         chunk_bytes = chunk_bytes_of(size_bytes)
         chunks: list[str] = []
         digest = hashlib.sha256()

@@ -5,7 +5,8 @@ Rules:
   blob the answer says nothing.
 - An answer is signed: a device sends requests to no place that the director does not name.
 - Every request is bounded, and each device may send so many of them only: the rest is dropped, and
-  logged once. An answer fits into a message; what does not fit is left out, the last first.
+  logged once, as are faults.
+- An answer fits into a message; what does not fit is left out, the last first.
 - Links and what is made of them are secrets: no log gets them.
 """
 
@@ -19,6 +20,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
+from controller.delivery.faults import Faults
 from controller.delivery.places import Place
 from controller.services.director import Publisher
 from controller.store import releases
@@ -132,6 +134,7 @@ class SourceServer:
         self._key = key
         self._clock = clock
         self._turns = Turns()
+        self._faults = Faults()
 
     def handle(self, received: Received) -> None:
         """Answer a request; a fault in it is logged.
@@ -139,19 +142,20 @@ class SourceServer:
         Args:
             received: As it came.
         """
+        device, now_s = topics.sender_of(received.topic), self._clock.monotonic_s()
+        turn = self._turns.take(device, now_s)
+        if turn == "first-dropped":
+            _log.warning(
+                "device %s asks for sources more often than it needs: requests are dropped", device
+            )
+        if turn != "granted":
+            return
         try:
             request = _read(received)
-            turn = self._turns.take(request.device, self._clock.monotonic_s())
-            if turn == "first-dropped":
-                _log.warning(
-                    "device %s asks for sources more often than it needs: requests are dropped",
-                    request.device,
-                )
-            if turn != "granted":
-                return
             answer = self.answer(request)
         except FleetError as exc:
-            _log.warning("a request on %s was refused: %s", received.topic[:200], exc.message)
+            if self._faults.is_first(device, now_s):
+                _log.warning("a request on %s was refused: %s", received.topic[:200], exc.message)
             return
         # Where the broker takes no message now the device asks again.
         topic = topics.down(request.device, "sources")

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import log
+from functools import cached_property
 from typing import Final, NamedTuple
 
+from controller.domain.alike import Files, Likeness
 from wire.messages import MAX_DELTA_CHUNKS
-from wire.package.index import CHUNK_BYTES, FileEntry, PackageIndex
-from wire.package.manifest import Manifest, Variant
+from wire.package.index import CHUNK_BYTES, FileEntry, PackageIndex, is_needed, prefixes_for
+from wire.package.manifest import Manifest
 from wire.profile import DeviceProfile
 
 EMPTY: Final = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -32,8 +33,8 @@ MAX_FILE_BYTES: Final = 4 * 1024**3
 MAX_BASES: Final = 2
 """Files that a delta to one file may begin from, on one device, beside no bytes."""
 
-MAX_SIZE_RATIO: Final = 4.0
-"""Between files that are taken for versions of the same model only because they look alike."""
+MAX_COPIES: Final = 8
+"""Files of the same content for which is looked what is like them."""
 
 MAX_CHUNK_BYTES: Final = 1024**2
 """The greatest chunk that a package may have."""
@@ -57,7 +58,7 @@ MAX_WAIT_S: Final = 60.0
 """A device asks again after this time at most, however long it will take."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Package:
     """What a published package says of itself."""
 
@@ -66,9 +67,14 @@ class Package:
 
     manifest: Manifest
 
+    @cached_property
+    def files(self) -> Files:
+        """Its files, found by what makes others alike; they are put in order once."""
+        return Files(self.index, self.manifest)
+
     def has(self, sha256: str) -> bool:
         """Tell whether a file of it has this content."""
-        return any(entry.sha256 == sha256 for entry in self.index.files)
+        return bool(self.files.of(sha256))
 
     def files_on(self, profile: DeviceProfile | None) -> tuple[FileEntry, ...]:
         """Return the files that a device keeps of it; all when its profile is not known."""
@@ -122,21 +128,7 @@ def ways(
     Returns:
         At most `MAX_BASES` files and then no bytes; nothing for a file that deltas are not made to.
     """
-    wanted = [e for e in package.index.files if e.sha256 == sha256 and _is_fit(e)]
-    if not wanted:
-        return ()
-    found = []
-    for position, base in enumerate(bases):
-        alike = _alike(package, wanted, base, profile)
-        likeness = min(alike, key=lambda each: each.rank, default=None)
-        if likeness is not None:
-            found.append((likeness.rank, position, likeness, base))
-    found.sort(key=lambda each: each[:2])
-    best = [
-        Way(target=each.target, package=package, base=each.base, base_package=base)
-        for _, _, each, base in found[:MAX_BASES]
-    ]
-    return (*best, Way(target=wanted[0], package=package))
+    return _ways(package, sha256, [_Base.of(base, profile) for base in bases])
 
 
 def ahead(package: Package, base: Package | None, profile: DeviceProfile | None) -> Iterator[Way]:
@@ -149,9 +141,10 @@ def ahead(package: Package, base: Package | None, profile: DeviceProfile | None)
     """
     bases = () if base is None else (base,)
     has = {e.sha256 for known in bases for e in known.files_on(profile)}
+    kept = [_Base.of(known, profile) for known in bases]
     for sha256 in dict.fromkeys(e.sha256 for e in package.files_on(profile)):
         if sha256 not in has:
-            yield from ways(package, sha256, bases, profile)[:1]
+            yield from _ways(package, sha256, kept)[:1]
 
 
 def beside(package: Package, path: str) -> tuple[FileEntry, ...]:
@@ -209,62 +202,56 @@ def to_remove(kept: Iterable[Kept], keep_bytes: int) -> list[Kept]:
     return gone
 
 
-class _Likeness(NamedTuple):
-    """How alike two files are: by their paths, by their variants' names, or by what they are."""
+class _Base(NamedTuple):
+    """A package that a device has, and what the device keeps of it."""
 
-    rank: tuple[int, int, float]
-    base_path: str
-    target: FileEntry
-    base: FileEntry
+    package: Package
+    prefixes: tuple[str, ...] | None
+    """None for all."""
 
+    @classmethod
+    def of(cls, package: Package, profile: DeviceProfile | None) -> _Base:
+        if profile is None:
+            return cls(package, None)
+        return cls(package, prefixes_for(package.manifest.fitting(profile)))
 
-def _alike(
-    package: Package, wanted: Sequence[FileEntry], base: Package, profile: DeviceProfile | None
-) -> Iterator[_Likeness]:
-    if base.index.name != package.index.name:
-        return
-    for entry in base.files_on(profile):
-        for target in wanted:
-            rank = _rank(package, target, base, entry)
-            if rank is not None and entry.sha256 != target.sha256:
-                yield _Likeness(rank, entry.path, target, entry)
-
-
-def _rank(
-    package: Package, target: FileEntry, base: Package, entry: FileEntry
-) -> tuple[int, int, float] | None:
-    """Return how alike two files are, less for more; None for not at all."""
-    if not 0 < entry.size_bytes <= MAX_FILE_BYTES:
-        return None
-    if entry.path == target.path:
-        return 0, 0, 0.0
-    variant, other = _variant(package, target.path), _variant(base, entry.path)
-    name, other_name = _within(variant, target.path), _within(other, entry.path)
-    if variant is None or other is None:
-        is_alike = variant is other and name == other_name
-        return _by_size(target, entry, other_runtime=False) if is_alike else None
-    if variant.name == other.name and name == other_name:
-        return 1, 0, 0.0
-    is_alike = name.rpartition(".")[2] == other_name.rpartition(".")[2]
-    other_runtime = variant.info.runtime != other.info.runtime
-    return _by_size(target, entry, other_runtime=other_runtime) if is_alike else None
+    def most_like(self, package: Package, target: FileEntry) -> Likeness | None:
+        if self.package.index.name != package.index.name:
+            return None
+        place = package.files.place(target.path)
+        return self.package.files.most_like(
+            target,
+            place,
+            lambda entry: (
+                entry.size_bytes <= MAX_FILE_BYTES
+                and entry.sha256 != target.sha256
+                and (self.prefixes is None or is_needed(entry.path, self.prefixes))
+            ),
+        )
 
 
-def _by_size(
-    target: FileEntry, entry: FileEntry, *, other_runtime: bool
-) -> tuple[int, int, float] | None:
-    ratio = abs(log(target.size_bytes / entry.size_bytes))
-    return None if ratio > log(MAX_SIZE_RATIO) else (2, int(other_runtime), ratio)
+def _ways(package: Package, sha256: str, bases: Sequence[_Base]) -> tuple[Way, ...]:
+    wanted = [e for e in package.files.of(sha256)[:MAX_COPIES] if _is_fit(e)]
+    if not wanted:
+        return ()
+    found: list[tuple[tuple[int, int, float], Way]] = []
+    for base in bases:
+        alike = ((base.most_like(package, target), target) for target in wanted)
+        of_base = [
+            (
+                each.rank,
+                Way(target=target, package=package, base=each.entry, base_package=base.package),
+            )
+            for each, target in alike
+            if each is not None
+        ]
+        found.extend(sorted(of_base, key=_by_rank)[:1])
+    best = [way for _, way in sorted(found, key=_by_rank)[:MAX_BASES]]
+    return (*best, Way(target=wanted[0], package=package))
 
 
-def _variant(package: Package, path: str) -> Variant | None:
-    variants = package.manifest.variants
-    return next((v for v in variants if path.startswith(f"{v.directory}/")), None)
-
-
-def _within(variant: Variant | None, path: str) -> str:
-    """Return a file's path in its variant, or its name alone."""
-    return _split(path)[1] if variant is None else path.removeprefix(f"{variant.directory}/")
+def _by_rank(found: tuple[tuple[int, int, float], Way]) -> tuple[int, int, float]:
+    return found[0]
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -37,7 +37,7 @@ class DeltaState(StrEnum):
     MAKING = "making"
     READY = "ready"
     NONE = "none"
-    """It does not pay: the file is sent whole."""
+    """The file is sent whole: it does not pay, or, where it has a size, is too large to be kept."""
 
     FAILED = "failed"
     """It could not be made; it is tried again later."""

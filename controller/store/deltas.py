@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, delete, exists, func, select, tuple_, update
+from sqlalchemy import ColumnElement, Text, cast, delete, exists, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from controller.domain.deltas import Kept
@@ -100,14 +100,22 @@ def begin(session: Session, pair: Pair, *, full_bytes: int, now_s: float) -> boo
         now_s: Wall time.
     """
     known = session.get(DeltaRow, pair)
-    if known is not None and known.state in {DeltaState.READY, DeltaState.NONE}:
+    if known is not None and (known.state == DeltaState.READY or does_not_pay(known)):
         return False
     row = known or DeltaRow(base=pair[0], target=pair[1], chunks=[])
     row.state = DeltaState.MAKING
-    row.full_bytes = full_bytes
+    row.full_bytes, row.size_bytes = full_bytes, None
     row.made_at_s = row.used_at_s = now_s
     session.add(row)
     return True
+
+
+def does_not_pay(row: DeltaRow) -> bool:
+    """Tell whether it is known that a delta saves too little, whatever is kept.
+
+    One that only was too large to be kept has a size.
+    """
+    return row.state == DeltaState.NONE and row.size_bytes is None
 
 
 def settle(session: Session, pair: Pair, state: DeltaState, *, now_s: float, **made: Any) -> None:  # noqa: ANN401 - columns
@@ -157,6 +165,11 @@ def kept(session: Session) -> list[Kept]:
     ]
 
 
+def kept_in(row: DeltaRow) -> Kept:
+    """Return a delta that is ready."""
+    return Kept((row.base, row.target), row.sha256 or "", row.size_bytes or 0, row.used_at_s)
+
+
 def unwanted(session: Session) -> list[Pair]:
     """Return the pairs whose target is in no published release; not those that are being made."""
     published = exists().where(
@@ -175,8 +188,9 @@ def unwanted(session: Session) -> list[Pair]:
 def wanted_by(session: Session, device: str) -> Wanted | None:
     """Return what a device has to run and what it was given before.
 
-    A release counts as given when a rollout ordered it for this device. What a device says that it
-    has does not count: with a delta and its target one could work out the base.
+    A release counts as given when a rollout ordered it for this device since it enrolled: before,
+    the name may have been another device's. What a device says that it has does not count: with a
+    delta and its target one could work out the base.
 
     Args:
         session: The transaction.
@@ -186,7 +200,13 @@ def wanted_by(session: Session, device: str) -> Wanted | None:
         None for a device that may read nothing.
     """
     row = session.execute(
-        select(ReleaseRow.digest, ReleaseRow.envelope_sha256, DeviceRow.profile, DeviceRow.runtimes)
+        select(
+            ReleaseRow.digest,
+            ReleaseRow.envelope_sha256,
+            DeviceRow.profile,
+            DeviceRow.runtimes,
+            DeviceRow.enrolled_at_s,
+        )
         .join(DesiredStateRow, DesiredStateRow.release == ReleaseRow.digest)
         .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
         .where(
@@ -197,12 +217,16 @@ def wanted_by(session: Session, device: str) -> Wanted | None:
     ).first()
     if row is None:
         return None
+    digest, envelope_sha256, profile, runtimes, enrolled_at_s = row
     ordered = (
         select(release_of_deployment())
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
-        .where(DeploymentRow.device == device, DeploymentRow.revision.is_not(None))
+        .where(
+            DeploymentRow.device == device,
+            DeploymentRow.revision.is_not(None),
+            DeploymentRow.started_at_s >= enrolled_at_s,
+        )
     )
-    digest, envelope_sha256, profile, runtimes = row
     given = session.execute(
         select(ReleaseRow.digest, ReleaseRow.envelope_sha256)
         .where(ReleaseRow.digest.in_(ordered), ReleaseRow.digest != digest)
@@ -229,6 +253,9 @@ def named(session: Session, digests: Iterable[str]) -> dict[str, Named]:
 def moves(session: Session, rollout: str) -> list[Move]:
     """Return which ways the devices of a rollout go that have not finished, most of them first."""
     count = func.count()
+    # JSON cannot be compared in every database, its text can. Devices that can run the same give it
+    # in the same words; where they do not, they are looked at apart.
+    kind = (cast(DeviceRow.profile, Text), cast(DeviceRow.runtimes, Text))
     groups = session.execute(
         select(release_of_deployment(), DeviceRow.reported_release, func.min(DeviceRow.id))
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
@@ -237,7 +264,7 @@ def moves(session: Session, rollout: str) -> list[Move]:
             DeploymentRow.rollout == rollout,
             DeploymentRow.state.in_(UNFINISHED_DEPLOYMENTS),
         )
-        .group_by(release_of_deployment(), DeviceRow.reported_release, DeviceRow.profile_name)
+        .group_by(release_of_deployment(), DeviceRow.reported_release, *kind)
         .order_by(count.desc(), func.min(DeviceRow.id))
         .limit(MAX_MOVES)
     ).all()

@@ -16,7 +16,7 @@ from controller.app.new_home import HomeOptions, create_home
 from controller.app.restore import restore
 from controller.cli.releases import show_release
 from controller.config import DeltasConfig
-from controller.delivery.deltas import FAILED_S, TRIM_EVERY_S
+from controller.delivery.deltas import FAILED_S, KNOWN_S, TRIM_EVERY_S, Deltas
 from controller.domain.deltas import EMPTY
 from controller.domain.states import DeltaState
 from controller.schemas import Release
@@ -35,6 +35,7 @@ from wire.codec import from_json, sha256_hex, to_json
 from wire.delta import layout
 from wire.messages import Chunk, ChunkRequest, DeltaSource, decode_message
 from wire.transport import Received
+from wire.trust.envelope import SigningKey
 
 NAME = "cam-000"
 ONE = version("1", best=trained())
@@ -522,3 +523,77 @@ def test_a_new_order_counts_at_once(fleet: Fleet) -> None:
     fleet.step(0.1)
     assert fleet.state(rollout) == "running"
     assert offered(fleet, sha256_hex(three), TWO.digest) is not None
+
+
+def test_a_delta_whose_file_is_gone_is_made_again(fleet: Fleet) -> None:
+    brought(fleet, TWO)
+    fleet.controller.deltas.start()
+    delta = made(fleet)
+    store = fleet.controller.deltas.readable.store_of(delta.sha256)
+    store.path(delta.sha256).unlink()
+    assert isinstance(offered(fleet), float), "it is not offered, but made"
+    assert made(fleet) == delta
+    assert store.size_bytes(delta.sha256) == delta.size_bytes
+
+
+def test_a_second_controller_with_these_blobs_leaves_the_deltas_alone(
+    fleet: Fleet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    brought(fleet, TWO)
+    fleet.controller.deltas.start()
+    made(fleet)
+    before = kept_files(fleet)
+    url = f"sqlite:///{tmp_path / 'other.db'}"
+    migrate(url)
+    database, folder = Database(url), Path(fleet.config.blobs_dir)
+    second = Deltas(database, BlobStore(folder), folder, DeltasConfig(), fleet.clock)
+    second.start()
+    for _ in range(3):
+        second.tick()
+    assert before
+    assert kept_files(fleet) == before
+    assert caplog.text.count("another controller uses") == 1
+    fleet.controller.stop()
+    second.tick()
+    assert kept_files(fleet) == set(), "it has the folder for itself, and knows of no delta there"
+    second.stop(10)
+    database.close()
+
+
+def test_the_next_device_of_a_name_is_given_nothing_of_the_last_one(fleet: Fleet) -> None:
+    brought(fleet, TWO)
+    fleet.controller.deltas.start()
+    assert made(fleet).base == sha256_hex(trained())
+    path = f"/v1/devices/{NAME}"
+    fleet.api.patch(path, json={"state": "decommissioned"}).raise_for_status()
+    fleet.api.patch(path, json={"may_enrol_again": True}).raise_for_status()
+    token = fleet.api.post("/v1/tokens", json={"uses": 1}).json()["token"]
+    device = fleet.devices[NAME]
+    device.key, device.boot_id, device.active, device.revision = SigningKey(b"x" * 32), "b", None, 0
+    assert device.ask_to_enrol(token).accepted
+    device.connect()
+    fleet.run(fleet.roll_out(TWO.digest, stages=[{"percent": 100}]))
+    fleet.clock.advance(KNOWN_S)
+    gone(fleet, TO_TWO)
+
+
+def test_with_more_room_a_delta_is_made_that_was_too_large_to_keep(fleet: Fleet) -> None:
+    with_settings(fleet, DeltasConfig(keep_bytes=10))
+    brought(fleet, TWO)
+    gone(fleet, TO_TWO)
+    fleet.clock.advance(10 * FAILED_S)
+    assert offered(fleet) is None
+    with_settings(fleet, DeltasConfig())
+    made(fleet)
+
+
+def test_one_device_of_a_kind_does_not_decide_what_is_made_ahead(either_fleet: Fleet) -> None:
+    fleet = either_fleet
+    fleet.enrol("aaa")
+    other = fleet.devices["aaa"]
+    other.active, other.runtimes = ONE.digest, ()
+    other.connect()
+    fleet.roll_out(fleet.publish(TWO), stages=[{"percent": 100}], unfit="allow")
+    fleet.controller.deltas.tick()
+    fleet.controller.deltas.start()
+    until(lambda: DeltaState.READY in states(fleet).values(), "a delta that nobody asked for")

@@ -142,9 +142,21 @@ def test_what_no_correct_device_sends_is_refused_with_a_line(
     asking.ask(CAM, *BLOBS)
     assert len(asking.answers) == 1, "of the others there was no answer"
     lines = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
-    assert len(lines) == 3
+    assert len(lines) == 2, "the first of each device"
     assert "another device" in lines[0]
     assert "65 blobs" in lines[1]
+
+
+@on_sqlite
+def test_requests_that_cannot_be_read_do_not_fill_the_log(
+    asking: Asking, caplog: pytest.LogCaptureFixture
+) -> None:
+    for kind in ("source_request", "chunk_request", "cast_report"):
+        for _ in range(10 * int(BURST)):
+            asking.fleet.hub.deliver(Received(topics.up(CAM, kind), b"not json"))
+    asking.ask(OTHER, *BLOBS)
+    assert caplog.text.count("was refused") == 2, "a line of each server"
+    assert caplog.text.count("more often than it needs") == 1
 
 
 @on_sqlite

@@ -83,14 +83,20 @@ class PackageIndex(msgspec.Struct, frozen=True, kw_only=True):
         Returns:
             The entries, in index order.
         """
-        prefixes = tuple(f"{v.directory}/" for v in variants) + tuple(
-            f"{asset_directory(v.info.golden.asset)}/" for v in variants if v.info.golden
-        )
-        return tuple(
-            entry
-            for entry in self.files
-            if entry.path == MANIFEST_FILE or entry.path.startswith(prefixes)
-        )
+        prefixes = prefixes_for(variants)
+        return tuple(entry for entry in self.files if is_needed(entry.path, prefixes))
+
+
+def prefixes_for(variants: tuple[Variant, ...]) -> tuple[str, ...]:
+    """Return how the paths of files begin that a device needs for some variants."""
+    return tuple(f"{v.directory}/" for v in variants) + tuple(
+        f"{asset_directory(v.info.golden.asset)}/" for v in variants if v.info.golden
+    )
+
+
+def is_needed(path: str, prefixes: tuple[str, ...]) -> bool:
+    """Tell whether a device needs a file: the manifest, or one whose path begins so."""
+    return path == MANIFEST_FILE or path.startswith(prefixes)
 
 
 def index_from_bytes(payload: bytes) -> PackageIndex:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.domain.alike import MAX_LOOKED
 from controller.domain.deltas import (
     EMPTY,
     MAX_BASES,
@@ -231,3 +232,21 @@ def test_no_more_goes_than_must_and_what_was_used_last_stays(
         assert left_bytes + gone[-1].size_bytes > keep_bytes
     if gone and stays:
         assert max(g.used_at_s for g in gone) <= min(s.used_at_s for s in stays)
+
+
+def test_in_large_packages_few_files_are_looked_at_for_each() -> None:
+    old = [entry(f"a/{n}.bin", f"old{n}", MIB + n) for n in range(4000)]
+    new = [entry(f"b/{n}.bin", f"new{n}", MIB + n) for n in range(4000)]
+    package = made("m", *new, variants=(of("b"),))
+    base = made("m", *old, variants=(of("a"),))
+    looked: list[FileEntry] = []
+
+    def is_fit(found: FileEntry) -> bool:
+        looked.append(found)
+        return False
+
+    place = package.files.place("b/2000.bin")
+    assert base.files.most_like(new[2000], place, is_fit) is None
+    assert len(looked) == 2 * MAX_LOOKED
+    found = list(ahead(package, base, None))
+    assert [way.base.path for way in found if way.base] == [each.path for each in old]
