@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from agent.install.fetch.messages import MessageSource
 from agent.install.fetch.offers import Offers
 from agent.install.fetch.part import Blob
 from agent.install.fetch.sources import ChunkSource, Errand, NoHoldings, SourceError, SourceName
+from tests.simulators.certificates import Authority
 from tests.simulators.chunk_server import ChunkServer
 from tests.simulators.deltas import of_files
 from tests.simulators.packages import DIRECTOR_KEY, RELEASE_KEY, TRUST
@@ -169,6 +171,25 @@ def test_a_blob_comes_by_http_where_the_controller_has_a_link(rig: Rig) -> None:
     assert rig.fetch(NEW) == NEW
     assert rig.came == {"http": len(NEW)}
     assert [each for _, each in rig.http.asked] == [f"bytes=0-{len(NEW) - 1}"]
+
+
+def test_a_blob_comes_over_tls_from_whom_the_settings_trust(tmp_path: Path) -> None:
+    ours, other = Authority(tmp_path, "ours"), Authority(tmp_path, "other")
+    certificate = ours.issue("127.0.0.1")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate.cert_file, certificate.key_file)
+    with RangeServer().running(tls) as http:
+        http.add(NEW)
+        rig = Rig(tmp_path, http)
+        rig.chunks.add(NEW)
+        rig.link(NEW)
+        for trusted, way in ((other, "mqtt"), (ours, "http")):
+            web = HttpSource(rig.offers, SystemClock(), ca_files=(trusted.ca_file,))
+            rig.fetcher = Fetcher([web, rig.messages], SystemClock())
+            rig.came.clear()
+            assert rig.fetch(NEW) == NEW
+            assert rig.came == {way: len(NEW)}
+            (tmp_path / "a/b").unlink()
 
 
 def test_a_controller_that_has_only_messages_is_not_asked(rig: Rig) -> None:

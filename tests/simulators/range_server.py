@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,7 +53,7 @@ class RangeServer:
         self.refuses: set[str] = set()
         """Queries that are refused."""
 
-        self.port = 0
+        self.port, self.scheme = 0, "http"
         self.release = threading.Event()
         """Ends the silence of a silent one."""
 
@@ -62,10 +63,10 @@ class RangeServer:
 
     def url(self, sha256: str, query: str = "key=1") -> str:
         """Return a link to a blob."""
-        return f"http://127.0.0.1:{self.port}/blobs/{sha256}?{query}"
+        return f"{self.scheme}://127.0.0.1:{self.port}/blobs/{sha256}?{query}"
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[RangeServer]:
+    def running(self, tls: ssl.SSLContext | None = None) -> Iterator[RangeServer]:
         """Serve as long as the block."""
         server = self
 
@@ -80,6 +81,9 @@ class RangeServer:
 
         with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
             http.daemon_threads = True
+            if tls is not None:
+                http.socket = tls.wrap_socket(http.socket, server_side=True)
+            self.scheme = "http" if tls is None else "https"
             self.port = http.server_address[1]
             thread = threading.Thread(target=http.serve_forever, args=(0.05,))
             thread.start()
