@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.delivery.faults import QUIET_S
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.packages import PROFILE, STRANGER_KEY, TRUST, two_variants
 from tests.simulators.patience import until
@@ -506,6 +507,7 @@ def test_chunks_of_what_is_assigned_and_nothing_else(
     assert ask("cam-1", "f" * 64, 0, 1)[0].missing
     for indices in ((), (0, 0), (-1,), tuple(range(65))):
         caplog.clear()
+        fleet.clock.advance(QUIET_S)
         assert ask("cam-1", other, *indices, answers=0) == []
         until(lambda: "was refused" in caplog.text, lambda: caplog.text)
 
