@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Final
 
 from packager.errors import PackagerError
 from wire.files import open_file
+
+CHECK_PATH: Final = "check the path and the permissions"
 
 
 def read_bounded(
@@ -41,7 +44,7 @@ def read_bounded(
             # A bounded read allocates the whole bound, however small the file is.
             content = b"" if over else stream.read(-1 if plain else limit_bytes + 1)
     except OSError as exc:
-        raise error(f"{name} cannot be read: {exc.strerror}") from exc
+        raise error(f"{name} cannot be read: {exc.strerror}", remedy=CHECK_PATH) from exc
     if over or len(content) > limit_bytes:
         raise error(f"{name} is over {limit_bytes} bytes")
     return content

@@ -36,7 +36,8 @@ from controller.config import (
     read_director_key,
     read_trust,
 )
-from controller.delivery.chunks import Budget, ChunkServer
+from controller.delivery.budget import Budget
+from controller.delivery.chunks import ChunkServer
 from controller.delivery.deltas import Deltas
 from controller.delivery.sources import SourceServer, Ways
 from controller.errors import StorageError

@@ -16,7 +16,7 @@ from packager.device_profiles import load_profile
 from packager.package.archive import Exported, export
 from packager.package.content import Content, directory_content, index_of
 from wire.codec import sha256_hex
-from wire.package.index import FileEntry
+from wire.package.index import FileEntry, is_digest
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
 
 
@@ -77,8 +77,10 @@ def opened(context: typer.Context, package: str) -> Iterator[Content]:
 
 
 def _check_name(package: str) -> None:
-    if "/" in package:
-        raise PackageFilesError(f"{package} is not the directory of a package", remedy=OUTPUT)
+    if "/" in package or not (":" in package or is_digest(package)):
+        raise PackageFilesError(
+            f"{package} is neither the directory of a package nor a release", remedy=OUTPUT
+        )
 
 
 def _published(api: ApiClient, ref: str) -> Content:

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import UnsetType
 
+from controller.delivery.budget import Budget
 from controller.delivery.carousel import CastTurn
 from controller.delivery.casts import Casts
 from controller.delivery.faults import Faults
@@ -28,6 +29,7 @@ from controller.delivery.lanes import Lanes, Turn
 from controller.delivery.shares import Shares
 from controller.errors import UnknownBlobError
 from controller.services.director import Publisher
+from controller.services.own_messages import own_message
 from controller.services.releases import MAX_CHUNK_BYTES
 from controller.store import releases
 from controller.store.database import Database
@@ -42,7 +44,6 @@ from wire.messages import (
     CastReport,
     Chunk,
     ChunkRequest,
-    decode_message,
 )
 from wire.package.index import is_digest
 from wire.topics import parse_up
@@ -70,9 +71,6 @@ MAX_KNOWN: Final = 10_000
 MESSAGE_BYTES: Final = 1024
 """What an answer without data counts."""
 
-BURST_S: Final = 1.0
-"""How many seconds of the budget an idle controller saves up."""
-
 LOOK_S: Final = 0.5
 """How often the sender looks for what has become stale."""
 
@@ -87,41 +85,6 @@ class ReadsBlobs(Protocol):
 
     def read(self, sha256: str, *, offset: int = 0, length: int) -> bytes:
         """Return a part of a blob; `UnknownBlobError` if it is not there."""
-
-
-class Budget:
-    """A limit on bytes per second: a token bucket. Any thread may ask and spend.
-
-    Args:
-        clock: Durations.
-        bytes_per_s: The rate that is allowed in the long run.
-    """
-
-    def __init__(self, clock: Clock, bytes_per_s: int) -> None:
-        self._clock = clock
-        self._bytes_per_s = bytes_per_s
-        self._capacity_bytes = bytes_per_s * BURST_S
-        self._left_bytes = self._capacity_bytes
-        self._at_s = clock.monotonic_s()
-        self._lock = threading.Lock()
-
-    def wait_s(self, size_bytes: int) -> float:
-        """Return how long to wait until so many bytes may be sent; 0 if they may be sent now."""
-        with self._lock:
-            return self._wait_s(size_bytes)
-
-    def _wait_s(self, size_bytes: int) -> float:
-        now_s = self._clock.monotonic_s()
-        gained_bytes = (now_s - self._at_s) * self._bytes_per_s
-        self._left_bytes = min(self._capacity_bytes, self._left_bytes + gained_bytes)
-        self._at_s = now_s
-        lacking_bytes = min(size_bytes, self._capacity_bytes) - self._left_bytes
-        return max(lacking_bytes / self._bytes_per_s, 0.0)
-
-    def spend(self, size_bytes: int) -> None:
-        """Note that so many bytes were sent."""
-        with self._lock:
-            self._left_bytes -= size_bytes
 
 
 class ChunkServer:
@@ -179,11 +142,11 @@ class ChunkServer:
             received: As it came.
         """
         try:
-            kind = parse_up(received.topic).kind
-            if kind == "cast_report":
-                self.hear(_read_report(received))
+            topic = parse_up(received.topic)
+            if topic.kind == "cast_report":
+                self.hear(own_message(received.payload, CastReport, topic.device))
             else:
-                self.take(_read(received))
+                self.take(own_message(received.payload, ChunkRequest, topic.device))
         except FleetError as exc:
             if self._faults.is_first(topics.sender_of(received.topic), self._clock.monotonic_s()):
                 _log.warning("a request on %s was refused: %s", received.topic[:200], exc.message)
@@ -354,31 +317,6 @@ class ChunkServer:
         return self._publisher.publish(
             topics.down(device, "chunk"), to_msgpack(chunk), expiry_s=MIN_EXPIRY_S
         )
-
-
-def _read(received: Received) -> ChunkRequest:
-    """Decode a request and check that it names the device that sent it.
-
-    Raises:
-        WireFormatError: It is malformed, names another device or is no request for pieces.
-    """
-    topic = parse_up(received.topic)
-    request = decode_message(received.payload, ChunkRequest)
-    if topic.kind != "chunk_request" or request.device != topic.device:
-        raise WireFormatError("the device sent a ChunkRequest for another device")
-    return request
-
-
-def _read_report(received: Received) -> CastReport:
-    """Decode a report on a cast and check that it names the device that sent it.
-
-    Raises:
-        WireFormatError: It is malformed or names another device.
-    """
-    report = decode_message(received.payload, CastReport)
-    if report.device != parse_up(received.topic).device:
-        raise WireFormatError("the device sent a CastReport for another device")
-    return report
 
 
 def check_request(request: ChunkRequest) -> None:

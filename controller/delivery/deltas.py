@@ -79,15 +79,7 @@ class WithDeltas:
         return self._blobs if self._kept.size_bytes(sha256) is None else self._kept
 
     def read(self, sha256: str, *, offset: int = 0, length: int) -> bytes:
-        """Return a part of a blob.
-
-        Args:
-            sha256: The blob.
-            offset: Where the part begins, in bytes.
-            length: The greatest number of bytes.
-
-        Returns:
-            The bytes; fewer at the end of the blob.
+        """Return a part of a blob; see `BlobStore.read`.
 
         Raises:
             WireFormatError: Not a digest.

@@ -23,6 +23,7 @@ import msgspec
 from controller.delivery.faults import Faults
 from controller.delivery.places import Place
 from controller.services.director import Publisher
+from controller.services.own_messages import own_message
 from controller.store import releases
 from controller.store.database import Database
 from wire import topics
@@ -40,10 +41,8 @@ from wire.messages import (
     DeltaSource,
     SourceRequest,
     Sources,
-    decode_message,
 )
 from wire.package.index import is_digest
-from wire.topics import parse_up
 from wire.transport import Received
 from wire.trust.envelope import SigningKey, seal
 
@@ -151,7 +150,8 @@ class SourceServer:
         if turn != "granted":
             return
         try:
-            request = _read(received)
+            request = own_message(received.payload, SourceRequest, device)
+            check_request(request)
             answer = self.answer(request)
         except FleetError as exc:
             if self._faults.is_first(device, now_s):
@@ -332,17 +332,3 @@ def fitted(answer: Sources, limit_bytes: int) -> Sources:
     while blobs and size_bytes > limit_bytes:
         size_bytes -= len(to_json(blobs.pop())) + 1  # the comma
     return msgspec.structs.replace(answer, blobs=tuple(blobs))
-
-
-def _read(received: Received) -> SourceRequest:
-    """Decode a request and check that it names the device that sent it.
-
-    Raises:
-        WireFormatError: It is malformed, out of bounds, names another device or is none.
-    """
-    topic = parse_up(received.topic)
-    request = decode_message(received.payload, SourceRequest)
-    if topic.kind != "source_request" or request.device != topic.device:
-        raise WireFormatError("the device sent a SourceRequest for another device")
-    check_request(request)
-    return request

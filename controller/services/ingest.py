@@ -16,6 +16,7 @@ from typing import TypeVar
 from controller.domain.device_text import clean
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
+from controller.services.own_messages import own_message
 from controller.services.transfers import Transfers
 from controller.store import desired, reports
 from controller.store.database import Database
@@ -23,7 +24,7 @@ from telemetry.server.store import TelemetryStore
 from wire import topics
 from wire.clock import Clock
 from wire.codec import sha256_hex, to_json
-from wire.errors import FleetError, TopicError, WireFormatError
+from wire.errors import FleetError, TopicError
 from wire.messages import (
     Hello,
     InstallReport,
@@ -32,7 +33,6 @@ from wire.messages import (
     Refusal,
     TelemetryAck,
     TelemetryBatch,
-    decode_message,
 )
 from wire.topics import UpKind
 from wire.transport import Received
@@ -121,7 +121,7 @@ class Ingest:
         handle(topic.device, received.payload)
 
     def _hello(self, device: str, payload: bytes) -> None:
-        hello = _read(payload, Hello, device)
+        hello = own_message(payload, Hello, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             known = reports.find(transaction, device)
@@ -134,7 +134,7 @@ class Ingest:
             self._director.publish([device])
 
     def _presence(self, device: str, payload: bytes) -> None:
-        presence = _read(payload, Presence, device)
+        presence = own_message(payload, Presence, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             known = reports.find(transaction, device)
@@ -142,7 +142,7 @@ class Ingest:
                 reports.take_presence(known.device, presence, now_s=now_s)
 
     def _report(self, device: str, payload: bytes) -> None:
-        report = _read(payload, InstallReport, device)
+        report = own_message(payload, InstallReport, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             known = reports.find(transaction, device)
@@ -156,7 +156,7 @@ class Ingest:
             _log.debug("a report of %s for revision %s is ignored", device, report.revision)
 
     def _refusal(self, device: str, payload: bytes) -> None:
-        refusal = _read(payload, Refusal, device)
+        refusal = own_message(payload, Refusal, device)
         now_s = self._clock.now_s()
         with self._database.transaction() as transaction:
             known = reports.find(transaction, device)
@@ -171,7 +171,7 @@ class Ingest:
             _log.warning("device %s refuses a desired state: %s", device, _shown(refusal))
 
     def _telemetry_batch(self, device: str, payload: bytes) -> None:
-        batch = _read(payload, TelemetryBatch, device, packed=True)
+        batch = own_message(payload, TelemetryBatch, device, packed=True)
         now_s = self._clock.now_s()
         with self._database.reading() as transaction:
             noted = reports.is_noted(transaction, device, now_s=now_s)
@@ -195,15 +195,3 @@ class Ingest:
 
 def _shown(refusal: Refusal) -> str:
     return clean(refusal.detail, MAX_LOGGED_CHARS)
-
-
-def _read(payload: bytes, kind: type[M], device: str, *, packed: bool = False) -> M:
-    """Decode a message and check that it names the device that sent it.
-
-    Raises:
-        WireFormatError: The message is malformed or names another device.
-    """
-    message = decode_message(payload, kind, packed=packed)
-    if getattr(message, "device", None) != device:
-        raise WireFormatError(f"the device sent a {kind.__name__} for another device")
-    return message

@@ -61,7 +61,9 @@ def load_key(path: Path) -> SigningKey:
             status = os.fstat(stream.fileno())
             seed = stream.read(SEED_BYTES + 1)
     except OSError as exc:
-        raise KeyFileError(f"{path} cannot be read: {exc.strerror}") from exc
+        raise KeyFileError(
+            f"{path} cannot be read: {exc.strerror}", remedy="name a key of `fleet key generate`"
+        ) from exc
     if not stat.S_ISREG(status.st_mode) or len(seed) != SEED_BYTES:
         raise KeyFileError(f"{path} is not a signing key of {SEED_BYTES} bytes")
     if status.st_mode & _OTHERS:

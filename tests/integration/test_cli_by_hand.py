@@ -92,7 +92,7 @@ def test_faults_are_one_line(stack: Stack, made: SignedPackage, tmp_path: Path) 
     to, trust = str(tmp_path / "file"), str(stack.home / "trust.json")
     for arguments, fact in (
         (("export", "none:1", "--to", to), "none:1"),
-        (("export", "./none", "--to", to), "is not the directory of a package"),
+        (("export", "./none", "--to", to), "is neither the directory of a package nor a release"),
         (("export", "digits:1.0.0", "--to", str(tmp_path / "no/file")), "cannot be written"),
         (("export", "digits:1.0.0", "--to", str(tmp_path)), "exists already"),
         (("export", "digits:1.0.0", "--to", to, "--profile", "rpi4"), "no variant of digits:1.0.0"),

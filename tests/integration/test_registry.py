@@ -177,7 +177,10 @@ def test_faults_are_one_line(host: str, trust: str, tmp_path: Path) -> None:
             "127.0.0.1:1 does not answer; check its name",
         ),
         (("push", str(tmp_path / "empty"), f"oci://{host}/x", CLEAR), "is not a package"),
-        (("push", "./none", f"oci://{host}/x", CLEAR), "is not the directory of a package"),
+        (
+            ("push", "./none", f"oci://{host}/x", CLEAR),
+            "is neither the directory of a package nor a release",
+        ),
         (
             ("push", source, f"oci://{host}/x@sha256:{'0' * 64}", CLEAR),
             "has the digest of another package",

@@ -79,7 +79,11 @@ class RangeServer:
             def log_message(self, *_: object) -> None:
                 pass
 
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, *_: object) -> None:
+                """Say nothing of clients that do not trust it, or have gone."""
+
+        with Server(("127.0.0.1", 0), Handler) as http:
             http.daemon_threads = True
             if tls is not None:
                 http.socket = tls.wrap_socket(http.socket, server_side=True)

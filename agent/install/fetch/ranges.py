@@ -169,12 +169,12 @@ class Ranges:
         """Count what came, and end a reading that takes too long or is not wanted any more.
 
         Raises:
-            TimeoutError: The head of an answer does not end.
+            SourceError: The head of an answer does not end.
         """
         self._came(size_bytes)
         self._check()
         if self._clock.monotonic_s() > self._head_until_s:
-            raise TimeoutError
+            raise SourceError(f"{self._origin[1]} does not come to the end of its headers")
 
     def _check_answer(
         self, answer: http.client.HTTPResponse, host: str, start: int, end: int, whole_bytes: int

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controller.delivery.chunks import Budget, check_request
+from controller.delivery.budget import Budget
+from controller.delivery.chunks import check_request
 from controller.services.releases import MAX_CHUNK_BYTES
 from tests.simulators.clock import FakeClock
 from wire.codec import to_msgpack
