@@ -16,6 +16,9 @@ LOCAL: Final = "local"
 
 DELTA: Final = "delta"
 HTTP: Final = "http"
+PEER: Final = "peer"
+"""From another device of the same site."""
+
 MULTICAST: Final = "multicast"
 MQTT: Final = "mqtt"
 FILE: Final = "file"

@@ -17,7 +17,8 @@ from agent.link.connection import Link, Serving
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
 from wire.clock import Clock
-from wire.messages import Chunk, Hello, TelemetryAck, decode_message
+from wire.delivery import Chunk
+from wire.messages import Hello, TelemetryAck, decode_message
 from wire.topics import cast_name, down_kind
 from wire.transport import Connection, Received
 

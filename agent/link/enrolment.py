@@ -28,13 +28,7 @@ from wire.clock import Clock
 from wire.codec import sha256_hex, to_json
 from wire.enrolment import challenged_proof, enrol_proof, enrol_username, return_password
 from wire.errors import FleetError, SignatureError
-from wire.messages import (
-    ENROL_PAYLOAD_TYPE,
-    EnrolAnswer,
-    EnrolReply,
-    EnrolRequest,
-    decode_message,
-)
+from wire.messages import ENROL_PAYLOAD_TYPE, EnrolAnswer, EnrolReply, EnrolRequest, decode_message
 from wire.mqtt import LastWill
 from wire.profile import DeviceProfile
 from wire.topics import enrol_reply, enrol_request

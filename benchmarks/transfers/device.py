@@ -25,8 +25,9 @@ from agent.install.fetch.offers import Offers
 from agent.install.fetch.sources import Errand, SourceName
 from benchmarks.transfers.orders import Order, Result, Setup
 from wire.clock import SystemClock
+from wire.delivery import BlobSources, Chunk, ChunkRequest
 from wire.errors import FleetError, WireFormatError
-from wire.messages import BlobSources, Chunk, ChunkRequest, decode_message
+from wire.messages import decode_message
 from wire.mqtt import MqttTransport
 from wire.progress import MULTICAST
 from wire.topics import all_down, cast_name

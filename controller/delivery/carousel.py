@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from controller.delivery.pace import Pace
+from wire.delivery import CastReport
 from wire.errors import WireFormatError
-from wire.messages import CastReport
 
 MAX_CHUNKS: Final = 32 * 1024
 """A report names the chunks that lack: 8 KiB at most."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from controller.delivery.carousel import WAIT_S, Carousel, CastTurn
-from wire.messages import Cast, CastReport
+from wire.delivery import Cast, CastReport
 
 LEAST_BYTES: Final = 1024 * 1024
 """A smaller blob has come before others have joined."""

@@ -36,15 +36,8 @@ from controller.store.database import Database
 from wire import topics
 from wire.clock import Clock
 from wire.codec import to_msgpack
+from wire.delivery import MAX_CHUNK_INDICES, Cast, CastPiece, CastReport, Chunk, ChunkRequest
 from wire.errors import FleetError, WireFormatError
-from wire.messages import (
-    MAX_CHUNK_INDICES,
-    Cast,
-    CastPiece,
-    CastReport,
-    Chunk,
-    ChunkRequest,
-)
 from wire.package.index import is_digest
 from wire.topics import parse_up
 from wire.transport import Received

@@ -30,10 +30,10 @@ from controller.store.database import Database
 from controller.store.tables import DeltaRow
 from wire.clock import Clock
 from wire.codec import convert
+from wire.delivery import MAX_SOURCE_PACKAGES, DeltaSource
 from wire.delta.zstd import is_installed
 from wire.errors import WireFormatError
 from wire.files import Lock, lock
-from wire.messages import MAX_SOURCE_PACKAGES, DeltaSource
 from wire.profile import DeviceProfile, only_runtimes
 
 MAKING_FOLDER: Final = "making"

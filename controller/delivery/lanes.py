@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from wire.messages import NOTHING_LEFT, ChunkRequest
+from wire.delivery import NOTHING_LEFT, ChunkRequest
 
 QUANTUM_BYTES: Final = 128 * 1024
 MESSAGE_BYTES: Final = 16 * 1024

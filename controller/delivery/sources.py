@@ -29,10 +29,8 @@ from controller.store.database import Database
 from wire import topics
 from wire.clock import Clock
 from wire.codec import to_json
-from wire.errors import FleetError, WireFormatError
-from wire.messages import (
+from wire.delivery import (
     MAX_DELTA_CHUNKS,
-    MAX_MESSAGE_BYTES,
     MAX_SOURCE_BLOBS,
     MAX_SOURCE_PACKAGES,
     SOURCES_PAYLOAD_TYPE,
@@ -42,6 +40,8 @@ from wire.messages import (
     SourceRequest,
     Sources,
 )
+from wire.errors import FleetError, WireFormatError
+from wire.messages import MAX_MESSAGE_BYTES
 from wire.package.index import is_digest
 from wire.transport import Received
 from wire.trust.envelope import SigningKey, seal

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from controller.domain.alike import Files, Likeness
-from wire.messages import MAX_DELTA_CHUNKS
+from wire.delivery import MAX_DELTA_CHUNKS
 from wire.package.index import CHUNK_BYTES, FileEntry, PackageIndex, is_needed, prefixes_for
 from wire.package.manifest import Manifest
 from wire.profile import DeviceProfile

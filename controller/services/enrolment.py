@@ -46,13 +46,7 @@ from wire.enrolment import (
     return_password,
 )
 from wire.errors import FleetError, WireFormatError
-from wire.messages import (
-    ENROL_PAYLOAD_TYPE,
-    EnrolAnswer,
-    EnrolReply,
-    EnrolRequest,
-    decode_message,
-)
+from wire.messages import ENROL_PAYLOAD_TYPE, EnrolAnswer, EnrolReply, EnrolRequest, decode_message
 from wire.trust.envelope import SigningKey, seal
 from wire.trust.root import encode_key
 

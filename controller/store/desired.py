@@ -35,11 +35,7 @@ from controller.store.tables import (
     ReleaseRow,
 )
 from wire.codec import convert, to_builtins
-from wire.messages import (
-    MAX_REVISION,
-    DesiredState,
-    ReleaseRef,
-)
+from wire.messages import MAX_REVISION, DesiredState, ReleaseRef
 from wire.policy import PolicySpec
 
 REPORT_LOST_AFTER_S = 10.0

@@ -13,9 +13,7 @@ import msgspec
 import pytest
 
 from wire.codec import to_json, to_msgpack
-from wire.enrolment import challenged_proof, enrol_proof
-from wire.messages import (
-    DESIRED_PAYLOAD_TYPE,
+from wire.delivery import (
     NOTHING_LEFT,
     BlobSources,
     Cast,
@@ -23,8 +21,14 @@ from wire.messages import (
     CastReport,
     Chunk,
     ChunkRequest,
-    ControllerStart,
     DeltaSource,
+    SourceRequest,
+    Sources,
+)
+from wire.enrolment import challenged_proof, enrol_proof
+from wire.messages import (
+    DESIRED_PAYLOAD_TYPE,
+    ControllerStart,
     DesiredState,
     EnrolAnswer,
     EnrolReply,
@@ -38,8 +42,6 @@ from wire.messages import (
     Presence,
     Refusal,
     ReleaseRef,
-    SourceRequest,
-    Sources,
     SumPoint,
     TelemetryAck,
     TelemetryBatch,

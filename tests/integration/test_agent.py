@@ -33,12 +33,7 @@ from tests.simulators.packages import (
 from tests.simulators.patience import until
 from tests.simulators.rig import INPUT
 from wire.clock import SystemClock
-from wire.messages import (
-    Hello,
-    InstallReport,
-    Presence,
-    Refusal,
-)
+from wire.messages import Hello, InstallReport, Presence, Refusal
 
 pytestmark = pytest.mark.broker
 

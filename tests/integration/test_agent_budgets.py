@@ -9,7 +9,8 @@ import pytest
 
 from tests.simulators.agent_process import Controller, Device, null_package
 from tests.simulators.patience import until
-from wire.messages import Chunk, Hello, InstallReport
+from wire.delivery import Chunk
+from wire.messages import Hello, InstallReport
 
 pytestmark = pytest.mark.broker
 

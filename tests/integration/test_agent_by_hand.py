@@ -27,7 +27,7 @@ from tests.simulators.archives import file_of
 from tests.simulators.broker import RunningBroker
 from tests.simulators.packages import STRANGER_KEY, SignedPackage, desired
 from tests.simulators.patience import PATIENCE_S, until
-from wire.messages import Chunk
+from wire.delivery import Chunk
 
 pytestmark = pytest.mark.broker
 

@@ -32,8 +32,9 @@ from tests.simulators.patience import until
 from tests.simulators.versions import noise, trained, version
 from wire import topics
 from wire.codec import from_json, sha256_hex, to_json
+from wire.delivery import Chunk, ChunkRequest, DeltaSource
 from wire.delta import layout
-from wire.messages import Chunk, ChunkRequest, DeltaSource, decode_message
+from wire.messages import decode_message
 from wire.transport import Received
 from wire.trust.envelope import SigningKey
 

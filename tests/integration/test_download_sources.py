@@ -27,14 +27,9 @@ from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.transport import MemoryHub
 from wire import topics
 from wire.codec import sha256_hex, to_json
+from wire.delivery import SOURCES_PAYLOAD_TYPE, DeltaSource, SourceRequest, Sources
 from wire.errors import FleetError
-from wire.messages import (
-    SOURCES_PAYLOAD_TYPE,
-    DeltaSource,
-    SourceRequest,
-    Sources,
-    decode_message,
-)
+from wire.messages import decode_message
 from wire.transport import Received
 
 ONE = two_variants("1")

@@ -17,7 +17,8 @@ from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.stack import Puppet, Stack, fleet_here, running_stack
 from wire import topics
 from wire.codec import sha256_hex, to_json
-from wire.messages import SOURCES_PAYLOAD_TYPE, SourceRequest, Sources, decode_message
+from wire.delivery import SOURCES_PAYLOAD_TYPE, SourceRequest, Sources
+from wire.messages import decode_message
 from wire.transport import Received
 from wire.trust.envelope import SigningKey
 

@@ -14,19 +14,10 @@ from tests.simulators.packages import PROFILE, STRANGER_KEY, TRUST, two_variants
 from tests.simulators.patience import until
 from wire import topics
 from wire.codec import sha256_hex, to_json, to_msgpack
+from wire.delivery import NOTHING_LEFT, Chunk, ChunkRequest
 from wire.enrolment import client_id, enrol_username, return_password
 from wire.errors import TransportError
-from wire.messages import (
-    NOTHING_LEFT,
-    Chunk,
-    ChunkRequest,
-    Event,
-    Hello,
-    InstallReport,
-    Presence,
-    TelemetryBatch,
-    decode_message,
-)
+from wire.messages import Event, Hello, InstallReport, Presence, TelemetryBatch, decode_message
 from wire.transport import Connection, Received
 
 ONE = two_variants("1")

@@ -31,18 +31,10 @@ from tests.simulators.range_server import Manner, RangeServer
 from tests.simulators.transport import MemoryHub
 from wire.clock import SystemClock
 from wire.codec import sha256_hex, to_json
+from wire.delivery import SOURCES_PAYLOAD_TYPE, BlobSources, Chunk, SourceRequest, Sources
+from wire.delivery import DeltaSource as Delta
 from wire.errors import SignatureError
-from wire.messages import (
-    SOURCES_PAYLOAD_TYPE,
-    BlobSources,
-    Chunk,
-    SourceRequest,
-    Sources,
-    decode_message,
-)
-from wire.messages import (
-    DeltaSource as Delta,
-)
+from wire.messages import decode_message
 from wire.package.index import entry_for
 from wire.topics import all_down, down, up
 from wire.transport import Received

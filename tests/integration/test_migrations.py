@@ -17,10 +17,7 @@ from controller.store.tables import Base, PolicyRow
 from telemetry.server.store import TelemetryStore
 from telemetry.server.store import metadata as telemetry_metadata
 from tests.simulators.stored_fleet import OLD_FLEET
-from wire.messages import (
-    SumPoint,
-    TelemetryBatch,
-)
+from wire.messages import SumPoint, TelemetryBatch
 from wire.policy import PolicySpec
 
 

@@ -30,7 +30,7 @@ from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.transport import MemoryHub
 from wire.clock import SystemClock
 from wire.codec import sha256_hex, to_json, to_msgpack
-from wire.messages import (
+from wire.delivery import (
     SOURCES_PAYLOAD_TYPE,
     BlobSources,
     Cast,
@@ -39,8 +39,8 @@ from wire.messages import (
     Chunk,
     SourceRequest,
     Sources,
-    decode_message,
 )
+from wire.messages import decode_message
 from wire.package.index import entry_for
 from wire.topics import all_down, cast, cast_name, down, up
 from wire.transport import Connection, Received

@@ -25,7 +25,7 @@ from controller.delivery.carousel import CastTurn
 from controller.delivery.casts import Casts
 from controller.delivery.pace import MOST_PIECE_BYTES
 from tests.simulators.delivery import SHA256, Link
-from wire.messages import CastPiece, CastReport
+from wire.delivery import CastPiece, CastReport
 
 MESSAGE_S = 0.0002
 SENDER_BYTES_PER_S = 200e6

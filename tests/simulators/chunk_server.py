@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wire.codec import sha256_hex, to_msgpack
-from wire.messages import Chunk, ChunkRequest, decode_message
+from wire.delivery import Chunk, ChunkRequest
+from wire.messages import decode_message
 from wire.topics import down
 from wire.transport import Received, Transport
 

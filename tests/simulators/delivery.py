@@ -21,7 +21,7 @@ from agent.install.fetch.asking import Asking, Request
 from agent.install.fetch.flow import MIN_PIECE_BYTES, Flow
 from agent.install.fetch.pieces import Pieces
 from controller.delivery.lanes import Lanes, Turn
-from wire.messages import ChunkRequest
+from wire.delivery import ChunkRequest
 from wire.package.index import CHUNK_BYTES
 
 REQUEST_BYTES = 350

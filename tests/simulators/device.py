@@ -51,10 +51,11 @@ from tests.simulators.clock import FakeClock
 from tests.simulators.packages import PROFILE, TRUST, SignedPackage, desired
 from tests.simulators.serving import FakeModelServer
 from tests.simulators.transport import MemoryHub
+from wire.delivery import Chunk
 from wire.errors import FleetError
 from wire.files import write_atomic
 from wire.health import HealthSnapshot
-from wire.messages import Chunk, InstallReport, decode_message
+from wire.messages import InstallReport, decode_message
 from wire.profile import DeviceProfile
 from wire.topics import all_down, up
 from wire.transport import Received

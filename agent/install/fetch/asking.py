@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from agent.install.fetch.flow import MIN_PIECE_BYTES, Flow
 from agent.install.fetch.pieces import Asked, Pieces
-from wire.messages import MAX_CHUNK_INDICES
+from wire.delivery import MAX_CHUNK_INDICES
 
 ASK_BYTES: Final = 256 * 1024
 ASK_S: Final = 0.1

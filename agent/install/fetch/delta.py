@@ -25,10 +25,10 @@ from agent.errors import BlobMissingError, storage_faults
 from agent.install.fetch.part import Blob, Part
 from agent.install.fetch.sources import ChunkSource, Errand, SourceError, SourceName, Ways
 from wire.clock import Clock
+from wire.delivery import DeltaSource as Delta
 from wire.delta.zstd import is_installed
 from wire.errors import FleetError, IntegrityError
 from wire.files import PRIVATE
-from wire.messages import DeltaSource as Delta
 from wire.package.index import is_digest
 from wire.progress import DELTA
 

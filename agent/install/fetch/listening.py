@@ -15,7 +15,7 @@ import math
 from collections import OrderedDict
 from typing import Final, Literal, NamedTuple
 
-from wire.messages import CastPiece
+from wire.delivery import CastPiece
 
 PATIENCE_S: Final = 5.0
 """So long a device that has heard something waits for more."""

@@ -26,8 +26,8 @@ from agent.install.fetch.sources import Errand, SourceName
 from agent.install.fetch.transfer import Transfer
 from wire.clock import Clock
 from wire.codec import to_json
+from wire.delivery import NOTHING_LEFT, Chunk, ChunkRequest
 from wire.errors import TransportError
-from wire.messages import NOTHING_LEFT, Chunk, ChunkRequest
 from wire.progress import MQTT
 from wire.topics import up
 

@@ -22,8 +22,9 @@ from agent.install.fetch.part import Part
 from agent.install.fetch.sources import Errand, SourceError, SourceName, Ways
 from wire.clock import Clock
 from wire.codec import to_json
+from wire.delivery import Cast, CastPiece, CastReport
 from wire.errors import TopicError
-from wire.messages import Cast, CastPiece, CastReport, decode_message
+from wire.messages import decode_message
 from wire.progress import MULTICAST
 from wire.topics import cast, up
 

@@ -22,16 +22,16 @@ from agent.install.fetch.messages import Publish
 from agent.install.fetch.sources import Errand
 from wire.clock import Clock
 from wire.codec import to_json
-from wire.errors import SignatureError
-from wire.messages import (
+from wire.delivery import (
     MAX_SOURCE_BLOBS,
     MAX_SOURCE_PACKAGES,
     SOURCES_PAYLOAD_TYPE,
     BlobSources,
     SourceRequest,
     Sources,
-    decode_message,
 )
+from wire.errors import SignatureError
+from wire.messages import decode_message
 from wire.topics import up
 from wire.trust.root import TrustRoot
 

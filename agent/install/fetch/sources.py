@@ -17,7 +17,7 @@ import msgspec
 
 from agent.errors import FetchError
 from agent.install.fetch.part import Part
-from wire.messages import BlobSources
+from wire.delivery import BlobSources
 
 SourceName = Literal["local", "delta", "http", "multicast", "mqtt"]
 """As `wire.progress` names them."""

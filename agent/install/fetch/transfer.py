@@ -7,7 +7,7 @@ from agent.install.fetch.asking import Asking, Request
 from agent.install.fetch.flow import MIN_PIECE_BYTES, Flow
 from agent.install.fetch.part import Part
 from agent.install.fetch.pieces import Pieces
-from wire.messages import Chunk
+from wire.delivery import Chunk
 
 
 class Transfer:

@@ -19,10 +19,7 @@ from telemetry.device.recorder import Recorder
 from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import STRANGER_KEY, TRUST, desired, two_variants
 from wire.codec import sha256_hex
-from wire.messages import (
-    MAX_REVISION,
-    Refusal,
-)
+from wire.messages import MAX_REVISION, Refusal
 from wire.policy import PolicySpec
 
 OLD = two_variants("1.0.0", best="old best", small="old small")

@@ -10,12 +10,7 @@ from agent.install.desired import Known, check_revision, read_desired
 from tests.simulators.packages import DIRECTOR_KEY, TRUST, desired, two_variants
 from wire.codec import to_json
 from wire.errors import WireFormatError
-from wire.messages import (
-    DESIRED_PAYLOAD_TYPE,
-    MAX_REVISION,
-    MAX_REVISION_STEP,
-    DesiredState,
-)
+from wire.messages import DESIRED_PAYLOAD_TYPE, MAX_REVISION, MAX_REVISION_STEP, DesiredState
 from wire.policy import Objective, PolicySpec
 from wire.trust.envelope import seal
 

@@ -23,8 +23,9 @@ from tests.simulators.packages import (
     variant,
 )
 from tests.simulators.packages import desired as make_desired
+from wire.delivery import Chunk
 from wire.health import HealthSnapshot
-from wire.messages import Chunk, InstallReport, ReleaseRef
+from wire.messages import InstallReport, ReleaseRef
 from wire.package.index import PAYLOAD_TYPE
 from wire.profile import only_runtimes
 from wire.trust.envelope import seal

@@ -25,8 +25,8 @@ from tests.simulators.packages import (
     variant,
 )
 from tests.simulators.patience import PATIENCE_S, until
+from wire.delivery import Chunk
 from wire.errors import FleetError, IntegrityError, SignatureError
-from wire.messages import Chunk
 from wire.package.index import ENVELOPE_FILE
 from wire.package.manifest import MANIFEST_FILE
 

@@ -14,8 +14,8 @@ from agent.install.states import State
 from agent.install.workflow import REPAIR_MAX_S, REPAIR_MIN_S
 from tests.simulators.device import PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import SignedPackage, desired, two_variants
+from wire.delivery import Chunk
 from wire.health import HealthSnapshot
-from wire.messages import Chunk
 from wire.package.index import ENVELOPE_FILE
 from wire.package.manifest import MANIFEST_FILE
 from wire.policy import PolicySpec

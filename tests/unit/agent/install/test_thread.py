@@ -18,7 +18,7 @@ from tests.simulators.device import SimulatedDevice, nothing
 from tests.simulators.packages import SignedPackage, desired, two_variants
 from tests.simulators.patience import PATIENCE_S, finished, until
 from wire.clock import SystemClock
-from wire.messages import Chunk
+from wire.delivery import Chunk
 from wire.policy import PolicySpec
 
 CLOCK = SystemClock()

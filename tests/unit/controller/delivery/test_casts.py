@@ -18,8 +18,8 @@ from controller.delivery.casts import KEPT_S, LEAST_BYTES, MAX_CASTS, Casts
 from controller.delivery.lanes import MESSAGE_BYTES, Piece, Turn, Wanted
 from controller.delivery.pace import LEAST_BYTES_PER_S, START_BYTES_PER_S, Pace
 from controller.delivery.shares import Shares
+from wire.delivery import CastReport
 from wire.errors import WireFormatError
-from wire.messages import CastReport
 
 PIECE_BYTES = 8 * 1024
 CHUNK = 64 * 1024

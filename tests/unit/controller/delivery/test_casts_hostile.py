@@ -8,7 +8,7 @@ import pytest
 
 from controller.delivery.carousel import GATHER_S
 from controller.delivery.casts import Casts
-from wire.messages import CastReport
+from wire.delivery import CastReport
 
 SHA = "a" * 64
 SIZE = 8 * 1024 * 1024

@@ -10,8 +10,9 @@ from controller.delivery.chunks import check_request
 from controller.services.releases import MAX_CHUNK_BYTES
 from tests.simulators.clock import FakeClock
 from wire.codec import to_msgpack
+from wire.delivery import Chunk, ChunkRequest
 from wire.errors import WireFormatError
-from wire.messages import MAX_MESSAGE_BYTES, Chunk, ChunkRequest
+from wire.messages import MAX_MESSAGE_BYTES
 
 
 def request(chunk_bytes: int = 1024, indices: tuple[int, ...] = (0,)) -> ChunkRequest:

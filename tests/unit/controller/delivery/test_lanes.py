@@ -15,7 +15,7 @@ from controller.delivery.lanes import (
     Lanes,
     Turn,
 )
-from wire.messages import NOTHING_LEFT, ChunkRequest
+from wire.delivery import NOTHING_LEFT, ChunkRequest
 
 PIECE = 128 * 1024
 BLOB = "a" * 64

@@ -19,18 +19,17 @@ from controller.delivery.sources import (
 )
 from tests.simulators.packages import DIRECTOR_KEY, TRUST
 from wire.codec import to_json
-from wire.errors import WireFormatError
-from wire.messages import (
+from wire.delivery import (
     MAX_DELTA_CHUNKS,
-    MAX_MESSAGE_BYTES,
     MAX_SOURCE_BLOBS,
     SOURCES_PAYLOAD_TYPE,
     BlobSources,
     DeltaSource,
     SourceRequest,
     Sources,
-    decode_message,
 )
+from wire.errors import WireFormatError
+from wire.messages import MAX_MESSAGE_BYTES, decode_message
 
 DIGESTS = tuple(f"{number:064x}" for number in range(100))
 

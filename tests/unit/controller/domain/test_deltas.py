@@ -29,7 +29,7 @@ from controller.domain.deltas import (
 )
 from tests.simulators.packages import PROFILE, variant
 from wire.codec import sha256_hex
-from wire.messages import MAX_DELTA_CHUNKS
+from wire.delivery import MAX_DELTA_CHUNKS
 from wire.package.index import CHUNK_BYTES, FileEntry, PackageIndex
 from wire.package.manifest import Manifest, Variant
 from wire.profile import DeviceProfile

@@ -20,8 +20,9 @@ from tests.simulators.chunk_server import ChunkServer, Tamper
 from tests.simulators.clock import FakeClock
 from tests.simulators.transport import MemoryHub
 from wire.codec import sha256_hex
+from wire.delivery import Chunk
 from wire.errors import IntegrityError, TransportError
-from wire.messages import Chunk, decode_message
+from wire.messages import decode_message
 from wire.package.index import entry_for
 from wire.topics import all_down, up
 
