@@ -35,12 +35,13 @@ INITIAL_WINDOW_BYTES: Final = 2 * MIN_PIECE_BYTES
 """As TCP begins (RFC 6928: ten segments, 14,600 bytes), in whole pieces."""
 
 MAX_WINDOW_BYTES: Final = 2 * 1024 * 1024
-"""The device may have to hold all of it. On one machine, 1 MiB was enough to fill a broker."""
+"""The device may have to hold all of it."""
 
-NEAR_WINDOW_BYTES: Final = 1024 * 1024
+NEAR_WINDOW_BYTES: Final = 512 * 1024
 BASE_GAIN: Final = 2
 """A connection that breaks costs what is under way. So only a long way gets more than the first:
-twice what comes in the shortest round trip (the gain of BBR)."""
+twice what comes in the shortest round trip (the gain of BBR). On one machine twice the first was
+hardly faster, and cost twice as much; half of it took half the speed (benchmarks/transfer.py)."""
 
 INITIAL_PATIENCE_S: Final = 3.0
 """Nothing is known yet. RFC 6298 says 1 s; a first piece takes 1 s at 8 KB/s alone."""
