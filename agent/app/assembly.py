@@ -31,6 +31,7 @@ from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, storage_faults
+from agent.install.early import EarlyService
 from agent.install.installer import Installer, InstallSettings
 from agent.install.preload import Preload
 from agent.install.slots import Slots
@@ -164,6 +165,11 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         slots=slots,
         fetcher=fetching.fetcher,
         adaptation=adaptation,
+        early=EarlyService(
+            adaptation,
+            recorder,
+            allowed=config.install.early and config.hooks.directory is None,
+        ),
         interrupts=device.interrupts,
     )
     hooked = put_hooks(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.app.config import AgentConfig
 from agent.app.fetching import local_time
-from agent.install.conditions import ConditionSettings, Later
+from agent.install.conditions import Later
 from agent.install.installer import Installer
 from agent.install.slots import Slots
 from agent.install.store import StateStore
@@ -57,8 +57,7 @@ def put_hooks(  # noqa: PLR0913 - one parameter for each part that it connects
         The effects with what may hold them; None if nothing can.
     """
     settings = config.hooks
-    has_conditions = config.install != ConditionSettings()
-    if settings.directory is None and not has_conditions and budgets is None:
+    if settings.directory is None and not config.install.has_conditions and budgets is None:
         return None
     from agent.install.conditions import Conditions
     from agent.install.hooks.effects import HookedEffects

@@ -1,4 +1,4 @@
-"""What must hold before an install may begin: the table `[install]` of the agent's configuration.
+"""What must hold before an install may begin, from the table `[install]` of `agent.toml`.
 
 Rules:
 - An install that may not begin yet waits; it does not fail.
@@ -27,13 +27,22 @@ WHOLE_PERCENT: Final = 100.0
 
 
 class ConditionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When installs may begin."""
+    """When installs may begin, and what they may do early."""
 
     window: str = ""
     """Hours of the local day, such as `01:00-05:00` or `22:00-04:00`; empty for all of it."""
 
     min_battery_percent: float = 0.0
     """Least charge of a battery that is in use; on mains it does not count. 0 for no bound."""
+
+    early: bool = True
+    """Whether, where nothing serves, the first variant serves while the others come. A device with
+    hooks never does that."""
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether an install may have to wait before it begins."""
+        return bool(self.window) or self.min_battery_percent > 0
 
     def faults(self) -> tuple[str, ...]:
         """Return what is wrong, each as one line; nothing if the settings can be used."""

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -20,11 +21,13 @@ import msgspec
 
 from agent.errors import (
     ConfirmError,
+    DeferredError,
     GoldenError,
     RefusedError,
     StorageError,
     storage_faults,
 )
+from agent.install.early import EarlyService
 from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.local import LocalPackages
 from agent.install.fetch.part import Blob
@@ -38,7 +41,7 @@ from agent.interrupts import Interrupts
 from agent.packages import Package, clear_way, is_intact, keep_directory, open_package, read_index
 from agent.select.adaptation import Adaptation
 from agent.select.decisions import candidate, preference
-from wire.errors import FleetError
+from wire.errors import FleetError, TransportError
 from wire.messages import ReleaseRef
 from wire.package.index import ENVELOPE_FILE, FileEntry, PackageIndex
 from wire.package.manifest import MANIFEST_FILE, Variant
@@ -66,6 +69,7 @@ class Installer:
         slots: Where packages are.
         fetcher: Fetches blobs.
         adaptation: Puts packages into service.
+        early: Serves what is here while the rest comes.
         interrupts: Tells when an install must end.
     """
 
@@ -77,6 +81,7 @@ class Installer:
         slots: Slots,
         fetcher: Fetcher,
         adaptation: Adaptation,
+        early: EarlyService,
         interrupts: Interrupts,
     ) -> None:
         self._settings = settings
@@ -84,6 +89,7 @@ class Installer:
         self._slots = slots
         self._fetcher = fetcher
         self._adaptation = adaptation
+        self._early = early
         self._interrupts = interrupts
         self._abandon = False
         self._effects: dict[State, Callable[[ReleaseRef, Progress], None]] = {
@@ -202,8 +208,9 @@ class Installer:
 
     def _fetch(self, target: ReleaseRef, progress: Progress) -> None:
         package = self.open(target.digest)
-        entries = package.files(self._fitting(package))
-        lacking = self._lacking(package, self._fitting(package))
+        variants = self._fitting(package)
+        entries = package.files(variants)
+        lacking = self._lacking(package, variants)
         total = sum(entry.size_bytes for entry in entries)
         by_hand = self._slots.preloaded() == target.digest
         here = total - sum(entry.size_bytes for entry in lacking)
@@ -221,8 +228,15 @@ class Installer:
         )
         chunk_bytes = package.index.chunk_bytes
         try:
-            for entry in lacking:
-                self._bring(package.directory, entry, Blob.of_file(entry, chunk_bytes), errand)
+            rest_s: float | None = math.inf  # what is here already came in an earlier attempt
+            for place, entry in enumerate(lacking):
+                self._early.look(package, variants, lacking[place:], rest_s or 0.0)
+                try:
+                    self._bring(package.directory, entry, Blob.of_file(entry, chunk_bytes), errand)
+                except (DeferredError, TransportError):
+                    self._early.look(package, variants, lacking[place:], math.inf)
+                    raise
+                rest_s = progress.rest_s
         finally:
             self._fetcher.end()
 

@@ -41,6 +41,11 @@ class Progress(Protocol):
         """Take that more of the package is here, and which way it came (`wire.progress`)."""
         ...
 
+    @property
+    def rest_s(self) -> float | None:
+        """The time until all is here; None if nobody can tell."""
+        ...
+
 
 class Rate:
     """The rate of a transfer: an exponentially weighted mean over time.
@@ -152,6 +157,11 @@ class TransferMeter:
     def reported(self) -> None:
         """Note that a report has been sent."""
         self._reported_s = self._now_s()
+
+    @property
+    def rest_s(self) -> float | None:
+        """The time until all is here; None if nobody can tell."""
+        return self.figures.rest_s
 
     @property
     def figures(self) -> TransferProgress:

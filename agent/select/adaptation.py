@@ -48,6 +48,9 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     latencies_ms: Mapping[str, float]
     """Latencies that were measured on this device, by variant."""
 
+    whole: bool
+    """Whether all that it needs of the package is here."""
+
 
 class Adaptation:
     """Keeps the variant in service that the policy chooses.
@@ -130,6 +133,7 @@ class Adaptation:
         latencies_ms: Mapping[str, float],
         *,
         why: str,
+        whole: bool = True,
     ) -> None:
         """Bring a package into service, with the variant that suits the device now.
 
@@ -138,6 +142,7 @@ class Adaptation:
             dropped: Variants that must not serve, and why.
             latencies_ms: Latencies measured on this device; other variants have declared ones.
             why: Reason for the event that records the switch.
+            whole: Whether all its files for this device are here.
 
         Raises:
             NoVariantError: None of its variants can serve.
@@ -147,6 +152,7 @@ class Adaptation:
             package=package,
             variants=tuple(v for v in fitting if v.name not in dropped),
             latencies_ms=latencies_ms,
+            whole=whole,
         )
         with self._lock:
             was_damaged = self._damage.of(package.digest) is not None
@@ -217,6 +223,8 @@ class Adaptation:
             return "no package serves"
         if loaded.package.digest != digest:
             return f"{loaded.package.release} serves instead"
+        if not loaded.whole:
+            return f"not all of {loaded.package.release} has come"
         return self._damage.of(digest)
 
     def note(self, health: HealthSnapshot) -> None:

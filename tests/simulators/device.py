@@ -25,6 +25,7 @@ import msgspec
 
 from agent.install.budget.budgets import Budgets
 from agent.install.conditions import Conditions, ConditionSettings, Later
+from agent.install.early import EarlyService
 from agent.install.fetch.bounded import BoundedSource, bound_writes
 from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.local import LocalSource
@@ -278,6 +279,11 @@ class SimulatedDevice:
             slots=self.slots,
             fetcher=self.fetcher,
             adaptation=self.adaptation,
+            early=EarlyService(
+                self.adaptation,
+                self.heard,
+                allowed=self.conditions.early and self.hooks.directory is None,
+            ),
             interrupts=self.interrupts,
         )
         self.preload = Preload(

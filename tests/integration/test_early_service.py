@@ -1,0 +1,269 @@
+"""Promises of the variant that serves while the rest of its package comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.install.budget.settings import NetworkSettings
+from agent.install.conditions import ConditionSettings
+from agent.install.fetch.settings import DeliverySettings
+from agent.install.hooks.settings import HookSettings
+from agent.install.states import State
+from agent.install.workflow import REPAIR_MIN_S
+from tests.simulators.device import PowerCut, SimulatedDevice, nothing
+from tests.simulators.packages import SignedPackage, desired, package, two_variants, variant
+from wire.delivery import Chunk
+
+SMALL_BYTES = 1_500_000
+NEW = two_variants("2.0.0", best="new best", small="s" * SMALL_BYTES)
+NEWER = two_variants("3.0.0", best="newer best", small="t" * SMALL_BYTES)
+OLD = two_variants("1.0.0", best="old best", small="old small")
+SECOND = "variants/small/model.json"
+
+
+def sha256_of(made: SignedPackage, path: str) -> str:
+    return made.index.file(path).sha256
+
+
+class Slow:
+    """A link on which every chunk takes its time.
+
+    Args:
+        device: Whose link it is.
+        chunk_s: How long.
+    """
+
+    def __init__(self, device: SimulatedDevice, chunk_s: float = 2.0) -> None:
+        self.device = device
+        self.chunk_s = chunk_s
+        self.seen: list[tuple[str | None, str | None]] = []
+        """What served while each chunk of a second variant came."""
+
+        self.at_chunk: Callable[[int], None] = lambda _count: None
+        device.server.tamper = self.carry
+
+    def carry(self, chunk: Chunk) -> Chunk | None:
+        self.device.clock.advance(self.chunk_s)
+        if chunk.sha256 in {sha256_of(NEW, SECOND), sha256_of(NEWER, SECOND)}:
+            self.seen.append(self.device.adaptation.active())
+            self.at_chunk(len(self.seen))
+        return chunk
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> SimulatedDevice:
+    """Return a device that has nothing yet."""
+    device = SimulatedDevice(tmp_path)
+    device.boot()
+    return device
+
+
+def events(device: SimulatedDevice, kind: str) -> list[str]:
+    return [reason for of, reason, _ in device.heard.events if of == kind]
+
+
+def check_installed(device: SimulatedDevice, made: SignedPackage) -> None:
+    """Check that all of a package serves, and that this was reported."""
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+    assert device.adaptation.active() == (made.digest, "best")
+    assert [each.name for each in device.adaptation.candidates()] == ["best", "small"]
+    assert device.slots.current() == made.digest
+    assert device.installer.loss(made.digest) is None
+    assert device.serving.running == 1
+
+
+def test_the_first_variant_serves_while_the_others_come(device: SimulatedDevice) -> None:
+    slow = Slow(device)
+    device.install(1, NEW)
+    assert set(slow.seen) == {(NEW.digest, "best")}
+    check_installed(device, NEW)
+    assert events(device, "switch")[0].startswith("early: ")
+    assert set(device.served) == {b"new best"}
+    running = [each for each in device.heard.reports if each.outcome == "running"]
+    assert (running[-1].active, running[-1].variant) == (NEW.digest, "best")
+
+
+def test_nobody_waits_for_a_test_where_the_rest_comes_soon(device: SimulatedDevice) -> None:
+    slow = Slow(device, chunk_s=0.01)
+    device.install(1, NEW)
+    assert set(slow.seen) == {(None, None)}
+    check_installed(device, NEW)
+
+
+def test_what_serves_goes_on_until_all_has_been_proven(device: SimulatedDevice) -> None:
+    device.install(1, OLD)
+    slow = Slow(device)
+    device.install(2, NEW)
+    assert set(slow.seen) == {(OLD.digest, "best")}
+    check_installed(device, NEW)
+
+
+def test_an_operator_may_forbid_it_and_hooks_do(tmp_path: Path) -> None:
+    (tmp_path / "hooks").mkdir()
+    for number, (conditions, hooks) in enumerate(
+        [
+            (ConditionSettings(early=False), HookSettings()),
+            (ConditionSettings(), HookSettings(directory=tmp_path / "hooks")),
+        ]
+    ):
+        root = tmp_path / f"device-{number}"
+        root.mkdir()
+        device = SimulatedDevice(root, conditions=conditions, hooks=hooks)
+        device.boot()
+        slow = Slow(device)
+        device.install(1, NEW)
+        assert set(slow.seen) == {(None, None)}
+        check_installed(device, NEW)
+
+
+def test_a_first_variant_that_fails_its_golden_test_ends_the_install_before_more_comes(
+    device: SimulatedDevice,
+) -> None:
+    slow = Slow(device)
+    device.bad_golden.add("new best")
+    device.install(1, NEW)
+    outcome = device.heard.outcomes[-1]
+    assert (outcome.outcome, outcome.error_code) == ("failed", "agent.golden")
+    assert outcome.phase == "fetching"
+    assert slow.seen == []
+    assert device.served == []
+
+
+def test_a_first_variant_that_cannot_start_now_is_told_once_and_the_rest_comes(
+    device: SimulatedDevice,
+) -> None:
+    small = SECOND.split("/")[1]
+    made = package(
+        "2.0.0",
+        [
+            (variant("best", accuracy=0.99), b"new best"),
+            (variant("middle", accuracy=0.95), b"new middle"),
+            (variant(small, accuracy=0.9), b"s" * SMALL_BYTES),
+        ],
+    )
+    slow = Slow(device)
+    device.bad_load.add("new best")
+    slow.at_chunk = lambda count: device.bad_load.clear() if count == 3 else None
+    device.install(1, made)
+    assert set(slow.seen) == {(None, None)}
+    assert [each for each in events(device, "worker") if "cannot serve yet" in each] == [
+        events(device, "worker")[0]
+    ]
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+    assert device.adaptation.active() == (made.digest, "best")
+
+
+@pytest.mark.parametrize("cut_at", [1, 5, 10])
+def test_after_a_power_cut_it_serves_again_before_the_rest_has_come(
+    device: SimulatedDevice, cut_at: int
+) -> None:
+    slow = Slow(device)
+
+    def cut(count: int) -> None:
+        if count == cut_at:
+            raise PowerCut
+
+    slow.at_chunk = cut
+    with pytest.raises(PowerCut):
+        device.install(1, NEW)
+    assert device.slots.current() is None, "nothing says that this package has been proven"
+    before = len(slow.seen)
+    device.reboot()
+    assert set(slow.seen[before:]) == {(NEW.digest, "best")}
+    check_installed(device, NEW)
+
+
+@pytest.mark.parametrize("state", [*State])
+@pytest.mark.parametrize("where", ["effect", "effected", "save", "saved"])
+def test_a_power_cut_anywhere_leads_to_the_whole_package(
+    device: SimulatedDevice, state: State, where: str
+) -> None:
+    Slow(device)
+    left = [True]
+
+    def cut(at_where: str, at_state: State) -> None:
+        if left and (at_where, at_state) == (where, state):
+            left.clear()
+            raise PowerCut
+
+    device.hook = cut
+    try:
+        device.install(1, NEW)
+    except PowerCut:
+        device.reboot()
+    device.hook = nothing
+    device.install(1, NEW)  # before the first save nothing was accepted
+    check_installed(device, NEW)
+
+
+def test_a_newer_release_takes_its_place(device: SimulatedDevice) -> None:
+    slow = Slow(device)
+    device.server.add(*NEW.blobs, *NEWER.blobs)
+    slow.at_chunk = lambda count: device.interrupts.supersede() if count == 4 else None
+    device.machine.accept(*desired(1, NEW))
+    device.machine.run()
+    assert device.adaptation.active() == (None, None)
+    device.interrupts.clear_superseded()
+    slow.at_chunk = lambda _count: None
+    before = len(slow.seen)
+    device.install(2, NEWER)
+    assert set(slow.seen[before:]) == {(NEWER.digest, "best")}
+    check_installed(device, NEWER)
+
+
+def test_a_later_failure_takes_it_out_of_service(device: SimulatedDevice) -> None:
+    slow = Slow(device)
+    slow.at_chunk = lambda count: device.bad_golden.add("new best") if count == 4 else None
+    device.install(1, NEW)
+    assert device.heard.outcomes[-1].outcome == "failed"
+    assert device.adaptation.active() == (None, None)
+    assert device.slots.current() is None
+
+
+def test_it_serves_while_the_rest_waits_for_its_budget(device: SimulatedDevice) -> None:
+    Slow(device, chunk_s=0.01)
+    metered = NetworkSettings(
+        name="cellular", interfaces=("wwan*",), bytes_per_day=SMALL_BYTES // 4, full=True
+    )
+    device.delivery = DeliverySettings(networks=(metered,))
+    (device.root / "proc/net").mkdir(parents=True)
+    (device.root / "proc/net/route").write_text("wwan0 00000000 0 0003 0 0 0 00000000 0 0 0\n")
+    device.lose_power()
+    device.boot()
+    waits: list[tuple[str | None, str | None]] = []
+
+    def passing(where: str, _state: State) -> None:
+        if where == "waits":
+            waits.append(device.adaptation.active())
+            device.clock.advance(3600.0)
+
+    device.hook = passing
+    device.install(1, NEW)
+    assert waits
+    assert set(waits) == {(NEW.digest, "best")}
+    check_installed(device, NEW)
+
+
+def test_a_repair_that_serves_early_and_fails_is_not_taken_for_done(
+    device: SimulatedDevice,
+) -> None:
+    device.install(1, NEW)
+    for path in (device.slots.directory(NEW.digest) / "variants").glob("*/model.json"):
+        path.write_bytes(b"rotten")
+    device.reboot()
+    assert device.adaptation.active() == (None, None)
+    slow = Slow(device)
+    blob = device.server.blobs.pop(sha256_of(NEW, SECOND))
+    assert device.machine.repair()
+    device.machine.run()
+    assert device.adaptation.active() == (NEW.digest, "best"), "better one variant than none"
+    assert device.installer.loss(NEW.digest) == "not all of digits:2.0.0 has come"
+    device.server.add(blob)
+    device.clock.advance(10 * REPAIR_MIN_S)
+    assert device.machine.repair()
+    device.machine.run()
+    assert set(slow.seen) == {(NEW.digest, "best")}
+    check_installed(device, NEW)
