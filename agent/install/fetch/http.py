@@ -174,9 +174,10 @@ class HttpSource:
         sizes_bytes = [blob.length(index) for index in indices]
         blocks = self._opened().read(place, start, end, blob.size_bytes, sizes_bytes, errand.check)
         for index, data in zip(indices, blocks, strict=True):
-            if not blob.is_right(index, data):  # the others of the package may be wrong, too
+            size_bytes = part.keep_right(index, data)
+            if size_bytes is None:  # the others of the package may be wrong, too
                 raise SourceError(f"{place.netloc} sent wrong bytes")
-            if size_bytes := part.keep(index, data):
+            if size_bytes:
                 errand.progress(size_bytes, HTTP)
 
     def _opened(self) -> Ranges:

@@ -98,8 +98,8 @@ class LocalSource:
             errand.check()
             data = errand.holdings.chunk(chunks[index]) if chunks is not None else None
             # What has rotted is no fault of a sender's, so it does not count as one.
-            if data is not None and part.blob.is_right(index, data):
-                errand.progress(part.keep(index, data), LOCAL)
+            if data is not None and (size_bytes := part.keep_right(index, data)):
+                errand.progress(size_bytes, LOCAL)
 
     def end(self) -> None:
         """Do nothing: this source keeps nothing open."""

@@ -147,11 +147,25 @@ class Part:
         Raises:
             IntegrityError: Too many chunks were wrong.
         """
+        kept_bytes = self.keep_right(index, data)
+        if kept_bytes is None:
+            self._note_bad()
+        return kept_bytes or 0
+
+    def keep_right(self, index: int, data: bytes) -> int | None:
+        """Keep a chunk of a source that is left when it gives a wrong one.
+
+        Args:
+            index: Which one.
+            data: Its bytes.
+
+        Returns:
+            Its size; 0 if it is here already; None if it is wrong, which does not count.
+        """
         if index not in self._lacking:
             return 0
         if not self.blob.is_right(index, data):
-            self._note_bad()
-            return 0
+            return None
         self._write(index * self.blob.chunk_bytes, data)
         self._lacking.pop(index)
         return len(data)
