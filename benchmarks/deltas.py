@@ -8,6 +8,7 @@ calibration images. "other precision" goes from fp32 to fp16, where a device cha
 
 casync's figure is what its store sends over HTTP to a device that has the old file, with the index
 and the heads of the answers. The others are the size of the delta alone, without what carries it.
+"Chunks that are new" is what our chunks of one size leave to fetch where there is no delta.
 
 Times are of the processor, for bsdiff4 needs minutes and others disturb it. Below a megabyte all
 take milliseconds, so the aims hold for the large network alone. bsdiff4 is not run on its fp32
@@ -37,6 +38,7 @@ from benchmarks.versions.files import Untyped, changed_tflite, onnx_files, quant
 from wire.delta import formats
 from wire.delta.decode import decode
 from wire.delta.encode import encode
+from wire.package.index import CHUNK_BYTES
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 MODELS: Final = Path(os.environ.get("EDGEFLEET_MODELS", str(ROOT.parent / "shared" / "models")))
@@ -179,12 +181,24 @@ def _rows(versions: Versions, rounds: int) -> list[Row]:
             )
         ]
     rows.append(_beside_casync(f"{title}: size", versions, sizes["ours"][0]))
+    rows.append(_beside_casync(f"{title}: chunks that are new", versions, _new_chunks(versions)))
     rows.append(alone(f"{title}: time to apply", _applied(versions, made, rounds), unit="s"))
     return rows
 
 
+def _new_chunks(versions: Versions) -> float:
+    """Return how much of a file is in chunks that the old one does not have, in percent of it."""
+    old, new = (_chunks(data) for data in (versions.old, versions.new))
+    return 100 * sum(len(chunk) for chunk in new if chunk not in old) / len(versions.new)
+
+
+def _chunks(data: bytes) -> dict[bytes, None]:
+    """Return the chunks as packages have them: all of one size, not packed."""
+    return dict.fromkeys(data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
+
+
 def _beside_casync(name: str, versions: Versions, percent: float) -> Row:
-    """Return the row that compares a delta with what casync sends, which is always the same."""
+    """Return the row that compares a size with what casync sends, which is always the same."""
     if not chunk_store.is_installed():
         return not_measured(name, "casync is not installed", peer="casync over HTTP")
     sent_bytes = chunk_store.sent_bytes(versions.old, versions.new)
