@@ -140,6 +140,7 @@ class Controller:
             telemetry=telemetry,
             transfers=transfers,
             publisher=self._transport,
+            peer_networks=config.peers.allowed(),
             clock=clock,
         )
         self.delivery = self._delivery(connect(), key, clock)

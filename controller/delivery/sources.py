@@ -20,8 +20,8 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from controller.delivery.faults import Faults
 from controller.delivery.places import Place
+from controller.domain.faults import Faults
 from controller.services.director import Publisher
 from controller.services.own_messages import own_message
 from controller.store import releases
