@@ -17,6 +17,8 @@ from controller.database_url import absolute_url, sqlite_path
 from controller.download_settings import DownloadsConfig, S3Place
 from controller.download_settings import faults as download_faults
 from controller.errors import SettingsError
+from controller.peer_settings import PeersConfig
+from controller.peer_settings import faults as peer_faults
 from wire.codec import from_toml
 from wire.errors import SignatureError, WireFormatError
 from wire.files import open_file
@@ -141,6 +143,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     broker: BrokerConfig = BrokerConfig()
     deltas: DeltasConfig = DeltasConfig()
     downloads: DownloadsConfig = DownloadsConfig()
+    peers: PeersConfig = PeersConfig()
     access: Literal["mosquitto", "open"] = "mosquitto"
     """What manages the broker's accounts: `mosquitto` is the controller itself, through Mosquitto's
     dynamic-security plugin; `open` is something else."""
@@ -321,7 +324,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
     """
     values = [
         value
-        for table in (config, config.api, config.broker, config.downloads)
+        for table in (config, config.api, config.broker, config.downloads, config.peers)
         for value in msgspec.structs.astuple(table)
     ]
     faults = [
@@ -374,6 +377,7 @@ def _check(config: ControllerConfig, path: Path) -> None:
         ),
     ]
     faults += [(True, fault) for fault in download_faults(config.downloads)]
+    faults += [(True, fault) for fault in peer_faults(config.peers)]
     for wrong, text in faults:
         if wrong:
             raise SettingsError(f"{path}: {text}", remedy="correct that line")

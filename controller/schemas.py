@@ -168,6 +168,9 @@ class Device:
     runtimes: list[str] | None = None
     """Those of its profile that it has; None where it has all of them, or did not say."""
 
+    peer_url: str | None = None
+    """Where it serves the devices of its site, if it does and they may be told."""
+
     labels: dict[str, str]
     agent_version: str
     release: str | None

@@ -39,6 +39,7 @@ from controller.config import (
 from controller.delivery.budget import Budget
 from controller.delivery.chunks import ChunkServer
 from controller.delivery.deltas import Deltas
+from controller.delivery.peers import Peers
 from controller.delivery.sources import SourceServer, Ways
 from controller.errors import StorageError
 from controller.ports import AccessFactory, BrokerAccess
@@ -140,6 +141,7 @@ class Controller:
             telemetry=telemetry,
             transfers=transfers,
             publisher=self._transport,
+            peer_networks=config.peers.allowed(),
             clock=clock,
         )
         self.delivery = self._delivery(connect(), key, clock)
@@ -185,11 +187,16 @@ class Controller:
         config, database = self._config, self._database
         budget = Budget(clock, config.transfer_bytes_per_s)
         chunks = ChunkServer(database, self.deltas.readable, transport, budget, clock)
+        valid_s = config.downloads.valid_s
+        peers = None
+        if config.peers.label is not None:
+            peers = Peers(database, self.deltas.packages, config.peers, key, valid_s, clock)
         ways = Ways(
             places=self.downloads.places,
-            valid_s=config.downloads.valid_s,
+            valid_s=valid_s,
             deltas=self.deltas,
             casts=chunks,
+            peers=peers,
         )
         return Delivery(transport, chunks, SourceServer(database, ways, transport, key, clock))
 

@@ -294,6 +294,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("runtimes", _runtimes_text(device)),
             ("labels", device.labels),
             ("agent", device.agent_version),
+            *([("serves peers at", device.peer_url)] if device.peer_url else []),
             ("release", device.release),
             ("variant", device.variant),
             ("desired release", device.desired_release),

@@ -24,9 +24,9 @@ from msgspec import UnsetType
 from controller.delivery.budget import Budget
 from controller.delivery.carousel import CastTurn
 from controller.delivery.casts import Casts
-from controller.delivery.faults import Faults
 from controller.delivery.lanes import Lanes, Turn
 from controller.delivery.shares import Shares
+from controller.domain.faults import Faults
 from controller.errors import UnknownBlobError
 from controller.services.director import Publisher
 from controller.services.own_messages import own_message

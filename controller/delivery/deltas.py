@@ -155,7 +155,7 @@ class Deltas:
         self.is_enabled = config.enabled and is_installed()
         if config.enabled and not self.is_enabled:
             _log.warning("no deltas are made: Zstandard is missing; install edgefleet[controller]")
-        self._packages = Packages(blobs)
+        self.packages = Packages(blobs)
         keep_bytes = config.keep_bytes if self.is_enabled else 0
         encoding = Encoding(folder / MAKING_FOLDER, blobs)
         self._maker = Maker(database, kept, encoding, keep_bytes, clock)
@@ -357,7 +357,7 @@ class Deltas:
         return sum(len(each.index.files) for each in (package, base) if each is not None) + 1
 
     def _package(self, release: deltas.Named | None) -> Package | None:
-        return None if release is None else self._packages.get(release)
+        return None if release is None else self.packages.get(release)
 
 
 def _source(row: DeltaRow) -> DeltaSource:

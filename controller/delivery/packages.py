@@ -47,7 +47,7 @@ class Packages:
         try:
             package = self._read(release)
         except FleetError as exc:
-            _log.warning("no deltas for the package %s: %s", release.digest, exc)
+            _log.warning("what the package %s consists of is not known: %s", release.digest, exc)
             return None
         with self._lock:
             self._kept[release.digest] = package

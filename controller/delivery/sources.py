@@ -20,8 +20,8 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from controller.delivery.faults import Faults
 from controller.delivery.places import Place
+from controller.domain.faults import Faults
 from controller.services.director import Publisher
 from controller.services.own_messages import own_message
 from controller.store import releases
@@ -99,6 +99,22 @@ class CastOffers(Protocol):
         ...
 
 
+class PeerOffers(Protocol):
+    """What knows which devices can serve others."""
+
+    def offer(self, device: str, blobs: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Return links to devices of the same site that have blobs, or fetch them now.
+
+        Args:
+            device: The device, which may read the blobs.
+            blobs: The blobs.
+
+        Returns:
+            By blob the links, the best first.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
     """The ways to blobs beside messages."""
@@ -111,6 +127,7 @@ class Ways:
 
     deltas: DeltaOffers | None = None
     casts: CastOffers | None = None
+    peers: PeerOffers | None = None
 
 
 class SourceServer:
@@ -178,9 +195,9 @@ class SourceServer:
                 transaction, device=request.device, sha256s=request.blobs
             )
         now_s = self._clock.now_s()
-        found = (
-            self._sources(request, sha256, now_s) for sha256 in request.blobs if sha256 in readable
-        )
+        blobs = [sha256 for sha256 in request.blobs if sha256 in readable]
+        peers = self._peers(request.device, blobs)
+        found = (self._sources(request, sha256, peers.get(sha256, ()), now_s) for sha256 in blobs)
         return Sources(
             device=request.device,
             nonce=request.nonce,
@@ -188,15 +205,28 @@ class SourceServer:
             valid_s=float(self._ways.valid_s),
         )
 
-    def _sources(self, request: SourceRequest, sha256: str, now_s: float) -> BlobSources:
+    def _sources(
+        self, request: SourceRequest, sha256: str, peers: tuple[str, ...], now_s: float
+    ) -> BlobSources:
         urls = self._links(request.device, sha256, now_s, only_deltas=False)
         cast = self._ways.casts.offer(request.device, sha256) if self._ways.casts else None
-        ways = BlobSources(sha256=sha256, urls=urls, cast=cast or msgspec.UNSET)
+        ways = BlobSources(
+            sha256=sha256, urls=urls, cast=cast or msgspec.UNSET, peers=peers or msgspec.UNSET
+        )
         offer = self._offer(request, sha256)
         if isinstance(offer, DeltaSource):
             links = self._links(request.device, offer.sha256, now_s, only_deltas=True)
             return msgspec.structs.replace(ways, delta=msgspec.structs.replace(offer, urls=links))
         return msgspec.structs.replace(ways, delta_in_s=max(float(offer or 0), 0.0))
+
+    def _peers(self, device: str, blobs: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        if self._ways.peers is None or not blobs:
+            return {}
+        try:
+            return self._ways.peers.offer(device, blobs)
+        except FleetError as exc:  # the device gets them from farther away
+            _log.warning("no peers are offered to %s: %s", device, exc.message)
+            return {}
 
     def _offer(self, request: SourceRequest, sha256: str) -> DeltaSource | float | None:
         if self._ways.deltas is None:
@@ -218,7 +248,8 @@ class SourceServer:
 
 
 def _says_something(ways: BlobSources) -> bool:
-    return bool(ways.urls or ways.delta or ways.delta_in_s or isinstance(ways.cast, Cast))
+    own = ways.urls or ways.delta or ways.delta_in_s
+    return bool(own or isinstance(ways.cast, Cast) or isinstance(ways.peers, tuple))
 
 
 @dataclass(slots=True)
@@ -306,8 +337,9 @@ def sealed(answer: Sources, key: SigningKey) -> bytes:
 def fitted(answer: Sources, limit_bytes: int) -> Sources:
     """Return as much of an answer as fits.
 
-    The digests of the chunks of deltas go first, because a delta works without them; then the
-    deltas, then blobs, for which the device asks again. In each kind the last goes first.
+    Peers go first, because other ways lead to the same bytes; then the digests of the chunks of
+    deltas, because a delta works without them; then the deltas, then blobs, for which the device
+    asks again. In each kind the last goes first.
 
     Args:
         answer: All that there is to say.
@@ -319,6 +351,10 @@ def fitted(answer: Sources, limit_bytes: int) -> Sources:
     blobs = list(answer.blobs)
     chunks = sum(len(each.delta.chunks) for each in blobs if each.delta)
     size_bytes = len(to_json(answer))
+    for place, blob in reversed(list(enumerate(blobs))):
+        if size_bytes > limit_bytes and isinstance(blob.peers, tuple):
+            blobs[place] = msgspec.structs.replace(blob, peers=msgspec.UNSET)
+            size_bytes += len(to_json(blobs[place])) - len(to_json(blob))
     for place, blob in reversed(list(enumerate(blobs))):
         if (size_bytes > limit_bytes or chunks > MAX_DELTA_CHUNKS) and blob.delta:
             chunks -= len(blob.delta.chunks)

@@ -101,6 +101,11 @@ def parse_selector(text: str) -> Selector:
     return Selector(terms=tuple(terms))
 
 
+def is_label_key(key: str) -> bool:
+    """Tell whether a label may have this key."""
+    return key not in OWN_KEYS and _KEY.fullmatch(key) is not None
+
+
 def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return labels that selectors can name.
 
@@ -116,7 +121,7 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
     if len(labels) > MAX_LABELS:
         raise InvalidRequestError(f"{len(labels)} labels are more than the limit of {MAX_LABELS}")
     for key, value in labels.items():
-        if key in OWN_KEYS or _KEY.fullmatch(key) is None:
+        if not is_label_key(key):
             raise InvalidRequestError(f"{key[:64]!r} is not a valid label")
         if _VALUE.fullmatch(value) is None:
             raise InvalidRequestError(

@@ -19,7 +19,7 @@ from wire.codec import convert
 
 _SAME = (
     *("id", "state", "online", "agent_version", "variant", "reported_revision", "phase"),
-    *("runtimes", "enrolled_at_s", "last_seen_at_s", "last_error"),
+    *("runtimes", "peer_url", "enrolled_at_s", "last_seen_at_s", "last_error"),
 )
 """The fields that have the same name in the table and in the API."""
 

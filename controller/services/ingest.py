@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from controller.domain.device_text import clean
+from controller.domain.faults import Faults
+from controller.domain.peer_urls import Network, why_refused
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
 from controller.services.own_messages import own_message
@@ -68,6 +72,7 @@ class Ingest:
         telemetry: Where telemetry goes.
         transfers: Where the figures of transfers go.
         publisher: Sends the acknowledgements.
+        peer_networks: Where devices may serve others.
         clock: Wall time.
     """
 
@@ -80,6 +85,7 @@ class Ingest:
         telemetry: TelemetryStore,
         transfers: Transfers,
         publisher: Publisher,
+        peer_networks: Sequence[Network],
         clock: Clock,
     ) -> None:
         self._database = database
@@ -88,6 +94,8 @@ class Ingest:
         self._telemetry = telemetry
         self._transfers = transfers
         self._publisher = publisher
+        self._peer_networks = peer_networks
+        self._peer_faults = Faults()
         self._clock = clock
         self.counts: Counter[str] = Counter()
         """How many messages came, by kind, and how many were refused, by code."""
@@ -126,12 +134,24 @@ class Ingest:
         with self._database.transaction() as transaction:
             known = reports.find(transaction, device)
             answer = known is not None and reports.take_hello(
-                transaction, known, hello, now_s=now_s
+                transaction, known, hello, peer_url=self._peer_url(hello), now_s=now_s
             )
         if known is None:
             self._refuse("ingest.stranger", device, "not enrolled")
         elif answer:
             self._director.publish([device])
+
+    def _peer_url(self, hello: Hello) -> str | None:
+        """Return where a device serves others; None if nowhere, or if others must not go there."""
+        url = hello.peer_url
+        if isinstance(url, msgspec.UnsetType):
+            return None
+        fault = why_refused(url, self._peer_networks)
+        if not fault:
+            return url
+        if self._peer_faults.is_first(hello.device, self._clock.monotonic_s()):
+            _log.warning("the peer_url of device %s %s", hello.device, fault)
+        return None
 
     def _presence(self, device: str, payload: bytes) -> None:
         presence = own_message(payload, Presence, device)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from controller.domain.device_kinds import profile_of
 from controller.domain.preflight import (
     RUNS,
     UNKNOWN,
@@ -28,11 +29,10 @@ from controller.store import device_facts, releases
 from controller.store.database import Database, Transaction
 from controller.store.device_facts import DeviceFacts
 from controller.store.tables import ReleaseRow
-from wire.codec import MAX_JSON_BYTES, from_json, sha256_hex
-from wire.errors import FleetError, IntegrityError, WireFormatError
+from wire.codec import MAX_JSON_BYTES, sha256_hex
+from wire.errors import FleetError, IntegrityError
 from wire.package.index import PAYLOAD_TYPE, index_from_bytes
 from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
-from wire.profile import DeviceProfile, only_runtimes
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
 from wire.trust.root import TrustRoot
 
@@ -117,7 +117,7 @@ class Preflight:
         for device in facts:
             kind = device.profile, device.runtimes, device.release
             if kind not in known:
-                profile = _profile(device)
+                profile = profile_of(device.profile, device.runtimes)
                 known[kind] = verdict(offered, profile, running.get(device.release or ""))
             said = known[kind] if device.greeted else UNKNOWN
             if device.release == release.digest:
@@ -163,17 +163,6 @@ class Preflight:
             self._kept = {}
         self._kept[row.digest] = offered
         return offered
-
-
-def _profile(device: DeviceFacts) -> DeviceProfile | None:
-    """Return what a device said that it is, with only the runtimes that it has."""
-    try:
-        profile = from_json(device.profile.encode(), DeviceProfile)
-        if device.runtimes is None:
-            return profile
-        return only_runtimes(profile, from_json(device.runtimes.encode(), list[str]))
-    except WireFormatError:  # as of a device that enrolled with an earlier version
-        return None
 
 
 def _report(

@@ -267,6 +267,7 @@ def enrol(
     row.boot_id = ""
     row.greeted = False
     row.runtimes = None
+    row.peer_url = None
     row.report_sequence = 0
     row.online = False
     row.reported_revision = 0

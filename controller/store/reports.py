@@ -127,13 +127,16 @@ def is_noted(session: Session, device: str, *, now_s: float) -> bool | None:
     return not _is_stale(found[0], found[1], now_s)
 
 
-def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: float) -> bool:
+def take_hello(
+    session: Session, known: DeviceStatus, hello: Hello, *, peer_url: str | None, now_s: float
+) -> bool:
     """Record what a device says of itself in a hello.
 
     Args:
         session: The transaction.
         known: The device.
         hello: What it says.
+        peer_url: Where it serves others, if that is believed.
         now_s: Wall time.
 
     Returns:
@@ -149,6 +152,7 @@ def take_hello(session: Session, known: DeviceStatus, hello: Hello, *, now_s: fl
         desired.mark_policy_stale(session, row.id)
     row.runtimes = _runtimes(hello)
     row.greeted = True
+    row.peer_url = peer_url
     row.agent_version = clean(hello.agent_version, MAX_CODE_CHARS)
     boot_id = clean(hello.boot_id, MAX_CODE_CHARS)
     if row.boot_id != boot_id:

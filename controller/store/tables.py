@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
+from controller.domain.peer_urls import MAX_URL_CHARS
 from controller.domain.states import (
     DeltaState,
     DeploymentState,
@@ -90,6 +91,10 @@ class DeviceRow(Base):
 
     may_enrol_again: Mapped[bool] = mapped_column(Boolean, server_default=false())
     """Set by the operator for a decommissioned device; the next enrolment takes it back."""
+
+    peer_url: Mapped[str | None] = mapped_column(String(MAX_URL_CHARS))
+    """Where it serves the devices of its site, as it said when it connected last; null if it serves
+    nobody, or elsewhere than it may."""
 
     report_sequence: Mapped[int] = mapped_column(BigInteger, server_default="0")
     """Number of the last report of this boot; a report with a lower one comes late."""

@@ -96,6 +96,13 @@ def test_devices_enrol_and_are_managed(stack: Stack, puppets: dict[str, Puppet])
     stack.ok("device", "label", "cam-1", "owner=kim", "stage-")
     shown = stack.ok("device", "show", "cam-1")
     assert "owner=kim site=berlin" in shown.out
+    assert "serves peers" not in shown.out
+    puppets["cam-1"].peer_url = "http://192.168.1.20:8471"
+    puppets["cam-1"].come_back()
+    told = "serves peers at  http://192.168.1.20:8471\n"
+    until(lambda: told in stack.ok("device", "show", "cam-1").out, "a hello of cam-1")
+    shown = stack.ok("device", "show", "cam-1", "--json")
+    assert shown.json["peer_url"] == "http://192.168.1.20:8471"
     assert stack.ok("device", "quarantine", "cam-2").out == "cam-2 quarantined\n"
     assert stack.ok("device", "restore", "cam-2").out == "cam-2 enrolled\n"
 

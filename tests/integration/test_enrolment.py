@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.delivery.faults import QUIET_S
+from controller.domain.faults import QUIET_S
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.packages import PROFILE, STRANGER_KEY, TRUST, two_variants
 from tests.simulators.patience import until

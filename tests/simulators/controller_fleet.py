@@ -123,6 +123,9 @@ class FleetDevice:
     active: str | None = None
     profile: DeviceProfile = PROFILE
     runtimes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    peer_url: str | msgspec.UnsetType = msgspec.UNSET
+    """Where it serves the devices of its site."""
+
     online: bool = False
     accepted: list[DesiredState] = field(default_factory=list)
     replies: list[EnrolReply] = field(default_factory=list)
@@ -219,6 +222,7 @@ class FleetDevice:
             agent_version="1.0",
             profile=self.profile,
             runtimes=self.runtimes,
+            peer_url=self.peer_url,
             revision=self.revision,
             release=self.active,
             variant="best" if self.active else None,

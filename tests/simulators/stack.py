@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from controller.app.home import CA_FILE, RELEASE_KEY_FILE, offline_directory
@@ -194,6 +195,7 @@ class Puppet:
     ) -> None:
         self.name = name
         self.runtimes = runtimes
+        self.peer_url: str | msgspec.UnsetType = msgspec.UNSET
         self.outcome: InstallOutcome = outcome
         self.is_away = False
         self._stack = stack
@@ -257,7 +259,8 @@ class Puppet:
         if connection.up:
             hello = Hello(
                 device=self.name, boot_id="b", agent_version="1", profile=PROFILE,
-                runtimes=self.runtimes, revision=0, release=None, variant=None,
+                runtimes=self.runtimes, peer_url=self.peer_url, revision=0, release=None,
+                variant=None,
             )  # fmt: skip
             self.transport.publish(topics.up(self.name, "hello"), to_json(hello))
 

@@ -39,7 +39,7 @@ def request(blobs: tuple[str, ...] = DIGESTS[:1], nonce: str = "n") -> SourceReq
 
 
 def blob(
-    number: int, *, chunks: int = 0, url_chars: int = 0, has_delta: bool = True
+    number: int, *, chunks: int = 0, url_chars: int = 0, has_delta: bool = True, peers: int = 0
 ) -> BlobSources:
     delta = DeltaSource(
         base=DIGESTS[0],
@@ -49,7 +49,13 @@ def blob(
         chunks=(DIGESTS[1],) * chunks,
     )
     urls = ("https://x/" + "u" * url_chars,)
-    return BlobSources(sha256=DIGESTS[number], urls=urls, delta=delta if has_delta else None)
+    links = ("http://192.168.100.100:8471/" + "l" * 320,) * peers
+    return BlobSources(
+        sha256=DIGESTS[number],
+        urls=urls,
+        delta=delta if has_delta else None,
+        peers=links or msgspec.UNSET,
+    )
 
 
 def answer(*blobs: BlobSources) -> Sources:
@@ -88,7 +94,21 @@ def test_what_fits_is_not_changed() -> None:
     assert fitted(whole, MAX_PAYLOAD_BYTES) == whole
 
 
-def test_the_last_digests_of_chunks_go_first() -> None:
+def test_two_peers_for_each_of_as_many_blobs_as_may_be_asked_for_fit() -> None:
+    whole = answer(*(blob(number, chunks=16, peers=2) for number in range(MAX_SOURCE_BLOBS)))
+    assert fitted(whole, MAX_PAYLOAD_BYTES) == whole
+
+
+def test_the_last_peers_go_before_anything_else() -> None:
+    whole = answer(*(blob(number, chunks=2, peers=2) for number in range(4)))
+    for kept in (3, 2, 1, 0):
+        left = answer(
+            *(blob(number, chunks=2, peers=2 if number < kept else 0) for number in range(4))
+        )
+        assert fitted(whole, len(to_json(left))) == left
+
+
+def test_then_the_last_digests_of_chunks_go() -> None:
     whole = answer(blob(1, chunks=MAX_DELTA_CHUNKS), blob(2), blob(3, chunks=1))
     first, second, third = fitted(whole, MAX_PAYLOAD_BYTES).blobs
     assert first.delta is not None
@@ -115,6 +135,7 @@ def test_then_the_last_deltas_then_the_last_blobs() -> None:
             chunks=st.integers(0, MAX_DELTA_CHUNKS),
             url_chars=st.integers(0, 8000),
             has_delta=st.booleans(),
+            peers=st.integers(0, 8),
         ),
         max_size=MAX_SOURCE_BLOBS,
     )

@@ -1,6 +1,6 @@
-"""Decides which faults in requests are logged: of each device the first in a while.
+"""Decides which faults in messages are logged: of each device the first in a while.
 
-A device may send as many faulty requests as it likes; they must not fill the log.
+A device may send as many faulty messages as it likes; they must not fill the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Faults:
         """Tell whether a fault is to be logged, and note that it is.
 
         Args:
-            device: Who sent the request.
+            device: Who sent the message.
             now_s: Monotonic time.
         """
         logged_s = self._logged_s.get(device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.delivery.faults import MAX_KNOWN, QUIET_S, Faults
+from controller.domain.faults import MAX_KNOWN, QUIET_S, Faults
 
 
 def test_of_each_device_the_first_fault_in_a_while_is_logged() -> None:
