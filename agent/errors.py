@@ -122,6 +122,12 @@ class AttemptsError(AgentError):
     code = "agent.attempts"
 
 
+class PeersError(AgentError):
+    """This device cannot serve other devices of its site, or does not serve one of them now."""
+
+    code = "agent.peers"
+
+
 class SupersededError(AgentError):
     """A newer desired state ended an install."""
 

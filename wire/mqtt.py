@@ -144,7 +144,7 @@ class MqttTransport:
                 self._connected = True
                 for topic_filter in self._filters:
                     _subscribe(client, topic_filter)
-            on_connection(Connection(up=True))
+            on_connection(Connection(up=True, address=_own_address(client.socket())))
 
         def disconnected(
             _client: paho.Client, _data: object, _flags: object, code: ReasonCode, _props: object
@@ -360,6 +360,16 @@ class _BoundedClient(paho.Client):
 
 def _subscribe(client: paho.Client, topic_filter: str) -> None:
     client.subscribe(topic_filter, options=SubscribeOptions(qos=1))
+
+
+def _own_address(sock: object) -> str:
+    """Return this side's IP address on a connection, empty if it has none any more."""
+    if not isinstance(sock, socket.socket) or sock.family == socket.AF_UNIX:
+        return ""
+    try:
+        return str(sock.getsockname()[0])
+    except OSError:  # it was closed meanwhile
+        return ""
 
 
 def _no_delay(_client: paho.Client, _data: object, sock: object) -> None:

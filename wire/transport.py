@@ -27,6 +27,8 @@ class Connection(NamedTuple):
     """The broker refused the credentials."""
 
     reason: str = ""
+    address: str = ""
+    """This side's own IP address on a connection that is up; empty if it is not known."""
 
 
 MessageHandler = Callable[[Received], None]

@@ -29,6 +29,7 @@ from agent.app.messages import Messages
 from agent.app.refusals import Refusals
 from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
+from agent.app.sharing import Sharing, make_sharing
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, storage_faults
 from agent.install.early import EarlyService
@@ -95,6 +96,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     connector: Connector
     link: Link
     messages: Messages
+    sharing: Sharing | None
+    """None if the configuration lets nobody fetch from this device."""
+
     pump: TelemetryPump
     watchdog: Watchdog
     model_server: ModelServer
@@ -210,11 +214,22 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         recorder=device.recorder,
         refusals=refusals,
     )
+    sharing = make_sharing(
+        config,
+        trust,
+        slots,
+        is_coming=lambda sha256: fetching.coming.sha256 == sha256,
+        health=lambda: adaptation.health,
+        log=log,
+        recorder=recorder,
+        clock=clock,
+    )
     messages = Messages(
         link,
-        lambda: _hello(device, store, adaptation),
+        lambda: _hello(device, store, adaptation, sharing),
         desired_states=desired_states,
         fetching=fetching,
+        sharing=sharing,
         pump=pump,
         log=log,
         clock=clock,
@@ -260,6 +275,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         ),
         link=link,
         messages=messages,
+        sharing=sharing,
         pump=pump,
         watchdog=Watchdog(clock),
         model_server=model_server,
@@ -381,7 +397,10 @@ def _serving(device: _Device, slots: Slots) -> tuple[ModelServer, Adaptation]:
     return model_server, adaptation
 
 
-def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> Hello:
+def _hello(
+    device: _Device, store: FileStateStore, adaptation: Adaptation, sharing: Sharing | None
+) -> Hello:
+    url = sharing.url if sharing is not None else None
     release, variant = adaptation.active()
     has_all = device.profile.runtimes == device.declared.runtimes
     return Hello(
@@ -390,6 +409,7 @@ def _hello(device: _Device, store: FileStateStore, adaptation: Adaptation) -> He
         agent_version=VERSION,
         profile=device.declared,
         runtimes=msgspec.UNSET if has_all else device.profile.runtimes,
+        peer_url=msgspec.UNSET if url is None else url,
         revision=store.state.revision,
         release=release,
         variant=variant,

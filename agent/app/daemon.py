@@ -127,6 +127,8 @@ class Daemon:
         notify(STOPPING)
         parts.interrupts.stop()
         parts.log.write("stopping")
+        if parts.sharing is not None:
+            parts.sharing.stop()
         parts.endpoint.stop()
         parts.model_server.stop()
         for thread in self._threads:

@@ -16,14 +16,14 @@ from agent.install.fetch.local import LocalSource
 from agent.install.fetch.messages import MessageSource
 from agent.install.fetch.multicast import MulticastSource
 from agent.install.fetch.offers import Offers
-from agent.install.fetch.sources import ChunkSource, Errand, SourceName
+from agent.install.fetch.sources import ChunkSource, Coming, Errand, SourceName
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.log import Log
 from agent.ports import RecorderPort
 from wire.clock import Clock
 from wire.errors import FleetError
-from wire.progress import DELTA, HTTP, LOCAL, MQTT, MULTICAST
+from wire.progress import DELTA, HTTP, LOCAL, MQTT, MULTICAST, PEER
 from wire.trust.root import TrustRoot
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ class Fetching(msgspec.Struct, frozen=True, kw_only=True):
 
     came: Callable[[int], None]
     """Takes how many bytes of a package have come over the network."""
+
+    coming: Coming
+    """Which blob comes now."""
 
     def reconnected(self) -> None:
         """Note that the connection to the broker is new."""
@@ -125,7 +128,21 @@ def make_fetching(
         came=came,
     )
     interrupts.wake_on_stop(http.wake)
+    coming = Coming()
     carriers: dict[SourceName, ChunkSource] = {HTTP: http, MULTICAST: multicast, MQTT: messages}
+    if PEER in delivery.sources:
+        from agent.install.fetch.peer import PeerSource
+
+        peer = PeerSource(
+            offers,
+            clock,
+            coming,
+            wait_s=delivery.peer_wait_s,
+            least_bytes=SMALL_BYTES,
+            came=came,
+        )
+        interrupts.wake_on_stop(peer.wake)
+        carriers[PEER] = peer
     if budgets is not None:
         carriers = {name: _bounded(source, budgets) for name, source in carriers.items()}
     chosen = [carriers[name] for name in delivery.sources if name in carriers]
@@ -139,6 +156,7 @@ def make_fetching(
         clock,
         on_fault=SourceFaults(log, recorder, clock),
         bind=_binding(budgets) if budgets is not None else _unbound,
+        coming=coming,
     )
     return Fetching(
         fetcher=fetcher,
@@ -147,6 +165,7 @@ def make_fetching(
         offers=offers,
         budgets=budgets,
         came=came,
+        coming=coming,
     )
 
 

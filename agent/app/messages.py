@@ -13,6 +13,7 @@ from typing import Final, assert_never
 
 from agent.app.desired_states import DesiredStates
 from agent.app.fetching import Fetching
+from agent.app.sharing import Sharing
 from agent.link.connection import Link, Serving
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
@@ -37,6 +38,7 @@ class Messages:
         hello: Makes the greeting from the present state of the device.
         desired_states: Takes desired states.
         fetching: Takes chunks, pieces of casts, and where chunks are.
+        sharing: Serves other devices; None if nobody is served.
         pump: Takes acknowledgements of telemetry.
         log: Takes a line for each connection.
         clock: For how long something has served.
@@ -49,6 +51,7 @@ class Messages:
         *,
         desired_states: DesiredStates,
         fetching: Fetching,
+        sharing: Sharing | None,
         pump: TelemetryPump,
         log: Log,
         clock: Clock,
@@ -57,6 +60,7 @@ class Messages:
         self._hello = hello
         self._desired_states = desired_states
         self._fetching = fetching
+        self._sharing = sharing
         self._pump = pump
         self._log = log
         self._clock = clock
@@ -102,6 +106,8 @@ class Messages:
         if connection.up:
             self._log.write("connection", up=True)
             self._fetching.reconnected()
+            if self._sharing is not None:
+                self._sharing.connected(connection.address)
             self._greet(self._hello())
             self._pump.hurry()
 

@@ -65,6 +65,10 @@ class Slots:
         """Return the digests of all whole packages."""
         return tuple(sorted(p.name for p in self._packages.iterdir() if is_digest(p.name)))
 
+    def arriving(self) -> tuple[str, ...]:
+        """Return the digests of all packages that are being fetched, or were handed over."""
+        return tuple(sorted(p.name for p in self._incoming.iterdir() if is_digest(p.name)))
+
     def current(self) -> str | None:
         """Return the digest of the package that serves after a restart."""
         try:

@@ -34,10 +34,10 @@ from starlette.types import Receive, Scope, Send
 
 from controller.api import faults as api_faults
 from controller.api.places import end_connection, keep_place
-from controller.api.ranges import Part, RangeNotSatisfiableError, wanted_part
 from controller.delivery.links import AGAIN, Link, Links
 from controller.errors import BusyError, InvalidRequestError, UnknownError
 from controller.schemas import Fault
+from wire.byte_ranges import Part, RangeNotSatisfiableError, wanted_part
 from wire.clock import Clock
 from wire.errors import FleetError
 

@@ -51,6 +51,7 @@ from wire.package.index import PackageIndex, entry_for, index_from_bytes
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 from wire.trust.envelope import SigningKey, seal
+from wire.trust.peer_links import peer_path
 
 HERE = Path(__file__).parent / "wire_v1"
 PROFILE = DeviceProfile(
@@ -117,6 +118,16 @@ MESSAGES: dict[str, Message] = {
         revision=0,
         release=None,
         variant=None,
+    ),
+    "hello_peer.json": Hello(
+        device="d",
+        boot_id="b",
+        agent_version="0.1.0",
+        profile=PROFILE,
+        peer_url="http://192.168.1.20:8471",
+        revision=3,
+        release="0" * 64,
+        variant="a",
     ),
     "presence.json": Presence(device="d", online=False, boot_id="b"),
     "desired.json": DesiredState(
@@ -208,6 +219,26 @@ MESSAGES: dict[str, Message] = {
         blobs=(BlobSources(sha256="1" * 64, cast=Cast(topic="6" * 32, wait_s=1.5)),),
         valid_s=600.0,
     ),
+    "sources_peers.json": Sources(
+        device="d",
+        nonce="n",
+        blobs=(
+            BlobSources(
+                sha256="1" * 64,
+                peers=(
+                    "http://192.168.1.20:8471"
+                    + peer_path(
+                        SigningKey(bytes(range(32))),
+                        device="d",
+                        peer="p",
+                        sha256="1" * 64,
+                        until_s=1_763_990_000,
+                    ),
+                ),
+            ),
+        ),
+        valid_s=600.0,
+    ),
     "cast_piece.msgpack": CastPiece(
         position=32768, offset=1024, data=b"\x00\x01", at_s=2.5, report_s=0.5
     ),
@@ -276,6 +307,37 @@ def test_an_agent_that_knows_no_challenges_reads_one_as_a_refusal() -> None:
     assert (old.accepted, old.reason) == (False, "r")
 
 
+class FirstHello(Message, frozen=True, kw_only=True):
+    """What a controller reads that knows no peers."""
+
+    device: str
+    revision: int
+
+
+def test_a_controller_that_knows_no_peers_reads_a_greeting_with_one() -> None:
+    old = decode_message(to_json(MESSAGES["hello_peer.json"]), FirstHello)
+    assert (old.device, old.revision) == ("d", 3)
+
+
+class FirstBlobSources(msgspec.Struct, frozen=True, kw_only=True):
+    """A way as a device reads it that knows no peers."""
+
+    sha256: str
+    urls: tuple[str, ...] = ()
+
+
+class FirstSources(Message, frozen=True, kw_only=True):
+    """What a device reads that knows no peers."""
+
+    device: str
+    blobs: tuple[FirstBlobSources, ...] = ()
+
+
+def test_a_device_that_knows_no_peers_reads_an_answer_with_some() -> None:
+    old = decode_message(to_json(MESSAGES["sources_peers.json"]), FirstSources)
+    assert [each.sha256 for each in old.blobs] == ["1" * 64]
+
+
 class FirstInstallReport(Message, frozen=True, kw_only=True):
     """What a controller reads that knows no rates."""
 
@@ -306,7 +368,13 @@ def test_the_bytes_that_a_device_signs_to_enrol_are_unchanged() -> None:
 def test_no_message_is_without_a_record() -> None:
     kinds = {type(message) for message in MESSAGES.values()}
     ours = set(Message.__subclasses__())
-    assert kinds == ours - {FirstEnrolReply, FirstEnrolAnswer, FirstInstallReport}
+    assert kinds == ours - {
+        FirstEnrolReply,
+        FirstEnrolAnswer,
+        FirstHello,
+        FirstInstallReport,
+        FirstSources,
+    }
 
 
 def test_a_signed_desired_state_of_version_1_is_unchanged() -> None:

@@ -38,9 +38,10 @@ class Peer:
         self.transport = MqttTransport(address, client_id=name, will=will)
         self.transport.start(self.messages.put, self.connections.put)
 
-    def connected(self) -> None:
-        while not self.connections.get(timeout=PATIENCE_S).up:
+    def connected(self) -> Connection:
+        while not (connection := self.connections.get(timeout=PATIENCE_S)).up:
             pass
+        return connection
 
 
 @pytest.fixture
@@ -55,6 +56,12 @@ def test_a_message_goes_round(broker: RunningBroker) -> None:
     peer.connected()
     assert peer.transport.publish("t/x", b"\x00payload", expiry_s=5)
     assert peer.messages.get(timeout=PATIENCE_S) == ("t/x", b"\x00payload")
+    peer.transport.close()
+
+
+def test_a_connection_tells_by_which_address_this_side_has_it(broker: RunningBroker) -> None:
+    peer = Peer(broker.address, "a")
+    assert peer.connected().address == "127.0.0.1"
     peer.transport.close()
 
 

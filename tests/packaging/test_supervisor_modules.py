@@ -61,5 +61,10 @@ def test_of_the_runtimes_it_loads_the_table_alone() -> None:
     assert found == ADAPTERS
 
 
+def test_what_fetches_from_others_and_serves_them_is_loaded_only_on_a_device_that_does() -> None:
+    parts = {"agent.install.fetch.peer", "agent.peers.server", "agent.peers.held"}
+    assert not parts & loaded()
+
+
 def test_hooks_are_loaded_only_on_a_device_that_has_some() -> None:
     assert not any("hooks.effects" in name for name in loaded())

@@ -61,6 +61,13 @@ def test_the_controller_may_restrain_what_makes_deltas_and_outlives_it() -> None
     assert {"OOMPolicy=continue", "SystemCallFilter=setrlimit prlimit64 setpriority"} <= set(lines)
 
 
+def test_an_agent_may_listen_for_others_of_its_site() -> None:
+    text = (SYSTEMD / "fleet-agent.service").read_text()
+    assert not re.search("(?m)^(IPAddressDeny|SocketBindDeny|PrivateNetwork)=", text)
+    assert "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX" in text.splitlines()
+    assert "SystemCallFilter=@system-service" in text.splitlines(), "sendfile is one of them"
+
+
 @needs_systemd
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_unit_is_valid(unit: Path, tmp_path: Path) -> None:

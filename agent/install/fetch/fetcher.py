@@ -15,10 +15,11 @@ from pathlib import Path
 
 from agent.errors import BlobMissingError, NeedsDeltaError, storage_faults
 from agent.install.fetch.part import Blob, Part
-from agent.install.fetch.sources import ChunkSource, Errand, SourceError
+from agent.install.fetch.sources import ChunkSource, Coming, Errand, SourceError
 from agent.packages import refuse_links
 from wire.clock import Clock
 from wire.errors import FleetError
+from wire.progress import PEER
 
 OnFault = Callable[[str, FleetError], None]
 """Takes the name of a source, and why it could not go on."""
@@ -35,6 +36,7 @@ class Fetcher:
         clock: For flushing what has come.
         on_fault: Called when a source cannot go on and another is tried.
         bind: Puts the bounds of the storage on an errand.
+        coming: Where to say which blob comes.
     """
 
     def __init__(
@@ -43,11 +45,13 @@ class Fetcher:
         clock: Clock,
         on_fault: OnFault = lambda _name, _fault: None,
         bind: Bind = lambda errand: errand,
+        coming: Coming | None = None,
     ) -> None:
         self._sources = tuple(sources)
         self._clock = clock
         self._on_fault = on_fault
         self._bind = bind
+        self._coming = coming or Coming()
 
     def fetch(self, blob: Blob, part: Path, target: tuple[Path, str], errand: Errand) -> None:
         """Fetch a blob and move it to its place.
@@ -74,7 +78,10 @@ class Fetcher:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with Part(blob, part, self._clock, errand.wrote) as here:
                 errand.found(here.recall(errand.check))
-                self._fill(here, errand)
+                try:
+                    self._fill(here, errand)
+                finally:
+                    self._coming.sha256 = ""
                 here.close_whole()
             part.replace(place)
 
@@ -88,6 +95,8 @@ class Fetcher:
         for source in self._sources:
             if part.complete:
                 return
+            # Of what comes from other devices, that source knows more.
+            self._coming.sha256 = part.blob.sha256 if source.name != PEER else ""
             try:
                 source.bring(part, errand)
             except NeedsDeltaError as exc:  # a later source may have one

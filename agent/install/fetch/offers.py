@@ -45,7 +45,7 @@ SILENT_S: Final = 300.0
 """So long it does not ask after it has waited for nothing."""
 
 LEAST_VALID_S: Final = 60.0
-"""So long an answer counts at least; and so long that there is no delta."""
+"""So long an answer counts at least; and so long that there is no delta, or no other device."""
 
 MAX_KNOWN: Final = 4096
 POLL_S: Final = 0.2
@@ -110,8 +110,9 @@ class Offers:
             told = {each.sha256: each for each in answer.blobs}
             for sha256 in self._asked:
                 ways = told.get(sha256) or BlobSources(sha256=sha256)
-                # A delta that is not there yet may be there soon.
-                self._know(ways, until_s if ways.delta is not None else now_s + LEAST_VALID_S)
+                # A delta that is not there yet may be there soon, and devices come and go.
+                stays = ways.delta is not None and ways.peers is msgspec.UNSET
+                self._know(ways, until_s if stays else now_s + LEAST_VALID_S)
             for delta in (each.delta for each in answer.blobs):
                 if delta is not None:
                     self._know(BlobSources(sha256=delta.sha256, urls=delta.urls), until_s)

@@ -16,18 +16,17 @@ import io
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import SplitResult
 
-from agent.install.fetch.sources import RefusedLinkError, SourceError
+from agent.install.fetch.sources import AbsentError, LaterError, RefusedLinkError, SourceError
 from wire.clock import Clock
 
 TIMEOUT_S: Final = 20.0
 """Without a byte for so long, the server is given up."""
 
-CONNECT_S: Final = 10.0
 PATIENCE_S: Final = 60.0
 LEAST_BYTES_PER_S: Final = 4096
 """Slower than this for so long, it is given up too: on such links messages do better."""
@@ -35,6 +34,10 @@ LEAST_BYTES_PER_S: Final = 4096
 READ_BYTES: Final = 256 * 1024
 OK, PARTIAL = 200, 206
 REFUSED: Final = frozenset({401, 403, 410})
+ABSENT, UNAVAILABLE = 404, 503
+RETRY_AFTER: Final = re.compile(r"[0-9]{1,3}")
+"""Seconds; a date, which HTTP allows too, would need a clock that is right."""
+
 CONTENT_RANGE: Final = re.compile(r"bytes (\d{1,16})-(\d{1,16})/(?:\d{1,16}|\*)")
 
 
@@ -79,10 +82,19 @@ class Ranges:
         ca_files: Authorities of certificates, beside those of the system.
         clock: For servers that send too slowly.
         came: Called with the size of what has come, useful or not.
+        connect_s: How long a server may take to accept a connection.
     """
 
-    def __init__(self, ca_files: Sequence[Path], clock: Clock, came: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        ca_files: Sequence[Path],
+        clock: Clock,
+        came: Callable[[int], None],
+        *,
+        connect_s: float,
+    ) -> None:
         self._ca_files = tuple(ca_files)
+        self._connect_s = connect_s
         self._clock = clock
         self._came = came
         self._connection: http.client.HTTPConnection | None = None
@@ -100,7 +112,7 @@ class Ranges:
         whole_bytes: int,
         sizes_bytes: Sequence[int],
         check: Callable[[], None],
-    ) -> Iterator[bytes]:
+    ) -> Generator[bytes]:
         """Ask for a range, and yield it in blocks.
 
         Args:
@@ -116,19 +128,22 @@ class Ranges:
 
         Raises:
             RefusedLinkError: The server refuses the link.
-            SourceError: The server does not give the range.
+            AbsentError: It has no such blob.
+            LaterError: It asks to try again a little later.
+            SourceError: It does not give the range.
         """
         self._check = check
         try:
             check()
-            answer = self._ask(place, start, end)
-            self._check_answer(answer, place.netloc, start, end, whole_bytes)
-            for size_bytes in sizes_bytes:
-                yield self._block(answer, size_bytes, place.netloc)
-            if answer.length == 0:
-                answer.read(0)  # ends the answer, so that the connection can be used again
-            else:
-                self.close()
+            # An answer that ends its connection keeps the socket open until it is closed itself.
+            with contextlib.closing(self._ask(place, start, end)) as answer:
+                self._check_answer(answer, place.netloc, start, end, whole_bytes)
+                for size_bytes in sizes_bytes:
+                    yield self._block(answer, size_bytes, place.netloc)
+                if answer.length == 0:
+                    answer.read(0)  # ends the answer, so that the connection can be used again
+                else:
+                    self.close()
         except (OSError, ValueError, http.client.HTTPException) as exc:
             self.close()
             check()  # a stop wakes the read
@@ -183,6 +198,8 @@ class Ranges:
 
         Raises:
             RefusedLinkError: It refuses the link.
+            AbsentError: It says that there is no such blob.
+            LaterError: It asks to try again later.
             SourceError: It has other bytes, or none.
         """
         if answer.getheader("Transfer-Encoding") is not None:
@@ -191,6 +208,11 @@ class Ranges:
             raise RefusedLinkError(f"{host} refuses the link ({answer.status})")
         if answer.status == OK and (start, end) == (0, whole_bytes):
             return  # a server without ranges gives the whole
+        if answer.status == ABSENT:
+            raise AbsentError(f"{host} answers with status {ABSENT}")
+        later = RETRY_AFTER.fullmatch(answer.getheader("Retry-After", ""))
+        if answer.status == UNAVAILABLE and later:
+            raise LaterError(f"{host} answers with status {UNAVAILABLE}", retry_s=float(later[0]))
         if answer.status != PARTIAL:
             raise SourceError(f"{host} answers with status {answer.status}")
         found = CONTENT_RANGE.fullmatch(answer.getheader("Content-Range", ""))
@@ -226,10 +248,10 @@ class Ranges:
             for file in self._ca_files:
                 context.load_verify_locations(file)
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, place.port, timeout=CONNECT_S, context=context
+                host, place.port, timeout=self._connect_s, context=context
             )
         else:
-            connection = http.client.HTTPConnection(host, place.port, timeout=CONNECT_S)
+            connection = http.client.HTTPConnection(host, place.port, timeout=self._connect_s)
         connection.connect()
         self._sock = connection.sock
         self._sock.settimeout(TIMEOUT_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -10,14 +11,17 @@ from agent.install.budget.settings import NetworkSettings, faults_of
 from agent.install.fetch.sources import SourceName
 from wire.progress import DELTA, HTTP, LOCAL, MQTT, MULTICAST
 
+MAX_PEER_WAIT_S: Final = 86_400
+
 
 class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the content of packages comes to this device."""
 
     sources: tuple[SourceName, ...] = (LOCAL, DELTA, HTTP, MULTICAST, MQTT)
     """What is tried, in this order: `local` other packages on this device, `delta` the difference
-    to a file that is here, `http` range requests where the controller has links, `multicast`
-    messages that the controller sends once for many devices, `mqtt` messages for this one.
+    to a file that is here, `peer` range requests to other devices of the site, `http` range
+    requests where the controller has links, `multicast` messages that the controller sends once for
+    many devices, `mqtt` messages for this one. Only `peer` has to be asked for.
     The signed index and the manifest come by messages where nothing else brings them."""
 
     ca_file: Path | None = None
@@ -26,6 +30,10 @@ class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     clear_text: bool = False
     """`http` without TLS from other machines: for closed networks. What comes is checked anyway;
     without TLS others may read it."""
+
+    peer_wait_s: float = 300.0
+    """How long to wait, for each file, for other devices that say that it is coming to them or that
+    others fetch from them; then the next source is tried. 0 to wait for nobody."""
 
     networks: tuple[NetworkSettings, ...] = ()
     """What packages may cost each kind of network; others have no bounds."""
@@ -42,6 +50,8 @@ class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         """Return what is wrong, each as a line for the operator."""
         if len(set(self.sources)) != len(self.sources):
             return ["delivery.sources names a source twice"]
+        if not 0 <= self.peer_wait_s <= MAX_PEER_WAIT_S:
+            return [f"delivery.peer_wait_s is not within 0 to {MAX_PEER_WAIT_S}"]
         if lines := faults_of(self.networks, self.write_bytes_per_day):
             return lines
         if not {HTTP, MQTT} & set(self.sources):

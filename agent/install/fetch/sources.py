@@ -19,7 +19,7 @@ from agent.errors import FetchError
 from agent.install.fetch.part import Part
 from wire.delivery import BlobSources
 
-SourceName = Literal["local", "delta", "http", "multicast", "mqtt"]
+SourceName = Literal["local", "delta", "peer", "http", "multicast", "mqtt"]
 """As `wire.progress` names them."""
 
 
@@ -33,6 +33,38 @@ class RefusedLinkError(SourceError):
     """A server refuses a link; it may be too old."""
 
     code = "agent.fetch.link"
+
+
+class AbsentError(SourceError):
+    """A server does not have a blob."""
+
+    code = "agent.fetch.absent"
+
+
+class LaterError(SourceError):
+    """A server will have a blob, or time for it, a little later.
+
+    Args:
+        message: As for every error.
+        retry_s: When to ask again.
+    """
+
+    code = "agent.fetch.later"
+
+    def __init__(self, message: str, *, retry_s: float) -> None:
+        super().__init__(message)
+        self.retry_s = retry_s
+
+
+class Coming:
+    """Which blob comes to this device now, for the devices that would wait for it. For any thread.
+
+    A device that itself waits for others does not say so: two of them would wait for each other.
+    """
+
+    def __init__(self) -> None:
+        self.sha256 = ""
+        """Empty while none comes."""
 
 
 class Holdings(Protocol):

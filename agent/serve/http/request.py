@@ -48,7 +48,7 @@ _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 
 
 class RefusedRequestError(Exception):
-    """The server refuses a request and closes its connection. This error never leaves the package.
+    """A server refuses a request and closes its connection. This error never leaves the server.
 
     Args:
         status: HTTP status.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.ranges import Part, RangeNotSatisfiableError, wanted_part
+from wire.byte_ranges import Part, RangeNotSatisfiableError, wanted_part
 
 ETAG = b'"digest"'
 SIZES = st.integers(0, 2**40)

@@ -1,0 +1,156 @@
+"""Brings chunks by range requests from servers that have a blob, one server after another.
+
+Rules:
+- One request brings a run of chunks that lack; each chunk is kept as soon as it is whole.
+- A server that does not answer rests, each time twice as long: others go on meanwhile.
+- Python's HTTP client is loaded at the first link: most devices never need it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import SplitResult
+
+from agent.install.fetch.part import Part
+from agent.install.fetch.sources import Errand, SourceError, SourceName
+from wire.clock import Clock
+
+if TYPE_CHECKING:
+    from agent.install.fetch.ranges import Ranges
+
+REST_MIN_S: Final = 5.0
+REST_MAX_S: Final = 600.0
+CONNECT_S: Final = 10.0
+
+
+class _Run(NamedTuple):
+    """Chunks that follow one another and lack."""
+
+    first: int
+    after: int
+
+
+class Places:
+    """Servers that give ranges of blobs, over one connection that is kept open.
+
+    Args:
+        name: The source that asks them.
+        clock: For rests.
+        pardoned: What a server may say without a rest: it answers, but does not give this blob now.
+        ca_files: Authorities of certificates, beside those of the system.
+        connect_s: How long a server may take to accept a connection.
+        came: Called with the size of what has come, useful or not.
+    """
+
+    def __init__(
+        self,
+        name: SourceName,
+        clock: Clock,
+        *,
+        pardoned: tuple[type[SourceError], ...],
+        ca_files: tuple[Path, ...] = (),
+        connect_s: float = CONNECT_S,
+        came: Callable[[int], None] = lambda _size: None,
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._pardoned = pardoned
+        self._ca_files = ca_files
+        self._connect_s = connect_s
+        self._came = came
+        self._ranges: Ranges | None = None
+        self._resting: dict[str, tuple[float, float]] = {}
+        """By host: until when it rests, and for how long."""
+
+    def bring(self, place: SplitResult, part: Part, errand: Errand) -> None:
+        """Bring what lacks from one place, unless its host rests.
+
+        Args:
+            place: Where the blob is.
+            part: The partial file.
+            errand: What the install wants.
+
+        Raises:
+            SourceError: It does not give all of it.
+            FleetError: The errand's check raised it.
+        """
+        host = place.netloc
+        until_s, rest_s = self._resting.get(host, (float("-inf"), 0.0))
+        if self._clock.monotonic_s() < until_s:
+            raise SourceError(f"{host} did not answer a short time ago")
+        try:
+            self._fetch_all(place, part, errand)
+        except self._pardoned:
+            raise
+        except SourceError:
+            self.rest(host, min(max(2 * rest_s, REST_MIN_S), REST_MAX_S))
+            raise
+        self._resting.pop(host, None)
+
+    def rest(self, host: str, rest_s: float) -> None:
+        """Ask a host for nothing for some time."""
+        self._resting[host] = (self._clock.monotonic_s() + rest_s, rest_s)
+
+    def end(self) -> None:
+        """Close the connection."""
+        if self._ranges is not None:
+            self._ranges.close()
+
+    def wake(self) -> None:
+        """Let a read that waits end at once, because the agent stops."""
+        if self._ranges is not None:
+            self._ranges.wake()
+
+    def _fetch_all(self, place: SplitResult, part: Part, errand: Errand) -> None:
+        """Bring what lacks from one place.
+
+        Raises:
+            SourceError: It does not give all of it.
+        """
+        for run in _runs(part):
+            self._fetch_run(place, run, part, errand)
+        if not part.is_possible():
+            raise SourceError(f"{place.netloc} sent wrong bytes")
+
+    def _fetch_run(self, place: SplitResult, run: _Run, part: Part, errand: Errand) -> None:
+        """Bring some chunks that follow one another.
+
+        Raises:
+            SourceError: The place does not give them.
+        """
+        blob = part.blob
+        start = run.first * blob.chunk_bytes
+        end = min(run.after * blob.chunk_bytes, blob.size_bytes)
+        indices = range(run.first, run.after)
+        sizes_bytes = [blob.length(index) for index in indices]
+        blocks = self._opened().read(place, start, end, blob.size_bytes, sizes_bytes, errand.check)
+        # Left to the garbage collector, a reading that has not ended would end a later one.
+        with contextlib.closing(blocks):
+            for index, data in zip(indices, blocks, strict=True):
+                size_bytes = part.keep_right(index, data)
+                if size_bytes is None:  # the others of the package may be wrong, too
+                    raise SourceError(f"{place.netloc} sent wrong bytes")
+                if size_bytes:
+                    errand.progress(size_bytes, self._name)
+
+    def _opened(self) -> Ranges:
+        if self._ranges is None:
+            from agent.install.fetch.ranges import Ranges
+
+            self._ranges = Ranges(
+                self._ca_files, self._clock, self._came, connect_s=self._connect_s
+            )
+        return self._ranges
+
+
+def _runs(part: Part) -> Iterator[_Run]:
+    """Yield the runs of what lacks now."""
+    lacking = part.lacking
+    first = 0
+    for place, index in enumerate(lacking):
+        if place + 1 == len(lacking) or lacking[place + 1] != index + 1:
+            yield _Run(lacking[first], index + 1)
+            first = place + 1
