@@ -156,7 +156,8 @@ def local_time(at_s: float) -> datetime:
 
 
 def _budgets(config: AgentConfig, recorder: RecorderPort, log: Log, clock: Clock) -> Budgets:
-    from agent.install.budget.budgets import Budgets  # most devices have none
+    from agent.install.budget.boot import this_boot  # most devices have no budgets
+    from agent.install.budget.budgets import Budgets
 
     budgets = Budgets(
         config.delivery.networks,
@@ -165,6 +166,7 @@ def _budgets(config: AgentConfig, recorder: RecorderPort, log: Log, clock: Clock
         config.procfs_root,
         recorder,
         clock,
+        this_boot(config.procfs_root),
         local_time,
     )
     if budgets.fault:

@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from agent.install.budget.boot import Boot
 from agent.install.budget.budgets import Budgets
 from agent.install.conditions import Conditions, ConditionSettings, Later
 from agent.install.fetch.bounded import BoundedSource, bound_writes
@@ -258,6 +259,7 @@ class SimulatedDevice:
             self.root / "proc",
             self.heard,
             self.clock,
+            Boot(str(self.boots), self.clock.monotonic_s),
             lambda at_s: datetime.fromtimestamp(at_s, self.zone),
             write=self._write,
         )

@@ -7,7 +7,8 @@ Rules:
 - A repair counts like an install. It waits for no hours and for no delta, and it may use each bound
   once more: the device may serve nothing meanwhile, and storage that damages its files again and
   again must not cost without end.
-- Where the clock has jumped, a second day's worth is the end (`agent.install.budget.ledger`).
+- Where the clock jumps, two days' worth within 24 hours are the end, as
+  `agent.install.budget.ledger` counts them.
   Without a bound for days, a jump into another month gives the bytes of that month.
 """
 
