@@ -10,9 +10,30 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from wire.console.text import bytes_text, local_time, plain_text
+
+KINDS: Final = (
+    "connection",
+    "decision",
+    "defer",
+    "drift",
+    "fallback",
+    "gap",
+    "hook",
+    "install",
+    "override",
+    "policy",
+    "refused",
+    "restore",
+    "source",
+    "start",
+    "storage",
+    "switch",
+    "worker",
+)
+"""The kinds of events of this version; a newer agent may have more."""
 
 
 def reason_lines(at_s: float, kind: str, reason: str, data: Mapping[str, Any]) -> list[str]:

@@ -146,7 +146,10 @@ def _root(
 
 
 def _usage_fault(exc: typer.TyperException) -> int:
-    text = exc.format_message().strip().rstrip(".")
+    meant = getattr(exc, "possibilities", None)
+    text = (exc.message if meant else exc.format_message()).strip().rstrip(".")
+    if meant:
+        text += f" (did you mean {' or '.join(meant)}?)"
     context = getattr(exc, "ctx", None)
     path = getattr(context, "command_path", "fleet")
     return fault("fleet", f"{text[:1].lower()}{text[1:]}; see `{path} --help`")
