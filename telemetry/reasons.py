@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from wire.console.text import bytes_text, local_time, plain_text
+from wire.console.sizes import bytes_text
+from wire.console.text import local_time, plain_text
 
 KINDS: Final = (
     "connection",

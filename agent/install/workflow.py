@@ -37,7 +37,7 @@ from agent.install.store import AgentState, Failure, StateStore, has_served, out
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
 from wire.clock import Clock
-from wire.errors import FleetError
+from wire.errors import FleetError, shortened
 from wire.messages import DesiredState, InstallOutcome, InstallReport
 from wire.progress import FOUND, TransferProgress
 
@@ -413,5 +413,6 @@ class Machine:
 
 def _failed(state: State, exc: FleetError) -> _Result:
     """Return a failure; a file's name in its detail may be no Unicode, which no record can hold."""
-    detail = " ".join(str(exc).split()).encode(errors="backslashreplace").decode()[:MAX_DETAIL]
-    return _Result(InstallEvent.FAILED, Failure(phase=state, code=exc.code, detail=detail))
+    detail = " ".join(str(exc).split()).encode(errors="backslashreplace").decode()
+    failure = Failure(phase=state, code=exc.code, detail=shortened(detail, MAX_DETAIL))
+    return _Result(InstallEvent.FAILED, failure)

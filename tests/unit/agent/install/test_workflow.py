@@ -19,7 +19,7 @@ from agent.errors import (
 )
 from agent.install.desired import read_desired
 from agent.install.states import State
-from agent.install.workflow import MAX_ATTEMPTS
+from agent.install.workflow import MAX_ATTEMPTS, MAX_DETAIL
 from agent.serve.benches import CRASHES_TO_BENCH
 from tests.simulators.device import DEVICE, PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import TRUST, SignedPackage, desired, two_variants
@@ -112,6 +112,21 @@ def test_a_fault_whose_text_is_no_unicode_is_saved_and_reported(device: Simulate
     assert (last.phase, last.error_code) == ("staging", "agent.storage")
     assert last.detail == r"cannot read caf\udce9"
     assert device.store.state.report == last
+
+
+def test_a_long_fault_is_reported_with_its_remedy(device: SimulatedDevice) -> None:
+    remedy = "raise storage_bytes in the profile, or remove something"
+
+    def hook(where: str, state: State) -> None:
+        if where == "effect" and state is State.STAGING:
+            raise StorageError(f"cannot stage: {'a long list of files ' * 50}", remedy=remedy)
+
+    device.hook = hook
+    device.install(2, NEW)
+    detail = device.heard.outcomes[-1].detail
+    assert detail.startswith("cannot stage: a long list")
+    assert detail.endswith(f"; {remedy}")
+    assert len(detail) == MAX_DETAIL
 
 
 def test_the_package_before_the_previous_one_is_collected(device: SimulatedDevice) -> None:

@@ -36,7 +36,7 @@ from agent.install.budget.settings import NetworkSettings
 from agent.install.window import Local
 
 MB = 10**6
-NO_DELTA = "cellular brings deltas only (full = false), and there is none to a file of 12.4 MB"
+NO_DELTA = "cellular brings deltas only (full = false), and there is none to a file of 11.8 MiB"
 ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia")
 NAME = "cellular"
 
@@ -121,12 +121,12 @@ def test_a_network_without_bounds_goes_on() -> None:
         (
             {"bytes_per_day": 50 * MB},
             50 * MB,
-            "cellular has used 50.0 of 50.0 MB today; it goes on at 2026-11-24 00:00 +0000",
+            "cellular has used 47.7 of 47.7 MiB today; it goes on at 2026-11-24 00:00 +0000",
         ),
         (
             {"bytes_per_month": 500 * MB},
             501 * MB,
-            "cellular has used 501 of 500 MB this month; it goes on at 2026-12-01 00:00 +0000",
+            "cellular has used 477.8 of 476.8 MiB this month; it goes on at 2026-12-01 00:00 +0000",
         ),
         (
             {"bytes_per_day": 50 * MB, "hours": "01:00-05:00"},
@@ -136,7 +136,7 @@ def test_a_network_without_bounds_goes_on() -> None:
         (
             {"bytes_per_month": 5 * MB, "hours": "01:00-05:00"},
             5 * MB,
-            "cellular has used 5.0 of 5.0 MB this month; it goes on at 2026-12-01 01:00 +0000",
+            "cellular has used 4.8 of 4.8 MiB this month; it goes on at 2026-12-01 01:00 +0000",
         ),
         (
             {"full": False},
@@ -156,7 +156,7 @@ def test_the_last_of_all_reasons_is_told() -> None:
     device = Device(NOON, bytes_per_day=MB, bytes_per_month=2 * MB)
     device.use(2 * MB)
     assert device.why().startswith(
-        "cellular has used 2.0 of 2.0 MB this month; it goes on at 2026-12"
+        "cellular has used 1.9 of 1.9 MiB this month; it goes on at 2026-12"
     )
 
 
@@ -184,7 +184,7 @@ def test_a_repair_waits_for_no_hours_and_may_use_each_bound_once_more() -> None:
     device = Device(NOON, bytes_per_day=50 * MB, hours="01:00-05:00", full=False)
     repair = WHOLE._replace(is_repair=True)
     assert device.fetch_all(wanted=repair) == 100 * MB
-    assert "cellular has used 100 of 50.0 MB today" in device.why(repair)
+    assert "cellular has used 95.4 of 47.7 MiB today" in device.why(repair)
 
 
 def test_what_is_written_is_bounded_whatever_the_network_is() -> None:
@@ -192,20 +192,19 @@ def test_what_is_written_is_bounded_whatever_the_network_is() -> None:
     device.bounds = Bounds(None, 200 * MB)
     device.use(200 * MB, WRITES)
     assert device.why(Wanted(is_local=True)) == (
-        "installs have written 200 of 200 MB today; it goes on at 2026-11-24 00:00 +0000"
+        "installs have written 190.7 of 190.7 MiB today; it goes on at 2026-11-24 00:00 +0000"
     )
 
 
 @pytest.mark.parametrize(
     ("used_bytes", "bound_bytes", "text"),
     [
-        (12_400_000, 50_000_000, "12.4 of 50.0 MB"),
-        (130_000_000, 500_000_000, "130 of 500 MB"),
-        (0, 2 * 10**9, "0.0 of 2.0 GB"),
-        (99_960_000, 500_000_000, "100 of 500 MB"),
+        (12_400_000, 50_000_000, "11.8 of 47.7 MiB"),
+        (130_000_000, 500_000_000, "124.0 of 476.8 MiB"),
+        (0, 2 * 2**30, "0.0 of 2.0 GiB"),
         (700, 900, "700 of 900 B"),
         (3, 0, "3 of 0 B"),
-        (64_000, None, "64.0 kB"),
+        (64_000, None, "62.5 KiB"),
         (0, None, "0 B"),
     ],
 )
