@@ -78,7 +78,7 @@ def _value(name: str, value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return bytes_text(value) if name.endswith("_bytes") else f"{value:.6g}"
-    if isinstance(value, dict) and name == "bytes_by_source":
+    if isinstance(value, dict) and name.endswith("bytes_by_source"):
         return ", ".join(f"{_text(source)} {_value('_bytes', n)}" for source, n in value.items())
     if isinstance(value, dict):
         return _pairs(value)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from agent.app.config import AgentConfig
+from agent.install.arrivals import Arrivals
 from agent.install.fetch.delta import DeltaSource
 from agent.install.fetch.fetcher import Bind, Fetcher
 from agent.install.fetch.http import HttpSource
@@ -44,8 +44,13 @@ class Fetching(msgspec.Struct, frozen=True, kw_only=True):
     budgets: Budgets | None
     """None if nothing is bounded."""
 
-    came: Callable[[int], None]
-    """Takes how many bytes of a package have come over the network."""
+    arrivals: Arrivals
+
+    def came(self, size_bytes: int, source: SourceName) -> None:
+        """Count what has come for a package over the network; for any thread."""
+        self.arrivals.came(size_bytes, source)
+        if self.budgets is not None:
+            self.budgets.came(size_bytes)
 
     def reconnected(self) -> None:
         """Note that the connection to the broker is new."""
@@ -104,7 +109,13 @@ def make_fetching(
     """
     delivery = config.delivery
     budgets = _budgets(config, recorder, log, clock) if delivery.has_budgets else None
-    came = budgets.came if budgets is not None else _uncounted
+    arrivals = Arrivals()
+
+    def came_by_http(size_bytes: int) -> None:
+        arrivals.came(size_bytes, HTTP)
+        if budgets is not None:
+            budgets.came(size_bytes)
+
     offers = Offers(config.device, link.publish, trust, clock, link.is_denied)
     messages = MessageSource(config.device, link.publish, clock)
     multicast = MulticastSource(
@@ -122,7 +133,7 @@ def make_fetching(
         ca_files=tuple(file for file in files if file is not None),
         clear_text=delivery.clear_text,
         least_bytes=SMALL_BYTES if MQTT in delivery.sources else 0,
-        came=came,
+        came=came_by_http,
     )
     interrupts.wake_on_stop(http.wake)
     carriers: dict[SourceName, ChunkSource] = {HTTP: http, MULTICAST: multicast, MQTT: messages}
@@ -146,7 +157,7 @@ def make_fetching(
         multicast=multicast,
         offers=offers,
         budgets=budgets,
-        came=came,
+        arrivals=arrivals,
     )
 
 
@@ -188,7 +199,3 @@ def _binding(budgets: Budgets) -> Bind:
 
 def _unbound(errand: Errand) -> Errand:
     return errand
-
-
-def _uncounted(_size_bytes: int) -> None:
-    """Count nothing."""

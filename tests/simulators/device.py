@@ -58,6 +58,7 @@ from wire.files import write_atomic
 from wire.health import HealthSnapshot
 from wire.messages import InstallReport, decode_message
 from wire.profile import DeviceProfile
+from wire.progress import MQTT
 from wire.topics import all_down, up
 from wire.transport import Received
 
@@ -387,4 +388,5 @@ class SimulatedDevice:
     def _deliver(self, received: Received) -> None:
         if received.topic.endswith("/chunk"):
             self.budgets.came(len(received.payload))
+            self.machine.arrivals.came(len(received.payload), MQTT)
             self.messages.deliver(decode_message(received.payload, Chunk, packed=True))

@@ -81,6 +81,13 @@ def test_what_came_which_way_is_counted_and_told_at_the_end(device: SimulatedDev
     assert sorted(by_source) == ["local", "mqtt"]
     assert counted(device, "install_bytes_total") == by_source
     assert counted(device, "install_duration_s") == {"succeeded": data["duration_s"]}
+    came = data["network_bytes_by_source"]
+    assert isinstance(came, dict)
+    assert sorted(came) == ["mqtt"]
+    # The messages have headers, and bring the index and the manifest, too.
+    assert by_source["mqtt"] < came["mqtt"] < by_source["mqtt"] + 8192
+    device.install(3, OLD)
+    assert device.heard.events[-1][2]["network_bytes_by_source"] == {}
 
 
 def test_after_a_restart_only_what_comes_then_is_counted(device: SimulatedDevice) -> None:
