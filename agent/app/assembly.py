@@ -190,7 +190,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     )
     machine.arrivals = fetching.arrivals
     if hooked is not None:
-        hooked.on_wait = machine.report_running
+        hooked.holding.on_wait = machine.report_running
         machine.on_end = hooked.end
     installs = Installs(machine, store, slots, device.interrupts, log)
     refusals = Refusals(config.device, link.refuse, device.recorder, clock)

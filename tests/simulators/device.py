@@ -31,6 +31,7 @@ from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.local import LocalSource
 from agent.install.fetch.messages import MessageSource
 from agent.install.fetch.settings import DeliverySettings
+from agent.install.holding import Holding
 from agent.install.hooks.effects import HookedEffects
 from agent.install.hooks.override import Override
 from agent.install.hooks.runner import HookRunner
@@ -291,6 +292,22 @@ class SimulatedDevice:
             check=lambda: self.interrupts.check(abandon=False),
         )
         self.override = Override(self.heard, self.clock)
+        holding = Holding(
+            store=self.store,
+            events=self.heard,
+            interrupts=self.interrupts,
+            clock=self.clock,
+            conditions=Conditions(
+                self.conditions,
+                store=self.store,
+                is_whole=self.slots.has,
+                health=lambda: self.adaptation.health,
+                now_s=self.clock.now_s,
+                local=lambda at_s: datetime.fromtimestamp(at_s, self.zone),
+            ),
+            deferral=self._deferral,
+            is_overridden=lambda: self.override.covers(self.store.state.revision),
+        )
         self.hooked = HookedEffects(
             FragileEffects(self.installer, self.hook_effect),
             runner=HookRunner(
@@ -308,15 +325,7 @@ class SimulatedDevice:
             events=self.heard,
             interrupts=self.interrupts,
             clock=self.clock,
-            conditions=Conditions(
-                self.conditions,
-                store=self.store,
-                is_whole=self.slots.has,
-                health=lambda: self.adaptation.health,
-                now_s=self.clock.now_s,
-                local=lambda at_s: datetime.fromtimestamp(at_s, self.zone),
-            ),
-            deferral=self._deferral,
+            holding=holding,
         )
         self.budgets.is_repair = lambda: self.store.state.repairing
         self.budgets.is_allowed = lambda: self.override.covers(self.store.state.revision)
@@ -330,7 +339,7 @@ class SimulatedDevice:
             clock=self.clock,
             rng=random.Random(1),
         )
-        self.hooked.on_wait = self._waiting
+        holding.on_wait = self._waiting
         self.machine.on_end = self.hooked.end
         transport.start(self._deliver, lambda _connection: None)
         try:
