@@ -12,7 +12,7 @@ Rules:
 - A file is read in blocks, and the next one when the client has taken the last. A client that takes
   a block too slowly loses its connection, and so does one whose link expires meanwhile.
 - A device gets so many blobs at the same time, whatever the addresses that it comes from, and fewer
-  where others have none (`controller.api.transfers`). So no device keeps others out.
+  where others have none (`controller.api.download_places`). So no device keeps others out.
 - What the disk has to be asked for is read on a thread, so that others do not wait for it.
 """
 
@@ -32,10 +32,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from controller.api import faults as api_faults
+from controller.api.download_places import DownloadPlaces
 from controller.api.places import client_of, end_connection, keep_place
 from controller.api.protocol import ConnectionLimits
 from controller.api.ranges import Part, RangeNotSatisfiableError, wanted_part
-from controller.api.transfers import Transfers
 from controller.delivery.links import AGAIN, Link, Links
 from controller.errors import InvalidRequestError, UnknownError
 from controller.schemas import Fault
@@ -85,7 +85,7 @@ class Downloads:
         self._clock = clock
         self._block_s = block_s
         limits = limits or ConnectionLimits()
-        self._transfers = Transfers[_Transfer](limits.total, limits.per_client)
+        self._places = DownloadPlaces[_Transfer](limits.total, limits.per_client)
         """Only the event loop touches it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -134,13 +134,13 @@ class Downloads:
         """
         transfer = _Transfer(scope)
         client = scope.get("client")
-        loser = self._transfers.begin(transfer, device, client_of(client[0] if client else ""))
+        loser = self._places.begin(transfer, device, client_of(client[0] if client else ""))
         if loser is not None:
             end_connection(loser.scope)
         try:
             yield
         finally:
-            self._transfers.end(transfer)
+            self._places.end(transfer)
 
     async def _give(
         self, file: BinaryIO, sha256: str, link: Link, scope: Scope, receive: Receive, send: Send

@@ -16,11 +16,11 @@ from typing import BinaryIO
 
 import pytest
 
+from controller.api.download_places import MAX_OF_DEVICE
 from controller.api.downloads import BLOCK_BYTES, BLOCK_S, Downloads
 from controller.api.protocol import DOWNLOADS, ConnectionLimits
 from controller.api.server import HttpServer
 from controller.api.tls import server_tls
-from controller.api.transfers import MAX_OF_DEVICE
 from controller.delivery.links import Links
 from controller.services.blobs import BlobStore
 from tests.simulators.certificates import Authority

@@ -32,7 +32,7 @@ class _Owner(NamedTuple):
     client: str
 
 
-class Transfers(Generic[T]):
+class DownloadPlaces(Generic[T]):
     """The blobs that devices get now.
 
     Args:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.transfers import MAX_OF_DEVICE, Transfers
+from controller.api.download_places import MAX_OF_DEVICE, DownloadPlaces
 from controller.errors import BusyError
 
 
@@ -16,7 +16,7 @@ class Crowd:
     """Devices that take all that they are given."""
 
     def __init__(self, connections: int, per_client: int) -> None:
-        self.transfers = Transfers[int](connections, per_client)
+        self.transfers = DownloadPlaces[int](connections, per_client)
         self.has: dict[int, str] = {}
         self.began = 0
 
