@@ -193,6 +193,9 @@ class Rollout:
     acknowledged: int = 0
     """How many of the failed devices the operator acknowledged by going on after a halt."""
 
+    left_out: int = 0
+    """How many of the cancelled devices take no part because they cannot take the release."""
+
     transfers: TransferSum | None = None
     """Of all devices that fetch now; None if none does, and in lists of rollouts."""
 

@@ -10,9 +10,32 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from wire.console.text import bytes_text, local_time, plain_text
+from wire.console.sizes import bytes_text
+from wire.console.text import local_time, plain_text
+
+KINDS: Final = (
+    "connection",
+    "decision",
+    "defer",
+    "drift",
+    "fallback",
+    "gap",
+    "hook",
+    "install",
+    "override",
+    "peers",
+    "policy",
+    "refused",
+    "restore",
+    "source",
+    "start",
+    "storage",
+    "switch",
+    "worker",
+)
+"""The kinds of events of this version; a newer agent may have more."""
 
 
 def reason_lines(at_s: float, kind: str, reason: str, data: Mapping[str, Any]) -> list[str]:
@@ -56,7 +79,7 @@ def _value(name: str, value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return bytes_text(value) if name.endswith("_bytes") else f"{value:.6g}"
-    if isinstance(value, dict) and name == "bytes_by_source":
+    if isinstance(value, dict) and name.endswith("bytes_by_source"):
         return ", ".join(f"{_text(source)} {_value('_bytes', n)}" for source, n in value.items())
     if isinstance(value, dict):
         return _pairs(value)

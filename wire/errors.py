@@ -10,7 +10,9 @@ Rules:
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+GAP: Final = " ... "
 
 
 class FleetError(Exception):
@@ -31,6 +33,22 @@ class FleetError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+
+def shortened(text: str, max_chars: int) -> str:
+    """Return the text of a fault in so many characters.
+
+    Its middle is left out: the fact begins it, and what to do ends it.
+
+    Args:
+        text: The text.
+        max_chars: What may remain.
+    """
+    if len(text) <= max_chars:
+        return text
+    kept = max(max_chars - len(GAP), 0)
+    end = kept // 2
+    return f"{text[: kept - end]}{GAP}{text[len(text) - end :]}"[:max_chars]
 
 
 class WireFormatError(FleetError):

@@ -257,6 +257,33 @@ def opened_alone(temporary: Path, mode: int) -> int:
         os.close(descriptor)
 
 
+def remove_abandoned(temporary: Path) -> bool:
+    """Remove a file of `opened_alone` unless its writer still has it open.
+
+    Args:
+        temporary: The file.
+
+    Returns:
+        Whether it is gone.
+
+    Raises:
+        OSError: It cannot be opened or removed.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(temporary, flags)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        temporary.unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def _fill(stream: BinaryIO, content: bytes) -> None:
     stream.write(content)
     stream.flush()

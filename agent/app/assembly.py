@@ -198,8 +198,9 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         clock=clock,
         rng=random.Random(),  # noqa: S311 - jitter, not a secret
     )
+    machine.arrivals = fetching.arrivals
     if hooked is not None:
-        hooked.on_wait = machine.report_running
+        hooked.holding.on_wait = machine.report_running
         machine.on_end = hooked.end
     installs = Installs(machine, store, slots, device.interrupts, log)
     refusals = Refusals(config.device, link.refuse, device.recorder, clock)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from agent.app.config import AgentConfig
+from agent.install.arrivals import Arrivals
 from agent.install.fetch.delta import DeltaSource
 from agent.install.fetch.fetcher import Bind, Fetcher
 from agent.install.fetch.http import HttpSource
@@ -44,8 +45,13 @@ class Fetching(msgspec.Struct, frozen=True, kw_only=True):
     budgets: Budgets | None
     """None if nothing is bounded."""
 
-    came: Callable[[int], None]
-    """Takes how many bytes of a package have come over the network."""
+    arrivals: Arrivals
+
+    def came(self, size_bytes: int, source: SourceName) -> None:
+        """Count what has come for a package over the network; for any thread."""
+        self.arrivals.came(size_bytes, source)
+        if self.budgets is not None:
+            self.budgets.came(size_bytes)
 
     coming: Coming
     """Which blob comes now."""
@@ -107,7 +113,13 @@ def make_fetching(
     """
     delivery = config.delivery
     budgets = _budgets(config, recorder, log, clock) if delivery.has_budgets else None
-    came = budgets.came if budgets is not None else _uncounted
+    arrivals = Arrivals()
+
+    def came(source: SourceName, size_bytes: int) -> None:
+        arrivals.came(size_bytes, source)
+        if budgets is not None:
+            budgets.came(size_bytes)
+
     offers = Offers(config.device, link.publish, trust, clock, link.is_denied)
     messages = MessageSource(config.device, link.publish, clock)
     multicast = MulticastSource(
@@ -125,7 +137,7 @@ def make_fetching(
         ca_files=tuple(file for file in files if file is not None),
         clear_text=delivery.clear_text,
         least_bytes=SMALL_BYTES if MQTT in delivery.sources else 0,
-        came=came,
+        came=partial(came, HTTP),
     )
     interrupts.wake_on_stop(http.wake)
     coming = Coming()
@@ -139,7 +151,7 @@ def make_fetching(
             coming,
             wait_s=delivery.peer_wait_s,
             least_bytes=SMALL_BYTES,
-            came=came,
+            came=partial(came, PEER),
         )
         interrupts.wake_on_stop(peer.wake)
         carriers[PEER] = peer
@@ -164,7 +176,7 @@ def make_fetching(
         multicast=multicast,
         offers=offers,
         budgets=budgets,
-        came=came,
+        arrivals=arrivals,
         coming=coming,
     )
 
@@ -175,7 +187,8 @@ def local_time(at_s: float) -> datetime:
 
 
 def _budgets(config: AgentConfig, recorder: RecorderPort, log: Log, clock: Clock) -> Budgets:
-    from agent.install.budget.budgets import Budgets  # most devices have none
+    from agent.install.budget.boot import this_boot  # most devices have no budgets
+    from agent.install.budget.budgets import Budgets
 
     budgets = Budgets(
         config.delivery.networks,
@@ -184,6 +197,7 @@ def _budgets(config: AgentConfig, recorder: RecorderPort, log: Log, clock: Clock
         config.procfs_root,
         recorder,
         clock,
+        this_boot(config.procfs_root),
         local_time,
     )
     if budgets.fault:
@@ -205,7 +219,3 @@ def _binding(budgets: Budgets) -> Bind:
 
 def _unbound(errand: Errand) -> Errand:
     return errand
-
-
-def _uncounted(_size_bytes: int) -> None:
-    """Count nothing."""

@@ -60,6 +60,7 @@ def put_hooks(  # noqa: PLR0913 - one parameter for each part that it connects
     if settings.directory is None and not config.install.has_conditions and budgets is None:
         return None
     from agent.install.conditions import Conditions
+    from agent.install.holding import Holding
     from agent.install.hooks.effects import HookedEffects
     from agent.install.hooks.override import Override
     from agent.install.hooks.runner import HookRunner
@@ -68,6 +69,22 @@ def put_hooks(  # noqa: PLR0913 - one parameter for each part that it connects
     if budgets is not None:
         budgets.is_repair = lambda: store.state.repairing
         budgets.is_allowed = lambda: override.covers(store.state.revision)
+    holding = Holding(
+        store=store,
+        events=recorder,
+        interrupts=interrupts,
+        clock=clock,
+        conditions=Conditions(
+            config.install,
+            store=store,
+            is_whole=slots.has,
+            health=health,
+            now_s=clock.now_s,
+            local=local_time,
+        ),
+        deferral=lambda: _later(budgets),
+        is_overridden=lambda: override.covers(store.state.revision),
+    )
     return HookedEffects(
         installer,
         runner=HookRunner(
@@ -85,15 +102,7 @@ def put_hooks(  # noqa: PLR0913 - one parameter for each part that it connects
         events=recorder,
         interrupts=interrupts,
         clock=clock,
-        conditions=Conditions(
-            config.install,
-            store=store,
-            is_whole=slots.has,
-            health=health,
-            now_s=clock.now_s,
-            local=local_time,
-        ),
-        deferral=lambda: _later(budgets),
+        holding=holding,
     )
 
 

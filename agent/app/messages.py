@@ -20,6 +20,7 @@ from agent.log import Log
 from wire.clock import Clock
 from wire.delivery import Chunk
 from wire.messages import Hello, TelemetryAck, decode_message
+from wire.progress import MQTT, MULTICAST
 from wire.topics import cast_name, down_kind
 from wire.transport import Connection, Received
 
@@ -113,12 +114,12 @@ class Messages:
 
     def _received(self, received: Received) -> None:
         if (name := cast_name(received.topic)) is not None:
-            self._fetching.came(len(received.payload))
+            self._fetching.came(len(received.payload), MULTICAST)
             self._fetching.multicast.deliver(name, received.payload)
             return
         match down_kind(received.topic):
             case "chunk":
-                self._fetching.came(len(received.payload))
+                self._fetching.came(len(received.payload), MQTT)
                 self._fetching.messages.deliver(
                     decode_message(received.payload, Chunk, packed=True)
                 )

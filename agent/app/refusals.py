@@ -15,7 +15,7 @@ from agent.link.outage import Repeats
 from agent.ports import RecorderPort
 from wire.clock import Clock
 from wire.codec import sha256_hex
-from wire.errors import FleetError, SignatureError
+from wire.errors import FleetError, SignatureError, shortened
 from wire.messages import Refusal
 
 WINDOW_S: Final = 5.0
@@ -58,7 +58,7 @@ class Refusals:
             envelope: What was refused, as received.
             why: The fault in it.
         """
-        self.last = _text(why)[:MAX_DETAIL]
+        self.last = shortened(_text(why), MAX_DETAIL)
         if self._repeats.is_new(self.last):
             what = {"code": why.code, "what": "desired state"}
             self._recorder.event("refused", self.last, what)

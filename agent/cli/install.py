@@ -15,7 +15,7 @@ from typing import Any, Final
 from agent.app.config import AgentConfig
 from agent.app.control import SOCKET_FILE, ask
 from agent.errors import ControlError
-from wire.console.text import bytes_text
+from wire.console.sizes import bytes_text
 from wire.files import open_file, read_part
 
 REMEDY: Final = "look at the medium, or copy the file again; what has come is kept"

@@ -30,6 +30,7 @@ from agent.errors import (
     StorageError,
     SupersededError,
 )
+from agent.install.arrivals import Arrivals
 from agent.install.events import BYTES_METRIC, DURATION_METRIC, INSTALL, ending
 from agent.install.progress import Progress, TransferMeter
 from agent.install.states import InstallEvent, State, may_abandon, next_state
@@ -37,7 +38,7 @@ from agent.install.store import AgentState, Failure, StateStore, has_served, out
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
 from wire.clock import Clock
-from wire.errors import FleetError
+from wire.errors import FleetError, shortened
 from wire.messages import DesiredState, InstallOutcome, InstallReport
 from wire.progress import FOUND, TransferProgress
 
@@ -134,6 +135,9 @@ class Machine:
         self._unsaved: dict[str, Any] = {}
         self._repaired_s = float("-inf")
         self._repair_rest_s = REPAIR_MIN_S
+        self.arrivals = Arrivals()
+        """What came over the network; another one takes its place where something counts."""
+
         self.on_end: Callable[[], None] = lambda: None  # called when an install has ended
 
     def accept(self, desired: DesiredState, envelope: bytes) -> None:
@@ -166,6 +170,7 @@ class Machine:
             "delayed_s": 0.0,
         }
         self._meter.begin_install()
+        self.arrivals.begin()
         self._known = target is not None and target.digest in {current, *record.dropped}
         if target is None or (
             target.digest == current and self._effects.why_silent(target.digest) is None
@@ -200,6 +205,7 @@ class Machine:
         self._repair_rest_s = REPAIR_MIN_S if rested_s > 2 * REPAIR_MAX_S else doubled_s
         self._repaired_s = now_s
         self._meter.begin_install()
+        self.arrivals.begin()
         self._store.update(
             state=next_state(record.state, InstallEvent.ACCEPTED),
             attempts=0,
@@ -381,6 +387,7 @@ class Machine:
             "active": self._effects.serving()[0],
             "duration_s": None if duration_s is None else round(duration_s, 3),
             "bytes_by_source": self._meter.figures.bytes_by_source,
+            "network_bytes_by_source": self.arrivals.by_source,
         }
         self._events.event(ended.kind, ended.reason, data)
 
@@ -413,5 +420,6 @@ class Machine:
 
 def _failed(state: State, exc: FleetError) -> _Result:
     """Return a failure; a file's name in its detail may be no Unicode, which no record can hold."""
-    detail = " ".join(str(exc).split()).encode(errors="backslashreplace").decode()[:MAX_DETAIL]
-    return _Result(InstallEvent.FAILED, Failure(phase=state, code=exc.code, detail=detail))
+    detail = " ".join(str(exc).split()).encode(errors="backslashreplace").decode()
+    failure = Failure(phase=state, code=exc.code, detail=shortened(detail, MAX_DETAIL))
+    return _Result(InstallEvent.FAILED, failure)

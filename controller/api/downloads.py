@@ -11,8 +11,8 @@ Rules:
   there are.
 - A file is read in blocks, and the next one when the client has taken the last. A client that takes
   a block too slowly loses its connection, and so does one whose link expires meanwhile.
-- A device gets so many blobs at the same time, whatever the addresses that it comes from. So no
-  device keeps others out.
+- A device gets so many blobs at the same time, whatever the addresses that it comes from, and fewer
+  where others have none (`controller.api.download_places`). So no device keeps others out.
 - What the disk has to be asked for is read on a thread, so that others do not wait for it.
 """
 
@@ -23,7 +23,6 @@ import errno
 import logging
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -33,9 +32,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from controller.api import faults as api_faults
-from controller.api.places import end_connection, keep_place
+from controller.api.download_places import DownloadPlaces
+from controller.api.places import client_of, end_connection, keep_place
+from controller.api.protocol import ConnectionLimits
 from controller.delivery.links import AGAIN, Link, Links
-from controller.errors import BusyError, InvalidRequestError, UnknownError
+from controller.errors import InvalidRequestError, UnknownError
 from controller.schemas import Fault
 from wire.byte_ranges import Part, RangeNotSatisfiableError, wanted_part
 from wire.clock import Clock
@@ -45,15 +46,18 @@ BLOCK_BYTES: Final = 256 * 1024
 BLOCK_S: Final = 120.0
 """In which a client has to take a block: 2 KB/s. The slowest links of devices have 16."""
 
-MAX_OF_DEVICE: Final = 8
-"""Blobs that one device gets at the same time. It fetches one; others are of connections that it
-lost, and that nobody has ended yet."""
-
 NOT_IN_MEMORY: Final = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS})
 """How `preadv2` says that the file system would have to wait, or cannot tell."""
 
 _PATH: Final = re.compile(rb"/(blobs|check)/([0-9a-f]{64})")
 _log = logging.getLogger(__name__)
+
+
+class _Transfer:
+    """A blob that a device gets."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
 
 
 class Downloads:
@@ -63,6 +67,7 @@ class Downloads:
         open_blob: Opens a blob, or raises a fault.
         links: Checks links.
         clock: Wall time.
+        limits: What the server lets clients hold.
         block_s: In which a client has to take a block.
     """
 
@@ -72,14 +77,16 @@ class Downloads:
         links: Links,
         clock: Clock,
         *,
+        limits: ConnectionLimits | None = None,
         block_s: float = BLOCK_S,
     ) -> None:
         self._open_blob = open_blob
         self._links = links
         self._clock = clock
         self._block_s = block_s
-        self._busy: Counter[str] = Counter()
-        """How many blobs each device gets now. Only the event loop touches it."""
+        limits = limits or ConnectionLimits()
+        self._places = DownloadPlaces[_Transfer](limits.total, limits.per_client)
+        """Only the event loop touches it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -110,7 +117,7 @@ class Downloads:
             await Response(status_code=204)(scope, receive, send)
             return
         _check_no_body(scope)
-        with self._counted(link.device):
+        with self._counted(link.device, scope):
             keep_place(scope)
             file = await asyncio.to_thread(self._open_blob, sha256)
             try:
@@ -119,23 +126,21 @@ class Downloads:
                 file.close()
 
     @contextmanager
-    def _counted(self, device: str) -> Iterator[None]:
-        """Count what a device gets.
+    def _counted(self, device: str, scope: Scope) -> Iterator[None]:
+        """Count what a device gets; if that leaves no room, end what another gets.
 
         Raises:
             BusyError: It gets as much as it may already.
         """
-        if self._busy[device] >= MAX_OF_DEVICE:
-            raise BusyError(
-                f"{device} gets {MAX_OF_DEVICE} blobs already", remedy="try again when one has come"
-            )
-        self._busy[device] += 1
+        transfer = _Transfer(scope)
+        client = scope.get("client")
+        loser = self._places.begin(transfer, device, client_of(client[0] if client else ""))
+        if loser is not None:
+            end_connection(loser.scope)
         try:
             yield
         finally:
-            self._busy[device] -= 1
-            if not self._busy[device]:
-                del self._busy[device]
+            self._places.end(transfer)
 
     async def _give(
         self, file: BinaryIO, sha256: str, link: Link, scope: Scope, receive: Receive, send: Send

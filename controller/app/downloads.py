@@ -67,7 +67,7 @@ class DownloadListener:
             self._server = HttpServer(
                 downloads.host, downloads.port, tls=tls, limits=limits, of=DOWNLOADS
             )
-            self._app = Downloads(open_blob, links, clock)
+            self._app = Downloads(open_blob, links, clock, limits=limits)
         try:
             self.places = tuple(_places(downloads, links, self.address))
         except SettingsError:

@@ -19,7 +19,7 @@ from controller.cli.arguments import ConnectionOptions, hoist_global_options
 from controller.cli.commands import lazy_group
 from wire.console.help_page import VERSION_TEXT
 from wire.console.output import write
-from wire.console.program import INTERRUPTED, fault, run_program
+from wire.console.program import INTERRUPTED, cleaned_up_at_sigterm, fault, run_program
 from wire.version import VERSION
 
 COMMANDS: Final = {
@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    return run_program("fleet", _run, arguments)
+    with cleaned_up_at_sigterm():
+        return run_program("fleet", _run, arguments)
 
 
 def _run(arguments: list[str]) -> int:
@@ -146,7 +147,10 @@ def _root(
 
 
 def _usage_fault(exc: typer.TyperException) -> int:
-    text = exc.format_message().strip().rstrip(".")
+    meant = getattr(exc, "possibilities", None)
+    text = (exc.message if meant else exc.format_message()).strip().rstrip(".")
+    if meant:
+        text += f" (did you mean {' or '.join(meant)}?)"
     context = getattr(exc, "ctx", None)
     path = getattr(context, "command_path", "fleet")
     return fault("fleet", f"{text[:1].lower()}{text[1:]}; see `{path} --help`")

@@ -15,7 +15,7 @@ from controller.cli.commands import Commands, add_command, add_group
 from controller.cli.errors import ArgumentError
 from controller.cli.output import write_plain_json
 from wire.console.output import remark, write, write_fields, write_table
-from wire.console.text import bytes_text
+from wire.console.sizes import bytes_text
 
 if TYPE_CHECKING:
     from packager.plan.values import Plan

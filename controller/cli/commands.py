@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import shutil
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
 
@@ -89,6 +90,16 @@ class Group(TyperGroup):
             typer.echo(ctx.get_help())
             ctx.exit()
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401, D102 - Typer's
+        self.suggest_commands = False  # Typer knows none that is loaded when it is asked for
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as exc:
+            if not hasattr(exc, "possibilities"):
+                meant = get_close_matches(args[0], self.list_commands(ctx))
+                vars(exc)["possibilities"] = meant  # as Typer has it for options
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, D102 - Typer's
         formatter.write(_page(self, ctx, self.entries(ctx)))

@@ -9,11 +9,12 @@ import typer
 from controller.cli.arguments import JsonOption, changed_labels, parse_duration
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_command, add_group
+from controller.cli.errors import ArgumentError
 from controller.cli.output import write_json
 from controller.cli.transfers import phase_text, share_text
 from controller.domain.states import DeviceState
 from controller.schemas import Device, DeviceEvent, DeviceUpdate
-from telemetry.reasons import reason_lines
+from telemetry.reasons import KINDS, reason_lines
 from wire.clock import SystemClock
 from wire.console.output import remark, write, write_fields, write_lines, write_table
 from wire.console.text import age_text, local_time, plain_text
@@ -232,13 +233,22 @@ def fetch_events(
 
     Returns:
         The events, oldest first.
+
+    Raises:
+        ArgumentError: There is no event of a kind that this version does not know.
     """
     since_s = SystemClock().now_s() - parse_duration(since, option="--since")
-    return api.get(
+    events = api.get(
         f"/v1/devices/{segment(device)}/events",
         list[DeviceEvent],
         {"since_s": f"{since_s:.3f}", "kind": kinds, "limit": str(limit)},
     )
+    for kind in sorted({*kinds} - {*KINDS} - {event.kind for event in events}):
+        raise ArgumentError(
+            f"--kind: there is no kind of events {kind!r}",
+            remedy=f"kinds are {', '.join(KINDS)}",
+        )
+    return events
 
 
 def _selected(api: ApiClient, selector: str, *, only_drifted: bool) -> list[Device]:

@@ -12,7 +12,7 @@ from controller.cli.commands import Commands, add_group
 from controller.cli.output import write_plain_json
 from controller.cli.registries import package_pull, package_push
 from wire.console.output import remark, write, write_fields, write_table
-from wire.console.text import bytes_text
+from wire.console.sizes import bytes_text
 
 PackageArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the package.")]
 

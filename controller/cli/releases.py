@@ -16,7 +16,8 @@ from controller.cli.output import write_json
 from controller.cli.registries import CaFileOption, ClearTextOption, fetched
 from controller.schemas import Release, ReleaseRequest, RunningDevice
 from wire.console.output import remark, write, write_fields, write_lines, write_table
-from wire.console.text import bytes_text, local_time
+from wire.console.sizes import bytes_text
+from wire.console.text import local_time
 
 HASH_STEP_BYTES = 1024 * 1024
 MAX_NAMED = 15

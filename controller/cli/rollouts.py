@@ -14,7 +14,7 @@ from controller.cli.output import write_json
 from controller.cli.preflight import SelectorOption, rollout_check
 from controller.cli.releases import ReleaseArgument
 from controller.cli.transfers import share_text
-from controller.cli.watch import counts_text, event_text, transfer_lines, watch
+from controller.cli.watch import counts_text, event_text, state_text, transfer_lines, watch
 from controller.rollout_schemas import (
     RetryRequest,
     RollbackRequest,
@@ -375,7 +375,7 @@ def _show(rollout: Rollout) -> None:
             ("DEVICE", "STATE", "RELEASE", "STAGE", "PHASE", "FINISHED", "ERROR", "DETAIL"),
             [
                 (
-                    d.device, d.state, d.release, d.stage, share_text(d.phase, d.transfer),
+                    d.device, state_text(d), d.release, d.stage, share_text(d.phase, d.transfer),
                     local_time(d.finished_at_s), d.error_code, d.detail,
                 )
                 for d in rollout.deployments

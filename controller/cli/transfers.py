@@ -6,7 +6,8 @@ from controller.domain.transfers import TransferSum
 from controller.schemas import Transfer
 from wire.codec import convert, to_builtins
 from wire.console.progress import about_text, done_text, progress_text
-from wire.console.text import bytes_text, plain_text
+from wire.console.sizes import bytes_text
+from wire.console.text import plain_text
 from wire.progress import TransferProgress
 
 

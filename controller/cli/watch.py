@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from controller.cli.errors import UnreachableError
 from controller.cli.transfers import phase_text, sum_text
 from controller.domain.states import DeploymentState
+from controller.errors import UnfitError
 from controller.rollout_schemas import Deployment, Rollout, RolloutEvent
 from wire.clock import Clock, SystemClock
 from wire.console.output import is_terminal, remark, write
@@ -31,6 +32,9 @@ FINAL_STATES = frozenset({"halted", "succeeded", "aborted"})
 MAX_LIVE_DEVICES = 20
 MAX_LIVE_EVENTS = 5
 EXIT_NO = 1
+
+LEFT_OUT = "left out"
+"""The state of a device that cannot take the release, for people; it counts as cancelled."""
 
 Fetch = Callable[[], "Rollout"]
 
@@ -98,8 +102,18 @@ def transfer_lines(rollout: Rollout) -> list[str]:
 def counts_text(rollout: Rollout) -> str:
     """Return how many devices are in which state."""
     total = sum(rollout.counts.values())
-    parts = [f"{count} {state}" for state, count in rollout.counts.items() if count]
+    counts = {str(state): count for state, count in rollout.counts.items()}
+    if rollout.left_out:
+        counts[DeploymentState.CANCELLED] -= rollout.left_out
+        counts[LEFT_OUT] = rollout.left_out
+    parts = [f"{count} {state}" for state, count in counts.items() if count]
     return f"{', '.join(parts) or 'no devices'}; {total} in all"
+
+
+def state_text(deployment: Deployment) -> str:
+    """Return the state of a device of a rollout."""
+    is_left_out = deployment.error_code == UnfitError.code
+    return LEFT_OUT if is_left_out else str(deployment.state)
 
 
 def _states(fetch: Fetch, clock: Clock) -> Iterator[Rollout]:
@@ -187,11 +201,13 @@ def _picture(rollout: Rollout) -> RenderableType:
 
 
 def _device_text(deployment: Deployment, *, live: bool = False) -> str:
-    text = f"{plain_text(deployment.device)} {deployment.state}"
+    text = f"{plain_text(deployment.device)} {state_text(deployment)}"
     if deployment.state == "assigned" and deployment.phase:
         transfer = deployment.transfer if live else None
         text += f" {phase_text(deployment.phase, transfer, waits=bool(deployment.detail))}"
     if deployment.state == "assigned" and deployment.detail:
+        text += f": {plain_text(deployment.detail)}"
+    if deployment.error_code == UnfitError.code:
         text += f": {plain_text(deployment.detail)}"
     if deployment.state == "waiting":
         text += ": offline, goes on when it returns"

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from controller.delivery.pace import Pace
+from wire.console.sizes import bytes_text
 from wire.delivery import CastReport
 from wire.errors import WireFormatError
 
@@ -57,7 +58,6 @@ DRAIN_S: Final = 1.0
 """So long reports are waited for when all has been sent."""
 
 MIN_WAIT_S: Final = 0.001
-MB: Final = 1e6
 LACKING: Final = re.compile(r"[0-9a-f]{0,8192}")
 
 
@@ -228,13 +228,13 @@ class Carousel:
 
     @property
     def _what(self) -> str:
-        return f"the blob {self.sha256} of {self._size_bytes / MB:.1f} MB"
+        return f"the blob {self.sha256} of {bytes_text(self._size_bytes)}"
 
     def _summary(self) -> str:
         cast_bytes = self._published - self._began
         return (
-            f"{self._what} was cast to {self._took_part} devices: {cast_bytes / MB:.1f} MB for "
-            f"{self._wanted_bytes / MB:.1f} MB that they lacked"
+            f"{self._what} was cast to {self._took_part} devices: {bytes_text(cast_bytes)} for "
+            f"{bytes_text(self._wanted_bytes)} that they lacked"
         )
 
     def _turn(self, offset: int, size_bytes: int, says: str) -> CastTurn:

@@ -110,6 +110,9 @@ class _Device(NamedTuple):
     given: tuple[deltas.Named, ...]
     """The newest first."""
 
+    key: str
+    """Its public key: another device of its name was given nothing of this."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Rollout:
@@ -293,9 +296,11 @@ class Deltas:
         """
         now_s = self._clock.monotonic_s()
         known = self._devices.get(device)
-        if known is not None and now_s - known.read_s < KNOWN_S and known.package.has(blob_sha256):
-            return known
         with self._database.reading() as transaction:
+            if known is not None and now_s - known.read_s < KNOWN_S:
+                is_same = known.key == deltas.key_of(transaction, device)
+                if is_same and known.package.has(blob_sha256):
+                    return known
             wanted = deltas.wanted_by(transaction, device)
         package = None if wanted is None else self._package(wanted.release)
         if wanted is None or package is None:
@@ -303,7 +308,7 @@ class Deltas:
             return None
         if len(self._devices) >= MAX_KNOWN:
             self._devices.clear()
-        known = _Device(now_s, package, _profile(wanted.kind), wanted.given)
+        known = _Device(now_s, package, _profile(wanted.kind), wanted.given, wanted.key)
         self._devices[device] = known
         return known
 

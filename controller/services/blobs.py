@@ -3,6 +3,8 @@
 Rules:
 - A blob is complete and correct, or absent: `BlobWriter` writes a temporary file, hashes the
   content, flushes the file to the disk and then renames it.
+- A writer holds a lock on its temporary file. So what a killed process left is told from what
+  another controller with the same directory writes now.
 - Writing a blob that is already there changes nothing.
 - No blob is larger than the limit, whatever its sender announces.
 - The group of the directory may read blobs as far as the umask allows, so that another server can
@@ -22,7 +24,7 @@ from typing import BinaryIO, Self
 
 from controller.errors import StorageError, TooLargeError, UnknownBlobError
 from wire.errors import IntegrityError, WireFormatError
-from wire.files import sync_directory
+from wire.files import opened_alone, remove_abandoned, sync_directory
 from wire.package.index import is_digest
 
 MAX_BLOB_BYTES = 16 * 1024**3
@@ -54,7 +56,7 @@ class BlobStore:
         try:
             (directory / UPLOADS_FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
             for stray in (directory / UPLOADS_FOLDER).iterdir():
-                stray.unlink()  # left by a process that was killed while it wrote
+                remove_abandoned(stray)  # left by a process that was killed while it wrote
         except OSError as exc:
             raise StorageError(
                 f"cannot use the blob directory {directory}: {_why(exc)}",
@@ -241,7 +243,7 @@ class BlobWriter:
         self.size_bytes = 0
         try:
             self._aside = aside / secrets.token_hex(NAME_BYTES)
-            descriptor = os.open(self._aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+            descriptor = opened_alone(self._aside, FILE_MODE)
         except OSError as exc:
             raise StorageError(f"cannot store a blob: {_why(exc)}") from exc
         self._file = os.fdopen(descriptor, "wb")

@@ -6,6 +6,8 @@ Rules:
   with the same key alone, without a token: so a device gets a new account if the broker lost it.
   It must then sign a fresh challenge, because a request may have been recorded when the fleet spoke
   clear text: whoever sends it again would set the account back to the password in it.
+- Requests without a valid token are looked at so many times a second only, those of all senders
+  together. A device whose request is dropped asks again; one that has a token does not notice.
 - The director signs each answer, for one device and one request.
 - Each step is saved before the next begins: the device, then its broker account, then the answer.
   Each step may be repeated, so a device that gets no answer asks again.
@@ -29,6 +31,7 @@ from controller.ports import BrokerAccess
 from controller.schemas import Token, TokenRequest, TokenSummary
 from controller.services.challenges import Challenges
 from controller.services.director import Publisher
+from controller.services.enrol_rate import PER_S, EnrolRate
 from controller.services.enrol_requests import (
     NEW_TOKEN,
     UNKNOWN_TOKEN,
@@ -104,6 +107,7 @@ class Enrolment:
         self._key = key
         self._challenges = Challenges(key, clock)
         self._clock = clock
+        self._rate = EnrolRate(clock.monotonic_s())
         self._came = threading.Event()
         self._return_due_s = float("inf")
 
@@ -232,6 +236,8 @@ class Enrolment:
         if len(payload) > MAX_REQUEST_BYTES:
             raise WireFormatError(f"a request to enrol has over {MAX_REQUEST_BYTES} bytes")
         request, refusal = decode_message(payload, EnrolRequest), ""
+        if not self._has_turn(request):
+            return
         challenge: str | msgspec.UnsetType = msgspec.UNSET
         try:
             if self._admit(device, request):
@@ -253,6 +259,28 @@ class Enrolment:
                 challenge=challenge,
             )
         )
+
+    def _has_turn(self, request: EnrolRequest) -> bool:
+        """Tell whether a request is looked at; else it gets no answer.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._rate.take(now_s):
+            return True
+        if request.token:
+            digest = sha256_hex(request.token.encode())
+            with self._database.reading() as transaction:
+                if tokens.find_valid(transaction, digest, now_s=self._clock.now_s()) is not None:
+                    return True
+        if self._rate.is_to_be_told(now_s):
+            _log.warning(
+                "more than %.0f requests a second to enrol without a valid token: the rest is "
+                "dropped, and devices that return may have to wait",
+                PER_S,
+            )
+        return False
 
     def _answer(self, answer: EnrolAnswer) -> None:
         signed = seal(to_json(answer), payload_type=ENROL_PAYLOAD_TYPE, keys=(self._key,))

@@ -53,6 +53,7 @@ def outline(transaction: Transaction, row: RolloutRow) -> Rollout:
             ],
             "counts": dict(sorted(counts.items())),
             "acknowledged": view.acknowledged,
+            "left_out": deployments.count_left_out(transaction, row.id),
         },
         Rollout,
     )

@@ -61,6 +61,9 @@ class Wanted(NamedTuple):
     given: tuple[Named, ...]
     """The newest first."""
 
+    key: str
+    """The device's public key."""
+
 
 class Move(NamedTuple):
     """Some devices of a rollout that go the same way."""
@@ -206,6 +209,7 @@ def wanted_by(session: Session, device: str) -> Wanted | None:
             DeviceRow.profile,
             DeviceRow.runtimes,
             DeviceRow.enrolled_at_s,
+            DeviceRow.public_key,
         )
         .join(DesiredStateRow, DesiredStateRow.release == ReleaseRow.digest)
         .join(DeviceRow, DeviceRow.id == DesiredStateRow.device)
@@ -217,7 +221,7 @@ def wanted_by(session: Session, device: str) -> Wanted | None:
     ).first()
     if row is None:
         return None
-    digest, envelope_sha256, profile, runtimes, enrolled_at_s = row
+    digest, envelope_sha256, profile, runtimes, enrolled_at_s, key = row
     ordered = (
         select(release_of_deployment())
         .join(RolloutRow, RolloutRow.id == DeploymentRow.rollout)
@@ -237,6 +241,16 @@ def wanted_by(session: Session, device: str) -> Wanted | None:
         Named(digest, envelope_sha256),
         Kind(profile, runtimes),
         tuple(Named(*each) for each in given),
+        key,
+    )
+
+
+def key_of(session: Session, device: str) -> str | None:
+    """Return the public key of the device that has a name now; None if none is enrolled."""
+    return session.scalar(
+        select(DeviceRow.public_key).where(
+            DeviceRow.id == device, DeviceRow.state == DeviceState.ENROLLED
+        )
     )
 
 

@@ -65,6 +65,16 @@ def count_acknowledged(session: Session, rollout: str) -> int:
     return session.scalar(statement) or 0
 
 
+def count_left_out(session: Session, rollout: str) -> int:
+    """Return how many devices a rollout leaves out because they cannot take its release."""
+    statement = select(func.count()).where(
+        DeploymentRow.rollout == rollout,
+        DeploymentRow.state == DeploymentState.CANCELLED,
+        DeploymentRow.error_code == UnfitError.code,
+    )
+    return session.scalar(statement) or 0
+
+
 def in_flight(session: Session, rollout: str, *, clock_s: float) -> tuple[InFlight, ...]:
     """Return the devices of a rollout that were started, have not finished and do not wait.
 

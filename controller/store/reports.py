@@ -46,6 +46,7 @@ from controller.store.tables import (
     DeviceRow,
     RolloutRow,
 )
+from wire.errors import shortened
 from wire.messages import (
     MAX_REVISION,
     MAX_REVISION_STEP,
@@ -253,7 +254,7 @@ def take_refusal(
     if code == OLDER and not ours:
         return False  # it was on its way while a newer one was accepted
     if not ours:
-        detail = f"it is not what this controller sent last: {detail}"[:MAX_DETAIL_CHARS]
+        detail = shortened(f"it is not what this controller sent last: {detail}", MAX_DETAIL_CHARS)
     before, row.last_error = row.last_error, f"{code}: {detail}"
     at_work = part is not None and part.state in ORDERED_DEPLOYMENTS
     if part is not None and at_work and ours and code != OLDER:
@@ -267,7 +268,8 @@ def note_doubt(row: DeviceRow, request: EnrolRequest) -> None:
     """Record why a device that asks again does not believe the answer, or that it does now."""
     if isinstance(request.doubt, str):
         detail = f"the device does not believe this controller: {request.doubt}"
-        row.last_error = f"{DOUBTED}: {clean(detail, MAX_DETAIL_CHARS)}"
+        detail = shortened(clean(detail, 2 * MAX_DETAIL_CHARS), MAX_DETAIL_CHARS)
+        row.last_error = f"{DOUBTED}: {detail}"
     elif row.last_error.startswith(DOUBTED):
         row.last_error = ""
 

@@ -53,7 +53,8 @@ def test_a_transfer_waits_in_its_middle_and_goes_on_by_another_network(
 
     why = until(told, "a report of the wait")
     assert re.fullmatch(
-        r"cellular has used \d+ of 400 kB today; it goes on at 20\d\d-\d\d-\d\d 00:00 [+-]\d{4}",
+        r"cellular has used [\d.]+ of 390\.6 KiB today; "
+        r"it goes on at 20\d\d-\d\d-\d\d 00:00 [+-]\d{4}",
         why,
     )
     status = waiting.ask("status")

@@ -176,6 +176,13 @@ def test_why_and_telemetry(stack: Stack, puppets: dict[str, Puppet]) -> None:
         "    inputs: headroom=0.91",
         "    not best: not the cheapest while hot",
     ]
+    nothing = stack.ok("why", "cam-1", "--kind", "drift")
+    assert nothing.err.startswith("no events of kind drift of cam-1 within 1h")
+    for command in (("why",), ("telemetry", "events")):
+        wrong = stack.fleet(*command, "cam-1", "--kind", "switch", "--kind", "swich")
+        assert (wrong.code, wrong.out) == (2, "")
+        assert wrong.err.startswith("fleet: --kind: there is no kind of events 'swich'; kinds are")
+        assert "switch" in wrong.err
     assert len(stack.ok("telemetry", "events", "cam-1", "--csv").out.splitlines()) == 3
     query = (
         "telemetry", "query", "--metric", "inference_latency_ms", "--stat", "p50,p95,count",

@@ -206,6 +206,26 @@ def test_another_server(tmp_path: Path) -> None:
         finished(thread)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["devise", "list"], "no such command 'devise' (did you mean device?); see `fleet --help`"),
+        (["device", "lits"], "no such command 'lits' (did you mean list?); see `fleet device"),
+        (["device", "xyzzy"], "no such command 'xyzzy'; see `fleet device --help`"),
+        (["why", "cam", "--knd", "x"], "no such option: --knd (did you mean --kind?); see `fleet"),
+        (["--hom", "x", "device"], "no such option: --hom (did you mean --home?); see `fleet --h"),
+        (["key", "--xyzzy"], "no such option: --xyzzy; see `fleet key --help`"),
+    ],
+)
+def test_what_is_mistyped_is_told_with_what_may_have_been_meant(
+    arguments: list[str], said: str
+) -> None:
+    done = fleet(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"fleet: {said}")
+    assert done.err.count("\n") == 1
+
+
 def test_help_is_complete() -> None:
     done = fleet("--help")
     assert done.code == 0

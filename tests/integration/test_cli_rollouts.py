@@ -199,3 +199,5 @@ def test_devices_that_cannot_take_a_release_are_left_out(
     assert "skip: 1 device left out: cannot take the release: new-2" in done.err
     shown = stack.ok("rollout", "show", done.out.strip()).out
     assert "no variant fits: best needs the runtime null" in shown
+    assert "1 left out" in shown
+    assert "cancelled" not in shown

@@ -572,6 +572,7 @@ def test_the_next_device_of_a_name_is_given_nothing_of_the_last_one(fleet: Fleet
     device = fleet.devices[NAME]
     device.key, device.boot_id, device.active, device.revision = SigningKey(b"x" * 32), "b", None, 0
     assert device.ask_to_enrol(token).accepted
+    assert not isinstance(offered(fleet), DeltaSource), "what was read a moment ago counts no more"
     device.connect()
     fleet.run(fleet.roll_out(TWO.digest, stages=[{"percent": 100}]))
     fleet.clock.advance(KNOWN_S)

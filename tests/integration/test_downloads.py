@@ -16,7 +16,8 @@ from typing import BinaryIO
 
 import pytest
 
-from controller.api.downloads import BLOCK_BYTES, BLOCK_S, MAX_OF_DEVICE, Downloads
+from controller.api.download_places import MAX_OF_DEVICE
+from controller.api.downloads import BLOCK_BYTES, BLOCK_S, Downloads
 from controller.api.protocol import DOWNLOADS, ConnectionLimits
 from controller.api.server import HttpServer
 from controller.api.tls import server_tls
@@ -106,7 +107,7 @@ def serving(
         rig.opened.append((open_blob or blobs.open)(sha256))
         return rig.opened[-1]
 
-    server.start(Downloads(opening, LINKS, rig.clock, block_s=block_s))
+    server.start(Downloads(opening, LINKS, rig.clock, limits=limits, block_s=block_s))
     try:
         yield rig
     finally:
@@ -318,6 +319,20 @@ def test_one_device_gets_so_many_blobs_at_once_and_others_get_theirs(tmp_path: P
         assert rig.ask(rig.link(device="cam-2")).body == CONTENT
         busy[0].close()
         until(lambda: rig.ask(links[1]).body == CONTENT, "the place of the one that has gone")
+
+
+def test_devices_that_take_all_they_can_keep_no_other_out(tmp_path: Path) -> None:
+    limits = ConnectionLimits(total=4 * MAX_OF_DEVICE, per_client=4 * MAX_OF_DEVICE)
+    with ExitStack() as held:
+        rig = held.enter_context(serving(tmp_path, limits=limits))
+        greedy = []
+        for number in range(limits.total):
+            greedy.append(held.enter_context(rig.dial(rig.link(ENDLESS, f"greedy-{number % 4}"))))
+            assert greedy[-1].recv(100)
+        for number in range(5):
+            assert rig.ask(rig.link(device=f"cam-{number}")).body == CONTENT
+        until(lambda: rig.opened[0].closed, "the end of the oldest transfer")
+        read_to_the_end(greedy[0])
 
 
 def test_a_transfer_ends_when_its_link_expires(tmp_path: Path) -> None:

@@ -9,12 +9,16 @@ import msgspec
 import pytest
 
 from controller.services.challenges import STEP_S
+from controller.services.enrol_rate import BURST
 from controller.services.enrolment import ANSWER_GRACE_S
 from tests.simulators.controller_fleet import Fleet, FleetDevice
 from tests.simulators.packages import TRUST
+from wire import topics
 from wire.codec import to_json
 from wire.enrolment import client_id, return_password
 from wire.messages import EnrolRequest
+from wire.transport import Received
+from wire.trust.envelope import SigningKey
 
 OLD, NEW = client_id("cam-1", "0" * 32), client_id("cam-1", "1" * 32)
 
@@ -107,3 +111,27 @@ def test_the_proof_covers_what_is_asked_for(
     answer = device.ask(to_json(msgspec.structs.replace(signed, **other)))
     assert (answer.accepted, "proof of possession" in answer.reason) == (False, True)
     assert account(fleet) == before
+
+
+def test_a_flood_without_a_token_is_dropped_and_holds_up_nobody_with_one(
+    fleet: Fleet, device: FleetDevice, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = token(fleet, uses=3)
+    assert device.ask_to_enrol(secret).accepted
+    stranger = fleet.device("cam-2")
+    forged = [
+        to_json(stranger.enrol_request(wrong, key=SigningKey(b"o" * 32)))
+        for wrong in ("", "no such token")
+    ]
+    for _ in range(int(BURST)):
+        for payload in forged:
+            fleet.hub.deliver(Received(topics.enrol_request("cam-2"), payload))
+    before = len(stranger.replies)
+    assert before <= BURST
+    for payload in forged:
+        fleet.hub.deliver(Received(topics.enrol_request("cam-2"), payload))
+    assert len(stranger.replies) == before, "they are dropped without an answer"
+    assert stranger.ask_to_enrol(secret).accepted
+    assert caplog.text.count("requests a second to enrol without a valid token") == 1
+    fleet.clock.advance(ANSWER_GRACE_S)
+    assert device.ask_to_enrol("", client_id=NEW).accepted, "who returns asks again later"

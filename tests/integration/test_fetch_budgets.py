@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import DeferredError, NeedsDeltaError
+from agent.install.budget.boot import this_boot
 from agent.install.budget.budgets import Budgets
 from agent.install.budget.settings import NetworkSettings
 from agent.install.fetch.bounded import BoundedSource, bound_writes
@@ -45,6 +46,7 @@ class MeteredRig(Rig):
             directory / "proc",
             Recorder(clock),
             clock,
+            this_boot(Path("/proc")),
             lambda at_s: datetime.fromtimestamp(at_s, UTC),
         )
         self.web = HttpSource(self.offers, clock, came=self.budgets.came)

@@ -14,6 +14,7 @@ from agent.install.states import State
 from agent.install.workflow import MAX_ATTEMPTS
 from tests.simulators.device import Hook, PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import SignedPackage, two_variants
+from wire.codec import sha256_hex
 from wire.messages import InstallReport
 
 HOUR_S = 3600.0
@@ -211,6 +212,29 @@ def test_a_bound_on_writes_holds_a_transfer_by_any_network(rig: Rig) -> None:
     rig.serves(NEW)
     assert rig.waits()[0].detail.startswith("installs have written ")
     assert DAY_S < rig.waited_s < 2 * DAY_S
+
+
+def test_an_install_that_has_nothing_left_to_write_waits_for_no_writes(rig: Rig) -> None:
+    rig.bound(write_bytes_per_day=BOUND)
+    device = rig.device
+
+    def cut_when_all_is_here(where: str, state: State) -> None:
+        if (where, state) == ("publish", State.FETCHING):
+            for blob in NEW.blobs:
+                (device.slots.parts / sha256_hex(blob)).write_bytes(blob)
+            device.budgets.wrote(BOUND)
+            device.budgets.settle()
+            device.hook = rig.passing()
+            raise PowerCut
+
+    device.hook = cut_when_all_is_here
+    with pytest.raises(PowerCut):
+        device.install(2, NEW)
+    device.server.sent.clear()
+    device.reboot()
+    rig.serves(NEW)
+    assert rig.waited_s < HOUR_S
+    assert device.server.sent == []
 
 
 @pytest.mark.parametrize("where", ["waits", "publish", "write budget.json", "written budget.json"])

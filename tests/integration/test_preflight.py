@@ -124,6 +124,8 @@ def test_devices_that_cannot_take_it_are_left_out_and_named(fleet: Fleet) -> Non
     ]
     ended = fleet.run(shown["id"])
     assert (ended["state"], ended["counts"]) == ("succeeded", {"cancelled": 1, "succeeded": 3})
+    assert ended["left_out"] == 1
+    assert [each["left_out"] for each in fleet.api.get("/v1/rollouts").json()] == [1]
     assert fleet.devices["cam-2"].accepted == []
     again = fleet.api.post(f"/v1/rollouts/{shown['id']}/retry", json={})
     assert again.status_code == 409, "it still cannot take it"

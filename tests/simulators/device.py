@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from agent.install.budget.boot import Boot
 from agent.install.budget.budgets import Budgets
 from agent.install.conditions import Conditions, ConditionSettings, Later
 from agent.install.early import EarlyService
@@ -31,6 +32,7 @@ from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.local import LocalSource
 from agent.install.fetch.messages import MessageSource
 from agent.install.fetch.settings import DeliverySettings
+from agent.install.holding import Holding
 from agent.install.hooks.effects import HookedEffects
 from agent.install.hooks.override import Override
 from agent.install.hooks.runner import HookRunner
@@ -58,6 +60,7 @@ from wire.files import write_atomic
 from wire.health import HealthSnapshot
 from wire.messages import InstallReport, decode_message
 from wire.profile import DeviceProfile
+from wire.progress import MQTT
 from wire.topics import all_down, up
 from wire.transport import Received
 
@@ -259,6 +262,7 @@ class SimulatedDevice:
             self.root / "proc",
             self.heard,
             self.clock,
+            Boot(str(self.boots), self.clock.monotonic_s),
             lambda at_s: datetime.fromtimestamp(at_s, self.zone),
             write=self._write,
         )
@@ -294,6 +298,22 @@ class SimulatedDevice:
             check=lambda: self.interrupts.check(abandon=False),
         )
         self.override = Override(self.heard, self.clock)
+        holding = Holding(
+            store=self.store,
+            events=self.heard,
+            interrupts=self.interrupts,
+            clock=self.clock,
+            conditions=Conditions(
+                self.conditions,
+                store=self.store,
+                is_whole=self.slots.has,
+                health=lambda: self.adaptation.health,
+                now_s=self.clock.now_s,
+                local=lambda at_s: datetime.fromtimestamp(at_s, self.zone),
+            ),
+            deferral=self._deferral,
+            is_overridden=lambda: self.override.covers(self.store.state.revision),
+        )
         self.hooked = HookedEffects(
             FragileEffects(self.installer, self.hook_effect),
             runner=HookRunner(
@@ -311,15 +331,7 @@ class SimulatedDevice:
             events=self.heard,
             interrupts=self.interrupts,
             clock=self.clock,
-            conditions=Conditions(
-                self.conditions,
-                store=self.store,
-                is_whole=self.slots.has,
-                health=lambda: self.adaptation.health,
-                now_s=self.clock.now_s,
-                local=lambda at_s: datetime.fromtimestamp(at_s, self.zone),
-            ),
-            deferral=self._deferral,
+            holding=holding,
         )
         self.budgets.is_repair = lambda: self.store.state.repairing
         self.budgets.is_allowed = lambda: self.override.covers(self.store.state.revision)
@@ -333,7 +345,7 @@ class SimulatedDevice:
             clock=self.clock,
             rng=random.Random(1),
         )
-        self.hooked.on_wait = self._waiting
+        holding.on_wait = self._waiting
         self.machine.on_end = self.hooked.end
         transport.start(self._deliver, lambda _connection: None)
         try:
@@ -391,4 +403,5 @@ class SimulatedDevice:
     def _deliver(self, received: Received) -> None:
         if received.topic.endswith("/chunk"):
             self.budgets.came(len(received.payload))
+            self.machine.arrivals.came(len(received.payload), MQTT)
             self.messages.deliver(decode_message(received.payload, Chunk, packed=True))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 import agent
 import controller
 import packager
 import runtime_adapters
 import telemetry
 import wire
-from wire.errors import FleetError
+from wire.errors import GAP, FleetError, shortened
 
 
 def all_errors() -> list[type[FleetError]]:
@@ -39,3 +42,15 @@ def test_names_end_in_error() -> None:
 
 def test_each_says_what_it_means() -> None:
     assert all((kind.__doc__ or "").strip() for kind in all_errors())
+
+
+@given(text=st.text(max_size=60), max_chars=st.integers(0, 40))
+def test_a_text_that_is_too_long_loses_its_middle(text: str, max_chars: int) -> None:
+    short = shortened(text, max_chars)
+    assert len(short) <= max_chars or short == text
+    assert short == text or len(text) > max_chars
+    if short != text and max_chars > len(GAP) + 1:
+        before, _, after = short.partition(GAP)
+        assert text.startswith(before)
+        assert text.endswith(after)
+        assert after

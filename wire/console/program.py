@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from wire.errors import FleetError
@@ -64,6 +66,33 @@ def run_program(name: str, command: Command, arguments: Sequence[str] | None) ->
         reason = exc.strerror or str(exc)
         return fault(name, f"{where}: {reason}" if where else reason)
     return status
+
+
+@contextmanager
+def cleaned_up_at_sigterm() -> Iterator[None]:
+    """Let a SIGTERM end the context as Ctrl-C does, so that nothing temporary remains.
+
+    Then the process ends by the signal; at a second one it ends at once. What waits for signals by
+    itself (`wire.stop_signals`) goes on to do so. Only for the main thread.
+    """
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # such as ignored by who started us
+        yield
+        return
+    came = False
+
+    def end(_number: int, _frame: object) -> None:
+        nonlocal came
+        came = True
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if came:
+            signal.raise_signal(signal.SIGTERM)
 
 
 def fault(name: str, text: str) -> int:

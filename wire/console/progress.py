@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wire.console.text import HOUR_S, KIB, MINUTE_S, bytes_text, plain_text
+from wire.console.sizes import bytes_of_text, bytes_text
+from wire.console.text import HOUR_S, MINUTE_S, plain_text
 from wire.progress import LOCAL, TransferProgress
 
 _COARSE_S = 10
@@ -40,13 +41,10 @@ def progress_text(progress: TransferProgress) -> str:
 
 def done_text(done_bytes: int, total_bytes: int) -> str:
     """Return how much has come of how much, in the unit of all: `0.5 of 2.0 MiB (25 %)`."""
-    whole, unit = bytes_text(total_bytes).split()
-    size = float(KIB) ** ("B", "KiB", "MiB", "GiB").index(unit)
-    done = f"{done_bytes:.0f}" if unit == "B" else f"{done_bytes / size:.1f}"
     if total_bytes <= 0:
-        return f"{done} {unit}"
+        return bytes_text(done_bytes)
     percent = 100 * min(done_bytes, total_bytes) // total_bytes
-    return f"{done} of {whole} {unit} ({percent} %)"
+    return f"{bytes_of_text(done_bytes, total_bytes)} ({percent} %)"
 
 
 def about_text(duration_s: float) -> str:

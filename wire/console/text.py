@@ -1,4 +1,4 @@
-"""Values as people read them: text, sizes, times.
+"""Values as people read them: text and times.
 
 Rules:
 - Control and format characters in text from outside are replaced, so that no terminal obeys them.
@@ -11,7 +11,6 @@ import unicodedata
 from typing import Final
 
 UNKNOWN: Final = "-"
-KIB: Final = 1024.0
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 
@@ -58,12 +57,3 @@ def age_text(at_s: float | None, now_s: float) -> str:
         if age_s >= unit_s:
             return f"{age_s // unit_s}{unit} ago"
     return f"{age_s}s ago"
-
-
-def bytes_text(size_bytes: float) -> str:
-    """Return a size with a binary unit."""
-    for unit in ("B", "KiB", "MiB"):
-        if size_bytes < KIB:
-            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= KIB
-    return f"{size_bytes:.1f} GiB"

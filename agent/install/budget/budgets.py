@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from agent.errors import DeferredError, NeedsDeltaError, StorageError
+from agent.install.budget.boot import Boot
 from agent.install.budget.decisions import (
     Bounds,
     Moment,
@@ -29,7 +30,16 @@ from agent.install.budget.decisions import (
     refusal_text,
     share_text,
 )
-from agent.install.budget.ledger import WRITES, Ledger, Used, advanced, counted, is_possible, used
+from agent.install.budget.ledger import (
+    WRITES,
+    Ledger,
+    Used,
+    advanced,
+    counted,
+    is_possible,
+    started,
+    used,
+)
 from agent.install.budget.routes import default_interface
 from agent.install.budget.settings import OTHER, NetworkSettings
 from agent.install.sealed import SealedFile, WriteFile
@@ -82,11 +92,12 @@ class Budgets:
         procfs: Where procfs is mounted.
         recorder: Takes the bytes by network.
         clock: For dates.
+        boot: For how much time has really passed.
         local: Returns what the clock on the wall shows.
         write: Writes the ledger.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
         self,
         networks: Sequence[NetworkSettings],
         write_bytes_per_day: int | None,
@@ -94,6 +105,7 @@ class Budgets:
         procfs: Path,
         recorder: RecorderPort,
         clock: Clock,
+        boot: Boot,
         local: Local,
         *,
         write: WriteFile = write_atomic,
@@ -103,12 +115,13 @@ class Budgets:
         self._procfs = procfs
         self._recorder = recorder
         self._clock = clock
+        self._boot = boot
         self._local = local
         self._file = SealedFile(
             directory / LEDGER_FILE, Ledger, limit_bytes=LIMIT_BYTES, write=write
         )
         self._lock = threading.Lock()
-        self._advanced_s = self._looked_s = self._saved_s = clock.monotonic_s()
+        self._looked_s = self._saved_s = clock.monotonic_s()
         self._network = self._network_now()
         self._pending: dict[str, int] = {}
         """Bytes that the ledger does not have yet."""
@@ -131,7 +144,7 @@ class Budgets:
         self.is_allowed: Callable[[], bool] = lambda: False
         """Tells whether the operator lets the present install go on; asked only if it would not."""
 
-        self._ledger = self._read()
+        self._ledger = started(self._read(), boot.id, boot.uptime_s())
 
     def came(self, size_bytes: int) -> None:
         """Count what came over the network for packages, useful or not; for any thread."""
@@ -258,9 +271,7 @@ class Budgets:
 
     def _count(self) -> None:
         """Bring the ledger up to now."""
-        now_s = self._clock.monotonic_s()
-        self._ledger = advanced(self._ledger, self._now_s(), now_s - self._advanced_s)
-        self._advanced_s = now_s
+        self._ledger = advanced(self._ledger, self._now_s(), self._boot.uptime_s())
         date = date_of(self._local(self._now_s()))
         for name, size_bytes in self._pending.items():
             self._ledger = counted(self._ledger, date, name, size_bytes)

@@ -7,7 +7,8 @@ Rules:
 - A repair counts like an install. It waits for no hours and for no delta, and it may use each bound
   once more: the device may serve nothing meanwhile, and storage that damages its files again and
   again must not cost without end.
-- Where the clock has jumped, a second day's worth is the end (`agent.install.budget.ledger`).
+- Where the clock jumps, two days' worth within 24 hours are the end, as
+  `agent.install.budget.ledger` counts them.
   Without a bound for days, a jump into another month gives the bytes of that month.
 """
 
@@ -32,6 +33,7 @@ from agent.install.budget.ledger import (
 )
 from agent.install.budget.settings import NetworkSettings
 from agent.install.window import Local, opens_s, parse_window
+from wire.console.sizes import bytes_of_text, bytes_text
 
 SMALL_BYTES: Final = 64 * 1024
 REPAIR_FACTOR: Final = 2
@@ -43,10 +45,6 @@ LONGEST_MONTH_S: Final = 33 * DAY_S
 
 ROUNDS: Final = 8
 """A wait ends in another: the month on the first at midnight, the hours at one o'clock."""
-
-UNITS: Final = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
-_LONG: Final = 100
-"""A number from here on is shown without its tenths."""
 
 
 class Wanted(NamedTuple):
@@ -148,17 +146,8 @@ def date_of(at: datetime) -> str:
 
 
 def share_text(used_bytes: int, bound_bytes: int | None) -> str:
-    """Return how much of something is used, such as `12.4 of 50.0 MB`."""
-    scale = max(used_bytes, 1) if bound_bytes is None else max(bound_bytes, 1)
-    unit, size = next((each for each in UNITS if scale >= each[1]), ("B", 1))
-    if bound_bytes is None:
-        return f"{_number(used_bytes, size)} {unit}"
-    return f"{_number(used_bytes, size)} of {_number(bound_bytes, size)} {unit}"
-
-
-def _number(size_bytes: int, unit_bytes: int) -> str:
-    number = size_bytes / unit_bytes
-    return f"{number:.0f}" if unit_bytes == 1 or round(number, 1) >= _LONG else f"{number:.1f}"
+    """Return how much of something is used, such as `12.4 of 50.0 MiB`."""
+    return bytes_text(used_bytes) if bound_bytes is None else bytes_of_text(used_bytes, bound_bytes)
 
 
 def _until_s(bounds: Bounds, moment: Moment) -> float | None:

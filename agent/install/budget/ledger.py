@@ -2,8 +2,10 @@
 
 Rules:
 - Bytes belong to the date that the clock on the wall shows. Because that clock may jump, the ledger
-  has one of its own, which never goes back: it goes on with the time that the agent runs, and where
-  the wall clock goes beyond all that it ever showed, by one day more at most.
+  has one of its own, which never goes back: it goes on with the time since the device was booted.
+- Nothing tells how long a device was off. So where the wall clock goes beyond all that it ever
+  showed, the ledger's clock goes on by one day more, once for each boot: also if the right time
+  comes from the network later, and however often the wall clock jumps.
 - An entry counts for its date for 26 hours of that clock, longer than any day. So a device that
   wakes up in 1970 each time is not held for ever by the first day of 1970.
 - Whatever dates they have, the entries of the last day count together. They hold no more than two
@@ -61,6 +63,15 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     seen_s: float = 0.0
     """The latest wall time that was seen, in seconds since 1970."""
 
+    boot: str = ""
+    """The boot of the device that `uptime_s` and `ahead_s` belong to; empty if it is not known."""
+
+    uptime_s: float = 0.0
+    """Up to when, since that boot, the ledger's clock has gone on."""
+
+    ahead_s: float = 0.0
+    """How far the wall clock has moved the ledger's clock in that boot, beside what passed."""
+
     entries: tuple[Entry, ...] = ()
     """In the order in which they began."""
 
@@ -78,19 +89,36 @@ class Used(NamedTuple):
     """Since the ledger's clock showed a day less, under any date."""
 
 
-def advanced(ledger: Ledger, now_s: float, elapsed_s: float) -> Ledger:
+def started(ledger: Ledger, boot: str, uptime_s: float) -> Ledger:
+    """Return a ledger at a start of the agent.
+
+    Args:
+        ledger: As it was saved.
+        boot: Names this boot of the device; empty if it is not known.
+        uptime_s: Time since it, also while the device slept.
+    """
+    if boot and boot == ledger.boot and uptime_s >= ledger.uptime_s:
+        return ledger
+    return msgspec.structs.replace(ledger, boot=boot, uptime_s=uptime_s, ahead_s=0.0)
+
+
+def advanced(ledger: Ledger, now_s: float, uptime_s: float) -> Ledger:
     """Return a ledger after some time.
 
     Args:
         ledger: The ledger.
         now_s: Wall time, seconds since 1970.
-        elapsed_s: How long the agent has run since the last time.
+        uptime_s: Time since the boot for which it was `started`.
     """
-    beyond_s = min(max(now_s - ledger.seen_s, 0.0), elapsed_s + DAY_S)
+    elapsed_s = max(uptime_s - ledger.uptime_s, 0.0)
+    beyond_s = max(now_s - ledger.seen_s - elapsed_s, 0.0)
+    ahead_s = min(ledger.ahead_s + beyond_s, DAY_S)
     return msgspec.structs.replace(
         ledger,
-        clock_s=ledger.clock_s + max(elapsed_s, beyond_s, 0.0),
+        clock_s=ledger.clock_s + elapsed_s + ahead_s - ledger.ahead_s,
         seen_s=max(ledger.seen_s, now_s),
+        uptime_s=max(ledger.uptime_s, uptime_s),
+        ahead_s=ahead_s,
     )
 
 
@@ -148,11 +176,13 @@ def rest_s(ledger: Ledger, name: str) -> float:
 
 def is_possible(ledger: Ledger) -> bool:
     """Tell whether what was read can be a ledger."""
-    numbers = [ledger.clock_s, ledger.seen_s, *(entry.began_s for entry in ledger.entries)]
+    clocks = (ledger.clock_s, ledger.seen_s, ledger.uptime_s)
+    numbers = [*clocks, *(entry.began_s for entry in ledger.entries)]
     sizes = [size for entry in ledger.entries for size in entry.used_bytes.values()]
     return (
         ledger.schema_version == SCHEMA_VERSION
         and all(math.isfinite(number) for number in numbers)
+        and 0 <= ledger.ahead_s <= DAY_S
         and all(0 <= size <= MAX_BYTES for size in sizes)
         and len(ledger.entries) <= MAX_ENTRIES
     )

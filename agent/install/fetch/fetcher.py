@@ -71,15 +71,16 @@ class Fetcher:
             StorageError: The device's storage failed.
             DeferredError: It may cost no more now; what came is kept.
         """
-        errand = self._bind(errand)
+        bound = self._bind(errand)
         refuse_links(*target)
         place = target[0] / target[1]
         with storage_faults(f"cannot store {target[1]}"):
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with Part(blob, part, self._clock, errand.wrote) as here:
+            with Part(blob, part, self._clock, bound.wrote) as here:
+                # What is here already costs nothing, so no budget ends the look at it.
                 errand.found(here.recall(errand.check))
                 try:
-                    self._fill(here, errand)
+                    self._fill(here, bound)
                 finally:
                     self._coming.sha256 = ""
                 here.close_whole()

@@ -12,26 +12,23 @@ Rules:
   say at all, is told and changes nothing.
 - If the hooks cannot be trusted, nothing is installed. While an install waits for a hook already,
   that counts as later: somebody may be changing the hook.
-- Before anything else an install waits until the conditions of `[install]` hold. The hooks are
-  asked after that, so what they say is of the time when it begins. This wait has no end of its
-  own, and counts for no hook. So does an effect whose budget is used up wait in its middle.
+- The hooks are asked after what else may hold an install (`agent.install.holding`), so what they
+  say is of the time when it begins. Such a wait counts for no hook.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import Final
 
 from agent.errors import (
-    DeferredError,
     HookDelayError,
     HookError,
     HookFilesError,
     StoppedError,
     StorageError,
 )
-from agent.install.conditions import Conditions, Later
+from agent.install.holding import OVERRIDE_POLL_S, Holding
 from agent.install.hooks.names import Answer, Hook, Moment, answer_of
 from agent.install.hooks.override import Override
 from agent.install.hooks.process import Ran
@@ -47,13 +44,8 @@ from wire.clock import Clock
 from wire.durations import format_duration
 from wire.errors import FleetError
 
-OVERRIDE_POLL_S: Final = 0.5
 COUNT_EVERY_S: Final = 60.0
 """A power cut makes the agent forget at most this much of a wait."""
-
-TELL_EVERY_S: Final = 900.0
-"""How often the controller hears of a wait that goes on: a report may be lost, and a whole fleet
-may wait for the night."""
 
 REMEDY: Final = "`fleet-agent override` on the device lets the next attempt go on"
 
@@ -70,8 +62,7 @@ class HookedEffects:
         events: Takes an event when a hook does not just say yes.
         interrupts: Tells when an install must end.
         clock: For the waits.
-        conditions: Whether an install may begin.
-        deferral: Returns why the effect that was ended last may not go on yet, or None.
+        holding: Lets an install wait for what is no hook.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
@@ -85,8 +76,7 @@ class HookedEffects:
         events: RecorderPort,
         interrupts: Interrupts,
         clock: Clock,
-        conditions: Conditions,
-        deferral: Callable[[], Later | None] = lambda: None,
+        holding: Holding,
     ) -> None:
         self._effects = effects
         self._runner = runner
@@ -96,14 +86,11 @@ class HookedEffects:
         self._events = events
         self._interrupts = interrupts
         self._clock = clock
-        self._conditions = conditions
-        self._deferral = deferral
+        self.holding = holding
         self._entered: State | None = None
         """The state of this install whose Enter hooks have run."""
 
         self._waits_for = ""
-        self.on_wait: Callable[[State, str], None] = lambda _state, _why: None
-        """Called with the state and what the install waits for, again and again while it waits."""
 
     def serving(self) -> tuple[str | None, str | None]:
         """Return the digest of the package and the name of the variant that serve now."""
@@ -123,7 +110,7 @@ class HookedEffects:
 
     def waits_for(self) -> str:
         """Return what the install waits for, such as a hook and its words; empty if nothing."""
-        return self._waits_for
+        return self._waits_for or self.holding.waits_for
 
     def look(self) -> None:
         """Look at the hooks at the start: a fault is told before it stops an install."""
@@ -156,29 +143,8 @@ class HookedEffects:
         if self._entered is not state:
             self._enter(state)
             self._entered = state
-        while not self._is_done(state, progress):
-            self._defer(state)
+        self.holding.perform(self._effects, state, progress)
         self._ask(state, Moment.LEAVE)
-
-    def _is_done(self, state: State, progress: Progress) -> bool:
-        """Do the effect of a state, until it is done or may cost no more now."""
-        try:
-            self._effects.perform(state, progress)
-        except DeferredError:
-            return False
-        return True
-
-    def _defer(self, state: State) -> None:
-        """Wait until an effect may cost something again.
-
-        Raises:
-            FleetError: The wait is ended.
-        """
-        began_s = self._clock.monotonic_s()
-        self._hold(state, self._deferral)
-        waited = format_duration(round(self._clock.monotonic_s() - began_s))
-        data = {"revision": self._store.state.revision, "phase": state.value}
-        self._events.event("defer", f"the install goes on after {waited}", data)
 
     def _enter(self, state: State) -> None:
         """Wait until the install may go on in a state.
@@ -190,55 +156,11 @@ class HookedEffects:
             self._ask(state, Moment.ENTER)
             return
         while True:
-            self._hold(state, self._conditions.later)
+            self.holding.wait_to_begin(state)
             self._ask(state, Moment.ENTER)
             # A hook may have delayed it beyond the window.
-            if self._held_by(self._conditions.later) is None:
+            if self.holding.may_begin():
                 return
-
-    def _hold(self, state: State, look: Callable[[], Later | None]) -> None:
-        """Wait until nothing holds the install any more.
-
-        Raises:
-            SupersededError: A newer desired state has come.
-            StoppedError: The agent is being stopped.
-            InterjectedError: A package has been handed over.
-        """
-        if (later := self._held_by(look)) is None:
-            return
-        # A restart during the wait is no crash.
-        self._store.update(attempts=self._store.state.attempts - 1)
-        told_s = float("-inf")
-        try:
-            while later is not None:
-                now_s = self._clock.monotonic_s()
-                if not self._waits_for:
-                    data = {"revision": self._store.state.revision, "phase": state.value}
-                    self._events.event("defer", later.why, data)
-                if later.why != self._waits_for or now_s - told_s >= TELL_EVERY_S:
-                    self._waits_for, told_s = later.why, now_s
-                    self.on_wait(state, later.why)
-                self._rest(now_s + later.look_s, state)
-                later = self._held_by(look)
-        finally:
-            self._waits_for = ""
-        self.on_wait(state, "")  # or the controller would go on to show what it waited for
-        self._store.update(attempts=self._store.state.attempts + 1)
-
-    def _held_by(self, look: Callable[[], Later | None]) -> Later | None:
-        """Return what holds the install, unless the operator overrides it."""
-        later = look()
-        if later is not None and self.override.covers(self._store.state.revision):
-            return None
-        return later
-
-    def _rest(self, end_s: float, state: State) -> None:
-        """Wait until a time, or until the operator overrides what the install waits for."""
-        revision = self._store.state.revision
-        while (rest_s := end_s - self._clock.monotonic_s()) > 0:
-            if self.override.covers(revision):
-                return
-            self._interrupts.wait(min(rest_s, OVERRIDE_POLL_S), abandon=may_abandon(state))
 
     def _revert(self, progress: Progress) -> None:
         if self._entered is not State.REVERTING:
@@ -380,7 +302,7 @@ class HookedEffects:
         Raises:
             FleetError: It is ended.
         """
-        self.on_wait(state, self._waits_for)
+        self.holding.on_wait(state, self._waits_for)
         revision = self._store.state.revision
         counted_s = self._clock.monotonic_s()
         end_s = counted_s + pause_s

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from telemetry.reasons import reason_lines
+from agent.install.events import INSTALL, RESTORE
+from telemetry.reasons import KINDS, reason_lines
 
 DATA = {
     "from": None,
@@ -54,3 +58,24 @@ def test_control_characters_are_shown_and_not_obeyed() -> None:
     data = {"verdicts": {"a\x1b[2J": "b\nc"}, "code": "\r"}
     told = "".join(reason_lines(1.5, "k", "\x07", data))
     assert told.isprintable()
+
+
+def told_kinds() -> Iterator[str]:
+    """Yield the kinds that the agent's code names where it records an event."""
+    for path in (Path(__file__).parents[3] / "agent").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            named = [word.value for word in node.keywords if word.arg == "kind"]
+            first = node.args[:1] if node.func.attr in {"event", "tell"} else []
+            for value in first or (named if node.func.attr == "met" else []):
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield value.value
+
+
+def test_every_kind_that_the_agent_tells_is_known() -> None:
+    found = set(told_kinds())
+    assert {"switch", "worker", "connection", "hook"} <= found
+    assert found <= set(KINDS)
+    assert {INSTALL, RESTORE} <= set(KINDS)
+    assert list(KINDS) == sorted(KINDS)

@@ -19,7 +19,7 @@ from agent.errors import (
 )
 from agent.install.desired import read_desired
 from agent.install.states import State
-from agent.install.workflow import MAX_ATTEMPTS
+from agent.install.workflow import MAX_ATTEMPTS, MAX_DETAIL
 from agent.serve.benches import CRASHES_TO_BENCH
 from tests.simulators.device import DEVICE, PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import TRUST, SignedPackage, desired, two_variants
@@ -81,6 +81,13 @@ def test_what_came_which_way_is_counted_and_told_at_the_end(device: SimulatedDev
     assert sorted(by_source) == ["local", "mqtt"]
     assert counted(device, "install_bytes_total") == by_source
     assert counted(device, "install_duration_s") == {"succeeded": data["duration_s"]}
+    came = data["network_bytes_by_source"]
+    assert isinstance(came, dict)
+    assert sorted(came) == ["mqtt"]
+    # The messages have headers, and bring the index and the manifest, too.
+    assert by_source["mqtt"] < came["mqtt"] < by_source["mqtt"] + 8192
+    device.install(3, OLD)
+    assert device.heard.events[-1][2]["network_bytes_by_source"] == {}
 
 
 def test_after_a_restart_only_what_comes_then_is_counted(device: SimulatedDevice) -> None:
@@ -112,6 +119,21 @@ def test_a_fault_whose_text_is_no_unicode_is_saved_and_reported(device: Simulate
     assert (last.phase, last.error_code) == ("staging", "agent.storage")
     assert last.detail == r"cannot read caf\udce9"
     assert device.store.state.report == last
+
+
+def test_a_long_fault_is_reported_with_its_remedy(device: SimulatedDevice) -> None:
+    remedy = "raise storage_bytes in the profile, or remove something"
+
+    def hook(where: str, state: State) -> None:
+        if where == "effect" and state is State.STAGING:
+            raise StorageError(f"cannot stage: {'a long list of files ' * 50}", remedy=remedy)
+
+    device.hook = hook
+    device.install(2, NEW)
+    detail = device.heard.outcomes[-1].detail
+    assert detail.startswith("cannot stage: a long list")
+    assert detail.endswith(f"; {remedy}")
+    assert len(detail) == MAX_DETAIL
 
 
 def test_the_package_before_the_previous_one_is_collected(device: SimulatedDevice) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from controller.cli.errors import UnreachableError
-from controller.cli.watch import changes, transfer_lines, watch
+from controller.cli.watch import changes, counts_text, transfer_lines, watch
 from controller.domain.states import DeploymentState, RolloutState
 from controller.domain.transfers import TransferSum
 from controller.rollout_schemas import Deployment, Rollout, RolloutEvent, StageProgress
@@ -199,3 +199,27 @@ def test_controller_that_stays_away() -> None:
     with pytest.raises(UnreachableError):
         watch(fetch, clock=clock)
     assert 120 < clock.at_s < 125
+
+
+def test_a_device_that_cannot_take_the_release_is_told_as_left_out() -> None:
+    parts = [
+        Deployment(
+            device="cam-1",
+            state=DeploymentState.CANCELLED,
+            stage=1,
+            error_code="controller.unfit",
+            detail="it lacks onnxruntime",
+        ),
+        Deployment(device="cam-2", state=DeploymentState.CANCELLED, stage=1),
+    ]
+    halted = rollout(
+        RolloutState.HALTED,
+        counts={DeploymentState.CANCELLED: 2, DeploymentState.SUCCEEDED: 1},
+        deployments=parts,
+    )
+    halted.left_out = 1
+    lines = changes(None, halted)
+    assert lines[:2] == ["cam-1 left out: it lacks onnxruntime", "cam-2 cancelled"]
+    assert counts_text(halted) == "1 cancelled, 1 succeeded, 1 left out; 3 in all"
+    halted.counts[DeploymentState.CANCELLED], halted.left_out = 1, 1
+    assert counts_text(halted) == "1 succeeded, 1 left out; 2 in all"

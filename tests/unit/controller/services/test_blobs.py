@@ -83,6 +83,16 @@ def test_what_a_killed_process_left_is_removed(store: BlobStore, tmp_path: Path)
     assert files(tmp_path / "blobs") == [f"{DIGEST[:2]}/{DIGEST}"]
 
 
+def test_what_another_process_writes_now_is_left_to_it(store: BlobStore, tmp_path: Path) -> None:
+    with store.writer(DIGEST) as writer:
+        writer.write(CONTENT[:5])
+        again = BlobStore(tmp_path / "blobs")
+        writer.write(CONTENT[5:])
+        writer.finish()
+    assert again.size_bytes(DIGEST) == 10
+    assert files(tmp_path / "blobs") == [f"{DIGEST[:2]}/{DIGEST}"]
+
+
 def test_unknown_blobs(store: BlobStore) -> None:
     assert store.size_bytes(DIGEST) is None
     with pytest.raises(UnknownBlobError):

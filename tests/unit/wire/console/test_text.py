@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from wire.console.text import age_text, bytes_text, local_time, plain_text, value_text
+from wire.console.sizes import bytes_of_text, bytes_text
+from wire.console.text import age_text, local_time, plain_text, value_text
 
 
 def test_control_characters_do_not_reach_a_terminal() -> None:
@@ -28,6 +29,17 @@ def test_cells(value: object, text: str) -> None:
 )  # fmt: skip
 def test_sizes(size_bytes: int, text: str) -> None:
     assert bytes_text(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("part_bytes", "whole_bytes", "text"),
+    [(512 * 1024, 2 * 1024**2, "0.5 of 2.0 MiB"), (3, 0, "3 of 0 B"), (700, 900, "700 of 900 B"),
+     (0, 3 * 1024**3, "0.0 of 3.0 GiB"), (5 * 1024**2, 1024, "5120.0 of 1.0 KiB")],
+)  # fmt: skip
+def test_a_part_is_shown_in_the_unit_of_the_whole(
+    part_bytes: int, whole_bytes: int, text: str
+) -> None:
+    assert bytes_of_text(part_bytes, whole_bytes) == text
 
 
 @pytest.mark.parametrize(

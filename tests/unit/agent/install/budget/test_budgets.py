@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import DeferredError, NeedsDeltaError
+from agent.install.budget.boot import Boot, this_boot
 from agent.install.budget.budgets import LEDGER_FILE, MOST_RESERVE_BYTES, Budgets
 from agent.install.budget.decisions import Wanted
 from agent.install.budget.ledger import MAX_ENTRIES, Entry, Ledger
@@ -45,6 +46,7 @@ class Rig:
         self.written = 0
         self.cut_at: int | None = None
         self.is_full = False
+        self.boot = "first boot"
         self.route("wwan0")
         self.start()
 
@@ -56,6 +58,7 @@ class Rig:
             self.root / "proc",
             self.recorder,
             self.clock,
+            Boot(self.boot, self.clock.monotonic_s),
             lambda at_s: datetime.fromtimestamp(at_s, UTC),
             write=self._write,
         )
@@ -111,7 +114,7 @@ def test_what_is_used_outlives_a_restart(rig: Rig) -> None:
 
 def test_a_transfer_ends_at_the_bound_and_within_a_look_of_it(rig: Rig) -> None:
     with pytest.raises(
-        DeferredError, match=r"^cellular has used 50\.\d of 50\.0 MB today; it goes"
+        DeferredError, match=r"^cellular has used 47\.\d of 47\.7 MiB today; it goes"
     ):
         rig.fetch(10**6)
     assert BOUND <= rig.used() <= BOUND + 2 * STEP
@@ -211,9 +214,11 @@ def test_writes_are_bounded_for_every_source(tmp_path: Path) -> None:
     rig = Rig(tmp_path, writes=MB)
     rig.budgets.wrote(MB)
     for wanted in (Wanted(is_local=True), DELTA):
-        with pytest.raises(DeferredError, match=r"installs have written 1\.0 of 1\.0 MB today"):
+        with pytest.raises(
+            DeferredError, match=r"installs have written 976\.6 of 976\.6 KiB today"
+        ):
             rig.budgets.check(wanted)
-    assert rig.budgets.status()[-1]["text"] == "1.0 of 1.0 MB today"
+    assert rig.budgets.status()[-1]["text"] == "976.6 of 976.6 KiB today"
 
 
 def test_where_the_clock_stands_still_a_wait_goes_on_by_the_time_that_the_agent_ran(
@@ -237,6 +242,40 @@ def test_where_the_clock_stands_still_a_wait_goes_on_by_the_time_that_the_agent_
     assert ran_s >= 25 * 3600
 
 
+DAY_S = 86_400
+
+
+def test_jumps_of_the_clock_give_no_day_more_in_spite_of_restarts(rig: Rig) -> None:
+    came = 0
+    for _ in range(12):
+        with pytest.raises(DeferredError):
+            while True:
+                came += rig.fetch(1)
+        rig.clock.correct(2 * DAY_S)
+        rig.start()
+    assert came <= 3 * BOUND + 12 * (STEP + RESERVE)
+
+
+def test_the_time_in_which_the_agent_did_not_run_counts(rig: Rig) -> None:
+    for _ in range(9):
+        with pytest.raises(DeferredError):
+            rig.fetch(10**6)
+        rig.clock.advance(DAY_S)
+        rig.start()
+        rig.fetch(1)
+
+
+def test_this_machine_tells_its_boot() -> None:
+    boot, again = this_boot(Path("/proc")), this_boot(Path("/proc"))
+    assert boot.id == again.id
+    assert len(boot.id) == 36
+    assert 0 < boot.uptime_s() <= again.uptime_s()
+
+
+def test_where_the_boot_is_not_known_each_start_counts_as_one(tmp_path: Path) -> None:
+    assert this_boot(tmp_path).id == ""
+
+
 @pytest.mark.parametrize(
     "ledger",
     [
@@ -244,6 +283,8 @@ def test_where_the_clock_stands_still_a_wait_goes_on_by_the_time_that_the_agent_
         Ledger(entries=(Entry(date="x", began_s=0, used_bytes={"a": -1}),)),
         Ledger(entries=(Entry(date="x", began_s=0, used_bytes={"a": MAX_BYTES + 1}),)),
         Ledger(entries=(Entry(date="x", began_s=0),) * (MAX_ENTRIES + 1)),
+        Ledger(ahead_s=-1.0),
+        Ledger(ahead_s=float("nan")),
     ],
 )
 def test_a_file_that_cannot_be_true_is_moved_aside(rig: Rig, ledger: Ledger) -> None:

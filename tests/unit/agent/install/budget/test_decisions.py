@@ -29,13 +29,14 @@ from agent.install.budget.ledger import (
     Ledger,
     advanced,
     counted,
+    started,
     used,
 )
 from agent.install.budget.settings import NetworkSettings
 from agent.install.window import Local
 
 MB = 10**6
-NO_DELTA = "cellular brings deltas only (full = false), and there is none to a file of 12.4 MB"
+NO_DELTA = "cellular brings deltas only (full = false), and there is none to a file of 11.8 MiB"
 ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia")
 NAME = "cellular"
 
@@ -63,16 +64,24 @@ class Device:
     def __init__(self, now_s: float, local: Local = UTC_TIME, **bounds: Any) -> None:
         self.now_s, self.local = now_s, local
         self.bounds = Bounds(network(**bounds), None)
-        self.ledger = Ledger(seen_s=now_s)
+        self.uptime_s, self.boots = 0.0, 1
+        self.ledger = started(Ledger(seen_s=now_s), "1", self.uptime_s)
         self.fetched_bytes = 0
 
     def wait(self, duration_s: float) -> None:
         self.now_s += duration_s
-        self.ledger = advanced(self.ledger, self.now_s, duration_s)
+        self.uptime_s += duration_s
+        self.ledger = advanced(self.ledger, self.now_s, self.uptime_s)
 
     def jump_to(self, now_s: float) -> None:
         self.now_s = now_s
-        self.ledger = advanced(self.ledger, now_s, 0.0)
+        self.ledger = advanced(self.ledger, now_s, self.uptime_s)
+
+    def boot_at(self, now_s: float) -> None:
+        """Be switched off and on; the clock shows a time then."""
+        self.boots, self.uptime_s = self.boots + 1, 1.0
+        self.ledger = started(self.ledger, str(self.boots), self.uptime_s)
+        self.jump_to(now_s)
 
     def refusal(self, wanted: Wanted = Wanted()) -> Refusal | None:  # noqa: B008 - a constant
         return decide(self.bounds, Moment(self.ledger, wanted, self.now_s, self.local))
@@ -112,12 +121,12 @@ def test_a_network_without_bounds_goes_on() -> None:
         (
             {"bytes_per_day": 50 * MB},
             50 * MB,
-            "cellular has used 50.0 of 50.0 MB today; it goes on at 2026-11-24 00:00 +0000",
+            "cellular has used 47.7 of 47.7 MiB today; it goes on at 2026-11-24 00:00 +0000",
         ),
         (
             {"bytes_per_month": 500 * MB},
             501 * MB,
-            "cellular has used 501 of 500 MB this month; it goes on at 2026-12-01 00:00 +0000",
+            "cellular has used 477.8 of 476.8 MiB this month; it goes on at 2026-12-01 00:00 +0000",
         ),
         (
             {"bytes_per_day": 50 * MB, "hours": "01:00-05:00"},
@@ -127,7 +136,7 @@ def test_a_network_without_bounds_goes_on() -> None:
         (
             {"bytes_per_month": 5 * MB, "hours": "01:00-05:00"},
             5 * MB,
-            "cellular has used 5.0 of 5.0 MB this month; it goes on at 2026-12-01 01:00 +0000",
+            "cellular has used 4.8 of 4.8 MiB this month; it goes on at 2026-12-01 01:00 +0000",
         ),
         (
             {"full": False},
@@ -147,7 +156,7 @@ def test_the_last_of_all_reasons_is_told() -> None:
     device = Device(NOON, bytes_per_day=MB, bytes_per_month=2 * MB)
     device.use(2 * MB)
     assert device.why().startswith(
-        "cellular has used 2.0 of 2.0 MB this month; it goes on at 2026-12"
+        "cellular has used 1.9 of 1.9 MiB this month; it goes on at 2026-12"
     )
 
 
@@ -175,7 +184,7 @@ def test_a_repair_waits_for_no_hours_and_may_use_each_bound_once_more() -> None:
     device = Device(NOON, bytes_per_day=50 * MB, hours="01:00-05:00", full=False)
     repair = WHOLE._replace(is_repair=True)
     assert device.fetch_all(wanted=repair) == 100 * MB
-    assert "cellular has used 100 of 50.0 MB today" in device.why(repair)
+    assert "cellular has used 95.4 of 47.7 MiB today" in device.why(repair)
 
 
 def test_what_is_written_is_bounded_whatever_the_network_is() -> None:
@@ -183,20 +192,19 @@ def test_what_is_written_is_bounded_whatever_the_network_is() -> None:
     device.bounds = Bounds(None, 200 * MB)
     device.use(200 * MB, WRITES)
     assert device.why(Wanted(is_local=True)) == (
-        "installs have written 200 of 200 MB today; it goes on at 2026-11-24 00:00 +0000"
+        "installs have written 190.7 of 190.7 MiB today; it goes on at 2026-11-24 00:00 +0000"
     )
 
 
 @pytest.mark.parametrize(
     ("used_bytes", "bound_bytes", "text"),
     [
-        (12_400_000, 50_000_000, "12.4 of 50.0 MB"),
-        (130_000_000, 500_000_000, "130 of 500 MB"),
-        (0, 2 * 10**9, "0.0 of 2.0 GB"),
-        (99_960_000, 500_000_000, "100 of 500 MB"),
+        (12_400_000, 50_000_000, "11.8 of 47.7 MiB"),
+        (130_000_000, 500_000_000, "124.0 of 476.8 MiB"),
+        (0, 2 * 2**30, "0.0 of 2.0 GiB"),
         (700, 900, "700 of 900 B"),
         (3, 0, "3 of 0 B"),
-        (64_000, None, "64.0 kB"),
+        (64_000, None, "62.5 KiB"),
         (0, None, "0 B"),
     ],
 )
@@ -228,7 +236,7 @@ def test_with_a_right_clock_each_date_and_month_has_its_bound_and_all_of_it(
         if has_power:
             device.wait(wait_s)
         else:
-            device.jump_to(device.now_s + wait_s)
+            device.boot_at(device.now_s + wait_s)
         date = date_of(local(device.now_s))
         while len(by_date) < 500 and device.refusal() is None and by_date.get(date, 0) < 100:
             device.use(1)
@@ -274,16 +282,79 @@ def test_a_wait_ends_when_it_says_and_not_a_minute_earlier(
 
 @given(
     start=st.integers(0, 2**33),
-    jumps=st.lists(st.integers(0, 2**33), min_size=1, max_size=8),
+    jumps=st.lists(st.integers(0, 40 * int(DAY_S)), max_size=30),
+    per_day=st.integers(1, 20),
+    zone=st.sampled_from(ZONES),
+)
+@settings(deadline=None, max_examples=100)
+def test_however_often_the_clock_jumps_a_boot_gives_four_days_worth_at_most(
+    start: int, jumps: list[int], per_day: int, zone: str
+) -> None:
+    device = Device(start, in_zone(zone), bytes_per_day=per_day)
+    for by_s in jumps:
+        device.fetch_all(1)
+        device.jump_to(device.now_s + by_s)
+    device.fetch_all(1)
+    assert device.fetched_bytes <= 4 * per_day
+
+
+@given(
+    jumps=st.lists(st.tuples(st.floats(0, 3 * DAY_S), st.floats(0, DAY_S)), max_size=40),
     per_day=st.integers(1, 20),
 )
+@settings(deadline=None, max_examples=100)
+def test_each_day_that_passes_gives_two_days_worth_at_most_whatever_the_clock_shows(
+    jumps: list[tuple[float, float]], per_day: int
+) -> None:
+    device = Device(NOON, bytes_per_day=per_day)
+    for by_s, wait_s in jumps:
+        device.fetch_all(1)
+        device.jump_to(device.now_s + by_s)
+        device.fetch_all(1)
+        device.wait(wait_s)
+    # The day that the wall clock may add, and the one that has begun.
+    days = device.uptime_s // DAY_S + 2
+    assert device.fetched_bytes <= 2 * per_day * days
+
+
+@given(
+    off_s=st.floats(0, 40 * DAY_S),
+    late_s=st.floats(0, HOUR_S),
+    shown=st.sampled_from(["1970", "when it was switched off"]),
+    zone=st.sampled_from(ZONES),
+)
 @settings(deadline=None, max_examples=60)
-def test_a_jump_gives_two_days_worth_at_most(start: int, jumps: list[int], per_day: int) -> None:
-    device = Device(start, bytes_per_day=per_day)
-    for to_s in jumps:
-        before = device.fetch_all(1)
-        device.jump_to(to_s)
-        assert before + device.fetch_all(1) <= 2 * per_day
+def test_a_device_without_a_clock_has_its_day_when_the_right_time_comes(
+    off_s: float, late_s: float, shown: str, zone: str
+) -> None:
+    device = Device(NOON, in_zone(zone), bytes_per_day=10)
+    for _ in range(5):
+        device.fetch_all(1)
+        before_s = device.now_s
+        device.boot_at(60.0 if shown == "1970" else before_s)
+        device.wait(late_s)
+        right_s = before_s + off_s + late_s
+        device.jump_to(right_s)
+        if date_of(device.local(before_s)) != date_of(device.local(right_s)):
+            assert device.fetch_all(1) == 10
+
+
+def test_the_agent_may_be_started_again_and_again_in_one_boot() -> None:
+    device = Device(NOON, bytes_per_day=10)
+    for _ in range(20):
+        device.fetch_all(1)
+        device.jump_to(device.now_s + 2 * DAY_S)
+        device.ledger = started(device.ledger, str(device.boots), device.uptime_s)
+    assert device.fetched_bytes <= 30
+    device.boot_at(device.now_s + 2 * DAY_S)
+    assert device.fetch_all(1) == 10
+
+
+def test_a_long_sleep_counts_as_time() -> None:
+    device = Device(NOON, bytes_per_day=10)
+    for _ in range(5):
+        assert device.fetch_all(1) == 10
+        device.wait(DAY_S)
 
 
 @given(
