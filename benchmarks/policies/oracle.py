@@ -2,7 +2,10 @@
 
 Dynamic programming forward over the ticks: of all ways that lead to about the same state of the
 board the one that was worth most is kept. States are binned, so a way that is a little better may
-be lost: the oracle is a lower bound of the best, and close to it.
+be lost. Each way is simulated exactly, not at the middle of its bin, so the score is that of a way
+that exists: a lower bound of the best. A merge of ways loses at most what one bin of temperature,
+charge and backlog is worth. On short traces of single requests, the score is mostly that of an
+exhaustive search (`tests/unit/benchmarks/policies/test_oracle.py`).
 
 Rules:
 - Pure; the same board, queue and price of a switch as for the policies.
@@ -20,6 +23,7 @@ from typing import Final, NamedTuple
 from agent.errors import ReplayError
 from agent.replay.board import is_off
 from agent.replay.run import checked
+from agent.replay.server import Arrived
 from agent.replay.simulation import World, is_short, serve, start, start_loading
 from agent.replay.traces import Trace
 from agent.select.decisions import Candidate
@@ -30,6 +34,10 @@ SWITCH_WORTH: Final = 1.0
 TEMPERATURE_BIN_C: Final = 0.5
 CHARGE_BIN: Final = 0.002
 WAITING_BIN: Final = 2.0
+FREE_BINS: Final = 4.0
+"""Bins within a deadline for the time until the server is free."""
+
+MS_PER_S: Final = 1000.0
 
 Key = tuple[object, ...]
 
@@ -80,7 +88,9 @@ def best_possible(
     header = trace.header
     limit_ms = header.deadline_ms if deadline_ms is None else deadline_ms
     ways = [Way(0.0, start(header.board, at_work=header.at_work), (), 0)]
-    for tick in trace.ticks:
+    for tick, requests in zip(trace.ticks, trace.arrivals(), strict=True):
+        # Ways with equal backlogs and speeds share one passage of the requests.
+        arrived = None if requests is None else Arrived(requests)
         kept: dict[Key, Way] = {}
         for way in ways:
             off = is_off(header.board, way.world.state, tick.inputs)
@@ -91,10 +101,15 @@ def best_possible(
                     gap = is_short(header.board, tick, choice, beside=world.serving)
                     world = start_loading(world, choice, gap=gap)
                 served, after = serve(
-                    header.board, world, tick, period_s=header.period_s, deadline_ms=limit_ms
+                    header.board,
+                    world,
+                    tick,
+                    period_s=header.period_s,
+                    deadline_ms=limit_ms,
+                    arrived=arrived,
                 )
                 score = way.score + (served.worth or 0.0) - SWITCH_WORTH * changes
-                key = _key(after)
+                key = _key(after, limit_ms)
                 if key not in kept or kept[key].score < score:
                     name = after.serving.name if after.serving else None
                     kept[key] = Way(score, after, (name, way.served), way.switches + changes)
@@ -111,8 +126,9 @@ def _choices(
     return candidates
 
 
-def _key(world: World) -> Key:
-    charge = world.state.charge_ratio
+def _key(world: World, deadline_ms: float) -> Key:
+    charge, running = world.state.charge_ratio, world.backlog.running
+    free_ms = running.ready_s * MS_PER_S if running else 0.0
     return (
         world.serving.name if world.serving else None,
         world.coming.name if world.coming else None,
@@ -120,7 +136,8 @@ def _key(world: World) -> Key:
         round(world.state.temperature_c / TEMPERATURE_BIN_C),
         world.state.fan_on,
         None if charge is None else round(charge / CHARGE_BIN),
-        round(world.waiting / WAITING_BIN),
+        round((world.waiting or len(world.backlog.waiting)) / WAITING_BIN),
+        round(free_ms / deadline_ms * FREE_BINS),
     )
 
 

@@ -20,7 +20,7 @@ from agent.errors import ReplayError
 from agent.replay.board import Board, BoardState, Fan, Inputs, advance, is_off
 from agent.replay.plant import ThermalPlant
 from agent.replay.run import Replay, replay
-from agent.replay.simulation import QUEUE_REQUESTS
+from agent.replay.server import QUEUE_REQUESTS
 from agent.replay.trace_file import load_trace, shipped_names
 from agent.replay.traces import Header, Sensed, Tick, Trace, trace_to_bytes
 from agent.select.decisions import Candidate

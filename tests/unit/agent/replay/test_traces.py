@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agent.errors import ReplayError
 from agent.replay.board import Board, Fan, Inputs
 from agent.replay.plant import ThermalPlant
+from agent.replay.requests import Requests
 from agent.replay.trace_file import SHIPPED, SUFFIX, load_trace, shipped_names
 from agent.replay.traces import (
     MAX_LINE_BYTES,
@@ -172,7 +173,7 @@ def test_no_such_trace_is_said_with_those_there_are(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [Header, Board, ThermalPlant, ThermalLimits, Fan, Tick, Inputs, Sensed]
+    "kind", [Header, Board, ThermalPlant, ThermalLimits, Fan, Requests, Tick, Inputs, Sensed]
 )
 def test_the_document_names_every_key(kind: type[msgspec.Struct]) -> None:
     text = DOCUMENT.read_text()
