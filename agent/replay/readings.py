@@ -10,37 +10,41 @@ from __future__ import annotations
 from typing import Final
 
 from agent.replay.board import WH_J, Board
+from agent.replay.sensors import SensorError
 from agent.replay.simulation import World
 from agent.replay.traces import Sensed, Tick
 from wire.health import HealthSnapshot
 
 MW_PER_W: Final = 1000.0
+NO_ERROR: Final = SensorError()
 
 
-def sense(board: Board, world: World, tick: Tick) -> HealthSnapshot:
+def sense(board: Board, world: World, tick: Tick, error: SensorError = NO_ERROR) -> HealthSnapshot:
     """Return what the agent reads at the beginning of a tick.
 
     Args:
         board: The board.
         world: The state of the device.
         tick: The line of the trace.
+        error: What is random about the readings.
 
     Returns:
-        The readings; None for each that is missing in the trace.
+        The readings; None for each that is missing in the trace, or that no sensor gives.
     """
-    state, limits = world.state, board.limits
+    state, limits, sensors = world.state, board.limits, board.sensors
     free_bytes = (
         board.memory_bytes if tick.inputs.memory_bytes is None else tick.inputs.memory_bytes
     )
     held_bytes = (world.serving.peak_memory_bytes or 0) if world.serving else 0
     net_w = state.draw_w - tick.inputs.charger_w
-    has_battery = state.charge_ratio is not None
+    charge, has_battery = state.charge_ratio, state.charge_ratio is not None
+    followed_c = state.temperature_c if state.followed_c is None else state.followed_c
     truth = Sensed(
-        temperature_c=state.temperature_c,
-        cpu_frequency_ratio=board.frequency_ratio(state.temperature_c),
-        battery_ratio=state.charge_ratio,
+        temperature_c=sensors.temperature_c(followed_c, error),
+        cpu_frequency_ratio=state.frequency_ratio(board),
+        battery_ratio=None if charge is None else sensors.charge_ratio(charge),
         battery_discharging=net_w > 0.0 if has_battery else None,
-        power_mw=max(net_w, 0.0) * MW_PER_W if has_battery else None,
+        power_mw=max(net_w, 0.0) * MW_PER_W if has_battery and sensors.has_power_gauge else None,
         memory_available_bytes=max(free_bytes - held_bytes, 0),
         load_ratio=world.load_ratio,
     )
@@ -52,7 +56,7 @@ def sense(board: Board, world: World, tick: Tick) -> HealthSnapshot:
         headroom=None
         if celsius is None
         else (celsius - limits.nominal_c) / (limits.severe_c - limits.nominal_c),
-        fan_ratio=float(state.fan_on) if board.fan else None,
+        fan_ratio=state.fan_step / len(board.fan.steps) if board.fan else None,
         cpu_frequency_ratio=read.cpu_frequency_ratio,
         battery_ratio=read.battery_ratio,
         battery_discharging=read.battery_discharging,

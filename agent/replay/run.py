@@ -172,8 +172,9 @@ def replay(
     steps: list[Step] = []
     switches: list[Switch] = []
     latencies_ms = array("d")
-    for tick, requests in zip(trace.ticks, trace.arrivals(), strict=True):
-        readings, decision = sense(board, world, tick), None
+    outside = zip(trace.ticks, trace.arrivals(), trace.sensor_errors(), strict=True)
+    for tick, requests, error in outside:
+        readings, decision = sense(board, world, tick, error), None
         off = is_off(board, world.state, tick.inputs)
         if off:
             # The agent starts again when the board is charged.

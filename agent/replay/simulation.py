@@ -250,7 +250,7 @@ def _flow(
         return _passed(world, None, arrived, period_s, deadline_ms) if waits and arrived else None
     here = board.slowdowns.get(serving.name, 1.0) * inputs.slowdown
     alone_s = (serving.latency_p50_ms or 0.0) / MS_PER_S * here
-    frequency = board.frequency_ratio(world.state.temperature_c)
+    frequency = world.state.frequency_ratio(board)
     speed = _Speed(serving, alone_s, alone_s / frequency / (1.0 - loading))
     if arrived is None:
         return _flowed(world, speed, inputs.demand_per_s * period_s, period_s, deadline_ms)

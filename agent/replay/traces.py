@@ -32,6 +32,7 @@ import msgspec
 
 from agent.replay.board import Board, Inputs
 from agent.replay.requests import Request, Requests, arrivals
+from agent.replay.sensors import SensorError, sensor_errors
 from wire.codec import from_json
 from wire.errors import WireFormatError
 from wire.profile import NAME_PATTERN
@@ -43,6 +44,9 @@ MAX_TICKS: Final = 100_000
 """A day at 1 Hz is 86,400."""
 
 MAX_PERIOD_S: Final = 3600.0
+MAX_SAMPLINGS: Final = 1000.0
+"""Of a governor in a tick."""
+
 MAX_TIME_CONSTANTS: Final = 10.0
 """A longer tick would hide what happens on the board."""
 
@@ -121,6 +125,10 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         demands_per_s = (tick.inputs.demand_per_s for tick in self.ticks)
         return arrivals(self.header.requests, demands_per_s, self.header.period_s)
 
+    def sensor_errors(self) -> Iterator[SensorError]:
+        """Yield what is random about the readings of each tick."""
+        return sensor_errors(self.header.board.sensors, len(self.ticks), self.header.period_s)
+
 
 def trace_from_bytes(data: bytes) -> Trace:
     """Read a trace.
@@ -179,7 +187,10 @@ def _refuse(number: int, faults: tuple[str, ...]) -> None:
 
 
 def _header_faults(header: Header) -> tuple[str, ...]:
-    longest_s = min(MAX_PERIOD_S, MAX_TIME_CONSTANTS * header.board.thermal.time_constant_s)
+    board = header.board
+    longest_s = min(MAX_PERIOD_S, MAX_TIME_CONSTANTS * board.thermal.time_constant_s)
+    if board.governor is not None:
+        longest_s = min(longest_s, MAX_SAMPLINGS * board.governor.interval_s)
     rules = (
         (NAME_PATTERN.fullmatch(header.name) is not None, "name is not a plain name"),
         (NAME_PATTERN.fullmatch(header.profile) is not None, "profile is not a plain name"),
@@ -187,7 +198,7 @@ def _header_faults(header: Header) -> tuple[str, ...]:
         (header.deadline_ms > 0.0, "deadline_ms is not positive"),
     )
     faults = tuple(text for holds, text in rules if not holds)
-    faults += tuple(f"board: {text}" for text in header.board.faults())
+    faults += tuple(f"board: {text}" for text in board.faults())
     faults += tuple(f"requests: {text}" for text in header.requests.faults())
     if not 0.01 <= header.period_s <= longest_s:  # noqa: PLR2004 - no sensor is read at over 100 Hz
         faults += (f"period_s is not within 0.01 to {longest_s:g}",)

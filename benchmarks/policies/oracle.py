@@ -127,15 +127,17 @@ def _choices(
 
 
 def _key(world: World, deadline_ms: float) -> Key:
-    charge, running = world.state.charge_ratio, world.backlog.running
+    state, running = world.state, world.backlog.running
     free_ms = running.ready_s * MS_PER_S if running else 0.0
     return (
         world.serving.name if world.serving else None,
         world.coming.name if world.coming else None,
         round(world.loading_s, 3),
-        round(world.state.temperature_c / TEMPERATURE_BIN_C),
-        world.state.fan_on,
-        None if charge is None else round(charge / CHARGE_BIN),
+        round(state.temperature_c / TEMPERATURE_BIN_C),
+        None if state.case_c is None else round(state.case_c / TEMPERATURE_BIN_C),
+        state.fan_step,
+        state.governor_step,
+        None if state.charge_ratio is None else round(state.charge_ratio / CHARGE_BIN),
         round((world.waiting or len(world.backlog.waiting)) / WAITING_BIN),
         round(free_ms / deadline_ms * FREE_BINS),
     )
