@@ -4,8 +4,10 @@ Dynamic programming forward over the ticks: of all ways that lead to about the s
 board the one that was worth most is kept. States are binned, so a way that is a little better may
 be lost. Each way is simulated exactly, not at the middle of its bin, so the score is that of a way
 that exists: a lower bound of the best. A merge of ways loses at most what one bin of temperature,
-charge and backlog is worth. On short traces of single requests, the score is mostly that of an
-exhaustive search (`tests/unit/benchmarks/policies/test_oracle.py`).
+charge and backlog is worth. A way is dropped, too, if another one is preferable in every respect; a
+cooler board counts as preferable, although it may switch its fan on later. On short traces of single
+requests the score is mostly that of an exhaustive search
+(`tests/unit/benchmarks/policies/test_oracle.py`).
 
 Rules:
 - Pure; the same board, queue and price of a switch as for the policies.
@@ -17,7 +19,8 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from operator import le
 from typing import Final, NamedTuple
 
 from agent.errors import ReplayError
@@ -39,7 +42,24 @@ FREE_BINS: Final = 4.0
 
 MS_PER_S: Final = 1000.0
 
-Key = tuple[object, ...]
+
+class Burden(NamedTuple):
+    """What a way has to carry further, in bins: the less, the better."""
+
+    temperature: int
+    case: int
+    discharge: int
+    waiting: int
+    busy: int
+
+
+class Key(NamedTuple):
+    """Ways with the same key count as equal but for their scores."""
+
+    serving: Hashable
+    """What serves and what is being loaded, with the steps of fan and governor."""
+
+    burden: Burden
 
 
 class Way(NamedTuple):
@@ -113,7 +133,7 @@ def best_possible(
                 if key not in kept or kept[key].score < score:
                     name = after.serving.name if after.serving else None
                     kept[key] = Way(score, after, (name, way.served), way.switches + changes)
-        ways = list(kept.values())
+        ways = _undominated(kept)
     best = max(ways, key=lambda way: way.score)
     return Best(best.score, _unrolled(best.served), best.switches)
 
@@ -129,18 +149,40 @@ def _choices(
 def _key(world: World, deadline_ms: float) -> Key:
     state, running = world.state, world.backlog.running
     free_ms = running.ready_s * MS_PER_S if running else 0.0
-    return (
-        world.serving.name if world.serving else None,
-        world.coming.name if world.coming else None,
-        round(world.loading_s, 3),
-        round(state.temperature_c / TEMPERATURE_BIN_C),
-        None if state.case_c is None else round(state.case_c / TEMPERATURE_BIN_C),
-        state.fan_step,
-        state.governor_step,
-        None if state.charge_ratio is None else round(state.charge_ratio / CHARGE_BIN),
-        round((world.waiting or len(world.backlog.waiting)) / WAITING_BIN),
-        round(free_ms / deadline_ms * FREE_BINS),
+    case_c = state.temperature_c if state.case_c is None else state.case_c
+    return Key(
+        (
+            world.serving.name if world.serving else None,
+            world.coming.name if world.coming else None,
+            round(world.loading_s, 3),
+            state.fan_step,
+            state.governor_step,
+        ),
+        Burden(
+            round(state.temperature_c / TEMPERATURE_BIN_C),
+            round(case_c / TEMPERATURE_BIN_C),
+            -round((state.charge_ratio or 0.0) / CHARGE_BIN),
+            round((world.waiting or len(world.backlog.waiting)) / WAITING_BIN),
+            round(free_ms / deadline_ms * FREE_BINS),
+        ),
     )
+
+
+def _undominated(kept: Mapping[Key, Way]) -> list[Way]:
+    """Return the ways without those to which another one is preferable in every respect.
+
+    A way is preferable if it serves the same, carries no more in any part of its burden, and is
+    worth as much even if the other answers all that waits in time.
+    """
+    front: dict[Hashable, list[Burden]] = {}
+    found = []
+    hopes = [(way.score + way.world.backlog.requests, key, way) for key, way in kept.items()]
+    for _, key, way in sorted(hopes, key=lambda row: (-row[0], row[1].burden)):
+        ahead = front.setdefault(key.serving, [])
+        if not any(all(map(le, burden, key.burden)) for burden in ahead):
+            ahead.append(key.burden)
+            found.append(way)
+    return found
 
 
 def _unrolled(served: tuple[object, ...]) -> tuple[str | None, ...]:

@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 from agent.cli.replay import EXAMPLE, VariantList
 from agent.errors import ReplayError
 from agent.replay.board import Board, Inputs
+from agent.replay.cell import Cell
+from agent.replay.controllers import Fan, Governor
+from agent.replay.heat import Case, Leak
 from agent.replay.plant import ThermalPlant
 from agent.replay.requests import Requests
 from agent.replay.run import replay
+from agent.replay.sensors import Sensors
 from agent.replay.server import Arrived
 from agent.replay.simulation import World, serve, start_loading
 from agent.replay.trace_file import load_trace, shipped_names
@@ -39,8 +43,13 @@ POISSON, BURSTS = Requests(arrivals="poisson"), Requests(arrivals="bursts", outl
 EIGHT_HOURS_S = 8 * 3600.0
 
 
-def trace(*inputs: Inputs, start_c: float = 60.0, requests: Requests = FLOW) -> Trace:
-    board = Board(thermal=PLANT, start_c=start_c)
+def trace(
+    *inputs: Inputs,
+    start_c: float = 60.0,
+    requests: Requests = FLOW,
+    board: Board = Board(thermal=PLANT),  # noqa: B008 - frozen
+) -> Trace:
+    board = msgspec.structs.replace(board, start_c=start_c)
     header = Header(
         trace=1, name="test", profile="bench", period_s=1.0, origin="synthetic",
         source="a test", deadline_ms=DEADLINE_MS, board=board, requests=requests,
@@ -54,13 +63,14 @@ def surroundings(**values: float) -> Inputs:
     return msgspec.convert({"ambient_c": 25.0, "demand_per_s": 5.0} | values, Inputs)
 
 
-def worth_of(trace_: Trace, choices: tuple[Candidate, ...]) -> float:
+def worth_of(trace_: Trace, choices: tuple[Candidate | None, ...]) -> float:
     """Return what it is worth to let these serve, tick after tick."""
     board, score = trace_.header.board, 0.0
     world = World(board.start())
     for tick, choice, came in zip(trace_.ticks, choices, trace_.arrivals(), strict=True):
         arrived = None if came is None else Arrived(came)
-        if choice is not world.serving:
+        # The oracle names what serves: nothing does while the board is off.
+        if choice is not None and choice is not world.serving:
             score -= SWITCH_WORTH * (world.serving is not None)
             world = start_loading(world, choice, gap=False)
         served, world = serve(
@@ -75,8 +85,8 @@ def by_trying(trace_: Trace) -> float:
     return max(worth_of(trace_, choices) for choices in ways)
 
 
-def its_way(found: Best) -> tuple[Candidate, ...]:
-    return tuple(next(c for c in BOTH if c.name == name) for name in found.variants)
+def its_way(found: Best) -> tuple[Candidate | None, ...]:
+    return tuple(next((c for c in BOTH if c.name == name), None) for name in found.variants)
 
 
 calm, busy = surroundings(demand_per_s=2.0), surroundings(demand_per_s=20.0)
@@ -142,6 +152,32 @@ def test_of_single_requests_it_knows_the_best_way_but_for_a_bin(
     # Ways that it takes for equal differ by a bin: a queue of one may wait two requests longer.
     greatest = max((len(came) for came in asked.arrivals() if came is not None), default=0)
     assert found.score >= most - greatest - WAITING_BIN
+
+
+RICH = Board(
+    thermal=ThermalPlant(resistance_c_per_w=3.0, time_constant_s=2.0, idle_w=1.0, busy_w=8.0),
+    case=Case(resistance_c_per_w=5.0, time_constant_s=20.0),
+    leak=Leak(power_w=0.4, at_c=60.0, e_fold_c=40.0),
+    governor=Governor(ratios=(1.0, 0.7, 0.4), hot_c=78.0, cool_c=72.0),
+    fan=Fan(on_c=70.0, off_c=62.0, resistance_ratio=0.7),
+    battery_wh=0.01,
+    cell=Cell(voltage_v=7.4, resistance_ohm=0.2),
+    sensors=Sensors(temperature_lag_s=2.0, lost_share=0.2),
+)
+
+
+@settings(max_examples=25, derandomize=True)
+@given(st.lists(ticks, min_size=1, max_size=6), st.integers(0, 99), st.floats(50, 84))
+def test_on_a_board_with_two_nodes_it_knows_the_best_way_but_for_a_bin(
+    inputs: list[Inputs], seed: int, start_c: float
+) -> None:
+    requests = msgspec.structs.replace(POISSON, seed=seed)
+    asked = trace(*inputs, start_c=start_c, requests=requests, board=RICH)
+    assert RICH.faults() == ()
+    found, most = best_possible(asked, BOTH), by_trying(asked)
+    assert worth_of(asked, its_way(found)) == pytest.approx(found.score)
+    greatest = max((len(came) for came in asked.arrivals() if came is not None), default=0)
+    assert most - greatest - WAITING_BIN <= found.score <= most + 1e-9
 
 
 def test_of_single_requests_it_is_the_best_on_most_short_traces() -> None:
