@@ -5,8 +5,8 @@ board the one that was worth most is kept. States are binned, so a way that is a
 be lost. Each way is simulated exactly, not at the middle of its bin, so the score is that of a way
 that exists: a lower bound of the best. A merge of ways loses at most what one bin of temperature,
 charge and backlog is worth. A way is dropped, too, if another one is preferable in every respect; a
-cooler board counts as preferable, although it may switch its fan on later. On short traces of single
-requests the score is mostly that of an exhaustive search
+cooler board counts as preferable, although it may switch its fan on later. On short traces of
+single requests the score is mostly that of an exhaustive search
 (`tests/unit/benchmarks/policies/test_oracle.py`).
 
 Rules:
