@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from agent.errors import ReplayError
-from agent.replay.run import Replay, replay
+from agent.replay.run import Latencies, Replay, replay
 from agent.replay.trace_file import SHIPPED, load_trace, read_file
 from agent.replay.traces import Trace
 from agent.select.decisions import Candidate, candidate
@@ -139,6 +139,7 @@ def _table(trace: Trace, source: str, done: Replay) -> list[str]:
         ("duration", f"{totals.duration_s:g} s in {len(done.steps)} ticks"),
         ("requests", f"{totals.requests:.0f}, {totals.refused:.0f} refused"),
         ("missed", f"{totals.missed:.0f} ({totals.miss_ratio:.2%}) of the deadlines"),
+        *_latency(totals.latencies),
         ("retention", "unknown" if kept is None else f"{kept:.4f} of the reference's quality"),
         ("worth", _share(totals.worth, totals.requests)),
         ("energy", f"{totals.energy_j:.0f} J"),
@@ -149,6 +150,13 @@ def _table(trace: Trace, source: str, done: Replay) -> list[str]:
         ("served", served or "nothing"),
     )
     return [f"{name:<10}{text}" for name, text in rows]
+
+
+def _latency(found: Latencies | None) -> list[tuple[str, str]]:
+    if found is None:
+        return []
+    most = f"{found.p95_ms:.1f} ms in 95 % of the answers, {found.p99_ms:.1f} ms in 99 %"
+    return [("latency", f"{found.p50_ms:.1f} ms median, {most}")]
 
 
 def _share(worth: float | None, requests: float) -> str:

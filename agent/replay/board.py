@@ -17,10 +17,15 @@ Source:
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import msgspec
 
+from agent.replay.cell import Cell
+from agent.replay.controllers import Fan, Governor
+from agent.replay.heat import COLDEST_C, HOTTEST_C, MAX, Case, Leak, chip_and_case_c
 from agent.replay.plant import ThermalPlant
+from agent.replay.sensors import Sensors
 from wire.profile import ThermalLimits
 
 STEPS_PER_TIME_CONSTANT = 10
@@ -28,24 +33,17 @@ STEPS_PER_TIME_CONSTANT = 10
 frequency as constant."""
 
 WH_J = 3600.0
-COLDEST_C, HOTTEST_C = -100.0, 150.0
-MAX = 100_000
-"""Limit of watts, seconds and requests per second: far above any board, and sums stay finite."""
-
-
-class Fan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A fan that the board's own controller switches."""
-
-    on_c: float
-    off_c: float
-    resistance_ratio: float
-    """Share of the thermal resistance that remains while the fan runs."""
+TOLERANCE_S = 1e-9
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The constants of a board; the defaults are a small board without fan, on mains."""
 
     thermal: ThermalPlant = ThermalPlant()
+    """From the chip to the surroundings; with a case, to the case."""
+
+    case: Case | None = None
+    leak: Leak | None = None
     limits: ThermalLimits = ThermalLimits()
     throttle_c: float = 80.0
     """Above this the frequency falls linearly."""
@@ -54,9 +52,17 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """From here on the frequency stays at `slowest_ratio`."""
 
     slowest_ratio: float = 0.4
+    governor: Governor | None = None
+    """In place of the linear throttling."""
+
     fan: Fan | None = None
     battery_wh: float | None = None
     """Capacity; None without a battery."""
+
+    cell: Cell | None = None
+    """None for a battery that loses nothing."""
+
+    sensors: Sensors = Sensors()
 
     memory_bytes: int = 2**31
     cpu_share: float = 1.0
@@ -68,8 +74,15 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     start_c: float = 40.0
     start_charge_ratio: float = 1.0
 
-    def frequency_ratio(self, temperature_c: float) -> float:
-        """Return the frequency at a temperature, divided by the greatest frequency."""
+    def frequency_ratio(self, temperature_c: float, governor_step: int = 0) -> float:
+        """Return the frequency, divided by the greatest frequency.
+
+        Args:
+            temperature_c: Temperature of the chip, which decides without a governor.
+            governor_step: Index of the governor's frequency.
+        """
+        if self.governor is not None:
+            return self.governor.ratios[governor_step]
         span_c = self.slowest_c - self.throttle_c
         excess = min(max((temperature_c - self.throttle_c) / span_c, 0.0), 1.0)
         return 1.0 - excess * (1.0 - self.slowest_ratio)
@@ -80,11 +93,18 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             temperature_c=self.start_c,
             charge_ratio=self.start_charge_ratio if self.battery_wh else None,
             draw_w=self.thermal.idle_w,
+            case_c=self._start_case_c(),
+            followed_c=self.start_c,
         )
+
+    def _start_case_c(self) -> float | None:
+        if self.case is None:
+            return None
+        return self.start_c if self.case.start_c is None else self.case.start_c
 
     def faults(self) -> tuple[str, ...]:
         """Return what is impossible about the board; empty if it is possible."""
-        fan, plant = self.fan, self.thermal
+        plant = self.thermal
         rules = (
             (1.0 <= plant.time_constant_s <= MAX, f"thermal.time_constant_s is not 1 to {MAX}"),
             (
@@ -102,11 +122,6 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             ),
             (self.throttle_c < self.slowest_c, "throttle_c is not below slowest_c"),
             (0.0 < self.slowest_ratio <= 1.0, "slowest_ratio is not within 0 to 1"),
-            (fan is None or fan.off_c < fan.on_c, "fan.off_c is not below fan.on_c"),
-            (
-                fan is None or 0.0 < fan.resistance_ratio <= 1.0,
-                "fan.resistance_ratio is not within 0 to 1",
-            ),
             (self.battery_wh is None or self.battery_wh > 0.0, "battery_wh is not positive"),
             (0.0 <= self.start_charge_ratio <= 1.0, "start_charge_ratio is not within 0 to 1"),
             (self.memory_bytes > 0, "memory_bytes is not positive"),
@@ -116,7 +131,25 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 f"slowdowns are not all within {1 / MAX} to {MAX}",
             ),
         )
-        return tuple(text for holds, text in rules if not holds)
+        return tuple(text for holds, text in rules if not holds) + self._faults_of_parts()
+
+    def _faults_of_parts(self) -> tuple[str, ...]:
+        plant, case = self.thermal, self.case
+        total = plant.resistance_c_per_w + (case.resistance_c_per_w if case else 0.0)
+        parts = {
+            "case": case.faults() if case else (),
+            "leak": self.leak.faults(plant, total) if self.leak else (),
+            "governor": self.governor.faults() if self.governor else (),
+            "fan": self.fan.faults() if self.fan else (),
+            "cell": self.cell.faults(plant.busy_w) if self.cell else (),
+            "sensors": self.sensors.faults(),
+        }
+        faults = tuple(f"{part}: {text}" for part, found in parts.items() for text in found)
+        if case is not None and plant.resistance_c_per_w <= 0.0:
+            faults += ("thermal.resistance_c_per_w is not above 0, as it has to be with a case",)
+        if self.cell is not None and self.battery_wh is None:
+            faults += ("cell: there is no battery_wh",)
+        return faults
 
 
 class Inputs(
@@ -155,12 +188,32 @@ class BoardState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a board at one time."""
 
     temperature_c: float
+    """Of the chip."""
+
     charge_ratio: float | None = None
     """None without a battery."""
 
-    fan_on: bool = False
+    fan_step: int = 0
+    """Speed of the fan; 0 is off."""
+
     draw_w: float
     """Mean power during the last tick."""
+
+    case_c: float | None = None
+    """None for the chip's."""
+
+    followed_c: float | None = None
+    """Temperature that the sensor has, after its lag; None for the chip's."""
+
+    governor_step: int = 0
+    """Index of the frequency."""
+
+    governed_s: float = 0.0
+    """Time since the governor's last sampling."""
+
+    def frequency_ratio(self, board: Board) -> float:
+        """Return the frequency of a board in this state, divided by the greatest frequency."""
+        return board.frequency_ratio(self.temperature_c, self.governor_step)
 
 
 def is_off(board: Board, state: BoardState, inputs: Inputs) -> bool:
@@ -185,30 +238,106 @@ def advance(
     Returns:
         The state at its end.
     """
-    plant = board.thermal
-    count = max(1, math.ceil(period_s * STEPS_PER_TIME_CONSTANT / plant.time_constant_s))
-    step_s, off = period_s / count, is_off(board, state, inputs)
-    celsius, fan_on, energy_j = state.temperature_c, state.fan_on, 0.0
+    count, off = _steps(board, period_s), is_off(board, state, inputs)
+    step_s = period_s / count
+    work = 0.0 if off else work_share + inputs.other_share
+    chip_c, case_c, followed_c = state.temperature_c, state.case_c, state.followed_c
+    control = _Control(state.fan_step, state.governor_step, state.governed_s)
+    is_controlled = board.fan is not None or board.governor is not None
+    energy_j = 0.0
     for _ in range(count):
-        fan_on = not off and _fan_on(board.fan, celsius, is_on=fan_on)
-        frequency = board.frequency_ratio(celsius)
-        busy = min(1.0, (work_share + inputs.other_share) / frequency)
-        # The plant's power is linear in the utilization, so this one stands for load and frequency.
-        utilization = busy * frequency**3
-        watts = 0.0 if off else plant.power_w(utilization)
-        ratio = board.fan.resistance_ratio if fan_on and board.fan else 1.0
-        steady_c = inputs.ambient_c + plant.resistance_c_per_w * ratio * watts
-        celsius = steady_c + (celsius - steady_c) * math.exp(-step_s / plant.time_constant_s)
-        energy_j += watts * step_s
+        if is_controlled:
+            control = _controlled(board, control, chip_c, off=off, step_s=step_s)
+        speed = board.fan.steps[control.fan_step - 1] if board.fan and control.fan_step else None
+        frequency = board.frequency_ratio(chip_c, control.governor_step)
+        chip_w = 0.0 if off else _chip_w(board, chip_c, work, frequency)
+        ratio = speed.resistance_ratio if speed else 1.0
+        chip_c, case_c = _warmed(board, chip_c, case_c, inputs.ambient_c, chip_w, ratio, step_s)
+        if followed_c is not None:
+            followed_c = board.sensors.followed_c(followed_c, chip_c, step_s)
+        energy_j += (chip_w + (speed.power_w if speed else 0.0)) * step_s
     draw_w = energy_j / period_s
-    charge = state.charge_ratio
-    if charge is not None and board.battery_wh is not None:
-        gained = (inputs.charger_w - draw_w) * period_s / (board.battery_wh * WH_J)
-        charge = min(max(charge + gained, 0.0), 1.0)
-    return BoardState(temperature_c=celsius, charge_ratio=charge, fan_on=fan_on, draw_w=draw_w)
+    return BoardState(
+        temperature_c=chip_c,
+        charge_ratio=_charge(board, state.charge_ratio, draw_w - inputs.charger_w, period_s),
+        fan_step=control.fan_step,
+        draw_w=draw_w,
+        case_c=case_c,
+        followed_c=followed_c,
+        governor_step=control.governor_step,
+        governed_s=control.governed_s,
+    )
 
 
-def _fan_on(fan: Fan | None, celsius: float, *, is_on: bool) -> bool:
-    if fan is None:
-        return False
-    return celsius > (fan.off_c if is_on else fan.on_c)
+class _Control(NamedTuple):
+    """The state of fan and governor, as in `BoardState`."""
+
+    fan_step: int
+    governor_step: int
+    governed_s: float
+
+
+def _steps(board: Board, period_s: float) -> int:
+    """Return into how many steps a tick is divided."""
+    count = max(1, math.ceil(period_s * STEPS_PER_TIME_CONSTANT / board.thermal.time_constant_s))
+    if board.governor is None:
+        return count
+    return max(count, math.ceil(period_s / board.governor.interval_s))
+
+
+def _controlled(
+    board: Board, before: _Control, chip_c: float, *, off: bool, step_s: float
+) -> _Control:
+    """Return the state for a step, after fan and governor have looked at the temperature."""
+    if off:
+        return _Control(0, 0, 0.0)
+    fan_step = board.fan.step(chip_c, before.fan_step) if board.fan is not None else 0
+    governor, governed_s = board.governor, before.governed_s
+    if governor is None:
+        return _Control(fan_step, 0, 0.0)
+    if governed_s < governor.interval_s - TOLERANCE_S:
+        return _Control(fan_step, before.governor_step, governed_s + step_s)
+    late_s = governed_s - governor.interval_s
+    return _Control(fan_step, governor.step(chip_c, before.governor_step), late_s + step_s)
+
+
+def _chip_w(board: Board, chip_c: float, work: float, frequency: float) -> float:
+    """Return the power of a chip that runs."""
+    busy = min(1.0, work / frequency)
+    # The plant's power is linear in the utilization, so this one stands for load and frequency.
+    watts = board.thermal.power_w(busy * frequency**3)
+    return watts if board.leak is None else watts + board.leak.watts(chip_c)
+
+
+def _warmed(
+    board: Board,
+    chip_c: float,
+    case_c: float | None,
+    ambient_c: float,
+    chip_w: float,
+    fan_ratio: float,
+    step_s: float,
+) -> tuple[float, float | None]:
+    """Return the temperatures of the chip and the case after a step with constant power."""
+    plant, case = board.thermal, board.case
+    if case is not None:
+        return chip_and_case_c(
+            plant,
+            case,
+            chip_c,
+            chip_c if case_c is None else case_c,
+            ambient_c=ambient_c,
+            power_w=chip_w,
+            fan_ratio=fan_ratio,
+            step_s=step_s,
+        )
+    steady_c = ambient_c + plant.resistance_c_per_w * fan_ratio * chip_w
+    return steady_c + (chip_c - steady_c) * math.exp(-step_s / plant.time_constant_s), None
+
+
+def _charge(board: Board, before: float | None, net_w: float, period_s: float) -> float | None:
+    """Return the charge after a period in which the board drew more than the charger gave."""
+    if before is None or board.battery_wh is None:
+        return before
+    drain_w = net_w if board.cell is None else board.cell.drain_w(net_w)
+    return min(max(before - drain_w * period_s / (board.battery_wh * WH_J), 0.0), 1.0)

@@ -52,6 +52,11 @@ def board_of(profile: DeviceProfile, health: HealthSnapshot, file: Path | None) 
             known = from_json(to_json(to_builtins(known) | from_json(data, dict)), Board)
         except WireFormatError as exc:
             raise ReplayError(f"{file}: {exc.message}", remedy=remedy) from exc
+        if known.case is not None:
+            raise ReplayError(
+                f"{file}: case: the ambient temperature can be estimated only without one",
+                remedy="give `thermal` the resistance and time constant of the board as a whole",
+            )
     first_c, charge_ratio = health.temperature_c, health.battery_ratio
     return msgspec.structs.replace(
         known,

@@ -24,7 +24,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from agent.replay.board import MAX, WH_J, Board, BoardState, Inputs, advance
+from agent.replay.board import WH_J, Board, BoardState, Inputs, advance
+from agent.replay.heat import MAX
 from agent.replay.traces import Sensed, Tick
 
 AMBIENT_MIN_C, AMBIENT_MAX_C = -40.0, 85.0
@@ -184,7 +185,7 @@ def _inputs(
 
 
 def _frequency(board: Board, observer: BoardObserver) -> float:
-    return board.frequency_ratio(observer.state.temperature_c)
+    return observer.state.frequency_ratio(board)
 
 
 def _ambient(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -18,7 +19,9 @@ import msgspec
 
 from agent.errors import ReplayError
 from agent.replay.board import is_off
-from agent.replay.simulation import TickResult, is_short, sense, serve, start, switch
+from agent.replay.readings import sense
+from agent.replay.server import Arrived
+from agent.replay.simulation import TickResult, is_short, serve, start, switch
 from agent.replay.traces import Trace
 from agent.select.decisions import Candidate, Decision, PolicyContext
 from agent.select.estimates import Observed, joined
@@ -71,6 +74,16 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: dict[str, str]
 
 
+class Latencies(msgspec.Struct, frozen=True, kw_only=True):
+    """Latencies of all answers, waits included; a quantile is one of them."""
+
+    mean_ms: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    greatest_ms: float
+
+
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """A replay in figures."""
 
@@ -81,6 +94,12 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Requests refused, or answered after the deadline."""
 
     miss_ratio: float
+    unanswered: int
+    """Single requests that had neither an answer nor a refusal at the end."""
+
+    latencies: Latencies | None
+    """None without answers to single requests."""
+
     mean_retention: float | None
     """Mean over answered requests; None without any, or if a variant that served has none."""
 
@@ -152,8 +171,10 @@ def replay(
     seen: list[Observed | None] = []
     steps: list[Step] = []
     switches: list[Switch] = []
-    for tick in trace.ticks:
-        readings, decision = sense(board, world, tick), None
+    latencies_ms = array("d")
+    outside = zip(trace.ticks, trace.arrivals(), trace.sensor_errors(), strict=True)
+    for tick, requests, error in outside:
+        readings, decision = sense(board, world, tick, error), None
         off = is_off(board, world.state, tick.inputs)
         if off:
             # The agent starts again when the board is charged.
@@ -176,8 +197,16 @@ def replay(
                 context, variant=decision.variant, state=decision.state
             )
         before = world
-        served, world = serve(board, before, tick, period_s=period_s, deadline_ms=limit_ms)
+        served, world = serve(
+            board,
+            before,
+            tick,
+            period_s=period_s,
+            deadline_ms=limit_ms,
+            arrived=None if requests is None else Arrived(requests),
+        )
         seen.append(world.observed)
+        latencies_ms.extend(answer.latency_ms for answer in world.answers)
         steps.append(
             Step(
                 at_s=tick.at_s,
@@ -196,7 +225,9 @@ def replay(
     return Replay(
         trace=header.name,
         policy=spec.kind if pinned is None else f"pinned to {pinned}",
-        totals=_totals(trace, by_name, steps, switches),
+        totals=_totals(
+            trace, by_name, steps, switches, world.backlog.requests, _quantiles(latencies_ms)
+        ),
         switches=tuple(switches),
         steps=tuple(steps),
     )
@@ -251,25 +282,28 @@ def _totals(
     by_name: Mapping[str, Candidate],
     steps: Sequence[Step],
     switches: Sequence[Switch],
+    unanswered: int,
+    latencies: Latencies | None,
 ) -> Totals:
     period_s, severe_c = trace.header.period_s, trace.header.board.limits.severe_c
     requests = math.fsum(s.served.requests for s in steps)
     missed = math.fsum(s.served.missed for s in steps)
-    worths = [s.served.worth for s in steps]
     served_s = dict.fromkeys(by_name, 0.0)
-    answered = dict.fromkeys(by_name, 0.0)
+    answered = math.fsum(s.served.answered for s in steps)
+    total = _sum(s.served.retained for s in steps)
     for step in steps:
         if step.variant is not None:
             served_s[step.variant] += period_s
-            answered[step.variant] += step.served.requests - step.served.refused
     return Totals(
         duration_s=trace.duration_s,
         requests=requests,
         refused=math.fsum(s.served.refused for s in steps),
         missed=missed,
         miss_ratio=missed / requests if requests else 0.0,
-        mean_retention=_mean_retention(by_name, answered),
-        worth=None if None in worths else math.fsum(w for w in worths if w is not None),
+        unanswered=unanswered,
+        latencies=latencies,
+        mean_retention=None if not answered or total is None else total / answered,
+        worth=_sum(s.served.worth for s in steps),
         energy_j=math.fsum(s.power_w for s in steps) * period_s,
         switches=sum(s.before is not None for s in switches),
         flaps=_flaps(switches),
@@ -281,17 +315,28 @@ def _totals(
     )
 
 
-def _mean_retention(
-    by_name: Mapping[str, Candidate], answered: Mapping[str, float]
-) -> float | None:
-    total, kept = math.fsum(answered.values()), 0.0
-    for name, count in answered.items():
-        if count:
-            retention = by_name[name].accuracy
-            if retention is None:
-                return None
-            kept += retention * count
-    return kept / total if total else None
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Return the sum of values; None if one is unknown."""
+    listed = list(values)
+    known = [value for value in listed if value is not None]
+    return math.fsum(known) if len(known) == len(listed) else None
+
+
+def _quantiles(latencies_ms: array[float]) -> Latencies | None:
+    if not latencies_ms:
+        return None
+    ordered = sorted(latencies_ms)
+
+    def quantile(share: float) -> float:
+        return ordered[math.ceil(share * len(ordered)) - 1]
+
+    return Latencies(
+        mean_ms=math.fsum(ordered) / len(ordered),
+        p50_ms=quantile(0.5),
+        p95_ms=quantile(0.95),
+        p99_ms=quantile(0.99),
+        greatest_ms=ordered[-1],
+    )
 
 
 def _flaps(switches: Sequence[Switch]) -> int:

@@ -1,16 +1,16 @@
-"""A simulated device that serves: its readings, and the effects of a variant on it in a tick.
+"""A simulated device that serves: the effects of a variant on it in a tick.
 
 Rules:
 - Pure: state and inputs in, next state out.
 - Latencies and memory are those that the variants declare, on the machine that measured them.
-- A reading that is missing in the trace is missing here.
 - While a variant is being loaded, the one before it serves, slowed down by the loading.
 - A variant that needs more memory than there is does not answer: the kernel ends its worker.
 
 Source:
-    One server and a queue with a bound, taken as a fluid: the wait in a tick is the mean of the
-    work that waits at its beginning and at its end. Kleinrock, Queueing Systems, volume 2,
-    section 2.7 (fluid approximation).
+    One server and a queue with a bound: request by request (`agent.replay.server`), or for a trace
+    without single requests as a fluid, where the wait in a tick is the mean of the work that waits
+    at its beginning and at its end. Kleinrock, Queueing Systems, volume 2, section 2.7 (fluid
+    approximation).
 """
 
 from __future__ import annotations
@@ -20,19 +20,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from agent.replay.board import WH_J, Board, BoardState, advance, is_off
-from agent.replay.traces import Sensed, Tick
+from agent.replay.board import Board, BoardState, advance, is_off
+from agent.replay.server import QUEUE_REQUESTS, Answer, Arrived, Backlog, Service
+from agent.replay.traces import Tick
 from agent.select.decisions import UNKNOWN_LOAD_MS, Candidate, Decision
 from agent.select.estimates import Observed
-from wire.health import HealthSnapshot
-
-QUEUE_REQUESTS: Final = 64
-"""Requests that may wait; one more is refused."""
 
 LOADING_SHARE: Final = 0.25
 """Share of the processor that loading takes: one core of four, which reads and prepares a model."""
 
-MW_PER_W: Final = 1000.0
 MS_PER_S: Final = 1000.0
 
 
@@ -41,7 +37,10 @@ class World(NamedTuple):
 
     state: BoardState
     waiting: float = 0.0
-    """Requests in the queue."""
+    """Requests in the queue, if they are a flow."""
+
+    backlog: Backlog = Backlog()
+    """Requests that wait or are being served, if they are single ones."""
 
     load_ratio: float = 0.0
     """Share of the last tick in which the processor was busy."""
@@ -53,79 +52,43 @@ class World(NamedTuple):
     loading_s: float = 0.0
     """Time until it is loaded."""
 
+    is_handover: bool = False
+    """Whether the variant before has ended for the one that is being loaded: requests wait."""
+
     loads: bool = True
     """Whether the next variant takes time to load."""
 
     observed: Observed | None = None
     """The agent's observations of serving in the last tick."""
 
+    answers: tuple[Answer, ...] = ()
+    """Single requests that were answered in the last tick."""
+
 
 class TickResult(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a tick."""
 
     latency_ms: float | None
-    """Latency of a typical request, its wait included; None if nothing served."""
+    """Mean latency of the answers, waits included; None without any. If requests are a flow, the
+    latency of a typical one."""
 
     requests: float
+    """Requests that arrived."""
+
     refused: float
     """Requests without an answer: the queue was full, or nothing served."""
 
     missed: float
-    """Requests refused, or answered after the deadline."""
+    """Requests refused, or answered after the deadline. A single request counts when it is refused
+    or answered, which may be ticks after its arrival; one of a flow counts when it arrives."""
+
+    answered: float = 0.0
+    retained: float | None = 0.0
+    """Sum of the retention of the answers; None if that of one is unknown."""
 
     worth: float | None = 0.0
     """Requests answered in time while the board was below severe heat, times the retention; None
     if the retention of the variant is unknown."""
-
-
-def sense(board: Board, world: World, tick: Tick) -> HealthSnapshot:
-    """Return what the agent reads at the beginning of a tick.
-
-    Args:
-        board: The board.
-        world: The state of the device.
-        tick: The line of the trace.
-
-    Returns:
-        The readings; None for each that is missing in the trace.
-    """
-    state, limits = world.state, board.limits
-    free_bytes = (
-        board.memory_bytes if tick.inputs.memory_bytes is None else tick.inputs.memory_bytes
-    )
-    held_bytes = (world.serving.peak_memory_bytes or 0) if world.serving else 0
-    net_w = state.draw_w - tick.inputs.charger_w
-    has_battery = state.charge_ratio is not None
-    truth = Sensed(
-        temperature_c=state.temperature_c,
-        cpu_frequency_ratio=board.frequency_ratio(state.temperature_c),
-        battery_ratio=state.charge_ratio,
-        battery_discharging=net_w > 0.0 if has_battery else None,
-        power_mw=max(net_w, 0.0) * MW_PER_W if has_battery else None,
-        memory_available_bytes=max(free_bytes - held_bytes, 0),
-        load_ratio=world.load_ratio,
-    )
-    read = _without_lost(truth, tick.sensed)
-    celsius = read.temperature_c
-    return HealthSnapshot(
-        at_s=tick.at_s,
-        temperature_c=celsius,
-        headroom=None
-        if celsius is None
-        else (celsius - limits.nominal_c) / (limits.severe_c - limits.nominal_c),
-        fan_ratio=float(state.fan_on) if board.fan else None,
-        cpu_frequency_ratio=read.cpu_frequency_ratio,
-        battery_ratio=read.battery_ratio,
-        battery_discharging=read.battery_discharging,
-        power_mw=read.power_mw,
-        memory_available_bytes=read.memory_available_bytes,
-        memory_total_bytes=board.memory_bytes,
-        load_ratio=read.load_ratio,
-        cpu_busy_ratio=read.load_ratio,
-        battery_energy_j=None
-        if read.battery_ratio is None or board.battery_wh is None
-        else read.battery_ratio * board.battery_wh * WH_J,
-    )
 
 
 def switch(world: World, decision: Decision, candidates: Mapping[str, Candidate]) -> World:
@@ -171,6 +134,7 @@ def start_loading(world: World, chosen: Candidate, *, gap: bool) -> World:
     load_ms = UNKNOWN_LOAD_MS if chosen.load_ms is None else chosen.load_ms
     return world._replace(
         serving=None if gap else world.serving,
+        is_handover=gap and world.serving is not None,
         coming=chosen,
         loading_s=load_ms / MS_PER_S if world.loads else 0.0,
         loads=True,
@@ -178,7 +142,13 @@ def start_loading(world: World, chosen: Candidate, *, gap: bool) -> World:
 
 
 def serve(
-    board: Board, world: World, tick: Tick, *, period_s: float, deadline_ms: float
+    board: Board,
+    world: World,
+    tick: Tick,
+    *,
+    period_s: float,
+    deadline_ms: float,
+    arrived: Arrived | None = None,
 ) -> tuple[TickResult, World]:
     """Simulate a tick.
 
@@ -188,72 +158,211 @@ def serve(
         tick: The line of the trace.
         period_s: Length of the tick.
         deadline_ms: Time within which an answer has worth.
+        arrived: The requests; None if they are a flow.
 
     Returns:
         The results of the tick, and the state of the device at its end.
     """
     inputs = tick.inputs
-    arrived = inputs.demand_per_s * period_s
     if is_off(board, world.state, inputs):
         after = advance(board, world.state, inputs, work_share=0.0, period_s=period_s)
-        nothing = TickResult(latency_ms=None, requests=arrived, refused=arrived, missed=arrived)
-        return nothing, World(after)
+        return _nothing(world, tick, period_s, arrived), World(after)
     loading = min(world.loading_s / period_s, 1.0) * LOADING_SHARE
     if world.coming is not None and world.loading_s <= period_s:
         # It serves for the whole tick in which it is loaded: a part of a tick has no own figures.
-        world = world._replace(serving=world.coming, coming=None, loading_s=0.0)
+        world = world._replace(serving=world.coming, coming=None, loading_s=0.0, is_handover=False)
     else:
         world = world._replace(loading_s=max(world.loading_s - period_s, 0.0))
-    serving = world.serving
-    if serving is None or is_short(board, tick, serving):
+    flow = None
+    if not is_short(board, tick, world.serving):
+        flow = _flow(board, world, tick, arrived, loading, period_s, deadline_ms)
+    if flow is None:
         after = advance(board, world.state, inputs, work_share=loading, period_s=period_s)
-        nothing = TickResult(latency_ms=None, requests=arrived, refused=arrived, missed=arrived)
         busy = min(inputs.other_share + loading, 1.0)
-        return nothing, world._replace(state=after, waiting=0.0, load_ratio=busy, observed=None)
+        return _nothing(world, tick, period_s, arrived), world._replace(
+            state=after, waiting=0.0, backlog=Backlog(), load_ratio=busy, observed=None, answers=()
+        )
+    share = board.cpu_share
+    work_share = flow.work_s / period_s * share + loading
+    after = advance(board, world.state, inputs, work_share=work_share, period_s=period_s)
+    own_load = min(flow.busy_s / period_s * share + loading, 1.0)
+    served = flow.served
+    if world.state.temperature_c >= board.limits.severe_c:
+        served = msgspec.structs.replace(served, worth=0.0)
+    observed = flow.observed and msgspec.structs.replace(
+        flow.observed,
+        own_load=min(flow.observed.compute_s / period_s * share + loading, 1.0),
+        cpu_share=share,
+        mixed=flow.observed.mixed or loading > 0.0,
+    )
+    return served, flow.world._replace(
+        state=after, load_ratio=min(1.0, own_load + inputs.other_share), observed=observed
+    )
+
+
+class _Speed(NamedTuple):
+    """How fast the serving variant answers in a tick."""
+
+    serving: Candidate
+    alone_s: float
+    """Median at full frequency."""
+
+    service_s: float
+    """Median as it is."""
+
+
+class _Flow(NamedTuple):
+    """What the server did in a tick, before its effects on the board."""
+
+    served: TickResult
+    """As on a board that is not too hot."""
+
+    world: World
+    observed: Observed | None
+    work_s: float
+    """Time that the work would have taken at full frequency."""
+
+    busy_s: float
+
+
+def _nothing(world: World, tick: Tick, period_s: float, arrived: Arrived | None) -> TickResult:
+    """Return the results of a tick in which nothing answers."""
+    count = refused = tick.inputs.demand_per_s * period_s
+    if arrived is not None:
+        count, refused = len(arrived.requests), len(arrived.requests) + world.backlog.requests
+    return TickResult(latency_ms=None, requests=count, refused=refused, missed=refused)
+
+
+def _flow(
+    board: Board,
+    world: World,
+    tick: Tick,
+    arrived: Arrived | None,
+    loading: float,
+    period_s: float,
+    deadline_ms: float,
+) -> _Flow | None:
+    """Return what the server does; None if no request waits or is served."""
+    serving, inputs = world.serving, tick.inputs
+    if serving is None:
+        # Single requests wait while one variant replaces another.
+        waits = arrived is not None and world.coming is not None and world.is_handover
+        return _passed(world, None, arrived, period_s, deadline_ms) if waits and arrived else None
     here = board.slowdowns.get(serving.name, 1.0) * inputs.slowdown
     alone_s = (serving.latency_p50_ms or 0.0) / MS_PER_S * here
-    service_s = alone_s / board.frequency_ratio(world.state.temperature_c) / (1.0 - loading)
+    frequency = world.state.frequency_ratio(board)
+    speed = _Speed(serving, alone_s, alone_s / frequency / (1.0 - loading))
+    if arrived is None:
+        return _flowed(world, speed, inputs.demand_per_s * period_s, period_s, deadline_ms)
+    return _passed(world, speed, arrived, period_s, deadline_ms)
+
+
+def _flowed(
+    world: World, speed: _Speed, arrived: float, period_s: float, deadline_ms: float
+) -> _Flow:
+    """Return what the server does with a flow of requests."""
+    serving, service_s = speed.serving, speed.service_s
     capacity = period_s / service_s
     offered = world.waiting + arrived
     waiting = max(offered - capacity, 0.0)
     refused = min(max(waiting - QUEUE_REQUESTS, 0.0), arrived)
     waiting -= refused
-    latency_s = service_s * (1.0 + (world.waiting + waiting) / 2.0)
-    late = latency_s * MS_PER_S > deadline_ms
+    latency_ms = service_s * (1.0 + (world.waiting + waiting) / 2.0) * MS_PER_S
     answered = min(offered, capacity)
-    share = board.cpu_share
-    work_share = answered * alone_s / period_s * share + loading
-    after = advance(board, world.state, inputs, work_share=work_share, period_s=period_s)
-    own_load = min(answered * service_s / period_s * share + loading, 1.0)
+    taken, missed = arrived - refused, arrived if latency_ms > deadline_ms else refused
     served = TickResult(
-        latency_ms=latency_s * MS_PER_S,
+        latency_ms=latency_ms,
         requests=arrived,
         refused=refused,
-        missed=arrived if late else refused,
-        worth=_worth(board, world, arrived, arrived if late else refused),
+        missed=missed,
+        answered=taken,
+        retained=_times(serving.accuracy, taken),
+        worth=_times(serving.accuracy, arrived - missed),
     )
-    observed = Observed(
+    observed = _observed(
+        serving, arrived, answered, compute_s=answered * service_s, latency_ms=latency_ms
+    )
+    return _Flow(
+        served,
+        world._replace(waiting=waiting),
+        observed,
+        work_s=answered * speed.alone_s,
+        busy_s=answered * service_s,
+    )
+
+
+def _passed(
+    world: World, speed: _Speed | None, arrived: Arrived, period_s: float, deadline_ms: float
+) -> _Flow:
+    """Return what the server does with single requests."""
+    serving = speed.serving if speed else None
+    service = (
+        Service(serving.name, serving.accuracy, speed.service_s) if serving and speed else None
+    )
+    passage = arrived.passed(world.backlog, service, period_s=period_s, deadline_ms=deadline_ms)
+    answered = len(passage.answers)
+    served = TickResult(
+        latency_ms=passage.latency_ms,
+        requests=passage.requests,
+        refused=passage.refused,
+        missed=passage.refused + passage.late,
+        answered=answered,
+        retained=passage.retained,
+        worth=passage.retained_in_time,
+    )
+    observed = None
+    if serving is not None:
+        observed = _observed(
+            serving,
+            # The agent counts a request when it has an answer or a refusal.
+            answered + passage.refused,
+            answered,
+            compute_s=passage.compute_s,
+            latency_ms=passage.latency_ms,
+            log_variance=passage.log_variance,
+            # Only the first answer can be one that the variant before began.
+            mixed=any(a.variant != serving.name for a in passage.answers[:1]),
+        )
+    # A request of the variant before may end here; the board's model tells only how busy it was.
+    slowed = speed.alone_s / speed.service_s if speed else 1.0
+    return _Flow(
+        served,
+        world._replace(backlog=passage.backlog, answers=passage.answers),
+        observed,
+        work_s=passage.busy_s * slowed,
+        busy_s=passage.busy_s,
+    )
+
+
+def _observed(
+    serving: Candidate,
+    requests: float,
+    answered: float,
+    *,
+    compute_s: float,
+    latency_ms: float | None,
+    log_variance: float | None = None,
+    mixed: bool = False,
+) -> Observed:
+    return Observed(
         variant=serving.name,
         alone_ms=serving.latency_p50_ms,
         held_bytes=serving.peak_memory_bytes or 0,
-        requests=arrived,
+        requests=requests,
         answered=answered,
         samples=answered,
-        compute_s=answered * service_s,
-        latency_ms=latency_s * MS_PER_S,
-        own_load=own_load,
-        cpu_share=share,
-        mixed=loading > 0.0,
+        compute_s=compute_s,
+        latency_ms=latency_ms,
+        log_variance=log_variance,
+        own_load=0.0,
+        mixed=mixed,
     )
-    busy = min(1.0, own_load + inputs.other_share)
-    return served, world._replace(state=after, waiting=waiting, load_ratio=busy, observed=observed)
 
 
-def _worth(board: Board, world: World, arrived: float, missed: float) -> float | None:
-    if world.state.temperature_c >= board.limits.severe_c or arrived == missed:
+def _times(retention: float | None, count: float) -> float | None:
+    if not count:
         return 0.0
-    retention = world.serving.accuracy if world.serving else None
-    return None if retention is None else (arrived - missed) * retention
+    return None if retention is None else count * retention
 
 
 def is_short(
@@ -264,14 +373,3 @@ def is_short(
     there = board.memory_bytes if free_bytes is None else free_bytes
     held = sum((c.peak_memory_bytes or 0) for c in (chosen, beside) if c is not None)
     return held > there
-
-
-def _without_lost(truth: Sensed, recorded: Sensed | None) -> Sensed:
-    if recorded is None:
-        return truth
-    kept = {
-        name: getattr(truth, name)
-        for name in Sensed.__struct_fields__
-        if getattr(recorded, name) is not None
-    }
-    return Sensed(**kept)

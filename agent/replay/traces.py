@@ -11,9 +11,10 @@ A trace is JSON Lines, UTF-8. The first line is a `Header`, each further one a `
 
 (In a file the header is one line; it is broken here only for reading.) `inputs` comes from outside
 and the policy cannot change it (`agent.replay.board.Inputs`). `board` describes the board for the
-model (`agent.replay.board.Board`). `sensed` is what the agent read at that time, while another
-variant may have served. A replay computes the readings anew from the model; from the recorded ones
-it takes only which were missing.
+model (`agent.replay.board.Board`). `requests` says how requests arrive
+(`agent.replay.requests.Requests`); without it they are a flow of `demand_per_s`. `sensed` is what
+the agent read at that time, while another variant may have served. A replay computes the readings
+anew from the model; from the recorded ones it takes only which were missing.
 
 Rules:
 - Ticks are `period_s` apart, the first at 0. Doubtful lines are refused with line and fault.
@@ -24,11 +25,14 @@ Rules:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Final, Literal, TypeVar
 
 import msgspec
 
 from agent.replay.board import Board, Inputs
+from agent.replay.requests import Request, Requests, arrivals
+from agent.replay.sensors import SensorError, sensor_errors
 from wire.codec import from_json
 from wire.errors import WireFormatError
 from wire.profile import NAME_PATTERN
@@ -40,8 +44,14 @@ MAX_TICKS: Final = 100_000
 """A day at 1 Hz is 86,400."""
 
 MAX_PERIOD_S: Final = 3600.0
+MAX_SAMPLINGS: Final = 1000.0
+"""Of a governor in a tick."""
+
 MAX_TIME_CONSTANTS: Final = 10.0
 """A longer tick would hide what happens on the board."""
+
+MAX_REQUESTS: Final = 5_000_000
+"""Single requests in a whole trace, on average: a day at 50 Hz."""
 
 TOLERANCE_S: Final = 1e-3
 
@@ -70,6 +80,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whether the device served at the beginning: then the first chosen variant is loaded."""
 
     board: Board = Board()
+    requests: Requests = Requests()
+    """How requests arrive; by default they are a flow of `demand_per_s`."""
 
 
 class Sensed(
@@ -108,6 +120,15 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         """Its length in seconds."""
         return len(self.ticks) * self.header.period_s
 
+    def arrivals(self) -> Iterator[tuple[Request, ...] | None]:
+        """Yield the requests of each tick; None for each if they are a flow."""
+        demands_per_s = (tick.inputs.demand_per_s for tick in self.ticks)
+        return arrivals(self.header.requests, demands_per_s, self.header.period_s)
+
+    def sensor_errors(self) -> Iterator[SensorError]:
+        """Yield what is random about the readings of each tick."""
+        return sensor_errors(self.header.board.sensors, len(self.ticks), self.header.period_s)
+
 
 def trace_from_bytes(data: bytes) -> Trace:
     """Read a trace.
@@ -136,10 +157,13 @@ def trace_from_bytes(data: bytes) -> Trace:
         )
     header = _decode(lines[0], 1, Header)
     _refuse(1, _header_faults(header))
-    ticks = []
+    ticks, expected = [], 0.0
     for number, line in enumerate(lines[1:], start=2):
         tick = _decode(line, number, Tick)
         _refuse(number, _tick_faults(tick, (number - 2) * header.period_s))
+        expected += tick.inputs.demand_per_s * header.period_s
+        if header.requests.arrivals != "fluid" and expected > MAX_REQUESTS:
+            _refuse(number, (f"over {MAX_REQUESTS} requests until here; only a flow has more",))
         ticks.append(tick)
     return Trace(header=header, ticks=tuple(ticks))
 
@@ -163,7 +187,10 @@ def _refuse(number: int, faults: tuple[str, ...]) -> None:
 
 
 def _header_faults(header: Header) -> tuple[str, ...]:
-    longest_s = min(MAX_PERIOD_S, MAX_TIME_CONSTANTS * header.board.thermal.time_constant_s)
+    board = header.board
+    longest_s = min(MAX_PERIOD_S, MAX_TIME_CONSTANTS * board.thermal.time_constant_s)
+    if board.governor is not None:
+        longest_s = min(longest_s, MAX_SAMPLINGS * board.governor.interval_s)
     rules = (
         (NAME_PATTERN.fullmatch(header.name) is not None, "name is not a plain name"),
         (NAME_PATTERN.fullmatch(header.profile) is not None, "profile is not a plain name"),
@@ -171,7 +198,8 @@ def _header_faults(header: Header) -> tuple[str, ...]:
         (header.deadline_ms > 0.0, "deadline_ms is not positive"),
     )
     faults = tuple(text for holds, text in rules if not holds)
-    faults += tuple(f"board: {text}" for text in header.board.faults())
+    faults += tuple(f"board: {text}" for text in board.faults())
+    faults += tuple(f"requests: {text}" for text in header.requests.faults())
     if not 0.01 <= header.period_s <= longest_s:  # noqa: PLR2004 - no sensor is read at over 100 Hz
         faults += (f"period_s is not within 0.01 to {longest_s:g}",)
     return faults

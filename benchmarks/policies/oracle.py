@@ -2,7 +2,12 @@
 
 Dynamic programming forward over the ticks: of all ways that lead to about the same state of the
 board the one that was worth most is kept. States are binned, so a way that is a little better may
-be lost: the oracle is a lower bound of the best, and close to it.
+be lost. Each way is simulated exactly, not at the middle of its bin, so the score is that of a way
+that exists: a lower bound of the best. A merge of ways loses at most what one bin of temperature,
+charge and backlog is worth. A way is dropped, too, if another one is preferable in every respect; a
+cooler board counts as preferable, although it may switch its fan on later. On short traces of
+single requests the score is mostly that of an exhaustive search
+(`tests/unit/benchmarks/policies/test_oracle.py`).
 
 Rules:
 - Pure; the same board, queue and price of a switch as for the policies.
@@ -14,12 +19,14 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from operator import le
 from typing import Final, NamedTuple
 
 from agent.errors import ReplayError
 from agent.replay.board import is_off
 from agent.replay.run import checked
+from agent.replay.server import Arrived
 from agent.replay.simulation import World, is_short, serve, start, start_loading
 from agent.replay.traces import Trace
 from agent.select.decisions import Candidate
@@ -30,8 +37,29 @@ SWITCH_WORTH: Final = 1.0
 TEMPERATURE_BIN_C: Final = 0.5
 CHARGE_BIN: Final = 0.002
 WAITING_BIN: Final = 2.0
+FREE_BINS: Final = 4.0
+"""Bins within a deadline for the time until the server is free."""
 
-Key = tuple[object, ...]
+MS_PER_S: Final = 1000.0
+
+
+class Burden(NamedTuple):
+    """What a way has to carry further, in bins: the less, the better."""
+
+    temperature: int
+    case: int
+    discharge: int
+    waiting: int
+    busy: int
+
+
+class Key(NamedTuple):
+    """Ways with the same key count as equal but for their scores."""
+
+    serving: Hashable
+    """What serves and what is being loaded, with the steps of fan and governor."""
+
+    burden: Burden
 
 
 class Way(NamedTuple):
@@ -80,7 +108,9 @@ def best_possible(
     header = trace.header
     limit_ms = header.deadline_ms if deadline_ms is None else deadline_ms
     ways = [Way(0.0, start(header.board, at_work=header.at_work), (), 0)]
-    for tick in trace.ticks:
+    for tick, requests in zip(trace.ticks, trace.arrivals(), strict=True):
+        # Ways with equal backlogs and speeds share one passage of the requests.
+        arrived = None if requests is None else Arrived(requests)
         kept: dict[Key, Way] = {}
         for way in ways:
             off = is_off(header.board, way.world.state, tick.inputs)
@@ -91,14 +121,19 @@ def best_possible(
                     gap = is_short(header.board, tick, choice, beside=world.serving)
                     world = start_loading(world, choice, gap=gap)
                 served, after = serve(
-                    header.board, world, tick, period_s=header.period_s, deadline_ms=limit_ms
+                    header.board,
+                    world,
+                    tick,
+                    period_s=header.period_s,
+                    deadline_ms=limit_ms,
+                    arrived=arrived,
                 )
                 score = way.score + (served.worth or 0.0) - SWITCH_WORTH * changes
-                key = _key(after)
+                key = _key(after, limit_ms)
                 if key not in kept or kept[key].score < score:
                     name = after.serving.name if after.serving else None
                     kept[key] = Way(score, after, (name, way.served), way.switches + changes)
-        ways = list(kept.values())
+        ways = _undominated(kept)
     best = max(ways, key=lambda way: way.score)
     return Best(best.score, _unrolled(best.served), best.switches)
 
@@ -111,17 +146,43 @@ def _choices(
     return candidates
 
 
-def _key(world: World) -> Key:
-    charge = world.state.charge_ratio
-    return (
-        world.serving.name if world.serving else None,
-        world.coming.name if world.coming else None,
-        round(world.loading_s, 3),
-        round(world.state.temperature_c / TEMPERATURE_BIN_C),
-        world.state.fan_on,
-        None if charge is None else round(charge / CHARGE_BIN),
-        round(world.waiting / WAITING_BIN),
+def _key(world: World, deadline_ms: float) -> Key:
+    state, running = world.state, world.backlog.running
+    free_ms = running.ready_s * MS_PER_S if running else 0.0
+    case_c = state.temperature_c if state.case_c is None else state.case_c
+    return Key(
+        (
+            world.serving.name if world.serving else None,
+            world.coming.name if world.coming else None,
+            round(world.loading_s, 3),
+            state.fan_step,
+            state.governor_step,
+        ),
+        Burden(
+            round(state.temperature_c / TEMPERATURE_BIN_C),
+            round(case_c / TEMPERATURE_BIN_C),
+            -round((state.charge_ratio or 0.0) / CHARGE_BIN),
+            round((world.waiting or len(world.backlog.waiting)) / WAITING_BIN),
+            round(free_ms / deadline_ms * FREE_BINS),
+        ),
     )
+
+
+def _undominated(kept: Mapping[Key, Way]) -> list[Way]:
+    """Return the ways without those to which another one is preferable in every respect.
+
+    A way is preferable if it serves the same, carries no more in any part of its burden, and is
+    worth as much even if the other answers all that waits in time.
+    """
+    front: dict[Hashable, list[Burden]] = {}
+    found = []
+    hopes = [(way.score + way.world.backlog.requests, key, way) for key, way in kept.items()]
+    for _, key, way in sorted(hopes, key=lambda row: (-row[0], row[1].burden)):
+        ahead = front.setdefault(key.serving, [])
+        if not any(all(map(le, burden, key.burden)) for burden in ahead):
+            ahead.append(key.burden)
+            found.append(way)
+    return found
 
 
 def _unrolled(served: tuple[object, ...]) -> tuple[str | None, ...]:

@@ -196,6 +196,7 @@ def test_nothing_is_written_over(board: Board) -> None:
         (["--board", "none.json"], "cannot read 'none.json': no such file"),
         (["--board", __file__], "test_record_command.py: "),
         (["--board", "BOARD"], "fleet-agent: board: throttle_c is not below slowest_c"),
+        (["--board", "CASE"], "case: the ambient temperature can be estimated only without one"),
     ],
 )
 def test_an_order_that_makes_no_sense_is_one_line_and_leaves_no_file(
@@ -203,7 +204,10 @@ def test_an_order_that_makes_no_sense_is_one_line_and_leaves_no_file(
 ) -> None:
     bad = board.directory / "bad.json"
     bad.write_text('{"throttle_c": 99}')
-    done = board.record(*[str(bad) if word == "BOARD" else word for word in words])
+    case = board.directory / "case.json"
+    case.write_text('{"case": {"resistance_c_per_w": 5, "time_constant_s": 300}}')
+    files = {"BOARD": str(bad), "CASE": str(case)}
+    done = board.record(*[files.get(word, word) for word in words])
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
     assert done.stderr.count("\n") == 1

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import msgspec
 
 from agent.cli.replay import EXAMPLE, VariantList
-from agent.replay.board import Board, Fan, Inputs
+from agent.replay.board import Board, Inputs
+from agent.replay.controllers import Fan
 from agent.replay.plant import ThermalPlant
 from agent.replay.run import replay
 from agent.replay.trace_file import SHIPPED, SUFFIX

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.replay.board import Board, Fan, Inputs, advance
+from agent.replay.board import Board, Inputs, advance
+from agent.replay.controllers import Fan
 from agent.replay.plant import ThermalPlant
 from agent.replay.recording import (
     AMBIENT_MAX_C,

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from agent.cli.main import main
 from agent.cli.replay import EXAMPLE, VariantList, report
 from agent.errors import ReplayError
-from agent.replay.board import Board, BoardState, Fan, Inputs, advance, is_off
+from agent.replay.board import Board, BoardState, Inputs, advance, is_off
+from agent.replay.controllers import Fan
 from agent.replay.plant import ThermalPlant
 from agent.replay.run import Replay, replay
-from agent.replay.simulation import QUEUE_REQUESTS
+from agent.replay.server import QUEUE_REQUESTS
 from agent.replay.trace_file import load_trace, shipped_names
 from agent.replay.traces import Header, Sensed, Tick, Trace, trace_to_bytes
 from agent.select.decisions import Candidate
@@ -239,11 +240,11 @@ def test_a_fan_cools_and_stays_on_until_it_is_cool() -> None:
     inputs = Inputs(ambient_c=25.0, demand_per_s=1.0)
 
     def after(celsius: float, *, fan_on: bool) -> BoardState:
-        state = BoardState(temperature_c=celsius, fan_on=fan_on, draw_w=1.0)
+        state = BoardState(temperature_c=celsius, fan_step=int(fan_on), draw_w=1.0)
         return advance(board, state, inputs, work_share=1.0, period_s=1.0)
 
-    assert [after(c, fan_on=False).fan_on for c in (44, 48, 51)] == [False, False, True]
-    assert [after(c, fan_on=True).fan_on for c in (44, 48, 51)] == [False, True, True]
+    assert [after(c, fan_on=False).fan_step for c in (44, 48, 51)] == [0, 0, 1]
+    assert [after(c, fan_on=True).fan_step for c in (44, 48, 51)] == [0, 1, 1]
     assert after(48, fan_on=True).temperature_c < after(48, fan_on=False).temperature_c
 
 

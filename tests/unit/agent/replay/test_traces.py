@@ -12,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ReplayError
-from agent.replay.board import Board, Fan, Inputs
+from agent.replay.board import Board, Inputs
+from agent.replay.cell import Cell
+from agent.replay.controllers import Fan, Governor
+from agent.replay.heat import Case, Leak
 from agent.replay.plant import ThermalPlant
+from agent.replay.requests import Requests
+from agent.replay.sensors import Sensors
 from agent.replay.trace_file import SHIPPED, SUFFIX, load_trace, shipped_names
 from agent.replay.traces import (
     MAX_LINE_BYTES,
@@ -82,6 +87,15 @@ def test_no_sensor_recorded_is_not_all_sensors_lost() -> None:
         ({"period_s": 0}, "line 1: period_s is not within 0.01 to 600"),
         ({"period_s": 601}, "line 1: period_s is not within 0.01 to 600"),
         ({"board": {"thermal": {"time_constant": 3}}}, "unknown field `time_constant`"),
+        (
+            {"board": {"governor": {"ratios": [1], "hot_c": 80, "cool_c": 70, "interval_s": 0.01}}}
+            | {"period_s": 11},
+            "line 1: period_s is not within 0.01 to 10",
+        ),
+        (
+            {"board": {"leak": {"power_w": 9, "at_c": 25, "e_fold_c": 20}}},
+            "line 1: board: leak: has no steady temperature: it runs away on an idle board at 25 C",
+        ),
         ({"board": {"battery_wh": 0}}, "line 1: board: battery_wh is not positive"),
         ({"board": {"throttle_c": 90}}, "line 1: board: throttle_c is not below slowest_c"),
     ],
@@ -172,8 +186,12 @@ def test_no_such_trace_is_said_with_those_there_are(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [Header, Board, ThermalPlant, ThermalLimits, Fan, Tick, Inputs, Sensed]
-)
+    "kind",
+    [
+        Header, Board, ThermalPlant, Case, Leak, ThermalLimits, Governor, Fan, Cell, Sensors,
+        Requests, Tick, Inputs, Sensed,
+    ],
+)  # fmt: skip
 def test_the_document_names_every_key(kind: type[msgspec.Struct]) -> None:
     text = DOCUMENT.read_text()
     assert [key for key in kind.__struct_fields__ if f"`{key}`" not in text] == []

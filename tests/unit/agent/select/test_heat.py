@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.replay.board import Board, Fan, Inputs, advance
+from agent.replay.board import Board, Inputs, advance
+from agent.replay.controllers import Fan
 from agent.replay.plant import ThermalPlant
 from agent.select.heat import READING_SIGMA, STEP_S, TIME_CONSTANTS_S, Forecast, HeatFit, Model
 from agent.select.kalman import Line
@@ -145,7 +146,7 @@ def test_a_fan_is_learnt_and_foreseen() -> None:
     fit, state = HeatFit(), board.start()
     for load in [0.9] * 600 + [0.1] * 600 + [0.9] * 600 + [0.1] * 600:
         state = advance(board, state, inputs, work_share=load, period_s=1.0)
-        fit = fit.update(headroom(state.temperature_c), load, 1.0, fan=state.fan_on)
+        fit = fit.update(headroom(state.temperature_c), load, 1.0, fan=state.fan_step > 0)
     assert not fit.fan
     assert fit.fan_from == pytest.approx((60.0 - 45.0) / 35.0, abs=0.05)
     assert best(fit).cooled.at(0.9) < best(fit).steady.at(0.9) - 0.1
