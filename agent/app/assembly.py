@@ -172,6 +172,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         early=EarlyService(
             adaptation,
             recorder,
+            clock,
             allowed=config.install.early and config.hooks.directory is None,
         ),
         interrupts=device.interrupts,

@@ -12,7 +12,6 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -39,6 +38,7 @@ from agent.install.states import State, may_abandon
 from agent.install.store import StateStore, has_served
 from agent.interrupts import Interrupts
 from agent.packages import Package, clear_way, is_intact, keep_directory, open_package, read_index
+from agent.ports import Probed
 from agent.select.adaptation import Adaptation
 from agent.select.decisions import candidate, preference
 from wire.errors import FleetError, TransportError
@@ -50,6 +50,8 @@ from wire.progress import FILE, LOCAL
 from wire.trust.root import TrustRoot
 
 CONFIRM_POLL_S: Final = 0.5
+BAD: Final = frozenset({GoldenError.code, ConfirmError.code})
+"""How an install fails if the package itself is bad."""
 
 
 class InstallSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,8 +221,15 @@ class Installer:
         def found(size_bytes: int) -> None:
             progress.came(size_bytes, LOCAL)
 
+        early = self._early.during(package, variants, progress)
+
+        def check() -> None:
+            self._check()
+            early.look()
+
         errand = msgspec.structs.replace(
             self._errand(),
+            check=check,
             progress=progress.came,
             found=found,
             holdings=self._others(package.index),
@@ -228,15 +237,12 @@ class Installer:
         )
         chunk_bytes = package.index.chunk_bytes
         try:
-            rest_s: float | None = math.inf  # what is here already came in an earlier attempt
             for place, entry in enumerate(lacking):
-                self._early.look(package, variants, lacking[place:], rest_s or 0.0)
-                try:
-                    self._bring(package.directory, entry, Blob.of_file(entry, chunk_bytes), errand)
-                except (DeferredError, TransportError):
-                    self._early.look(package, variants, lacking[place:], math.inf)
-                    raise
-                rest_s = progress.rest_s
+                early.lacks(lacking[place:])
+                self._bring(package.directory, entry, Blob.of_file(entry, chunk_bytes), errand)
+        except (DeferredError, TransportError):
+            early.look(waits=True)
+            raise
         finally:
             self._fetcher.end()
 
@@ -246,6 +252,7 @@ class Installer:
 
     def _stage(self, target: ReleaseRef, _progress: Progress) -> None:
         self._slots.stage(target.digest)
+        self._early.move(self.open(target.digest))
 
     def _probe(self, target: ReleaseRef, _progress: Progress) -> None:
         package = self.open(target.digest)
@@ -255,7 +262,7 @@ class Installer:
         for rank, name in enumerate(preference(candidate(v) for v in variants.values())):
             self._check()
             try:
-                probed = self._adaptation.probe(package, variants[name])
+                probed = self._probed(package, variants[name])
             except FleetError as exc:
                 if rank == 0:
                     raise
@@ -272,6 +279,20 @@ class Installer:
             dropped={**record.dropped, target.digest: dropped},
             latencies_ms={**record.latencies_ms, target.digest: latencies_ms},
         )
+
+    def _probed(self, package: Package, variant: Variant) -> Probed:
+        """Run the golden test of a variant.
+
+        Raises:
+            FleetError: It cannot be run.
+        """
+        try:
+            return self._adaptation.probe(package, variant)
+        except FleetError:
+            # The memory may not hold two workers, and without early service there is one.
+            if not self._early.end(package.digest):
+                raise
+            return self._adaptation.probe(package, variant)
 
     def _switch(self, target: ReleaseRef, _progress: Progress) -> None:
         self._serve(target.digest, why="repair" if self._store.state.repairing else "install")
@@ -294,6 +315,9 @@ class Installer:
 
     def _revert(self, target: ReleaseRef, _progress: Progress) -> None:
         record = self._store.state
+        is_bad = record.failure is not None and record.failure.code in BAD
+        if is_bad or not record.repairing:
+            self._early.end(target.digest)
         if record.repairing:
             # What serves goes on, and what came of the package is kept for the next attempt.
             if self.serving()[0] is None:

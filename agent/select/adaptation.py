@@ -157,11 +157,17 @@ class Adaptation:
         with self._lock:
             was_damaged = self._damage.of(package.digest) is not None
             self._damage.forget(package.digest)
-            if self.active()[0] != package.digest:
+            if self.active()[0] != package.digest or self._has_moved(package):
                 self._enter(loaded, why)
             elif was_damaged:
                 self._benches.clear()  # the variants whose files were damaged may be tried
             self._loaded = loaded
+
+    @property
+    def partial(self) -> Loaded | None:
+        """The package in service, if not all of it is here; None otherwise."""
+        with self._lock:
+            return self._loaded if self._loaded is not None and not self._loaded.whole else None
 
     def withdraw(self) -> None:
         """Take the package out of service; no other package replaces it."""
@@ -242,6 +248,10 @@ class Adaptation:
         with self._lock:
             if self._loaded is not None:
                 self._adapt(self._loaded)
+
+    def _has_moved(self, package: Package) -> bool:
+        """Tell whether the workers read the files of a package at another place."""
+        return self._loaded is None or self._loaded.package.directory != package.directory
 
     def _adapt(self, loaded: Loaded) -> None:
         """Switch if another variant is chosen; while none serves, try one after another."""

@@ -216,6 +216,9 @@ class SimulatedDevice:
         self.delivery = DeliverySettings()
         """What a boot takes for the settings of deliveries; of these, the budgets alone."""
 
+        self.model_server: Callable[..., Any] = FakeModelServer
+        """Makes what runs the workers at each boot; takes the arguments of the fake one."""
+
         self.log = Log(self.clock, LogStream(lambda: self.hook("logged", self.phase)))
         self.hook: Hook = nothing
         """Called with where it is (`save`, `saved`, `write FILE`, `written FILE`, `effect`,
@@ -239,7 +242,7 @@ class SimulatedDevice:
         files = FileStateStore(self.root, used=bool(self.slots.whole()), write=self._write)
         self.store = HookedStore(files, self._saving)
         self.faults = files.faults
-        self.serving = FakeModelServer(
+        self.serving = self.model_server(
             hook=lambda call: self.hook(call, self.store.state.state),
             served=self.served,
             bad_golden=self.bad_golden,
@@ -286,6 +289,7 @@ class SimulatedDevice:
             early=EarlyService(
                 self.adaptation,
                 self.heard,
+                self.clock,
                 allowed=self.conditions.early and self.hooks.directory is None,
             ),
             interrupts=self.interrupts,

@@ -25,6 +25,9 @@ class FakeWorker:
     content: bytes
     """Of the model file when it was loaded."""
 
+    package: Path
+    """From where it reads its golden sample at each probe."""
+
     memory_bytes: int = 0
 
 
@@ -86,10 +89,12 @@ class FakeModelServer:
         if content.decode() in self.bad_load:
             raise WorkerLoadError(f"cannot load {variant.name}")
         self.running += 1
-        return FakeWorker(digest=digest, variant=variant, content=content)
+        return FakeWorker(digest=digest, variant=variant, content=content, package=package)
 
     def _probe(self, prepared: FakeWorker) -> FakeProbe:
         self._call("probe")
+        if not prepared.package.is_dir():
+            raise WorkerCrashedError("the golden sample is not there")
         if self.crashes > 0:
             self.crashes -= 1
             raise WorkerCrashedError("the worker ended")
