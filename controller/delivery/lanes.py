@@ -42,7 +42,7 @@ MOST_PIECES: Final = 1024
 """In one lane, waiting or under way. A device has a window of 2 MiB, in pieces of 8 KiB or more."""
 
 GONE_S: Final = 120.0
-"""What was sent longer ago is not under way any more: the longest patience of a device."""
+"""What was sent longer ago does not count as under way any more."""
 
 WINDOW_OF_OLD: Final = 8
 PATIENCE_OF_OLD_S: Final = 20.0
@@ -54,7 +54,8 @@ SILENT_PATIENCES: Final = 2
 time it is not there."""
 
 MIN_PATIENCE_S: Final = 0.1
-MAX_PATIENCE_S: Final = GONE_S
+MAX_PATIENCE_S: Final = 900.0
+"""The longest of a device (`agent.install.fetch.flow`): where answers have taken so long."""
 
 
 class Piece(NamedTuple):

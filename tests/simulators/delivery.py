@@ -3,7 +3,8 @@
 The decisions of the device (`agent.install.fetch.asking`) and of the controller
 (`controller.delivery.lanes`)
 are those of production. Between them lie one sender, a broker that queues without end, and for each
-device a link that carries one message after the other, with a rate, a latency and losses.
+device a link that carries one message after the other, with a rate, a latency that may vary, and
+losses.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ class Link:
     loss: float = 0.0
     """Share of the messages that get lost, in each direction."""
 
+    jitter_s: float = 0.0
+    """Mean of what each message takes longer, exponentially distributed; the order is kept."""
+
 
 class _Device:
     def __init__(
@@ -63,6 +67,10 @@ class _Device:
         self.seen: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
         self.up_free_s = 0.0
         self.down_free_s = 0.0
+        self.up_last_s = 0.0
+        self.down_last_s = 0.0
+        """When the last message came out of the link."""
+
         self.timer_s = 0.0
         self.ended_s: float | None = None
         self.most_waiting_s = 0.0
@@ -166,10 +174,16 @@ class Delivery:
         )
         link = device.link
         size_bytes = REQUEST_BYTES + INDEX_BYTES * len(request.indices)
-        device.up_free_s = max(device.up_free_s, self.now_s) + size_bytes / link.bytes_per_s
+        begins_s = max(device.up_free_s, self.now_s)
+        device.up_free_s = begins_s + size_bytes / link.bytes_per_s
         if self._rng.random() >= link.loss:
-            arrives_s = device.up_free_s + link.round_trip_s / 2
-            self.at(arrives_s, lambda: self._hear(message))
+            arrives_s = device.up_free_s + self._latency_s(link)
+            device.up_last_s = max(device.up_last_s, arrives_s)
+            self.at(device.up_last_s, lambda: self._hear(message))
+
+    def _latency_s(self, link: Link) -> float:
+        jitter_s = self._rng.expovariate(1 / link.jitter_s) if link.jitter_s else 0.0
+        return link.round_trip_s / 2 + jitter_s
 
     def _hear(self, request: ChunkRequest) -> None:
         sizes = tuple(
@@ -203,8 +217,9 @@ class Delivery:
         device.down_free_s = begins_s + (ANSWER_BYTES + size_bytes) / link.bytes_per_s
         self.at(device.down_free_s, lambda: self._left_broker(size_bytes))
         if self._rng.random() >= link.loss:
-            arrives_s = device.down_free_s + link.round_trip_s / 2
-            self.at(arrives_s, lambda: self._arrive(device, turn, waited_s))
+            arrives_s = device.down_free_s + self._latency_s(link)
+            device.down_last_s = max(device.down_last_s, arrives_s)
+            self.at(device.down_last_s, lambda: self._arrive(device, turn, waited_s))
         self._send()
 
     def _left_broker(self, size_bytes: int) -> None:

@@ -3,7 +3,8 @@
 Rules:
 - Pure: the caller says what happened and when, and does what is decided.
 - The patience (the retransmission time-out of RFC 6298) comes from measured round trips and doubles
-  whenever it runs out without an answer.
+  whenever it runs out without an answer. An answer that comes after all says which request it
+  answers, so it is measured too (what Karn's algorithm forbids where that is not known).
 - The window starts small, doubles each round trip (slow start, RFC 5681), then grows by one piece a
   round trip, and shrinks by a factor when answers are lost or when they wait on the way: additive
   increase and multiplicative decrease, which lets transfers that share a link converge to equal
@@ -14,6 +15,10 @@ Rules:
 - A way may become longer, or processors busy for long. So before the window is shrunk by a shortest
   round trip that was measured some time ago, it is measured again, with one smallest piece under
   way (ProbeRTT of BBR).
+- What a smallest piece waits with nothing beside it does not come from the device's own window.
+  Where the delay varies (radio, busy brokers) that is much, and no sign of a full link. So it is
+  allowed for. It is measured when the window is smallest, and when shrinking has not helped. The
+  queue of others on a shared link counts for it too: to allow for twice as much made that grow.
 - If an answer shows that the device was only impatient, its window is what it was before (the Eifel
   response, RFC 4015).
 - Below MQTT lies TCP, which loses nothing and queues instead. So the sign of a full link is delay,
@@ -51,6 +56,10 @@ MAX_PATIENCE_S: Final = 120.0
 """RFC 6298, 2.4 and 2.5: not below 1 s, and a maximum of at least 60 s. On a busy machine a process
 may not run for a second."""
 
+LONGEST_PATIENCE_S: Final = 900.0
+"""Where answers have taken so long. A smallest piece takes more than the maximum where many devices
+share a link of 1 KB/s, and without this each would ask again before the answer comes, for ever."""
+
 SRTT_GAIN: Final = 1 / 8
 RTTVAR_GAIN: Final = 1 / 4
 RTTVAR_WEIGHT: Final = 4
@@ -74,14 +83,19 @@ PIECE_S: Final = 2.0
 controller, small pieces would be all that it does."""
 
 RATE_GAIN: Final = 0.5
-RATE_AGE_S: Final = 30.0
-"""The best rate is that of the last 30 to 60 s: until the shortest round trip is measured again."""
+AGE_S: Final = 30.0
+"""The best rate is that of the last 30 to 60 s: until the shortest round trip is measured again. So
+is the longest time of a piece alone."""
 
 GROWTH: Final = 1.25
 """Of the rate, in one round trip, while the way is not full (BBR, 4.2)."""
 
 LEAST_S: Final = 1e-6
 """Clocks may not tell two instants apart."""
+
+SHRUNK_IN_VAIN: Final = 3
+"""Rounds in a row, each with too much delay, after which it is measured what a piece alone takes.
+The window is then a quarter of what it was, and a queue of its own would have gone."""
 
 BASE_AGE_S: Final = 30.0
 """How long the shortest round trip is relied on. BBR takes 10 s, which costs a long way a tenth of
@@ -108,25 +122,25 @@ class _Round(msgspec.Struct):
     lost: bool = False
 
 
-class _Best:
-    """The greatest rate of the last one to two ages."""
+class _Greatest:
+    """The greatest value of the last one to two ages."""
 
     def __init__(self) -> None:
-        self._rates: list[tuple[float, float]] = []
+        self._values: list[tuple[float, float]] = []
 
-    def add(self, bytes_per_s: float, now_s: float) -> None:
-        """Take a rate."""
-        recent = [each for each in self._rates if now_s - each[0] < 2 * RATE_AGE_S]
-        if recent and now_s - recent[-1][0] < RATE_AGE_S:
-            recent[-1] = (recent[-1][0], max(recent[-1][1], bytes_per_s))
+    def add(self, value: float, now_s: float) -> None:
+        """Take a value."""
+        recent = [each for each in self._values if now_s - each[0] < 2 * AGE_S]
+        if recent and now_s - recent[-1][0] < AGE_S:
+            recent[-1] = (recent[-1][0], max(recent[-1][1], value))
         else:
-            recent.append((now_s, bytes_per_s))
-        self._rates = recent
+            recent.append((now_s, value))
+        self._values = recent
 
     @property
-    def bytes_per_s(self) -> float:
-        """The greatest rate; 0 if there is none."""
-        return max((rate for _, rate in self._rates), default=0.0)
+    def value(self) -> float:
+        """The greatest value; 0 if there is none."""
+        return max((value for _, value in self._values), default=0.0)
 
 
 class Flow:
@@ -155,11 +169,20 @@ class Flow:
         self._mean_s: float | None = None
         self._variation_s = 0.0
         self._bytes_per_s = 0.0
-        self._best = _Best()
+        self._best = _Greatest()
         self._base_s = float("inf")
         """The shortest time on the way, and when it was measured."""
 
         self._base_at_s = 0.0
+        self._alone_s = _Greatest()
+        """The longest time on the way of a smallest piece with nothing beside it."""
+
+        self._alone_after: int | None = None
+        """While the window is smallest: the last request that had something beside it."""
+
+        self._shrunk = 0
+        """Rounds in a row that had too much delay."""
+
         self._drained: int | None = None
         """While the shortest time is measured again: the last request before that."""
 
@@ -240,8 +263,9 @@ class Flow:
         """Note that no answer came within the patience."""
         self._before = self._before or (self.last, self._window_bytes, self._slow_start)
         self._window_bytes, self._drained = MIN_PIECE_BYTES, None
+        self._alone_after = self.last + 1  # the request that the caller sends now
         self._slow_start = True
-        self.patience_s = min(2 * self.patience_s, MAX_PATIENCE_S)
+        self.patience_s = max(min(2 * self.patience_s, MAX_PATIENCE_S), self.patience_s)
 
     def _undo(self, number: int) -> None:
         """Take back what an impatience did, if an answer to a request before it comes after all."""
@@ -250,42 +274,51 @@ class Flow:
             self._before = None
             if number <= last:
                 self._window_bytes, self._slow_start = window_bytes, slow_start
+                self._alone_after = None
             else:
-                self._best = _Best()
+                self._best = _Greatest()
 
     def _measure_base(self, number: int, on_the_way_s: float, now_s: float) -> None:
         """Take the time of a piece on the way as the shortest, if it is or if it is to be."""
         measured = self._drained is not None and number > self._drained
+        if measured or (self._alone_after is not None and number > self._alone_after):
+            self._alone_s.add(on_the_way_s, now_s)
         if measured or on_the_way_s <= self._base_s:
             self._base_s, self._base_at_s = on_the_way_s, now_s
         if measured:
             self._drained = None
-            if self._doubted_s - on_the_way_s > TARGET_DELAY_S:
-                self._shrink(int(self._best.bytes_per_s * TARGET_DELAY_S))
+            if self._delay_s(self._doubted_s) > TARGET_DELAY_S:
+                self._shrink(int(self._best.value * TARGET_DELAY_S))
+
+    def _delay_s(self, on_the_way_s: float) -> float:
+        """Return how much of a time on the way the device's own window may have caused."""
+        return on_the_way_s - max(self._base_s, self._alone_s.value)
 
     def _end_round(self, ended: _Round, now_s: float) -> None:
         if not ended.came_bytes:
             return
         self._measure(ended.longest_s)
-        known, best_before = self._bytes_per_s > 0, self._best.bytes_per_s
+        known, best_before = self._bytes_per_s > 0, self._best.value
         rate = ended.came_bytes / max(now_s - ended.began_s, LEAST_S)
         self._bytes_per_s += (rate - self._bytes_per_s) * (RATE_GAIN if known else 1.0)
         self._best.add(rate, now_s)
-        best = self._best.bytes_per_s
+        best = self._best.value
         seen_s = ended.longest_s - ended.waited_s if self._slow_start else ended.quickest_s
-        delay_s = seen_s - self._base_s
+        delay_s = self._delay_s(seen_s)
         is_growing = self._slow_start and rate >= GROWTH * best_before and delay_s < LONG_DELAY_S
         if self._drained is not None:
             return
         if ended.lost:
             self._shrink(0)
         elif delay_s <= TARGET_DELAY_S or is_growing:
+            self._shrunk = 0
             # A window that was not used says nothing about the way (RFC 7661): small files.
             if 2 * ended.came_bytes >= self._window_bytes:
                 self._grow(best)
-        elif now_s - self._base_at_s > BASE_AGE_S:
-            self._drained, self._doubted_s = self.last, seen_s
+        elif self._shrunk == SHRUNK_IN_VAIN or now_s - self._base_at_s > BASE_AGE_S:
+            self._drained, self._doubted_s, self._shrunk = self.last, seen_s, 0
         else:
+            self._shrunk += 1
             self._shrink(int(best * TARGET_DELAY_S))
 
     def _grow(self, best_bytes_per_s: float) -> None:
@@ -293,12 +326,15 @@ class Flow:
         far_bytes = min(BASE_GAIN * best_bytes_per_s * self._base_s, MAX_WINDOW_BYTES)
         most_bytes = max(NEAR_WINDOW_BYTES, int(far_bytes))
         self._window_bytes = min(self._window_bytes + grown_bytes, most_bytes)
+        self._alone_after = None
 
     def _shrink(self, least_bytes: int) -> None:
         factor = SLOW_START_DECREASE if self._slow_start else DECREASE
         self._slow_start = False
         shrunk = max(int(self._window_bytes * factor), least_bytes, MIN_PIECE_BYTES)
         self._window_bytes = min(self._window_bytes, shrunk)
+        if self._window_bytes == MIN_PIECE_BYTES and self._alone_after is None:
+            self._alone_after = self.last
 
     def _measure(self, round_trip_s: float) -> None:
         """Take a round trip into the patience (RFC 6298, 2.2 and 2.3)."""
@@ -313,4 +349,4 @@ class Flow:
     def _set_patience(self) -> None:
         """Forget how often it was doubled: something has come (RFC 6298, 5.7)."""
         patience_s = (self._mean_s or 0.0) + RTTVAR_WEIGHT * self._variation_s
-        self.patience_s = min(max(patience_s, MIN_PATIENCE_S), MAX_PATIENCE_S)
+        self.patience_s = min(max(patience_s, MIN_PATIENCE_S), LONGEST_PATIENCE_S)

@@ -7,11 +7,13 @@ import pytest
 from agent.install.fetch.flow import (
     INITIAL_PATIENCE_S,
     INITIAL_WINDOW_BYTES,
+    LONGEST_PATIENCE_S,
     MAX_PATIENCE_S,
     MAX_WINDOW_BYTES,
     MIN_PATIENCE_S,
     MIN_PIECE_BYTES,
     NEAR_WINDOW_BYTES,
+    TARGET_DELAY_S,
     Flow,
 )
 
@@ -80,6 +82,26 @@ def test_an_impatience_that_was_wrong_is_taken_back() -> None:
     assert way.flow.window_bytes <= 2 * MIN_PIECE_BYTES
 
 
+def test_a_delay_that_a_piece_alone_has_too_is_not_of_the_devices_own_making() -> None:
+    way = Way()
+    for _ in range(40):
+        way.round(lost=True)
+    assert way.flow.window_bytes == MIN_PIECE_BYTES
+    for number in range(40):
+        way.base_s = 0.1 if number % 2 else 3.1
+        way.round()
+    assert way.flow.window_bytes >= 16 * MIN_PIECE_BYTES
+
+
+@pytest.mark.parametrize("bytes_per_s", [20e3, 100e3, 500e3])
+def test_a_delay_that_the_devices_own_window_makes_is_seen(bytes_per_s: float) -> None:
+    way = Way(bytes_per_s)
+    way.rounds(20)
+    for _ in range(200):
+        way.round()
+        assert way.flow.window_bytes <= max(4 * TARGET_DELAY_S * bytes_per_s, 4 * MIN_PIECE_BYTES)
+
+
 def test_waiting_at_the_controller_is_no_delay_of_the_link() -> None:
     way = Way()
     way.rounds(3)
@@ -108,6 +130,19 @@ def test_patience_that_runs_out_doubles_until_something_comes() -> None:
     assert way.flow.window_bytes == MIN_PIECE_BYTES
     way.round()
     assert way.flow.patience_s == MIN_PATIENCE_S
+
+
+def test_patience_is_as_long_as_answers_have_taken_also_beyond_its_maximum() -> None:
+    flow = Flow()
+    flow.asked(1, 0.0)
+    for number, now_s in ((2, 3.0), (3, 9.0), (4, 21.0), (5, 45.0)):
+        flow.ran_out()
+        flow.asked(number, now_s)
+    flow.arrived(1, MIN_PIECE_BYTES, 0.0, 160.0)
+    assert MAX_PATIENCE_S < flow.patience_s <= LONGEST_PATIENCE_S
+    before_s = flow.patience_s
+    flow.ran_out()
+    assert flow.patience_s == before_s
 
 
 def test_losses_shrink_the_window_once_a_round_trip_and_never_below_a_piece() -> None:
