@@ -23,12 +23,15 @@ class StackDevice(Device):
         name: The device.
         token: With which it enrols.
         settings: What else stands in `agent.toml`: whole tables.
+        port: Where it reaches the broker, if not directly.
     """
 
-    def __init__(self, stack: Stack, name: str, token: str, settings: str = "") -> None:
+    def __init__(
+        self, stack: Stack, name: str, token: str, settings: str = "", port: int | None = None
+    ) -> None:
         directory: Path = stack.home.parent / name
         directory.mkdir()
-        super().__init__(directory, At(stack.broker_port))
+        super().__init__(directory, At(stack.broker_port if port is None else port))
         self.name = name
         self._stack = stack
         (directory / "trust.json").write_bytes((stack.home / "trust.json").read_bytes())
