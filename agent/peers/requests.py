@@ -18,8 +18,9 @@ from agent.serve.http.request import Head, Incoming, RefusedRequestError, head_o
 from wire.byte_ranges import Part, RangeNotSatisfiableError, wanted_part
 from wire.errors import FleetError
 
-RETRY_AFTER: Final = {"Retry-After": "3"}
-"""A blob that is coming, or a place that is taken: who asks again soon loses no time."""
+RETRY_AFTER: Final = {"Retry-After": "1"}
+"""A blob that is coming, or a place that is taken: who asks again soon loses no time, and a request
+costs this device no more than the check of a signature."""
 
 _TARGET: Final = re.compile(r"/blobs/([0-9a-f]{64})(?:\?(.*))?")
 
