@@ -99,19 +99,18 @@ def part_of(head: Head, sha256: str, size_bytes: int) -> tuple[bytes, Part]:
         message = f"not one range of the {size_bytes} bytes of this blob"
         headers = {"Content-Range": f"bytes */{size_bytes}", "ETag": etag}
         raise RefusedRequestError(416, message, headers) from None
-    first, end = part or Part(0, size_bytes)
+    wanted = part or Part(0, size_bytes)
     fields = {
         "Content-Type": "application/octet-stream",
-        "Content-Length": str(end - first),
+        "Content-Length": str(wanted.end - wanted.first),
         "Accept-Ranges": "bytes",
         "ETag": etag,
         "Connection": "keep-alive" if head.keeps_alive else "close",
     }
-    if part is not None:
-        fields["Content-Range"] = f"bytes {first}-{end - 1}/{size_bytes}"
-    return _written(HTTPStatus.OK if part is None else HTTPStatus.PARTIAL_CONTENT, fields), Part(
-        first, end
-    )
+    if part is None:
+        return _written(HTTPStatus.OK, fields), wanted
+    fields["Content-Range"] = f"bytes {part.first}-{part.end - 1}/{size_bytes}"
+    return _written(HTTPStatus.PARTIAL_CONTENT, fields), wanted
 
 
 def refused(refusal: RefusedRequestError, *, bodiless: bool = False) -> bytes:
