@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import secrets
 from collections.abc import Mapping
@@ -13,12 +12,7 @@ import msgspec
 
 from agent.app.by_hand import ByHand
 from agent.app.commands import Commands
-from agent.app.config import (
-    AgentConfig,
-    load_profile,
-    load_trust,
-    serving_settings,
-)
+from agent.app.config import AgentConfig
 from agent.app.connecting import connector
 from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
@@ -26,9 +20,11 @@ from agent.app.endpoint import make_endpoint
 from agent.app.fetching import make_fetching
 from agent.app.hooking import put_hooks
 from agent.app.messages import Messages
+from agent.app.named_files import load_profile, load_trust
 from agent.app.refusals import Refusals
 from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
+from agent.app.serving import make_serving
 from agent.app.sharing import Sharing, make_sharing
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, storage_faults
@@ -45,9 +41,7 @@ from agent.link.connector import Connector
 from agent.link.outage import Outage
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
-from agent.packages import Damage, open_package
 from agent.select.adaptation import Adaptation
-from agent.select.meter import Meter
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import OnEvent, Recorder
@@ -162,7 +156,9 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         config, trust, link, interrupts=device.interrupts, log=log, recorder=recorder, clock=clock
     )
     pump = _pump(device, link)
-    model_server, adaptation = _serving(device, slots)
+    model_server, adaptation = make_serving(
+        config, profile, trust, slots, recorder=recorder, clock=clock
+    )
     installer = Installer(
         InstallSettings(profile=profile, trust=trust, confirm_s=config.confirm_s),
         store=store,
@@ -368,35 +364,6 @@ def _pump(device: _Device, link: Link) -> TelemetryPump:
         clock=device.clock,
         interval_s=config.telemetry_interval_s,
     )
-
-
-def _serving(device: _Device, slots: Slots) -> tuple[ModelServer, Adaptation]:
-    """Make the model server, and the adaptation that chooses the variant."""
-    damage = Damage()
-    model_server = ModelServer(
-        device.recorder,
-        device.clock,
-        device=device.config.device,
-        settings=serving_settings(device.config, threads=device.profile.threads),
-        verify=lambda digest, variant: damage.verify(
-            open_package(slots.directory(digest), digest, device.trust), (variant,)
-        ),
-    )
-    meter = Meter()
-    model_server.router.listen(meter.count)
-    adaptation = Adaptation(
-        model_server,
-        device.profile,
-        meter,
-        device.recorder,
-        device.clock,
-        benches=model_server.benches,
-        damage=damage,
-        cpu_share=min(device.profile.threads / (os.cpu_count() or 1), 1.0),
-    )
-    if device.config.policy is not None:
-        adaptation.policy = device.config.policy
-    return model_server, adaptation
 
 
 def _hello(

@@ -39,10 +39,8 @@ from wire.errors import FleetError, TopicError
 from wire.files import open_file
 from wire.hosts import is_loopback
 from wire.policy import Objective, PolicySpec
-from wire.profile import DeviceProfile, ProfileFile, profile_from_toml
 from wire.settings_faults import no_such_setting, plain_fault
 from wire.topics import checked_device
-from wire.trust.root import TrustRoot, trust_from_bytes
 
 MAX_CONFIG_BYTES = 1024 * 1024
 MAX_PORT = 65535
@@ -156,7 +154,7 @@ def load_config(path: Path) -> AgentConfig:
     Raises:
         ConfigError: It cannot be read, has an unknown or missing key, or an impossible value.
     """
-    data = _read(path, "configuration")
+    data = read_named(path, "configuration")
     try:
         values = from_toml(data, dict, limit_bytes=MAX_CONFIG_BYTES)
         config = msgspec.convert(values, AgentConfig, dec_hook=_path)
@@ -173,79 +171,28 @@ def load_config(path: Path) -> AgentConfig:
     return _absolute(config, path.absolute().parent)
 
 
-def load_profile(config: AgentConfig) -> DeviceProfile:
-    """Read the profile that a configuration names.
+def read_named(path: Path, what: str, remedy: str = "check the path and the permissions") -> bytes:
+    """Read a file that an operator named.
 
     Args:
-        config: The configuration.
+        path: The file.
+        what: What it is, for a fault.
+        remedy: What to do if it cannot be read.
 
     Returns:
-        The profile.
+        Its content, at most a byte more than any such file may have.
 
     Raises:
-        ConfigError: It cannot be read or is not a profile.
+        ConfigError: It cannot be read.
     """
-    content = _read(config.profile, "profile")
     try:
-        return profile_from_toml(content)
-    except FleetError as exc:
-        fault = plain_fault(exc.message, ProfileFile)
-        raise ConfigError(f"{config.profile}: {fault}") from exc
-
-
-def load_trust(config: AgentConfig) -> TrustRoot:
-    """Read the trust root that a configuration names.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The keys that this device trusts.
-
-    Raises:
-        ConfigError: It cannot be read or is not a trust root.
-    """
-    content = _read(config.trust, "trust root")
-    try:
-        return trust_from_bytes(content)
-    except FleetError as exc:
-        fault = plain_fault(exc.message, TrustRoot)
-        raise ConfigError(f"{config.trust}: {fault}") from exc
-
-
-def load_token(config: AgentConfig) -> str | None:
-    """Read the enrolment token.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The token, or None if none is configured.
-
-    Raises:
-        ConfigError: The file is missing, cannot be read or holds no token.
-    """
-    if config.token_file is None:
-        return None
-    remedy = "write a token from `fleet token create` there, which the agent may read"
-    return _token(config.token_file, "enrolment token", remedy)
-
-
-def load_endpoint_token(config: AgentConfig) -> str | None:
-    """Read the token that requests for inference must carry.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The token, or None if none is configured.
-
-    Raises:
-        ConfigError: The file cannot be read, or holds no token.
-    """
-    if config.endpoint.token_file is None:
-        return None
-    return _token(config.endpoint.token_file, "endpoint token", "write one line of plain text")
+        with open_file(path) as file:
+            return file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as exc:
+        raise ConfigError(
+            f"cannot read the {what} {path}: {(exc.strerror or str(exc)).lower()}",
+            remedy=remedy,
+        ) from exc
 
 
 def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSettings:
@@ -274,24 +221,6 @@ def serving_settings(config: AgentConfig, *, threads: int = 1) -> ServingSetting
         )
     except ValueError as exc:
         raise ConfigError(f"serving: {exc}") from exc
-
-
-def _token(path: Path, what: str, remedy: str) -> str:
-    token = _read(path, what, remedy).decode(errors="replace").strip()
-    if not token or not token.isascii() or not token.isprintable():
-        raise ConfigError(f"{path} holds no {what}", remedy=remedy)
-    return token
-
-
-def _read(path: Path, what: str, remedy: str = "check the path and the permissions") -> bytes:
-    try:
-        with open_file(path) as file:
-            return file.read(MAX_CONFIG_BYTES + 1)
-    except OSError as exc:
-        raise ConfigError(
-            f"cannot read the {what} {path}: {(exc.strerror or str(exc)).lower()}",
-            remedy=remedy,
-        ) from exc
 
 
 def _path(kind: type, value: object) -> Path:

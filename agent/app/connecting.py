@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from agent.app.broker import connect_with
-from agent.app.config import AgentConfig, load_token
+from agent.app.config import AgentConfig
+from agent.app.named_files import load_token
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.link.connector import Connector

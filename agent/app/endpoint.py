@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ssl
 
-from agent.app.config import AgentConfig, load_endpoint_token
+from agent.app.config import AgentConfig
+from agent.app.named_files import load_endpoint_token
 from agent.log import Log
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint

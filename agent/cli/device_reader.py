@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 
-from agent.app.config import AgentConfig, load_profile
+from agent.app.config import AgentConfig
 from agent.app.control import SOCKET_FILE, ask
+from agent.app.named_files import load_profile
 from agent.replay.processes import read_descendants, read_processor
 from agent.replay.recording import Figures, Sample
 from agent.replay.traces import Sensed

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from agent.app.config import AgentConfig, load_profile
+from agent.app.config import AgentConfig
+from agent.app.named_files import load_profile
 from agent.cli.device_reader import Device
 from agent.errors import ReplayError
 from agent.replay.record_header import Maker, board_of, header_of, lacks

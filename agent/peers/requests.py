@@ -18,8 +18,9 @@ from agent.serve.http.request import Head, Incoming, RefusedRequestError, head_o
 from wire.byte_ranges import Part, RangeNotSatisfiableError, wanted_part
 from wire.errors import FleetError
 
-RETRY_AFTER: Final = {"Retry-After": "3"}
-"""A blob that is coming, or a place that is taken: who asks again soon loses no time."""
+RETRY_AFTER: Final = {"Retry-After": "1"}
+"""A blob that is coming, or a place that is taken: who asks again soon loses no time, and a request
+costs this device no more than the check of a signature."""
 
 _TARGET: Final = re.compile(r"/blobs/([0-9a-f]{64})(?:\?(.*))?")
 
@@ -98,19 +99,18 @@ def part_of(head: Head, sha256: str, size_bytes: int) -> tuple[bytes, Part]:
         message = f"not one range of the {size_bytes} bytes of this blob"
         headers = {"Content-Range": f"bytes */{size_bytes}", "ETag": etag}
         raise RefusedRequestError(416, message, headers) from None
-    first, end = part or Part(0, size_bytes)
+    wanted = part or Part(0, size_bytes)
     fields = {
         "Content-Type": "application/octet-stream",
-        "Content-Length": str(end - first),
+        "Content-Length": str(wanted.end - wanted.first),
         "Accept-Ranges": "bytes",
         "ETag": etag,
         "Connection": "keep-alive" if head.keeps_alive else "close",
     }
-    if part is not None:
-        fields["Content-Range"] = f"bytes {first}-{end - 1}/{size_bytes}"
-    return _written(HTTPStatus.OK if part is None else HTTPStatus.PARTIAL_CONTENT, fields), Part(
-        first, end
-    )
+    if part is None:
+        return _written(HTTPStatus.OK, fields), wanted
+    fields["Content-Range"] = f"bytes {part.first}-{part.end - 1}/{size_bytes}"
+    return _written(HTTPStatus.PARTIAL_CONTENT, fields), wanted
 
 
 def refused(refusal: RefusedRequestError, *, bodiless: bool = False) -> bytes:

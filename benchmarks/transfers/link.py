@@ -4,6 +4,7 @@ Rules:
 - It holds few bytes, and asks the kernel for small buffers: what the far end sends waits there, as
   it would at a slow network.
 - It can be cut: both sides see the connection end, and may connect again.
+- Shared, all its connections together have the rate, as those of a site behind one uplink.
 """
 
 from __future__ import annotations
@@ -29,9 +30,17 @@ class Link:
         target: The server's port.
         shape: What the link is like.
         cut_at_bytes: It is cut once, after so many bytes to the device.
+        is_shared: Whether all connections together have the rate, and not each.
     """
 
-    def __init__(self, target: int, shape: LinkShape, *, cut_at_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        target: int,
+        shape: LinkShape,
+        *,
+        cut_at_bytes: int | None = None,
+        is_shared: bool = False,
+    ) -> None:
         self._target = target
         self._shape = shape
         self._cut_at_bytes = cut_at_bytes
@@ -41,6 +50,8 @@ class Link:
         """What has left towards the device."""
 
         self.cuts = 0
+        self._counting = threading.Lock()
+        self._shared = (_Line(shape), _Line(shape)) if is_shared else None
         self._open: list[_Direction] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
@@ -75,19 +86,35 @@ class Link:
                 near.close()
                 far.close()
                 continue
+            up, down = self._shared or (_Line(self._shape), _Line(self._shape))
             self._open += [
-                _Direction(near, far, self._shape, lambda _size: False),
-                _Direction(far, near, self._shape, self._count),
+                _Direction(near, far, up, lambda _size: False),
+                _Direction(far, near, down, self._count),
             ]
 
     def _count(self, size_bytes: int) -> bool:
         """Count what has left towards the device, and tell whether to cut now."""
-        self.down_bytes += size_bytes
-        if self._cut_at_bytes is None or self.down_bytes < self._cut_at_bytes:
-            return False
-        self._cut_at_bytes = None
-        self.cuts += 1
-        return True
+        with self._counting:
+            self.down_bytes += size_bytes
+            if self._cut_at_bytes is None or self.down_bytes < self._cut_at_bytes:
+                return False
+            self._cut_at_bytes = None
+            self.cuts += 1
+            return True
+
+
+class _Line:
+    """One way of one link, for the threads of its connections."""
+
+    def __init__(self, shape: LinkShape) -> None:
+        self.shape = shape
+        self._pace = Pace(shape)
+        self._lock = threading.Lock()
+
+    def leaves_s(self, size_bytes: int) -> float:
+        """Return when a block has left that comes now."""
+        with self._lock:
+            return self._pace.leaves_s(time.monotonic(), size_bytes)
 
 
 class _Direction:
@@ -100,11 +127,11 @@ class _Direction:
         self,
         source: socket.socket,
         sink: socket.socket,
-        shape: LinkShape,
+        line: _Line,
         left: Callable[[int], bool],
     ) -> None:
-        self._source, self._sink, self._shape, self._left = source, sink, shape, left
-        self._pace = Pace(shape)
+        self._source, self._sink, self._line, self._left = source, sink, line, left
+        self._shape = line.shape
         self._blocks: deque[tuple[float, bytes]] = deque()
         self._held_bytes = 0
         self._ended = False
@@ -141,7 +168,7 @@ class _Direction:
                     )
                     if self._ended:
                         return
-                    leaves_s = self._pace.leaves_s(time.monotonic(), len(block))
+                    leaves_s = self._line.leaves_s(len(block))
                     self._blocks.append((leaves_s, block))
                     self._held_bytes += len(block)
                     self._changed.notify_all()

@@ -8,13 +8,13 @@ import tarfile
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 
 from examples.digits.box import free_port
 from tests.simulators.packages import package, variant
 from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.stack import Puppet, Stack, fleet_here, running_stack
+from tests.simulators.stack_devices import publish
 from wire import topics
 from wire.codec import sha256_hex, to_json
 from wire.delivery import SOURCES_PAYLOAD_TYPE, SourceRequest, Sources
@@ -59,31 +59,21 @@ def stack() -> Iterator[Stack]:
         yield made
 
 
-def publish(stack: Stack) -> dict[str, bytes]:
+def roll_out(stack: Stack) -> dict[str, bytes]:
     """Publish a release and roll it out; return its blobs."""
     made = package(
         "1", [(variant("best"), b"best" * 100_000)], key=SigningKey(stack.release_key.read_bytes())
     )
-    blobs = {sha256_hex(blob): blob for blob in made.blobs}
-    token = (stack.home / "api.token").read_text().strip()
-    with httpx.Client(
-        base_url=f"http://127.0.0.1:{stack.api_port}",
-        headers={"Authorization": f"Bearer {token}"},
-        trust_env=False,
-    ) as api:
-        for sha256, blob in blobs.items():
-            api.put(f"/v1/blobs/{sha256}", content=blob).raise_for_status()
-        body = {"envelope_sha256": made.ref.envelope_sha256}
-        api.post("/v1/releases", json=body).raise_for_status()
+    publish(stack, made)
     stack.ok("rollout", "create", "digits:1", "--watch")
-    return blobs
+    return {sha256_hex(blob): blob for blob in made.blobs}
 
 
 def test_a_device_downloads_its_release_over_tls(stack: Stack) -> None:
     token = stack.ok("token", "create", "--json").json["token"]
     device = AskingPuppet(stack, "cam-1", token)
     try:
-        blobs = publish(stack)
+        blobs = roll_out(stack)
         answer = device.ask(*blobs)
     finally:
         device.transport.close()

@@ -292,6 +292,24 @@ def test_of_devices_that_begin_together_one_fetches_and_the_others_see_it(site: 
     assert site.pauses == 1
 
 
+def test_a_neighbour_that_is_between_two_files_is_asked_again(site: Site) -> None:
+    directory = site.neighbour().slots.directory(MADE.digest) / "variants"
+    places = [directory / name / "model.json" for name in ("best", "other")]
+    for place in places:
+        place.rename(place.with_suffix(".part"))
+    site.tell()
+
+    def check() -> None:
+        for place in places[: site.pauses]:
+            if not place.exists():
+                place.with_suffix(".part").rename(place)
+
+    assert site.fetch(check=check) == CONTENT
+    assert site.fetch(SECOND_BLOB, check=check) == SECOND
+    assert site.pauses == 2
+    assert site.brought() == {"peer": len(CONTENT) + len(SECOND)}
+
+
 def test_who_is_first_fetches_and_pauses_once_for_an_install(site: Site) -> None:
     site.neighbour(has=None)
     site.tell()

@@ -6,7 +6,9 @@ import os
 import random
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -95,6 +97,25 @@ def test_a_link_that_is_cut_ends_its_connections_and_takes_new_ones(echo: EchoSe
         assert through(link.port, CONTENT) == CONTENT
         assert link.down_bytes == before + len(CONTENT)
         assert link.cuts == 1
+
+
+def test_a_shared_link_has_its_rate_for_all_its_connections_together(tmp_path: Path) -> None:
+    file = tmp_path / "content"
+    file.write_bytes(CONTENT)
+    shape = LinkShape(bytes_per_s=10e6)
+    with raw_server([file]) as (port,), Link(port, shape, is_shared=True) as link:
+        began_s = time.monotonic()
+        with ThreadPoolExecutor() as pool:
+            got = list(pool.map(read_all, [link.port] * 4))
+        took_s = time.monotonic() - began_s
+    assert got == [CONTENT] * 4
+    assert link.down_bytes == 4 * len(CONTENT)
+    assert took_s >= 4 * len(CONTENT) / shape.bytes_per_s
+
+
+def read_all(port: int) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as sock:
+        return b"".join(iter(lambda: sock.recv(65536), b""))
 
 
 @pytest.fixture

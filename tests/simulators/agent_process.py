@@ -27,6 +27,7 @@ from tests.simulators.chunk_server import ChunkServer
 from tests.simulators.packages import (
     DIRECTOR_KEY,
     PROFILE,
+    RELEASE_KEY,
     TRUST,
     SignedPackage,
     desired,
@@ -52,6 +53,7 @@ from wire.package.manifest import Golden, Tolerance
 from wire.policy import PolicySpec
 from wire.topics import ALL_UP, ENROL_REQUESTS, down, enrol_reply, parse_up
 from wire.transport import Received
+from wire.trust.envelope import SigningKey
 
 DEVICE = "dev-1"
 TOKEN = "token-of-this-test"
@@ -260,6 +262,7 @@ def null_package(
     wrong: bool = False,
     names: tuple[str, ...] = ("best", "small"),
     padding_bytes: int = 0,
+    key: SigningKey = RELEASE_KEY,
 ) -> SignedPackage:
     """Make a package of null variants with golden samples from the null runtime itself.
 
@@ -289,7 +292,7 @@ def null_package(
             options=options | ({"wrong": "1"} if wrong and name == "best" else {}),
         )
         pairs.append((made, content))
-    return package(version, pairs, assets=assets, chunk_bytes=CHUNK_BYTES)
+    return package(version, pairs, assets=assets, key=key, chunk_bytes=CHUNK_BYTES)
 
 
 def reference(

@@ -7,7 +7,7 @@ Rules:
 - Who waits for others makes nobody wait: see `Coming`.
 - Devices that begin at the same moment would find that nobody has anything. So the first time each
   waits a random part of some seconds and asks again: who comes first fetches, and the others see
-  that.
+  that. It does so again after each file that came from others: who brings them may be between two.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ class PeerSource:
         while part.blob.size_bytes >= self._least_bytes:
             said = self._ask_all(part, errand)
             if part.complete:
+                self._has_paused = False
                 return
             if said.later and waited_s < self._wait_s:
                 rest_s = min(max(min(said.later.values()), RETRY_MIN_S), RETRY_MAX_S)

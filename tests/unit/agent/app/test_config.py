@@ -7,16 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.app.broker import broker_address
-from agent.app.config import (
-    load_config,
-    load_endpoint_token,
-    load_profile,
-    load_token,
-    load_trust,
-    serving_settings,
-)
+from agent.app.config import load_config, serving_settings
 from agent.errors import ConfigError
-from tests.simulators.packages import TRUST
 
 LEAST = 'device = "kiosk-17"\nstate_dir = "state"\nprofile = "p.toml"\ntrust = "t.json"\n'
 
@@ -129,54 +121,6 @@ def test_a_faulty_file_is_refused_with_its_reason(tmp_path: Path, text: str, mes
 def test_a_missing_file_says_what_to_check(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read the configuration .* check the path"):
         load_config(tmp_path / "agent.toml")
-
-
-def test_the_files_that_it_names(tmp_path: Path) -> None:
-    config = load_config(write(tmp_path, LEAST + 'token_file = "token"\n'))
-    (tmp_path / "p.toml").write_text(
-        'name = "pi"\narchitecture = "aarch64"\nmemory_bytes = 1\nstorage_bytes = 1\n'
-    )
-    (tmp_path / "t.json").write_bytes(TRUST.to_bytes())
-    assert load_profile(config).name == "pi"
-    assert load_trust(config) == TRUST
-    with pytest.raises(ConfigError, match="no such file") as caught:
-        load_token(config)
-    assert str(tmp_path / "token") in caught.value.message
-    assert "fleet token create" in caught.value.remedy
-    (tmp_path / "token").write_text("  secret\n")
-    assert load_token(config) == "secret"
-    (tmp_path / "token").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="holds no enrolment token"):
-        load_token(config)
-    assert load_token(load_config(write(tmp_path, LEAST))) is None
-
-
-def test_a_faulty_profile_or_trust_root_names_its_file(tmp_path: Path) -> None:
-    config = load_config(write(tmp_path, LEAST))
-    (tmp_path / "p.toml").write_text("name = 1\n")
-    (tmp_path / "t.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"/p\.toml: name must be a text, not a whole number"):
-        load_profile(config)
-    with pytest.raises(ConfigError, match=r"/t\.json: the setting \w+ is missing"):
-        load_trust(config)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
-def test_loopback_needs_no_token(tmp_path: Path, host: str) -> None:
-    config = load_config(write(tmp_path, LEAST + f'[endpoint]\nhost = "{host}"\n'))
-    assert load_endpoint_token(config) is None
-
-
-def test_any_other_address_needs_a_token(tmp_path: Path) -> None:
-    text = LEAST + '[endpoint]\nhost = "0.0.0.0"\nclear_text = true\ntoken_file = "infer.token"\n'
-    config = load_config(write(tmp_path, text))
-    with pytest.raises(ConfigError, match="cannot read the endpoint token"):
-        load_endpoint_token(config)
-    (tmp_path / "infer.token").write_text("\n")
-    with pytest.raises(ConfigError, match="holds no endpoint token"):
-        load_endpoint_token(config)
-    (tmp_path / "infer.token").write_text("s3cret\n")
-    assert load_endpoint_token(config) == "s3cret"
 
 
 def test_bounds_on_serving_reach_the_workers(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""Makes what serves models and chooses among them, as the configuration asks for it."""
+
+from __future__ import annotations
+
+import os
+
+from agent.app.config import AgentConfig, serving_settings
+from agent.install.slots import Slots
+from agent.packages import Damage, open_package
+from agent.select.adaptation import Adaptation
+from agent.select.meter import Meter
+from agent.serve.model_server import ModelServer
+from telemetry.device.recorder import Recorder
+from wire.clock import Clock
+from wire.profile import DeviceProfile
+from wire.trust.root import TrustRoot
+
+
+def make_serving(
+    config: AgentConfig,
+    profile: DeviceProfile,
+    trust: TrustRoot,
+    slots: Slots,
+    *,
+    recorder: Recorder,
+    clock: Clock,
+) -> tuple[ModelServer, Adaptation]:
+    """Make the model server, and the adaptation that chooses the variant; nothing runs yet.
+
+    Args:
+        config: The configuration of this device.
+        profile: What the device has.
+        trust: Who may sign packages.
+        slots: Where packages are.
+        recorder: Takes figures and events.
+        clock: For deadlines.
+
+    Returns:
+        Both.
+
+    Raises:
+        ConfigError: A bound on serving is impossible.
+    """
+    damage = Damage()
+    model_server = ModelServer(
+        recorder,
+        clock,
+        device=config.device,
+        settings=serving_settings(config, threads=profile.threads),
+        verify=lambda digest, variant: damage.verify(
+            open_package(slots.directory(digest), digest, trust), (variant,)
+        ),
+    )
+    meter = Meter()
+    model_server.router.listen(meter.count)
+    adaptation = Adaptation(
+        model_server,
+        profile,
+        meter,
+        recorder,
+        clock,
+        benches=model_server.benches,
+        damage=damage,
+        cpu_share=min(profile.threads / (os.cpu_count() or 1), 1.0),
+    )
+    if config.policy is not None:
+        adaptation.policy = config.policy
+    return model_server, adaptation
