@@ -5,6 +5,7 @@ full run a network of 11 million weights in the shape of ResNet-18, trained here
 trains the last layer alone, "all" every layer a little. TFLite models cannot be trained: there,
 "head" and "all" move weights by a seed. "calibrated anew" is the same network in int8 with other
 calibration images. "other precision" goes from fp32 to fp16, where a device changes the variant.
+The other changes are what exporters and pruning make of a network (`benchmarks.versions.exports`).
 
 casync's figure is what its store sends over HTTP to a device that has the old file, with the index
 and the heads of the answers. The others are the size of the delta alone, without what carries it.
@@ -34,6 +35,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import Row, against, alone, main, not_measured
 from benchmarks.versions import chunk_store
+from benchmarks.versions.exports import exported_anew
 from benchmarks.versions.files import Untyped, changed_tflite, onnx_files, quantised
 from wire.delta import formats
 from wire.delta.decode import decode
@@ -106,6 +108,8 @@ def _residual20() -> Iterator[Versions]:
     head = trained(model, images, labels, steps=10, rate=1e-3, only="linear")
     every = trained(model, images, labels, steps=10, rate=1e-4)
     yield from _precisions("ResNet-20", model, head, every, images)
+    for change, (old, new) in exported_anew(model).items():
+        yield Versions("ResNet-20", "fp32", change, ".onnx", old, new)
 
 
 def _residual18() -> Iterator[Versions]:

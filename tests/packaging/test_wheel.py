@@ -139,7 +139,8 @@ for package in (wire, telemetry, agent):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         elsewhere = (
             "agent.serve.worker.", "telemetry.server.",
-            "wire.delta.encode", "wire.delta.numpy_steps", "wire.delta.planning",
+            "wire.delta.encode", "wire.delta.numpy_steps", "wire.delta.pairing",
+            "wire.delta.planning", "wire.delta.tensors", "wire.delta.ways",
         )
         if not module.name.startswith(elsewhere) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)

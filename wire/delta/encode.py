@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 from wire.delta import layout
 from wire.delta.layout import BLOCK_BYTES, Copy, Difference, Header, Patch, Segment, Text
 from wire.delta.numpy_steps import planes_of, sparse
-from wire.delta.places import pairs, within
-from wire.delta.planning import Part, plan
+from wire.delta.pairing import pairs
+from wire.delta.places import within
+from wire.delta.planning import plan
 from wire.delta.zstd import Packer, compress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from wire.delta.places import Place
+    from wire.delta.ways import Part
 
 
 def encode(
@@ -42,7 +44,7 @@ def encode(
     Returns:
         The delta. Ask `wire.delta.layout.pays` whether it is worth sending.
     """
-    found = pairs(within(old_places, len(old)), within(new_places, len(new)))
+    found = pairs(old, new, within(old_places, len(old)), within(new_places, len(new)))
     parts = plan(old, new, found)
     if len(parts) > layout.MAX_SEGMENTS:
         parts = plan(old, new, [])

@@ -52,6 +52,20 @@ def planes_of(old: Any, new: Any, element: Element) -> list[Unsigned]:  # noqa: 
     return [rows[:, place] for place in range(width)]
 
 
+def numbers_of(data: Any, element: Element) -> Unsigned:  # noqa: ANN401 - any buffer
+    """Return the numbers of a range as unsigned integers; floats in their order.
+
+    Args:
+        data: The range; a multiple of the element's width.
+        element: What it holds.
+
+    Returns:
+        The numbers; two integers of four bits are one.
+    """
+    numbers = _numbers(data, width_of(element))
+    return _ordered(numbers) if element[0] == "f" else numbers
+
+
 def sparse(plane: Unsigned) -> tuple[bytes, bytes] | None:
     """Return the gaps before the nonzero bytes of a plane, and those bytes.
 

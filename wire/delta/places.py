@@ -1,22 +1,13 @@
-"""Where the tensors of a file are, and which of the old file belongs to which of the new one. Pure.
-
-Rules:
-- Tensors are paired by name, shape and type. Those whose names were lost are paired in the order of
-  the file with others of the same shape and type.
-- Small tensors stay with the bytes between tensors: a segment of their own costs more.
-"""
+"""Where the tensors of a file are. Pure."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from wire.delta.layout import Element, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
-
-MIN_TENSOR_BYTES = 64
+    from collections.abc import Iterable
 
 
 class Place(NamedTuple):
@@ -30,34 +21,16 @@ class Place(NamedTuple):
     """Both in bytes."""
 
 
+Likeness = Literal["same", "near", "far"]
+"""Whether two tensors are equal, differ by small steps alone, or may have nothing in common."""
+
+
 class Pair(NamedTuple):
-    """A tensor of the new file, and where the old one has it."""
+    """A tensor of the new file, and the one of the old file that it is made from."""
 
     new: Place
     old: Place
-
-
-def pairs(old: Iterable[Place], new: Iterable[Place]) -> list[Pair]:
-    """Pair the tensors of two files.
-
-    Args:
-        old: Those of the old file.
-        new: Those of the new file.
-
-    Returns:
-        The pairs, in the order of the new file; no two overlap there.
-    """
-    befores = _apart(old)
-    afters = _apart(new)
-    named = {(p.name, _kind(p)): p for p in befores}
-    found = {p.offset: named.pop((p.name, _kind(p))) for p in afters if (p.name, _kind(p)) in named}
-    waiting: dict[Hashable, deque[Place]] = defaultdict(deque)
-    for place in sorted(named.values(), key=_offset):
-        waiting[_kind(place)].append(place)
-    for place in afters:
-        if place.offset not in found and waiting[_kind(place)]:
-            found[place.offset] = waiting[_kind(place)].popleft()
-    return [Pair(p, found[p.offset]) for p in afters if p.offset in found]
+    likeness: Likeness
 
 
 def within(places: Iterable[Place], size_bytes: int) -> list[Place]:
@@ -67,21 +40,3 @@ def within(places: Iterable[Place], size_bytes: int) -> list[Place]:
         for p in places
         if 0 <= p.offset <= p.offset + p.length <= size_bytes and not p.length % width_of(p.element)
     ]
-
-
-def _kind(place: Place) -> Hashable:
-    return place.element, place.shape, place.length
-
-
-def _offset(place: Place) -> int:
-    return place.offset
-
-
-def _apart(places: Iterable[Place]) -> Sequence[Place]:
-    """Return the tensors in the order of the file, without small ones and overlaps."""
-    kept: list[Place] = []
-    for place in sorted(places, key=_offset):
-        is_free = not kept or kept[-1].offset + kept[-1].length <= place.offset
-        if is_free and place.length >= MIN_TENSOR_BYTES:
-            kept.append(place)
-    return kept

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LEVEL = 3
+TABLE_LOG = 20
+MIN_MATCH_BYTES = 4
+"""Of patches: an entry for each four bytes of the longest prefix, and matches of one weight."""
+
 _MIN_PREFIX_BYTES = 8
 """The library takes no shorter prefix."""
 
@@ -57,8 +61,12 @@ def compress_after(prefix: Any, data: Any) -> bytes:  # noqa: ANN401 - any buffe
     """Compress bytes to one frame that refers to a prefix, too."""
     zstd = _library()
     options = _options(zstd, PATCH_WINDOW_LOG)
-    # Without it the tables of this level forget most of a prefix over 1 MiB.
-    options[zstd.CompressionParameter.enable_long_distance_matching] = 1
+    parameter = zstd.CompressionParameter
+    # Without these the tables of this level forget most of a prefix over 1 MiB, and a weight that
+    # stayed between two others is too short for it.
+    options[parameter.enable_long_distance_matching] = 1
+    options |= {parameter.hash_log: TABLE_LOG, parameter.chain_log: TABLE_LOG}
+    options[parameter.min_match] = MIN_MATCH_BYTES
     packed: bytes = zstd.compress(data, options=options, zstd_dict=_prefix(zstd, prefix))
     return packed
 

@@ -19,6 +19,8 @@ from wire.errors import DeltaError
 
 RANDOM = np.random.default_rng(7)
 NOISE = RANDOM.bytes(300_000)
+ELEMENTS: st.SearchStrategy[Element] = st.sampled_from(["f4", "i1", "n1"])
+SHAPES = st.lists(st.integers(-1, 9), max_size=2).map(tuple)
 
 
 def moved(content: bytes, kind: str, size: float) -> bytes:
@@ -44,7 +46,7 @@ def any_places(draw: st.DrawFn, size: int) -> list[Place]:
     """Tensors anywhere, also outside of the file and over each other, as a forged file has them."""
     number = st.integers(-8, size + 200)
     return [
-        Place(draw(st.sampled_from("ab")), draw(st.sampled_from(["f4", "i1", "n1"])), (), *numbers)
+        Place(draw(st.sampled_from("ab")), draw(ELEMENTS), draw(SHAPES), *numbers)
         for numbers in draw(st.lists(st.tuples(number, number), max_size=5))
     ]
 
