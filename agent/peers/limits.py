@@ -28,7 +28,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: int
     """All downloads together."""
 
-    connections: int = 32
+    connections: int = 64
     """Beside those that are served: each takes a thread and up to 100 KiB."""
 
     connections_of_address: int = 20
