@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from agent.install.slots import Slots
 from agent.packages import open_inside, read_index
 from wire.errors import FleetError
-from wire.package.index import ENVELOPE_FILE, FileEntry
+from wire.package.index import ENVELOPE_FILE, FileEntry, PackageIndex
 from wire.trust.root import TrustRoot
 
 
@@ -34,7 +34,8 @@ class _Known(NamedTuple):
     """What an index says, as long as its file stays the same."""
 
     stamp: tuple[int, ...]
-    entries: dict[str, FileEntry]
+    entries: dict[str, tuple[FileEntry, ...]]
+    """By digest: two variants may have the same file, of which a board keeps one."""
 
 
 class HeldBlobs:
@@ -81,11 +82,10 @@ class HeldBlobs:
         for directory in directories:
             if directory.is_symlink():
                 continue
-            entry = self._entries(directory).get(sha256)
-            if entry is not None:
+            for entry in self._entries(directory).get(sha256, ()):
                 yield directory, entry
 
-    def _entries(self, directory: Path) -> dict[str, FileEntry]:
+    def _entries(self, directory: Path) -> dict[str, tuple[FileEntry, ...]]:
         """Return what a package has, by digest; nothing if its index is not here or not signed."""
         try:
             found = (directory / ENVELOPE_FILE).lstat()
@@ -97,9 +97,16 @@ class HeldBlobs:
         if known is None or known.stamp != stamp:
             try:
                 index = read_index(directory, directory.name, self._trust)
-                known = _Known(stamp, {entry.sha256: entry for entry in index.files})
+                known = _Known(stamp, _by_digest(index))
             except FleetError:
                 known = _Known(stamp, {})
             with self._lock:
                 self._known[directory] = known
         return known.entries
+
+
+def _by_digest(index: PackageIndex) -> dict[str, tuple[FileEntry, ...]]:
+    entries: dict[str, tuple[FileEntry, ...]] = {}
+    for entry in index.files:
+        entries[entry.sha256] = (*entries.get(entry.sha256, ()), entry)
+    return entries

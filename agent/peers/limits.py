@@ -1,4 +1,4 @@
-"""What others may take of this device: connections, downloads at the same time, bytes per second.
+"""What others may take of this device: connections, and downloads at the same time.
 
 Rules:
 - Nobody takes more than a share: so many connections for one address, one download for one device.
@@ -15,8 +15,6 @@ from typing import Final
 
 import msgspec
 
-from wire.clock import Clock
-
 BLOCK_BYTES: Final = 256 * 1024
 """What is sent between two looks at the link and the pace."""
 
@@ -30,10 +28,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: int
     """All downloads together."""
 
-    connections: int = 16
+    connections: int = 64
     """Beside those that are served: each takes a thread and up to 100 KiB."""
 
-    connections_of_address: int = 4
+    connections_of_address: int = 20
+    """Many devices may stand behind one address: containers of a host, or a router's network."""
+
+    request_bytes: int = 32 * 1024
+    """What each request counts for at least, of `bytes_per_s`."""
+
+    requests_per_s: int = 256
+    """Of all devices together, in turns like what is sent."""
+
     head_bytes: int = 4096
     """Of a request, which has no body."""
 
@@ -50,35 +56,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long who shows no valid link waits for the refusal: so guessing costs this device little,
     however fast it goes."""
 
+    busy_s: float = 0.1
+    """How long who shows a valid link waits for a refusal, for the same reason."""
 
-class Pace:
-    """Spreads what is sent over time.
-
-    Args:
-        bytes_per_s: How much may be sent.
-        clock: For the time that has passed.
-    """
-
-    def __init__(self, bytes_per_s: int, clock: Clock) -> None:
-        self._bytes_per_s = bytes_per_s
-        self._clock = clock
-        self._free_s = clock.monotonic_s()
-        self._lock = threading.Lock()
-
-    def claim(self, size_bytes: int) -> float:
-        """Take the next turn to send.
-
-        Args:
-            size_bytes: How much will be sent.
-
-        Returns:
-            How long to wait for the turn, in seconds.
-        """
-        with self._lock:
-            now_s = self._clock.monotonic_s()
-            begin_s = max(self._free_s, now_s)
-            self._free_s = begin_s + size_bytes / self._bytes_per_s
-            return begin_s - now_s
+    @property
+    def least_bytes(self) -> int:
+        """What each request counts for at least."""
+        return max(self.request_bytes, self.bytes_per_s // self.requests_per_s)
 
 
 class Visitors:
@@ -122,6 +106,11 @@ class Visitors:
             if before is not None and before is not connection:
                 _shut_down(before)
             return True
+
+    def is_present(self, device: str, connection: socket.socket) -> bool:
+        """Tell whether a device is served on this connection, and not on a newer one."""
+        with self._lock:
+            return self._served.get(device) is connection
 
     def end(self, device: str, connection: socket.socket) -> None:
         """Note that a device has been served, unless it has come back on another connection."""

@@ -9,6 +9,8 @@ Rules:
 - The kernel moves the bytes (`sendfile`), a block at a time and no faster than the settings allow:
   this process has next to nothing to do, and inference does not wait for it.
 - A device that takes a block too slowly loses its connection, and so does one whose link expires.
+- A file that is removed is not sent any further: as long as it is open it takes its storage.
+- Each request counts like some KiB at least, in turns: thousands of small ones cost little.
 - No link is written down anywhere.
 """
 
@@ -29,13 +31,16 @@ import msgspec
 from agent import socket_server
 from agent.errors import PeersError
 from agent.peers.held import Held, HeldBlobs
-from agent.peers.limits import BLOCK_BYTES, Limits, Pace, Visitors
+from agent.peers.limits import BLOCK_BYTES, Limits, Visitors
+from agent.peers.links import CheckedLinks
+from agent.peers.pace import Pace
 from agent.peers.requests import RETRY_AFTER, Asked, asked_for, part_of, read_head, refused
 from agent.peers.settings import Address
 from agent.serve.http.request import Head, Incoming, RefusedRequestError
+from wire.byte_ranges import Part
 from wire.clock import Clock
 from wire.errors import SignatureError
-from wire.trust.peer_links import PeerLink, check_peer_link
+from wire.trust.peer_links import PeerLink
 from wire.trust.root import TrustRoot
 
 LINGER_S: Final = 1.0
@@ -43,6 +48,9 @@ LINGER_S: Final = 1.0
 
 CROWD_S: Final = 0.01
 """Rest after a connection that is one too many: whoever opens thousands costs little time."""
+
+CROWDED: Final = refused(RefusedRequestError(503, "too many connections", RETRY_AFTER))
+"""For a connection that is one too many: without an answer its device would be taken for dead."""
 
 
 class Rights(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +123,7 @@ class PeerServer:
         server, self._server = self._server, None
         if server is not None and self._thread is not None:
             server.stopping.set()
+            server.pace.end()
             server.visitors.end_all()
             socket_server.end(server, self._thread)
 
@@ -131,6 +140,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.clock = clock
         self.visitors = Visitors(limits)
         self.pace = Pace(limits.bytes_per_s, clock)
+        self.links = CheckedLinks(rights.trust, rights.device)
         self.stopping = threading.Event()
         if ":" in where.host:
             self.address_family = socket.AF_INET6
@@ -145,8 +155,13 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
     ) -> bool:
         address = client_address[0] if isinstance(client_address, tuple) else ""
-        if isinstance(request, socket.socket) and self.visitors.admit(request, str(address)):
-            return True
+        if isinstance(request, socket.socket):
+            if self.visitors.admit(request, str(address)):
+                return True
+            with contextlib.suppress(OSError):  # whoever does not take it at once gets none
+                request.settimeout(0)
+                request.send(CROWDED)
+                request.recv(self.limits.head_bytes)  # else the end of the connection is a reset
         self.stopping.wait(CROWD_S)
         return False
 
@@ -185,8 +200,7 @@ class _Handler(socketserver.BaseRequestHandler):
                     if not self._answer(incoming):
                         return
             except RefusedRequestError as exc:
-                if not self._has_link:
-                    self.server.stopping.wait(limits.refusal_s)
+                self.server.stopping.wait(limits.busy_s if self._has_link else limits.refusal_s)
                 self.request.settimeout(LINGER_S)
                 self.request.sendall(refused(exc, bodiless=self._method == "HEAD"))
                 self.request.shutdown(socket.SHUT_WR)
@@ -221,15 +235,8 @@ class _Handler(socketserver.BaseRequestHandler):
         Raises:
             RefusedRequestError: It is not valid.
         """
-        rights, now_s = self.server.rights, self.server.clock.now_s()
         try:
-            return check_peer_link(
-                rights.trust.director,
-                asked.query,
-                peer=rights.device,
-                sha256=asked.sha256,
-                now_s=now_s,
-            )
+            return self.server.links.check(asked.query, asked.sha256, self.server.clock.now_s())
         except SignatureError as exc:
             raise RefusedRequestError(403, exc.message) from exc
 
@@ -243,31 +250,40 @@ class _Handler(socketserver.BaseRequestHandler):
         written, part = part_of(head, asked.sha256, held.size_bytes)
         if not self.server.visitors.begin(link.device, self.request):
             raise RefusedRequestError(503, "others are being served", RETRY_AFTER)
+        self.server.pace.look_again()  # an older connection of this device gives up its turn
         try:
             self.request.settimeout(self.server.limits.block_s)
             self.request.sendall(written)
-            is_whole = self._send(held.file.fileno(), part.first, part.end, link.until_s)
+            is_whole = self._send(held.file.fileno(), part, link)
         finally:
             self.server.visitors.end(link.device, self.request)
         return is_whole and head.keeps_alive
 
-    def _send(self, file: int, first: int, end: int, until_s: float) -> bool:
+    def _send(self, file: int, part: Part, link: PeerLink) -> bool:
         """Send a part of a file; tell whether all of it was sent.
 
         Raises:
             OSError: The client went away, or is too slow.
         """
         server = self.server
-        while first < end:
-            size_bytes = min(BLOCK_BYTES, end - first)
-            if server.stopping.wait(server.pace.claim(size_bytes)):
+        first, least_bytes = part.first, server.limits.least_bytes
+        while True:
+            size_bytes = min(BLOCK_BYTES, part.end - first)
+            if not server.pace.turn(
+                link.device,
+                max(size_bytes, least_bytes),
+                lambda: server.visitors.is_present(link.device, self.request),
+            ):
                 return False
-            if server.clock.now_s() >= until_s:
+            if server.clock.now_s() >= link.until_s:
                 return False  # the device goes on from here with a new link
+            if os.fstat(file).st_nlink == 0:
+                return False  # its package was removed
             self._send_block(file, first, size_bytes)
             server.rights.sent(size_bytes)
-            first += size_bytes
-        return True
+            first, least_bytes = first + size_bytes, 0
+            if first >= part.end:
+                return True
 
     def _send_block(self, file: int, offset: int, size_bytes: int) -> None:
         """Send a block.

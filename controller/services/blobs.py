@@ -282,9 +282,9 @@ class BlobWriter:
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._file.close()
             self._target.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
             self._aside.rename(self._target)
+            self._file.close()  # which ends the lock: another controller may be starting
             for directory in (self._target.parent, self._target.parent.parent):
                 sync_directory(directory)
         except OSError as exc:

@@ -7,7 +7,8 @@ Rules:
   It must then sign a fresh challenge, because a request may have been recorded when the fleet spoke
   clear text: whoever sends it again would set the account back to the password in it.
 - Requests without a valid token are looked at so many times a second only, those of all senders
-  together. A device whose request is dropped asks again; one that has a token does not notice.
+  together. A device whose request is dropped asks again; one that has a token does not notice,
+  unless the token was made within the last second.
 - The director signs each answer, for one device and one request.
 - Each step is saved before the next begins: the device, then its broker account, then the answer.
   Each step may be repeated, so a device that gets no answer asks again.
@@ -38,6 +39,7 @@ from controller.services.enrol_requests import (
     account_client_id,
     check_request,
 )
+from controller.services.valid_tokens import ValidTokens
 from controller.store import desired, devices, reports, tokens
 from controller.store.database import Database
 from controller.store.tables import DeviceRow, EnrolmentTokenRow
@@ -108,6 +110,7 @@ class Enrolment:
         self._challenges = Challenges(key, clock)
         self._clock = clock
         self._rate = EnrolRate(clock.monotonic_s())
+        self._valid_tokens = ValidTokens(database, clock)
         self._came = threading.Event()
         self._return_due_s = float("inf")
 
@@ -269,11 +272,8 @@ class Enrolment:
         now_s = self._clock.monotonic_s()
         if self._rate.take(now_s):
             return True
-        if request.token:
-            digest = sha256_hex(request.token.encode())
-            with self._database.reading() as transaction:
-                if tokens.find_valid(transaction, digest, now_s=self._clock.now_s()) is not None:
-                    return True
+        if request.token and self._valid_tokens.has(request.token):
+            return True
         if self._rate.is_to_be_told(now_s):
             _log.warning(
                 "more than %.0f requests a second to enrol without a valid token: the rest is "

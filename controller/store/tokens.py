@@ -51,6 +51,18 @@ def find_valid(session: Session, sha256: str, *, now_s: float) -> EnrolmentToken
     )
 
 
+def valid(session: Session, *, now_s: float) -> frozenset[str]:
+    """Return the digests of all tokens that have not expired, even of those that are used up."""
+    return frozenset(
+        session.scalars(
+            select(EnrolmentTokenRow.sha256).where(
+                EnrolmentTokenRow.state == TokenState.OPEN,
+                EnrolmentTokenRow.expires_at_s > now_s,
+            )
+        )
+    )
+
+
 def use(session: Session, sha256: str, *, now_s: float) -> bool:
     """Take one use from a token; False when none is left or it has expired."""
     changed = changed_rows(

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import event
 
 from controller.services.challenges import STEP_S
 from controller.services.enrol_rate import BURST
 from controller.services.enrolment import ANSWER_GRACE_S
+from controller.services.valid_tokens import READ_EVERY_S
 from tests.simulators.controller_fleet import Fleet, FleetDevice
 from tests.simulators.packages import TRUST
 from wire import topics
@@ -135,3 +137,31 @@ def test_a_flood_without_a_token_is_dropped_and_holds_up_nobody_with_one(
     assert caplog.text.count("requests a second to enrol without a valid token") == 1
     fleet.clock.advance(ANSWER_GRACE_S)
     assert device.ask_to_enrol("", client_id=NEW).accepted, "who returns asks again later"
+
+
+def test_invented_tokens_cost_one_read_a_second_and_a_new_token_waits_no_longer(
+    fleet: Fleet,
+) -> None:
+    stranger, newcomer = fleet.device("cam-2"), fleet.device("cam-3")
+
+    def flood() -> None:
+        for number in range(int(BURST)):
+            forged = stranger.enrol_request(f"invented-{number}", key=SigningKey(b"o" * 32))
+            fleet.hub.deliver(Received(topics.enrol_request("cam-2"), to_json(forged)))
+
+    flood()
+    statements: list[str] = []
+    event.listen(
+        fleet.controller._database.engine,
+        "before_cursor_execute",
+        lambda _c, _cursor, statement, *_: statements.append(statement),
+    )
+    flood()
+    assert len([each for each in statements if "FROM enrolment_token" in each]) == 1
+    secret = token(fleet)
+    payload = to_json(newcomer.enrol_request(secret))
+    fleet.hub.deliver(Received(topics.enrol_request("cam-3"), payload))
+    assert newcomer.replies == [], "it is not known yet"
+    fleet.clock.advance(READ_EVERY_S)
+    flood()
+    assert newcomer.ask_to_enrol(secret).accepted

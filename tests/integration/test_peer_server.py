@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from agent.errors import PeersError
-from agent.peers.limits import BLOCK_BYTES
+from agent.peers.limits import BLOCK_BYTES, Limits
 from agent.peers.server import PeerServer
 from agent.peers.settings import Address
 from tests.simulators.clock import FakeClock
@@ -288,14 +289,68 @@ def test_one_address_does_not_keep_others_out(tmp_path: Path) -> None:
         for number, sock in enumerate(idle):  # each has been admitted when it is answered
             link = neighbour.path(BLOB, device=f"dev-{number}")
             assert answered(sock, get(link))[1] == CONTENT
-        assert neighbour.say(get(neighbour.path(BLOB))) == b""
+        status, fields, fault = fault_of(neighbour.say(b""))
+        assert (status, fields["Retry-After"]) == (503, "3"), "it is not taken for dead"
+        assert fault["message"] == "too many connections"
         with socket.socket() as other:
             other.settimeout(PATIENCE_S)
             other.bind(("127.0.0.2", 0))
             other.connect((HOST, neighbour.port))
             assert answered(other, get(neighbour.path(BLOB)))[1] == CONTENT
         idle[0].close()
-        until(lambda: neighbour.say(get(neighbour.path(BLOB), "Connection: close")))
+        request = get(neighbour.path(BLOB), "Connection: close")
+        until(lambda: fault_of(neighbour.say(request))[0] == 200)
+
+
+def test_a_crowd_behind_one_address_is_let_in(tmp_path: Path) -> None:
+    made = Neighbour(tmp_path / "state", limits=Limits(at_once=2, bytes_per_s=2**30))
+    made.coming.sha256 = BLOB
+    with made.running(), contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(made.connect()) for _ in range(20)]
+        for number, sock in enumerate(crowd):
+            sock.sendall(get(made.path(BLOB, device=f"dev-{number}")))
+        for sock in crowd:
+            status, _, fault = fault_of(read_all(sock))
+            assert (status, fault["message"]) == (503, "this blob is coming")
+
+
+def test_a_device_that_connects_again_and_again_holds_up_nobody(tmp_path: Path) -> None:
+    clock = FakeClock()  # a turn takes hours, and all those below wait at the same time
+    with contextlib.ExitStack() as stack:
+        neighbour = stack.enter_context(serving(tmp_path, clock, bytes_per_s=2, at_once=3))
+        first = stack.enter_context(neighbour.connect())
+        first.sendall(get(neighbour.path(LARGE_BLOB, device="dev-1")))
+        until(lambda: neighbour.sent_bytes == BLOCK_BYTES)
+        connections = [stack.enter_context(neighbour.connect()) for _ in range(5)]
+        for sock in connections:
+            sock.sendall(get(neighbour.path(BLOB, device="hostile")))
+            assert sock.recv(1024).startswith(b"HTTP/1.1 200 OK")
+        honest = stack.enter_context(neighbour.connect())
+        honest.sendall(get(neighbour.path(BLOB, device="honest")))
+        assert honest.recv(1024).startswith(b"HTTP/1.1 200 OK")
+        for sock in connections[:-1]:
+            assert read_all(sock) == b"", "it has given its turn back"
+
+
+def test_each_request_counts_like_some_kib(tmp_path: Path) -> None:
+    clock = FakeClock()  # no time passes
+    with serving(tmp_path, clock, bytes_per_s=2) as neighbour, neighbour.connect() as sock:
+        one = get(neighbour.path(BLOB), "Range: bytes=0-0")
+        assert answered(sock, one)[1] == CONTENT[:1]
+        sock.sendall(64 * one)
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += sock.recv(1)
+        assert neighbour.sent_bytes == 1, "the second byte would come in hours"
+
+
+def test_a_package_that_is_removed_is_sent_no_further(tmp_path: Path) -> None:
+    with serving(tmp_path) as neighbour, neighbour.connect(SMALL_WINDOW) as sock:
+        sock.sendall(get(neighbour.path(LARGE_BLOB)))
+        until(lambda: neighbour.sent_bytes > 0)
+        shutil.rmtree(neighbour.slots.directory(BIG.digest))
+        assert len(read_all(sock)) < len(LARGE)
+        assert neighbour.failures == []
 
 
 def test_who_shows_no_valid_link_waits_and_keeps_nobody_up(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from wire.trust.envelope import SigningKey
 from wire.trust.peer_links import peer_path
 
 HOST = "127.0.0.1"
-FAST = Limits(at_once=2, bytes_per_s=2**40, connections_of_address=16, refusal_s=0.0)
+FAST = Limits(at_once=2, bytes_per_s=2**40, refusal_s=0.0, busy_s=0.0)
 
 
 class Neighbour:

@@ -3,9 +3,11 @@
 Rules:
 - Bytes belong to the date that the clock on the wall shows. Because that clock may jump, the ledger
   has one of its own, which never goes back: it goes on with the time since the device was booted.
-- Nothing tells how long a device was off. So where the wall clock goes beyond all that it ever
-  showed, the ledger's clock goes on by one day more, once for each boot: also if the right time
-  comes from the network later, and however often the wall clock jumps.
+- Nothing tells how long a device was off. So where the wall clock goes beyond all that it showed in
+  this boot and at the end of the one before, the ledger's clock goes on by one day more, once for
+  each boot: also if the right time comes from the network later, and however often it jumps.
+- So a time in the far future counts until a later boot has shown another one. A time before this
+  agent was made is none: a clock that was not set yet says nothing about what was shown before.
 - An entry counts for its date for 26 hours of that clock, longer than any day. So a device that
   wakes up in 1970 each time is not held for ever by the first day of 1970.
 - Whatever dates they have, the entries of the last day count together. They hold no more than two
@@ -36,6 +38,9 @@ MAX_ENTRIES: Final = 128
 DATE_CHARS: Final = len("2026-11-23")
 MONTH_CHARS: Final = len("2026-11")
 
+SET_S: Final = 1735689600.0
+"""2025-01-01 UTC, before this agent was made: a clock that shows less has not been set."""
+
 WRITES: Final = "(writes)"
 """Counts what is written to the storage; no network has such a name."""
 
@@ -61,7 +66,12 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """The ledger's own clock."""
 
     seen_s: float = 0.0
-    """The latest wall time that was seen, in seconds since 1970."""
+    """The latest wall time of this boot and of the end of the one before, and what passed since
+    then; seconds since 1970."""
+
+    shown_s: float = 0.0
+    """The newest wall time of a clock that was set, and what passed since then; 0 if there was
+    none."""
 
     boot: str = ""
     """The boot of the device that `uptime_s` and `ahead_s` belong to; empty if it is not known."""
@@ -99,7 +109,13 @@ def started(ledger: Ledger, boot: str, uptime_s: float) -> Ledger:
     """
     if boot and boot == ledger.boot and uptime_s >= ledger.uptime_s:
         return ledger
-    return msgspec.structs.replace(ledger, boot=boot, uptime_s=uptime_s, ahead_s=0.0)
+    return msgspec.structs.replace(
+        ledger,
+        boot=boot,
+        uptime_s=uptime_s,
+        ahead_s=0.0,
+        seen_s=ledger.shown_s or ledger.seen_s,
+    )
 
 
 def advanced(ledger: Ledger, now_s: float, uptime_s: float) -> Ledger:
@@ -111,12 +127,15 @@ def advanced(ledger: Ledger, now_s: float, uptime_s: float) -> Ledger:
         uptime_s: Time since the boot for which it was `started`.
     """
     elapsed_s = max(uptime_s - ledger.uptime_s, 0.0)
-    beyond_s = max(now_s - ledger.seen_s - elapsed_s, 0.0)
+    expected_s = ledger.seen_s + elapsed_s
+    shown_s = ledger.shown_s + elapsed_s if ledger.shown_s else 0.0
+    beyond_s = max(now_s - expected_s, 0.0)
     ahead_s = min(ledger.ahead_s + beyond_s, DAY_S)
     return msgspec.structs.replace(
         ledger,
         clock_s=ledger.clock_s + elapsed_s + ahead_s - ledger.ahead_s,
-        seen_s=max(ledger.seen_s, now_s),
+        seen_s=max(expected_s, now_s),
+        shown_s=now_s if now_s >= SET_S else shown_s,
         uptime_s=max(ledger.uptime_s, uptime_s),
         ahead_s=ahead_s,
     )
@@ -176,7 +195,7 @@ def rest_s(ledger: Ledger, name: str) -> float:
 
 def is_possible(ledger: Ledger) -> bool:
     """Tell whether what was read can be a ledger."""
-    clocks = (ledger.clock_s, ledger.seen_s, ledger.uptime_s)
+    clocks = (ledger.clock_s, ledger.seen_s, ledger.shown_s, ledger.uptime_s)
     numbers = [*clocks, *(entry.began_s for entry in ledger.entries)]
     sizes = [size for entry in ledger.entries for size in entry.used_bytes.values()]
     return (

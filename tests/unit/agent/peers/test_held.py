@@ -86,6 +86,16 @@ def test_another_package_gives_what_one_has_lost(storage: Storage) -> None:
     assert storage.read() is None, "a file of another size is not the blob"
 
 
+@pytest.mark.parametrize("kept", ["a-ort", "b-openvino"])
+def test_a_file_of_two_variants_is_there_if_one_of_them_is(storage: Storage, kept: str) -> None:
+    names = ("a-ort", "b-openvino")
+    directory = storage.put(package("1", [(variant(name), b"the same model") for name in names]))
+    for name in names:
+        if name != kept:
+            (directory / f"variants/{name}/model.json").unlink()
+    assert storage.read(sha256_hex(b"the same model")) == b"the same model"
+
+
 @pytest.mark.parametrize("kind", ["file", "directory", "package", "pipe"])
 def test_no_link_is_followed_and_no_pipe_is_waited_for(storage: Storage, kind: str) -> None:
     directory = storage.put(MADE)

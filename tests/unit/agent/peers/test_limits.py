@@ -6,37 +6,10 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agent.peers.limits import Limits, Pace, Visitors
-from tests.simulators.clock import FakeClock
+from agent.peers.limits import Limits, Visitors
 
 RATE = 1000
-
-
-@given(claims=st.lists(st.tuples(st.integers(1, 5000), st.floats(0, 3)), min_size=1))
-def test_no_more_is_sent_than_the_rate_allows(claims: list[tuple[int, float]]) -> None:
-    clock = FakeClock()
-    pace = Pace(RATE, clock)
-    turns = []
-    for size_bytes, pause_s in claims:
-        turns.append((clock.monotonic_s() + pace.claim(size_bytes), size_bytes))
-        clock.advance(pause_s)
-    first_s = turns[0][0]
-    assert first_s == 0, "the first waits for nobody"
-    before_bytes = 0
-    for at_s, size_bytes in turns:
-        assert before_bytes <= RATE * (at_s - first_s) + 1e-6
-        before_bytes += size_bytes
-
-
-def test_time_in_which_nothing_was_sent_is_not_saved_up() -> None:
-    clock = FakeClock()
-    pace = Pace(RATE, clock)
-    clock.advance(3600)
-    assert pace.claim(RATE) == 0
-    assert pace.claim(RATE) == 1
 
 
 @pytest.fixture
@@ -69,6 +42,8 @@ def test_so_many_devices_are_served_and_each_once() -> None:
     assert not visitors.begin("dev-3", third)
     assert visitors.begin("dev-1", again), "it has lost its connection"
     assert pairs[0][1].recv(1) == b"", "which has ended"
+    assert visitors.is_present("dev-1", again)
+    assert not visitors.is_present("dev-1", first)
     visitors.end("dev-1", first)
     assert not visitors.begin("dev-3", third), "the new connection keeps its place"
     visitors.end("dev-1", again)
@@ -76,3 +51,9 @@ def test_so_many_devices_are_served_and_each_once() -> None:
     for near, far in pairs:
         near.close()
         far.close()
+
+
+def test_a_request_counts_for_some_kib_and_for_a_part_of_a_second() -> None:
+    assert Limits(at_once=2, bytes_per_s=2**20).least_bytes == 32 * 1024
+    fast = Limits(at_once=2, bytes_per_s=2**30)
+    assert fast.bytes_per_s / fast.least_bytes == fast.requests_per_s

@@ -93,6 +93,21 @@ def test_what_another_process_writes_now_is_left_to_it(store: BlobStore, tmp_pat
     assert files(tmp_path / "blobs") == [f"{DIGEST[:2]}/{DIGEST}"]
 
 
+def test_what_is_being_written_is_left_to_its_writer_until_it_has_its_name(
+    store: BlobStore, tmp_path: Path
+) -> None:
+    place = tmp_path / "blobs" / DIGEST[:2] / DIGEST
+    place.mkdir(parents=True)  # so that the file does not get its name
+    with store.writer(DIGEST) as writer:
+        writer.write(CONTENT)
+        with pytest.raises(StorageError):
+            writer.finish()
+        BlobStore(tmp_path / "blobs")  # another controller starts
+        place.rmdir()
+        writer.finish()
+    assert store.read(DIGEST, length=100) == CONTENT
+
+
 def test_unknown_blobs(store: BlobStore) -> None:
     assert store.size_bytes(DIGEST) is None
     with pytest.raises(UnknownBlobError):

@@ -285,6 +285,7 @@ def test_where_the_boot_is_not_known_each_start_counts_as_one(tmp_path: Path) ->
         Ledger(entries=(Entry(date="x", began_s=0),) * (MAX_ENTRIES + 1)),
         Ledger(ahead_s=-1.0),
         Ledger(ahead_s=float("nan")),
+        Ledger(shown_s=float("inf")),
     ],
 )
 def test_a_file_that_cannot_be_true_is_moved_aside(rig: Rig, ledger: Ledger) -> None:

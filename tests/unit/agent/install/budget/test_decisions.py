@@ -25,6 +25,7 @@ from agent.install.budget.decisions import (
 from agent.install.budget.ledger import (
     DAY_S,
     HOUR_S,
+    SET_S,
     WRITES,
     Ledger,
     advanced,
@@ -424,3 +425,65 @@ def test_no_time_is_too_strange(now_s: int, zone: str) -> None:
     device.use(2**60)
     assert device.refusal() is not None
     assert device.local(now_s).tzinfo is not UTC
+
+
+@given(
+    wrong_s=st.lists(st.integers(0, 2**33), min_size=1, max_size=5),
+    on_s=st.floats(60, 8 * HOUR_S),
+    zone=st.sampled_from(ZONES),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_device_that_is_mostly_off_has_its_days_again_after_any_wrong_time(
+    wrong_s: list[int], on_s: float, zone: str
+) -> None:
+    device = Device(NOON, in_zone(zone), bytes_per_day=10)
+    for now_s in wrong_s:
+        device.boot_at(now_s)
+        device.fetch_all(1)
+    came = []
+    for day in range(1, 12):
+        device.boot_at(NOON + day * DAY_S)
+        came.append(device.fetch_all(1))
+        device.wait(on_s)
+    assert came[3:] == [10] * 8, "the first days may be held by what came under the wrong dates"
+
+
+@given(
+    boots=st.lists(
+        st.tuples(st.floats(0, 3 * HOUR_S), st.floats(0, 3 * HOUR_S), st.booleans()), max_size=40
+    ),
+    wrong_s=st.integers(0, int(NOON)),
+)
+@settings(deadline=None, max_examples=60)
+def test_boots_that_begin_without_the_time_give_no_more_than_what_passed(
+    boots: list[tuple[float, float, bool]], wrong_s: int
+) -> None:
+    unset_s = min(wrong_s, SET_S - 4 * DAY_S)
+    device = Device(NOON)
+    device.wait(1)
+    right_s, before_s = device.now_s, device.ledger.clock_s
+    for off_s, on_s, learns_the_time in boots:
+        right_s += off_s
+        device.boot_at(unset_s)
+        if learns_the_time:
+            device.jump_to(right_s)
+        device.wait(on_s)
+        right_s += on_s
+    assert device.ledger.clock_s - before_s <= right_s - NOON + 1
+
+
+@given(times=st.lists(st.tuples(st.integers(0, 2**33), st.floats(0, DAY_S)), max_size=40))
+@settings(deadline=None, max_examples=60)
+def test_each_boot_gives_the_ledgers_clock_one_day_more_at_most(
+    times: list[tuple[int, float]],
+) -> None:
+    device = Device(NOON)
+    for number, (now_s, wait_s) in enumerate(times):
+        before_s, ahead_s = device.ledger.clock_s, 0.0
+        if number % 4 == 0:
+            device.boot_at(now_s)
+        else:
+            ahead_s = device.ledger.ahead_s
+            device.jump_to(now_s)
+        assert before_s <= device.ledger.clock_s <= before_s + DAY_S - ahead_s + 2
+        device.wait(wait_s)
