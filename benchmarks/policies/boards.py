@@ -96,7 +96,7 @@ def draw_board(chance: random.Random, *, period_s: float, sensor_seed: int) -> t
     governed = chance.random() < 0.7  # noqa: PLR2004 - most kernels move by steps
     # Where throttling begins above the limit that counts as severe, only the choice of a variant
     # keeps a board below it.
-    throttle_c = severe_c + chance.uniform(-10.0, 6.0)
+    throttle_c = severe_c + chance.uniform(-8.0, 8.0)
     board = Board(
         thermal=ThermalPlant(
             resistance_c_per_w=resistance * inner,
@@ -117,7 +117,7 @@ def draw_board(chance: random.Random, *, period_s: float, sensor_seed: int) -> t
         fan=draw_fan(chance, severe_c, busy_w) if chance.random() < kind.fan_share else None,
         sensors=draw_sensors(chance, sensor_seed),
         memory_bytes=round(chance.choice(kind.memory_gib) * GIB),
-        cpu_share=chance.uniform(0.35, 1.0),
+        cpu_share=chance.uniform(0.45, 1.0),
     )
     if kind.battery_wh is not None:
         board = with_battery(chance, board, chance.uniform(*kind.battery_wh))

@@ -8,8 +8,10 @@ in the documents, and `fresh`, whose seeds come from the operating system at eac
 Rules:
 - Pure: family and seed determine a draw. Board, variants, deadline and surroundings have generators
   of their own, so a change of one leaves the others as they are.
-- The choice matters in most draws: four of five deadlines lie between what the fastest and what the
-  slowest variant takes. One of eight is easy for all, the others are hopeless for nearly all.
+- The choice matters in most draws. Four of five deadlines are `contested`: one variant, drawn from
+  all but the fastest, is right while nothing happens, and what happens is measured by it: too hot,
+  too slow, too large or too many for it, mostly not for the lightest. One deadline of eight is
+  `easy` for all variants, the others are `hopeless` for nearly all.
 - At most `MOST_REQUESTS` requests, on average, and `TICKS` ticks: a trace of a day has long ticks.
   A policy then decides once a tick, not once a second.
 - A board that is not about its battery is on mains, or lasts for the whole trace.
@@ -80,25 +82,31 @@ class Family(NamedTuple):
     cliff: bool = False
     """Whether the governor falls deep in few steps."""
 
+    use: tuple[float, float] = (0.08, 0.4)
+    """Range of the share of time in which the right variant computes, while nothing happens."""
+
     battery_h: tuple[float, float] | None = None
     """Range of the time for which a full battery feeds a variant; None for a board on mains."""
 
 
 HALF_HOUR, HOURS, DAY = (0.5, 0.75), (1.0, 3.0), (18.0, 24.0)
+MUCH_USE: Final = (0.3, 0.7)
 FAMILIES: Final = {
-    "slow-ramp": Family(surroundings.slow_ramp, HOURS),
-    "oscillating-ambient": Family(surroundings.oscillating, HOURS),
-    "battery-and-sun": Family(surroundings.sun_and_battery, (12.0, 24.0), battery_h=(4.0, 14.0)),
+    "slow-ramp": Family(surroundings.slow_ramp, HOURS, use=MUCH_USE),
+    "oscillating-ambient": Family(surroundings.oscillating, HOURS, use=MUCH_USE),
+    "battery-and-sun": Family(
+        surroundings.sun_and_battery, (12.0, 24.0), battery_h=(4.0, 14.0), use=MUCH_USE
+    ),
     "memory-hog": Family(surroundings.memory_hog, HALF_HOUR),
     "request-bursts": Family(surroundings.request_bursts, HALF_HOUR, bursts_share=0.8),
-    "bad-sensor": Family(surroundings.warm_wander, (0.5, 1.5), bad_sensors=True),
+    "bad-sensor": Family(surroundings.warm_wander, (0.5, 1.5), bad_sensors=True, use=MUCH_USE),
     "misdeclared": Family(surroundings.calm, HALF_HOUR, declared_sigma=0.34),
-    "throttling-cliff": Family(surroundings.throttling_cliff, (0.5, 1.5), cliff=True),
-    "neighbour-heat": Family(surroundings.neighbour_heat, HOURS),
+    "throttling-cliff": Family(surroundings.throttling_cliff, (0.5, 1.5), cliff=True, use=MUCH_USE),
+    "neighbour-heat": Family(surroundings.neighbour_heat, HOURS, use=MUCH_USE),
     "outliers": Family(surroundings.calm, HALF_HOUR, outliers=(0.004, 0.05)),
     "corunner-900s": Family(surroundings.corunner, (1.0, 2.0)),
     "day-and-night": Family(surroundings.day_and_night, DAY),
-    "mixed-day": Family(surroundings.mixed_day, DAY, battery_h=(2.0, 7.0)),
+    "mixed-day": Family(surroundings.mixed_day, DAY, battery_h=(2.0, 7.0), use=MUCH_USE),
     "calm": Family(surroundings.calm, HALF_HOUR),
 }
 
@@ -186,21 +194,24 @@ def draw(name: str, seed: int) -> Draw:
     there = tuple(
         replace(v, latency_p50_ms=(v.latency_p50_ms or 0.0) * slowdowns[v.name]) for v in variants
     )
-    case, deadline_ms, rate_per_s = _demand(_chance(name, seed, "demand"), there, duration_s)
+    requests = _requests(chance, family)
+    demand = _demand(_chance(name, seed, "demand"), family, there, duration_s, requests)
     board = replace(board, slowdowns=slowdowns)
     plugged = duration_s > UNPLUGGED_S or chance.random() < 0.5  # noqa: PLR2004 - one of two
     scene = Scene(
         chance=_chance(name, seed, "surroundings"),
         board=board,
         variants=there,
-        rate_per_s=rate_per_s,
+        good=demand.good,
+        deadline_ms=demand.deadline_ms,
+        rate_per_s=demand.rate_per_s,
         free_bytes=round(board.memory_bytes * chance.uniform(0.55, 0.85)),
         mains_w=1.5 * scene_busy_w(board) if plugged else 0.0,
         ticks=ticks,
         period_s=period_s,
     )
     if family.battery_h is not None:
-        mean_w = scene.watts(scene.busy(chance.choice(there)))
+        mean_w = scene.watts(scene.busy(scene.good))
         board = with_battery(chance, board, mean_w * chance.uniform(*family.battery_h))
     scene = scene._replace(board=board)
     inputs = family.surroundings(scene)
@@ -212,10 +223,10 @@ def draw(name: str, seed: int) -> Draw:
         period_s=period_s,
         origin="synthetic",
         source=f"benchmarks/policies/families.py, family {name}, seed {seed}",
-        deadline_ms=deadline_ms,
+        deadline_ms=demand.deadline_ms,
         at_work=chance.random() < 0.5,  # noqa: PLR2004 - one of two
         board=board,
-        requests=_requests(chance, family),
+        requests=requests,
     )
     listed = tuple(
         Tick(at_s=number * period_s, inputs=given) for number, given in enumerate(inputs)
@@ -226,7 +237,7 @@ def draw(name: str, seed: int) -> Draw:
         family=name,
         seed=seed,
         spacing=spacing,
-        case=case,
+        case=demand.case,
         trace=Ready(header=header, ticks=listed, came=came),
         variants=variants,
         battery_lasts_s=_lasts_s(board, inputs, period_s),
@@ -262,27 +273,39 @@ def _slowdowns(
     return {v.name: math.exp(common + chance.gauss(0.0, sigma)) for v in variants}
 
 
+class Demand(NamedTuple):
+    """What is asked of a device while nothing happens."""
+
+    case: Case
+    good: Candidate
+    """The variant that is right then."""
+
+    deadline_ms: float
+    rate_per_s: float
+
+
 def _demand(
-    chance: random.Random, variants: tuple[Candidate, ...], duration_s: float
-) -> tuple[Case, float, float]:
-    """Return the case, the deadline in ms, and the nominal rate of requests."""
-    latencies_ms = sorted(v.latency_p50_ms or 0.0 for v in variants)
-    fastest_ms, slowest_ms = latencies_ms[0], latencies_ms[-1]
-    served_ms = chance.choice(latencies_ms[1:])
-    rate = chance.uniform(0.06, 0.6) / (served_ms / MS_PER_S)
-    # Even the fastest variant could not serve more; bursts and neighbours come on top.
-    rate = min(rate, 0.6 / (fastest_ms / MS_PER_S), MOST_REQUESTS / duration_s)
-    kind, case = chance.random(), "hopeless"
-    deadline_ms = fastest_ms * chance.uniform(0.85, 1.1)
+    chance: random.Random,
+    family: Family,
+    variants: tuple[Candidate, ...],
+    duration_s: float,
+    requests: Requests,
+) -> Demand:
+    by_speed = sorted(variants, key=lambda v: v.latency_p50_ms or 0.0)
+    fastest_ms, slowest_ms = (by_speed[place].latency_p50_ms or 0.0 for place in (0, -1))
+    good = chance.choice(by_speed[1:])
+    good_s = (good.latency_p50_ms or 0.0) / MS_PER_S
+    rate = min(chance.uniform(*family.use) / good_s, MOST_REQUESTS / duration_s)
+    use, kind = rate * good_s, chance.random()
     if kind < CONTESTED:
-        case = "contested"
-        # Between what the fastest needs with some wait, and what the slowest needs with it.
-        share = chance.random()
-        deadline_ms = (fastest_ms * 1.5) ** (1.0 - share) * (slowest_ms * 2.5) ** share
-    elif kind < CONTESTED + EASY:
-        case = "easy"
-        deadline_ms = slowest_ms * chance.uniform(4.0, 10.0)
-    return case, deadline_ms, rate  # type: ignore[return-value]  # one of the three texts
+        # Enough for most waits: those of random arrivals, and those behind the others of a burst.
+        batch = requests.burst_size if requests.arrivals == "bursts" else 1.0
+        waits = 1.0 + 2.5 * use / (1.0 - use) + 2.0 * (batch - 1.0)
+        deadline_ms = good_s * MS_PER_S * waits * chance.uniform(1.25, 2.2)
+        return Demand("contested", good, deadline_ms, rate)
+    if kind < CONTESTED + EASY:
+        return Demand("easy", good, slowest_ms * chance.uniform(4.0, 10.0), rate)
+    return Demand("hopeless", good, fastest_ms * chance.uniform(0.85, 1.1), rate)
 
 
 def _adapted(family: Family, board: Board, chance: random.Random) -> Board:

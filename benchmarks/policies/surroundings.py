@@ -39,6 +39,10 @@ class Scene(NamedTuple):
     variants: tuple[Candidate, ...]
     """Most accurate first, with the latencies that they have on the board."""
 
+    good: Candidate
+    """The variant that is right while nothing happens."""
+
+    deadline_ms: float
     rate_per_s: float
     """Nominal rate of requests."""
 
@@ -70,6 +74,11 @@ class Scene(NamedTuple):
         """The temperature above which a variant loses: severe, or throttled."""
         return min(self.board.throttle_c, self.board.limits.severe_c)
 
+    @property
+    def least_busy(self) -> float:
+        """The share of the processor that the lightest variant keeps busy."""
+        return min(map(self.busy, self.variants))
+
     def watts(self, share: float) -> float:
         """Return the power of the board at its limit."""
         leak = self.board.leak.watts(self.limit_c) if self.board.leak else 0.0
@@ -83,10 +92,31 @@ class Scene(NamedTuple):
         rise_c = (board.thermal.resistance_c_per_w + outer * fan) * self.watts(share)
         return within(self.limit_c - rise_c, COLDEST_C, HOTTEST_C)
 
-    def warm_c(self, other_share: float = 0.0) -> float:
-        """Return the critical ambient temperature of one of the variants, drawn at random."""
-        load = self.busy(self.chance.choice(self.variants[:-1])) + other_share
-        return self.critical_c(min(load, 1.0))
+    def hot_c(self, other_share: float = 0.0) -> float:
+        """Return an ambient temperature that is too hot for the good variant, not for the lightest.
+
+        Args:
+            other_share: Share of the processor that others keep busy.
+        """
+        coolest = min(self.variants, key=self.busy)
+        heavy_c, light_c = (
+            self.critical_c(min(self.busy(v) + other_share, 1.0)) for v in (self.good, coolest)
+        )
+        return heavy_c + self.chance.uniform(0.15, 0.95) * (light_c - heavy_c)
+
+    def slower(self) -> float:
+        """Return a slowdown that is too much for the good variant, mostly not for the fastest."""
+        fastest_ms = min(v.latency_p50_ms or 0.0 for v in self.variants)
+        bears = self.deadline_ms / (self.good.latency_p50_ms or 1.0)
+        most = max(self.deadline_ms / fastest_ms, 1.1 * bears)
+        return within(bears * (most / bears) ** self.chance.uniform(0.05, 0.6), 1.1, 5.0)
+
+    def crowd(self) -> float:
+        """Return a multiple of the demand that is too much for the good variant."""
+        use = self.rate_per_s * (self.good.latency_p50_ms or 0.0) / MS_PER_S
+        fastest_ms = min(v.latency_p50_ms or 0.0 for v in self.variants)
+        least_use = self.rate_per_s * fastest_ms / MS_PER_S
+        return within(self.chance.uniform(0.75, 1.3) / use, 1.3, max(0.6 / least_use, 1.4))
 
 
 class Wobble:
@@ -176,13 +206,13 @@ def inputs(
 
 def calm(scene: Scene) -> tuple[Inputs, ...]:
     """Nothing happens; one constant variant is right."""
-    mild_c = within(scene.warm_c() - scene.chance.uniform(6.0, 25.0), COLDEST_C, HOTTEST_C)
+    mild_c = scene.hot_c() - scene.chance.uniform(6.0, 25.0)
     return inputs(scene, ambient_c=lambda _: mild_c)
 
 
 def slow_ramp(scene: Scene) -> tuple[Inputs, ...]:
     """The surroundings get warmer, or colder, over the whole time."""
-    end_c = scene.warm_c() + scene.chance.uniform(0.0, 9.0)
+    end_c = scene.hot_c() + scene.chance.uniform(-1.0, 2.0)
     begin_c = end_c - scene.chance.uniform(9.0, 26.0)
     if scene.chance.random() < 0.3:  # noqa: PLR2004 - it cools down in some
         begin_c, end_c = end_c, begin_c
@@ -193,8 +223,8 @@ def slow_ramp(scene: Scene) -> tuple[Inputs, ...]:
 
 def oscillating(scene: Scene) -> tuple[Inputs, ...]:
     """Warm and cold air come in turns."""
-    middle_c = scene.warm_c() + scene.chance.uniform(-5.0, 5.0)
-    swing_c, wave_s = scene.chance.uniform(4.0, 13.0), scene.chance.uniform(280.0, 2800.0)
+    swing_c, wave_s = scene.chance.uniform(4.0, 13.0), scene.chance.uniform(500.0, 3600.0)
+    middle_c = scene.hot_c() - swing_c * scene.chance.uniform(0.5, 1.0)
     phase = scene.chance.uniform(0.0, math.tau)
     return inputs(
         scene,
@@ -204,14 +234,14 @@ def oscillating(scene: Scene) -> tuple[Inputs, ...]:
 
 def throttling_cliff(scene: Scene) -> tuple[Inputs, ...]:
     """The surroundings stay near where a variant gets too hot, and wander."""
-    near_c, wander = scene.warm_c(), Wobble(scene, scene.chance.uniform(1.0, 3.5), 240.0)
+    near_c, wander = scene.hot_c() - 1.0, Wobble(scene, scene.chance.uniform(1.0, 3.5), 240.0)
     return inputs(scene, ambient_c=lambda _: near_c + wander.next())
 
 
 def neighbour_heat(scene: Scene) -> tuple[Inputs, ...]:
     """A neighbour in the same box warms the air while it works, and takes no processor time."""
     warmer_c = scene.chance.uniform(7.0, 20.0)
-    base_c = scene.warm_c() - warmer_c * scene.chance.uniform(0.4, 1.0)
+    base_c = scene.hot_c() - warmer_c * scene.chance.uniform(0.75, 1.05)
     lag_s = scene.chance.uniform(60.0, 300.0)
     works = switched(scene, scene.chance.uniform(300, 1500), scene.chance.uniform(300, 1500))
     warm, kept = 0.0, math.exp(-scene.period_s / lag_s)
@@ -225,11 +255,11 @@ def neighbour_heat(scene: Scene) -> tuple[Inputs, ...]:
 def sun_and_battery(scene: Scene) -> tuple[Inputs, ...]:
     """A panel charges the battery between sunrise and sunset, with clouds."""
     chance, begin_hour = scene.chance, scene.chance.uniform(0.0, 24.0)
-    mean_w = scene.watts(scene.busy(chance.choice(scene.variants)))
-    # The energy of a day is that which one of the variants needs, and a little more or less.
-    peak_w = mean_w * math.pi * chance.uniform(0.6, 1.3)
+    # The energy of a day is between what the lightest and what the good variant need.
+    least_w, good_w = (scene.watts(share) for share in (scene.least_busy, scene.busy(scene.good)))
+    peak_w = (least_w + (good_w - least_w) * chance.uniform(0.1, 1.1)) * math.pi
     shade = Wobble(scene, chance.uniform(0.1, 0.5), 600.0)
-    cool_c = min(scene.warm_c() - chance.uniform(6.0, 20.0), scene.limit_c)
+    cool_c = scene.hot_c() - chance.uniform(8.0, 25.0)
 
     def sun(at_s: float) -> float:
         hour = (begin_hour + at_s / 3600.0) % 24.0
@@ -246,10 +276,12 @@ def memory_hog(scene: Scene) -> tuple[Inputs, ...]:
     """Another program takes so much memory that only some variants fit beside it."""
     chance = scene.chance
     sizes = sorted(v.peak_memory_bytes or 0 for v in scene.variants)
-    fits = chance.choice(sizes[:-1])
-    takes = max(scene.free_bytes - fits * chance.uniform(1.03, 1.4), 0.0)
-    on = switched(scene, chance.uniform(25.0, 300.0), chance.uniform(60.0, 600.0))
-    mild_c = scene.warm_c() - chance.uniform(6.0, 25.0)
+    # While it works, the good variant does not fit, unless that is the smallest.
+    smaller = [size for size in sizes if size < (scene.good.peak_memory_bytes or 0)]
+    fits = chance.choice(smaller or sizes[:-1])
+    takes = max(scene.free_bytes - fits * chance.uniform(1.03, 1.2) - 70e6, 0.0)
+    on = switched(scene, chance.uniform(30.0, 400.0), chance.uniform(60.0, 600.0))
+    mild_c = scene.hot_c() - chance.uniform(6.0, 25.0)
     return inputs(
         scene,
         ambient_c=lambda _: mild_c,
@@ -261,9 +293,9 @@ def memory_hog(scene: Scene) -> tuple[Inputs, ...]:
 def request_bursts(scene: Scene) -> tuple[Inputs, ...]:
     """Requests come in bursts, and for minutes a multiple of them."""
     chance = scene.chance
-    more = chance.uniform(1.8, 4.5)
+    more = scene.crowd()
     on = switched(scene, chance.uniform(40.0, 400.0), chance.uniform(100.0, 900.0))
-    mild_c = scene.warm_c() - chance.uniform(3.0, 20.0)
+    mild_c = scene.hot_c() - chance.uniform(5.0, 20.0)
     return inputs(
         scene,
         ambient_c=lambda _: mild_c,
@@ -274,7 +306,8 @@ def request_bursts(scene: Scene) -> tuple[Inputs, ...]:
 def warm_wander(scene: Scene) -> tuple[Inputs, ...]:
     """Heat that matters, slowly changing: for boards whose sensors err."""
     chance = scene.chance
-    middle_c, swing_c = scene.warm_c() + chance.uniform(-5.0, 2.0), chance.uniform(3.0, 9.0)
+    swing_c = chance.uniform(3.0, 9.0)
+    middle_c = scene.hot_c() - swing_c * chance.uniform(0.5, 1.0)
     wave_s, phase = chance.uniform(600.0, 2400.0), chance.uniform(0.0, math.tau)
     return inputs(
         scene,
@@ -286,8 +319,8 @@ def corunner(scene: Scene) -> tuple[Inputs, ...]:
     """A job beside the variants runs for a part of each quarter of an hour."""
     chance = scene.chance
     duty, phase_s = chance.uniform(0.2, 0.65), chance.uniform(0.0, CORUNNER_PERIOD_S)
-    slower, share = chance.uniform(1.3, 3.2), chance.uniform(0.15, 0.6)
-    mild_c = scene.warm_c(share) - chance.uniform(2.0, 18.0)
+    slower, share = scene.slower(), chance.uniform(0.15, 0.6)
+    mild_c = scene.hot_c(share) - chance.uniform(5.0, 20.0)
 
     def works(tick: int) -> bool:
         at_s = tick * scene.period_s + phase_s
@@ -305,8 +338,8 @@ def day_and_night(scene: Scene) -> tuple[Inputs, ...]:
     """Many requests by day and few by night; the air follows the day."""
     chance, begin_hour = scene.chance, scene.chance.uniform(0.0, 24.0)
     least, swing_c = chance.uniform(0.05, 0.4), chance.uniform(3.0, 8.0)
-    most = chance.uniform(1.2, 2.6)
-    noon_c = scene.warm_c() - chance.uniform(-4.0, 12.0)
+    most = scene.crowd()
+    noon_c = scene.hot_c() - chance.uniform(0.0, 12.0)
     return inputs(
         scene,
         ambient_c=lambda at_s: noon_c - swing_c * (1.0 - daylight(begin_hour, at_s)),
@@ -321,8 +354,8 @@ def mixed_day(scene: Scene) -> tuple[Inputs, ...]:
     fast one only; at dusk the charger goes, and what is left has to last until it comes back.
     """
     chance, begin_hour = scene.chance, scene.chance.uniform(0.0, 24.0)
-    share, slower = chance.uniform(0.15, 0.5), chance.uniform(1.25, 2.4)
-    noon_c = scene.warm_c(share) + chance.uniform(0.0, 7.0)
+    share, slower = chance.uniform(0.15, 0.5), scene.slower()
+    noon_c = scene.hot_c(share) + chance.uniform(-2.0, 2.0)
     swing_c, least = chance.uniform(9.0, 22.0), chance.uniform(0.2, 0.6)
     works = switched(scene, chance.uniform(600.0, 3600.0), chance.uniform(200.0, 1200.0))
     gone_at, back_at = chance.uniform(16.0, 19.0), chance.uniform(21.0, 24.0)
