@@ -233,6 +233,16 @@ def command(argv: Sequence[str]) -> int:
     for option in ("--save", "--load", "--compare"):
         parser.add_argument(option, type=Path)
     options, rest = parser.parse_known_args(argv)
+    if {"-h", "--help"} & set(rest):
+        parser.print_help()
+    if options.draws < 1:
+        parser.error("--draws is not 1 or more")
+    if options.set != "fresh" and options.seed is not None:
+        parser.error("--seed is for --set fresh: the seeds of the other sets are fixed")
+    try:
+        seeds(options.set, options.draws, master=0)
+    except ValueError as exc:
+        parser.error(str(exc))
 
     def measure(quick: bool) -> list[Row]:
         record = run(options, quick=quick) if options.load is None else read(options.load)

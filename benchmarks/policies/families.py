@@ -129,7 +129,7 @@ class Draw(NamedTuple):
     seed: int
     spacing: Spacing
     case: Case
-    trace: Trace
+    trace: Ready
     variants: tuple[Candidate, ...]
     """With the latencies that are declared, most accurate first."""
 

@@ -106,7 +106,7 @@ def best_possible(
         trace: The surroundings over time.
         candidates: The variants that there are; a benched one never serves.
         deadline_ms: In place of that of the trace.
-        every: It moves only in each so-manieth tick: a coarser search, of ways that exist as well.
+        every: It moves only in each of so many ticks: a coarser search, of ways that exist as well.
         most_ways: With more ways than this, bins are widened until fewer are left.
 
     Returns:
