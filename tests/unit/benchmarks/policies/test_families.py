@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from benchmarks.policies.families import (
 from benchmarks.policies.surroundings import COLDEST_C, CORUNNER_PERIOD_S, HOTTEST_C
 
 VALIDATION_SHA256 = "7abc47e464932f97398d62977092b31433b8067e05c4b21112f69a99a54454c9"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "adaptation.md"
 SEEDS = (9001, 9002)
 DRAWS = {(name, seed): draw(name, seed) for name in FAMILIES for seed in SEEDS}
 EVERY = pytest.mark.parametrize("drawn", DRAWS.values(), ids=lambda d: f"{d.family}-{d.seed}")
@@ -138,3 +140,4 @@ def test_more_seeds_than_there_are_or_no_master_seed_is_refused() -> None:
 
 def test_nobody_has_changed_the_validation_set() -> None:
     assert validation_sha256() == VALIDATION_SHA256
+    assert VALIDATION_SHA256 in DOCUMENT.read_text()
