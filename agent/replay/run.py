@@ -23,7 +23,7 @@ from agent.replay.readings import sense
 from agent.replay.server import Arrived
 from agent.replay.simulation import TickResult, is_short, serve, start, switch
 from agent.replay.traces import Trace
-from agent.select.decisions import Candidate, Decision, PolicyContext
+from agent.select.decisions import Candidate, Decision, Policy, PolicyContext
 from agent.select.estimates import Observed, joined
 from agent.select.policies import POLICIES
 from wire.health import HealthSnapshot
@@ -140,6 +140,7 @@ def replay(
     *,
     pinned: str | None = None,
     deadline_ms: float | None = None,
+    policy: Policy | None = None,
 ) -> Replay:
     """Run a policy over a trace.
 
@@ -149,6 +150,7 @@ def replay(
         spec: The policy and its thresholds.
         pinned: A variant that always serves, whatever the policy decides.
         deadline_ms: Deadline in place of the trace's own; None for that one.
+        policy: A policy in place of that which `spec` names: one that no agent has.
 
     Returns:
         The totals, each switch and each tick.
@@ -156,7 +158,7 @@ def replay(
     Raises:
         ReplayError: There is no such variant, or one has no latency or memory.
     """
-    policy = POLICIES[spec.kind]
+    policy = POLICIES[spec.kind] if policy is None else policy
     by_name = checked(candidates, pinned)
     header, board, period_s = trace.header, trace.header.board, trace.header.period_s
     limit_ms = header.deadline_ms if deadline_ms is None else deadline_ms

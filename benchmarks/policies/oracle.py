@@ -40,6 +40,9 @@ WAITING_BIN: Final = 2.0
 FREE_BINS: Final = 4.0
 """Bins within a deadline for the time until the server is free."""
 
+WIDEST: Final = 64
+"""Bins that `most_ways` makes one."""
+
 MS_PER_S: Final = 1000.0
 
 
@@ -71,6 +74,8 @@ class Way(NamedTuple):
     """Names of what served, newest first, as nested pairs."""
 
     switches: int
+    severe: int = 0
+    """Ticks that began at or above severe heat."""
 
 
 class Best(NamedTuple):
@@ -83,10 +88,17 @@ class Best(NamedTuple):
     """What served in each tick."""
 
     switches: int
+    severe_s: float = 0.0
+    """Time at or above severe heat."""
 
 
 def best_possible(
-    trace: Trace, candidates: Sequence[Candidate], *, deadline_ms: float | None = None
+    trace: Trace,
+    candidates: Sequence[Candidate],
+    *,
+    deadline_ms: float | None = None,
+    every: int = 1,
+    most_ways: int | None = None,
 ) -> Best:
     """Return the best way through a trace.
 
@@ -94,6 +106,8 @@ def best_possible(
         trace: The surroundings over time.
         candidates: The variants that there are; a benched one never serves.
         deadline_ms: In place of that of the trace.
+        every: It moves only in each of so many ticks: a coarser search, of ways that exist as well.
+        most_ways: With more ways than this, bins are widened until fewer are left.
 
     Returns:
         What it is worth, and how it goes.
@@ -108,13 +122,16 @@ def best_possible(
     header = trace.header
     limit_ms = header.deadline_ms if deadline_ms is None else deadline_ms
     ways = [Way(0.0, start(header.board, at_work=header.at_work), (), 0)]
-    for tick, requests in zip(trace.ticks, trace.arrivals(), strict=True):
+    for number, (tick, requests) in enumerate(zip(trace.ticks, trace.arrivals(), strict=True)):
         # Ways with equal backlogs and speeds share one passage of the requests.
         arrived = None if requests is None else Arrived(requests)
         kept: dict[Key, Way] = {}
         for way in ways:
-            off = is_off(header.board, way.world.state, tick.inputs)
-            for choice in _choices(way.world, able, off=off):
+            stays = is_off(header.board, way.world.state, tick.inputs) or (
+                number % every > 0 and way.world.serving is not None
+            )
+            severe = way.severe + (way.world.state.temperature_c >= header.board.limits.severe_c)
+            for choice in _choices(way.world, able, stays=stays):
                 world, changes = way.world, 0
                 if choice is not None and choice is not world.serving:
                     changes = int(world.serving is not None)
@@ -132,16 +149,19 @@ def best_possible(
                 key = _key(after, limit_ms)
                 if key not in kept or kept[key].score < score:
                     name = after.serving.name if after.serving else None
-                    kept[key] = Way(score, after, (name, way.served), way.switches + changes)
+                    served_by = (name, way.served)
+                    kept[key] = Way(score, after, served_by, way.switches + changes, severe)
         ways = _undominated(kept)
+        if most_ways is not None:
+            ways = _thinned(ways, most_ways, limit_ms)
     best = max(ways, key=lambda way: way.score)
-    return Best(best.score, _unrolled(best.served), best.switches)
+    return Best(best.score, _unrolled(best.served), best.switches, best.severe * header.period_s)
 
 
 def _choices(
-    world: World, candidates: Sequence[Candidate], *, off: bool
+    world: World, candidates: Sequence[Candidate], *, stays: bool
 ) -> Sequence[Candidate | None]:
-    if off or world.coming is not None or not candidates:
+    if stays or world.coming is not None or not candidates:
         return (None,)
     return candidates
 
@@ -183,6 +203,21 @@ def _undominated(kept: Mapping[Key, Way]) -> list[Way]:
             ahead.append(key.burden)
             found.append(way)
     return found
+
+
+def _thinned(ways: list[Way], most: int, deadline_ms: float) -> list[Way]:
+    """Return at most so many ways: of each wider bin the best, and of those the best."""
+    width = 1
+    while len(ways) > most and width < WIDEST:
+        width *= 2
+        kept: dict[Hashable, Way] = {}
+        for way in ways:
+            key = _key(way.world, deadline_ms)
+            wide = (key.serving, tuple(part // width for part in key.burden))
+            if wide not in kept or kept[wide].score < way.score:
+                kept[wide] = way
+        ways = list(kept.values())
+    return sorted(ways, key=lambda way: -way.score)[:most]
 
 
 def _unrolled(served: tuple[object, ...]) -> tuple[str | None, ...]:
