@@ -132,7 +132,7 @@ def to_builtins(value: object) -> Any:  # noqa: ANN401 - any JSON value
     return msgspec.to_builtins(value, order="deterministic")
 
 
-def sha256_hex(data: bytes) -> str:
+def sha256_hex(data: bytes | memoryview) -> str:
     """Return the SHA-256 of bytes as 64 lower-case hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 MAX_AT_ONCE: Final = 64
-LEAST_BYTES_PER_S: Final = 16 * 1024
-"""For each that fetches at the same time: who gets less than 4 KB/s gives up."""
+LEAST_BYTES_PER_S: Final = 64 * 1024
+"""For each that fetches at the same time: who gets less than 32 KiB/s gives up."""
 
 EXAMPLE: Final = "such as 192.168.1.20:8471"
 

@@ -326,6 +326,19 @@ def test_a_link_that_is_too_old_is_asked_for_anew(rig: Rig) -> None:
     assert len(rig.requests) == 2
 
 
+def test_a_link_that_expires_within_a_file_is_asked_for_anew(rig: Rig) -> None:
+    rig.link(NEW)
+    rig.http.manner = "ends early"
+
+    def renew() -> None:
+        if len(rig.requests) == 2:
+            rig.http.manner = "right"
+
+    assert rig.fetch(NEW, check=renew) == NEW
+    assert rig.came == {"http": len(NEW)}
+    assert len(rig.requests) == 2
+
+
 def test_a_place_that_failed_rests_and_the_next_one_is_asked(rig: Rig, tmp_path: Path) -> None:
     digest = sha256_hex(NEW)
     dead = f"http://127.0.0.1:1/blobs/{digest}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,6 +23,7 @@ from tests.simulators.clock import FakeClock
 from tests.simulators.packages import SignedPackage, package, variant
 from tests.simulators.peers import FAST, Neighbour
 from tests.simulators.range_server import RangeServer
+from tests.simulators.raw_server import Answering, RawServer
 from wire.codec import sha256_hex
 from wire.delivery import BlobSources
 from wire.package.index import FileEntry
@@ -41,12 +44,13 @@ class Ways:
 
     def __init__(self) -> None:
         self.known: dict[str, BlobSources] = {}
+        self.forgotten: list[str] = []
 
     def of(self, sha256: str, _errand: Errand) -> BlobSources | None:
         return self.known.get(sha256)
 
     def forget(self, sha256: str) -> None:
-        raise AssertionError(f"{sha256} is forgotten for nothing")
+        self.forgotten.append(sha256)
 
 
 class Site:
@@ -55,7 +59,7 @@ class Site:
     def __init__(self, directory: Path, server: RangeServer, stack: contextlib.ExitStack) -> None:
         self.directory = directory
         self.server = server
-        self._stack = stack
+        self.stack = stack
         self.neighbours: list[Neighbour] = []
         self.ways = Ways()
         self.clock = FakeClock()
@@ -88,7 +92,7 @@ class Site:
         made = Neighbour(self.directory / name, name, limits)
         if has is not None:
             made.put(has)
-        self._stack.enter_context(made.running())
+        self.stack.enter_context(made.running())
         self.neighbours.append(made)
         return made
 
@@ -409,3 +413,93 @@ def test_what_is_no_link_to_an_address_is_refused(url: str) -> None:
 def test_a_link_to_an_address_is_taken_as_it_is(host: str) -> None:
     url = f"http://{host}:8471{BLOB_PATH}"
     assert checked(url, FIRST_BLOB) == urlsplit(url)
+
+
+def near(site: Site, *urls: str, sha256: str = FIRST_BLOB) -> None:
+    """Let the controller tell of some peers, and of its own server."""
+    site.ways.known[sha256] = BlobSources(
+        sha256=sha256, urls=(site.server.url(sha256),), peers=urls
+    )
+
+
+def raw(site: Site, answer: Answering) -> RawServer:
+    return site.stack.enter_context(RawServer(answer).running())
+
+
+def test_who_tells_anothers_address_harms_itself_alone(site: Site) -> None:
+    honest = site.neighbour()
+    link = honest.url(FIRST_BLOB)
+    near(site, link.replace("peer=cam-0", "peer=cam-9"), link)
+    assert site.fetch() == CONTENT
+    assert site.brought() == {"peer": len(CONTENT)}
+    near(site, honest.url(SECOND_BLOB).replace("peer=cam-0", "peer=cam-9"), sha256=SECOND_BLOB)
+    assert site.fetch(SECOND_BLOB) == SECOND
+    assert site.ways.forgotten == [SECOND_BLOB], "a new link is asked for"
+    assert "refuses the link" in site.faults[0]
+    (site.directory / f"have/{SECOND_BLOB}").unlink()
+    assert site.fetch(SECOND_BLOB) == SECOND
+    assert "did not answer a short time ago" in site.faults[1]
+    assert site.ways.forgotten == [SECOND_BLOB], "not for each file"
+
+
+def test_a_link_that_expires_within_a_file_is_asked_for_anew(site: Site) -> None:
+    ended: list[int] = []
+
+    def answer(sock: socket.socket, request: bytes) -> bool:
+        found = re.search(rb"bytes=(\d+)-", request)
+        assert found is not None
+        start = int(found[1])
+        sock.sendall(
+            b"HTTP/1.1 206 P\r\nContent-Length: %d\r\nContent-Range: bytes %d-%d/%d\r\n\r\n"
+            % (len(CONTENT) - start, start, len(CONTENT) - 1, len(CONTENT))
+        )
+        sock.sendall(CONTENT[start:] if ended else CONTENT[: 3 * SIZE + 5])
+        ended.append(start)
+        return False
+
+    near(site, raw(site, answer).url(f"/blobs/{FIRST_BLOB}?x"))
+    assert site.fetch() == CONTENT
+    assert site.brought() == {"peer": len(CONTENT)}
+    assert ended == [0, 3 * SIZE], "it goes on where it was"
+    assert site.ways.forgotten == [FIRST_BLOB]
+
+
+def test_the_wait_is_measured_by_the_clock(site: Site) -> None:
+    def answer(sock: socket.socket, _request: bytes) -> bool:
+        site.clock.advance(1.5)
+        sock.sendall(b"HTTP/1.1 503 S\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n")
+        return False
+
+    near(site, *(raw(site, answer).url(f"/blobs/{FIRST_BLOB}?x") for _ in range(4)))
+    assert site.fetch() == CONTENT
+    assert site.clock.monotonic_s() <= WAIT_S + 4 * 1.5
+    assert site.brought() == {"http": len(CONTENT)}
+
+
+@pytest.mark.parametrize("status", ["404 N", "503 S\r\nRetry-After: 1", "403 F"])
+def test_who_takes_long_to_give_nothing_rests(site: Site, status: str) -> None:
+    def answer(sock: socket.socket, _request: bytes) -> bool:
+        site.clock.advance(2.5)
+        sock.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+        return False
+
+    server = raw(site, answer)
+    near(site, server.url(f"/blobs/{FIRST_BLOB}?x"))
+    near(site, server.url(f"/blobs/{SECOND_BLOB}?x"), sha256=SECOND_BLOB)
+    site.fetcher = site.make(wait_s=0)
+    assert site.fetch() == CONTENT
+    assert site.fetch(SECOND_BLOB) == SECOND
+    assert len(server.requests) == 1
+    assert "did not answer a short time ago" in site.faults[-1]
+
+
+def test_who_ends_a_new_connection_at_once_is_asked_once_more(site: Site) -> None:
+    server = raw(site, lambda sock, _request: sock.close())
+    near(site, server.url(f"/blobs/{FIRST_BLOB}?x"))
+    assert site.fetch() == CONTENT
+    assert server.connections == 2
+    assert site.clock.monotonic_s() == pytest.approx(3.0)
+    assert site.faults == [f"peer: 127.0.0.1:{server.port} ended the connection at once"]
+    near(site, server.url(f"/blobs/{SECOND_BLOB}?x"), sha256=SECOND_BLOB)
+    assert site.fetch(SECOND_BLOB) == SECOND
+    assert server.connections == 2, "it rests"

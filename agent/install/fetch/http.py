@@ -2,7 +2,8 @@
 
 Rules:
 - Without TLS a link is used only on loopback, unless the settings allow more.
-- A refused link may be too old: the controller is asked once for another.
+- A refused link may be too old, and an answer may end because its link expired: the controller is
+  asked once for another.
 """
 
 from __future__ import annotations
@@ -11,9 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+from agent.install.fetch.connection import Bounds
 from agent.install.fetch.part import Part
 from agent.install.fetch.places import Places
-from agent.install.fetch.sources import Errand, RefusedLinkError, SourceError, SourceName, Ways
+from agent.install.fetch.sources import (
+    EndedError,
+    Errand,
+    RefusedLinkError,
+    SourceError,
+    SourceName,
+    Ways,
+)
 from wire.clock import Clock
 from wire.hosts import is_loopback
 from wire.progress import HTTP
@@ -47,7 +56,12 @@ class HttpSource:
         self._clear_text = clear_text
         self._least_bytes = least_bytes
         self._places = Places(
-            HTTP, clock, pardoned=(RefusedLinkError,), ca_files=ca_files, came=came
+            HTTP,
+            clock,
+            pardoned=(RefusedLinkError, EndedError),
+            ca_files=ca_files,
+            bounds=Bounds(),
+            came=came,
         )
 
     def bring(self, part: Part, errand: Errand) -> None:
@@ -59,9 +73,9 @@ class HttpSource:
         if part.blob.size_bytes < self._least_bytes:
             return
         fault = self._from_any(part, errand)
-        if isinstance(fault, RefusedLinkError):
+        if isinstance(fault, RefusedLinkError | EndedError):
             self._ways.forget(part.blob.sha256)
-            fault = self._from_any(part, errand)
+            fault = self._from_any(part, errand, is_last=True)
         if fault is not None:
             raise fault
 
@@ -73,13 +87,17 @@ class HttpSource:
         """Let a read that waits end at once, because the agent stops."""
         self._places.wake()
 
-    def _from_any(self, part: Part, errand: Errand) -> SourceError | None:
+    def _from_any(self, part: Part, errand: Errand, *, is_last: bool = False) -> SourceError | None:
         """Bring what lacks from one place after another; return the last one's fault, if any."""
         ways = self._ways.of(part.blob.sha256, errand)
         fault: SourceError | None = None
         for url in ways.urls if ways is not None else ():
             try:
                 self._places.bring(self._checked(url), part, errand)
+            except EndedError as exc:
+                fault = exc
+                if is_last:
+                    self._places.blame(urlsplit(url))
             except SourceError as exc:
                 fault = exc
             if part.complete:

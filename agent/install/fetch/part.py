@@ -59,7 +59,7 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
         """Return the size of a chunk in bytes."""
         return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
 
-    def is_right(self, index: int, data: bytes) -> bool:
+    def is_right(self, index: int, data: bytes | memoryview) -> bool:
         """Tell whether bytes can be that chunk, by length and digest."""
         if len(data) != self.length(index):
             return False
@@ -152,7 +152,7 @@ class Part:
             self._note_bad()
         return kept_bytes or 0
 
-    def keep_right(self, index: int, data: bytes) -> int | None:
+    def keep_right(self, index: int, data: bytes | memoryview) -> int | None:
         """Keep a chunk of a source that is left when it gives a wrong one.
 
         Args:
@@ -256,7 +256,7 @@ class Part:
         source = self._descriptor if descriptor is None else descriptor
         return os.pread(source, blob.length(index), index * blob.chunk_bytes)
 
-    def _write(self, offset_bytes: int, data: bytes) -> None:
+    def _write(self, offset_bytes: int, data: bytes | memoryview) -> None:
         view = memoryview(data)
         self._unsynced_bytes += len(view)
         while view:

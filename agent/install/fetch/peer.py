@@ -4,6 +4,9 @@ Rules:
 - A link leads to an IP address: no name is looked up. Nothing is encrypted; the chunks are checked.
 - All devices of the answer are asked, in their order. One to which the blob is coming, or that
   others keep busy, says so, and is asked again, for as long as the settings allow.
+- A link that is refused, or whose answer ends too early, may have expired: the controller is asked
+  once for another. Who fails with that one rests, and one who ends a second connection at once.
+- Who rests is a device at an address: one that told another's address harms itself alone.
 - Who waits for others makes nobody wait: see `Coming`.
 - Devices that begin at the same moment would find that nobody has anything. So the first time each
   waits a random part of some seconds and asks again: who comes first fetches, and the others see
@@ -14,19 +17,24 @@ from __future__ import annotations
 
 import ipaddress
 import random
+import re
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from agent.install.fetch.connection import Bounds
 from agent.install.fetch.part import Part
 from agent.install.fetch.places import REST_MAX_S, Places
 from agent.install.fetch.sources import (
     AbsentError,
+    BusyError,
     Coming,
+    EndedError,
     Errand,
     LaterError,
+    RefusedLinkError,
     SourceError,
     SourceName,
     Ways,
@@ -34,8 +42,19 @@ from agent.install.fetch.sources import (
 from wire.clock import Clock
 from wire.progress import PEER
 
-CONNECT_S: Final = 3.0
-"""A device of the same site that takes longer is away."""
+NEAR: Final = Bounds(
+    connect_s=3.0,
+    head_s=3.0,
+    head_bytes=4096,
+    silent_s=10.0,
+    window_s=30.0,
+    least_bytes_per_s=32 * 1024,
+)
+"""A device of the same site that takes longer to answer is away, and its answers have little to
+say. A quarter of 1 Mbit/s, over half a minute, is what a poor wireless network leaves to one of
+several; from who gives less, 100 MB would take an hour."""
+
+_PEER: Final = re.compile(r"(?:.*&)?peer=([^&]*)(?:&.*)?")
 
 RETRY_MIN_S: Final = 1.0
 RETRY_MAX_S: Final = 30.0
@@ -46,8 +65,11 @@ POLL_S: Final = 0.1
 class _Said(msgspec.Struct):
     """What the other devices said, when each was asked once."""
 
-    later: dict[str, float] = {}
-    """By host: when it wants to be asked again, in seconds."""
+    later: dict[SplitResult, float] = {}
+    """Who wants to be asked again, and when, in seconds."""
+
+    stale: bool = False
+    """Whether a link may have expired."""
 
     absent: bool = False
     """Whether one answered that it does not have the blob."""
@@ -88,8 +110,16 @@ class PeerSource:
         self._least_bytes = least_bytes
         self._pause_s = pause_s
         self._has_paused = False
+        self._busy: set[str] = set()
+        """Who ended a new connection at once."""
+
         self._places = Places(
-            PEER, clock, pardoned=(AbsentError, LaterError), connect_s=CONNECT_S, came=came
+            PEER,
+            clock,
+            pardoned=(AbsentError, LaterError, RefusedLinkError, EndedError),
+            bounds=NEAR,
+            came=came,
+            key=device_at,
         )
 
     def bring(self, part: Part, errand: Errand) -> None:
@@ -98,50 +128,80 @@ class PeerSource:
         Raises:
             SourceError: They do not give the rest, or not in time.
         """
-        waited_s = 0.0
+        end_s = self._clock.monotonic_s() + self._wait_s
+        is_renewed = False
         while part.blob.size_bytes >= self._least_bytes:
-            said = self._ask_all(part, errand)
+            said = self._ask_all(part, errand, is_renewed=is_renewed)
             if part.complete:
                 self._has_paused = False
                 return
-            if said.later and waited_s < self._wait_s:
+            left_s = end_s - self._clock.monotonic_s()
+            if said.stale:
+                is_renewed = True
+                self._ways.forget(part.blob.sha256)
+            elif said.later and left_s > 0:
                 rest_s = min(max(min(said.later.values()), RETRY_MIN_S), RETRY_MAX_S)
-                rest_s = min(rest_s, self._wait_s - waited_s)
+                self._wait(min(rest_s, left_s), errand)
             elif said.absent and self._wait_s > 0 and not said.later and not self._has_paused:
                 self._has_paused = True
-                rest_s = self._pause_s()
+                self._wait(self._pause_s(), errand)
             else:
                 self._give_up(said)
                 return
-            waited_s += rest_s
-            self._wait(rest_s, errand)
 
     def end(self) -> None:
         """Close the connection."""
         self._has_paused = False
+        self._busy.clear()
         self._places.end()
 
     def wake(self) -> None:
         """Let a read that waits end at once, because the agent stops."""
         self._places.wake()
 
-    def _ask_all(self, part: Part, errand: Errand) -> _Said:
+    def _ask_all(self, part: Part, errand: Errand, *, is_renewed: bool) -> _Said:
         """Bring what lacks from one device after another."""
         said = _Said()
         ways = self._ways.of(part.blob.sha256, errand)
         peers = ways.peers if ways is not None else msgspec.UNSET
         for url in peers if isinstance(peers, tuple) else ():
             try:
-                self._ask(checked(url, part.blob.sha256), part, errand)
-            except AbsentError:
-                said.absent = True
-            except LaterError as exc:
-                said.later[urlsplit(url).netloc] = exc.retry_s
+                place = checked(url, part.blob.sha256)
+                self._hear(place, said, part, errand, is_renewed=is_renewed)
             except SourceError as exc:
                 said.fault = exc
             if part.complete:
                 break
         return said
+
+    def _hear(
+        self, place: SplitResult, said: _Said, part: Part, errand: Errand, *, is_renewed: bool
+    ) -> None:
+        """Ask one device, and note what it says.
+
+        Raises:
+            BusyError: It has ended a new connection at once before.
+            RefusedLinkError: It refuses a link that is new.
+            EndedError: It ended its answer again.
+            SourceError: It does not give the rest.
+        """
+        try:
+            self._ask(place, part, errand)
+        except AbsentError:
+            said.absent = True
+        except BusyError as exc:
+            if device_at(place) in self._busy:
+                self._places.blame(place)
+                raise
+            self._busy.add(device_at(place))
+            said.later[place] = exc.retry_s
+        except LaterError as exc:
+            said.later[place] = exc.retry_s
+        except (RefusedLinkError, EndedError):
+            if is_renewed:
+                self._places.blame(place)
+                raise
+            said.stale = True
 
     def _ask(self, place: SplitResult, part: Part, errand: Errand) -> None:
         def progress(size_bytes: int, source: SourceName) -> None:
@@ -167,12 +227,18 @@ class PeerSource:
             SourceError: For a reason that is worth a line in the log.
         """
         if said.later and self._wait_s > 0:
-            for host in said.later:  # or it could hold up each file for as long
-                self._places.rest(host, REST_MAX_S)
-            names = ", ".join(said.later)
+            for place in said.later:  # or it could hold up each file for as long
+                self._places.rest(place, REST_MAX_S)
+            names = ", ".join(dict.fromkeys(place.netloc for place in said.later))
             raise SourceError(f"{names} did not have it ready within {self._wait_s:g} s")
         if said.fault is not None:
             raise said.fault
+
+
+def device_at(place: SplitResult) -> str:
+    """Return which device a link names, and where: another one may say that it is there, too."""
+    named = _PEER.fullmatch(place.query)
+    return f"{named[1] if named else ''}@{place.netloc}"
 
 
 def checked(url: str, sha256: str) -> SplitResult:

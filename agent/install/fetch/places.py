@@ -3,7 +3,7 @@
 Rules:
 - One request brings a run of chunks that lack; each chunk is kept as soon as it is whole.
 - A server that does not answer rests, each time twice as long: others go on meanwhile.
-- Python's HTTP client is loaded at the first link: most devices never need it.
+- A server may say that it does not give a blob now, but has to say so quickly.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import SplitResult
 
+from agent.install.fetch.connection import Bounds
 from agent.install.fetch.part import Part
+from agent.install.fetch.ranges import Ranges
 from agent.install.fetch.sources import Errand, SourceError, SourceName
 from wire.clock import Clock
 
-if TYPE_CHECKING:
-    from agent.install.fetch.ranges import Ranges
-
 REST_MIN_S: Final = 5.0
 REST_MAX_S: Final = 600.0
-CONNECT_S: Final = 10.0
+PARDON_S: Final = 2.0
+"""Who takes longer to say that it does not give a blob now rests: others pay for the time."""
 
 
 class _Run(NamedTuple):
@@ -41,8 +41,9 @@ class Places:
         clock: For rests.
         pardoned: What a server may say without a rest: it answers, but does not give this blob now.
         ca_files: Authorities of certificates, beside those of the system.
-        connect_s: How long a server may take to accept a connection.
+        bounds: What a server may cost.
         came: Called with the size of what has come, useful or not.
+        key: Returns who answers at a place, which is who rests; by default the host and its port.
     """
 
     def __init__(
@@ -52,21 +53,20 @@ class Places:
         *,
         pardoned: tuple[type[SourceError], ...],
         ca_files: tuple[Path, ...] = (),
-        connect_s: float = CONNECT_S,
+        bounds: Bounds,
         came: Callable[[int], None] = lambda _size: None,
+        key: Callable[[SplitResult], str] = lambda place: place.netloc,
     ) -> None:
         self._name = name
         self._clock = clock
         self._pardoned = pardoned
-        self._ca_files = ca_files
-        self._connect_s = connect_s
-        self._came = came
-        self._ranges: Ranges | None = None
+        self._key = key
+        self._ranges = Ranges(ca_files, clock, came, bounds)
         self._resting: dict[str, tuple[float, float]] = {}
-        """By host: until when it rests, and for how long."""
+        """By key: until when it rests, and for how long."""
 
     def bring(self, place: SplitResult, part: Part, errand: Errand) -> None:
-        """Bring what lacks from one place, unless its host rests.
+        """Bring what lacks from one place, unless who answers there rests.
 
         Args:
             place: Where the blob is.
@@ -77,32 +77,36 @@ class Places:
             SourceError: It does not give all of it.
             FleetError: The errand's check raised it.
         """
-        host = place.netloc
-        until_s, rest_s = self._resting.get(host, (float("-inf"), 0.0))
-        if self._clock.monotonic_s() < until_s:
-            raise SourceError(f"{host} did not answer a short time ago")
+        began_s = self._clock.monotonic_s()
+        if began_s < self._resting.get(self._key(place), (float("-inf"), 0.0))[0]:
+            raise SourceError(f"{place.netloc} did not answer a short time ago")
+        lacked = len(part.lacking)
         try:
             self._fetch_all(place, part, errand)
-        except self._pardoned:
+        except SourceError as exc:
+            is_idle = len(part.lacking) == lacked
+            is_late = is_idle and self._clock.monotonic_s() - began_s > PARDON_S
+            if is_late or not isinstance(exc, self._pardoned):
+                self.blame(place)
             raise
-        except SourceError:
-            self.rest(host, min(max(2 * rest_s, REST_MIN_S), REST_MAX_S))
-            raise
-        self._resting.pop(host, None)
+        self._resting.pop(self._key(place), None)
 
-    def rest(self, host: str, rest_s: float) -> None:
-        """Ask a host for nothing for some time."""
-        self._resting[host] = (self._clock.monotonic_s() + rest_s, rest_s)
+    def blame(self, place: SplitResult) -> None:
+        """Let who answers at a place rest, twice as long as the last time."""
+        _until_s, rest_s = self._resting.get(self._key(place), (0.0, 0.0))
+        self.rest(place, min(max(2 * rest_s, REST_MIN_S), REST_MAX_S))
+
+    def rest(self, place: SplitResult, rest_s: float) -> None:
+        """Ask who answers at a place for nothing for some time."""
+        self._resting[self._key(place)] = (self._clock.monotonic_s() + rest_s, rest_s)
 
     def end(self) -> None:
         """Close the connection."""
-        if self._ranges is not None:
-            self._ranges.close()
+        self._ranges.close()
 
     def wake(self) -> None:
         """Let a read that waits end at once, because the agent stops."""
-        if self._ranges is not None:
-            self._ranges.wake()
+        self._ranges.wake()
 
     def _fetch_all(self, place: SplitResult, part: Part, errand: Errand) -> None:
         """Bring what lacks from one place.
@@ -126,7 +130,7 @@ class Places:
         end = min(run.after * blob.chunk_bytes, blob.size_bytes)
         indices = range(run.first, run.after)
         sizes_bytes = [blob.length(index) for index in indices]
-        blocks = self._opened().read(place, start, end, blob.size_bytes, sizes_bytes, errand.check)
+        blocks = self._ranges.read(place, start, end, blob.size_bytes, sizes_bytes, errand.check)
         # Left to the garbage collector, a reading that has not ended would end a later one.
         with contextlib.closing(blocks):
             for index, data in zip(indices, blocks, strict=True):
@@ -135,15 +139,6 @@ class Places:
                     raise SourceError(f"{place.netloc} sent wrong bytes")
                 if size_bytes:
                     errand.progress(size_bytes, self._name)
-
-    def _opened(self) -> Ranges:
-        if self._ranges is None:
-            from agent.install.fetch.ranges import Ranges
-
-            self._ranges = Ranges(
-                self._ca_files, self._clock, self._came, connect_s=self._connect_s
-            )
-        return self._ranges
 
 
 def _runs(part: Part) -> Iterator[_Run]:

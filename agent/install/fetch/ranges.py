@@ -3,76 +3,42 @@
 Rules:
 - A server is not trusted: what it sends is bounded by what was asked for, no redirect is followed,
   and no proxy of the environment is asked.
-- A server that sends nothing for some time, next to nothing for longer, or headers without end is
+- A server that sends nothing for some time, next to nothing for longer, or a head that is long is
   given up.
 - All that comes is counted as it comes, headers too, and the install may end at each read.
+- Whatever goes wrong here is a fault of that server: it ends no install.
 """
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import io
-import re
-import socket
 import ssl
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult
 
-from agent.install.fetch.sources import AbsentError, LaterError, RefusedLinkError, SourceError
+from agent.install.fetch.answer import AnswerError, AnswerHead
+from agent.install.fetch.connection import Bounds, Connection, GoneError, wake
+from agent.install.fetch.rate import Rate
+from agent.install.fetch.sources import (
+    AbsentError,
+    BusyError,
+    EndedError,
+    LaterError,
+    RefusedLinkError,
+    SourceError,
+)
 from wire.clock import Clock
+from wire.errors import FleetError
 
-TIMEOUT_S: Final = 20.0
-"""Without a byte for so long, the server is given up."""
+if TYPE_CHECKING:
+    import socket
 
-PATIENCE_S: Final = 60.0
-LEAST_BYTES_PER_S: Final = 4096
-"""Slower than this for so long, it is given up too: on such links messages do better."""
-
-READ_BYTES: Final = 256 * 1024
 OK, PARTIAL = 200, 206
 REFUSED: Final = frozenset({401, 403, 410})
 ABSENT, UNAVAILABLE = 404, 503
-RETRY_AFTER: Final = re.compile(r"[0-9]{1,3}")
-"""Seconds; a date, which HTTP allows too, would need a clock that is right."""
-
-CONTENT_RANGE: Final = re.compile(r"bytes (\d{1,16})-(\d{1,16})/(?:\d{1,16}|\*)")
-
-
-class _Counted(io.RawIOBase):
-    """What comes on a connection."""
-
-    def __init__(self, raw: io.RawIOBase, look: Callable[[int], None]) -> None:
-        self._raw = raw
-        self._look = look
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - any buffer
-        size_bytes = self._raw.readinto(buffer) or 0
-        self._look(size_bytes)
-        return size_bytes
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
-class _Socket:
-    """A socket as `http.client` uses it, whose every read is looked at."""
-
-    def __init__(self, sock: socket.socket, look: Callable[[int], None]) -> None:
-        self._sock = sock
-        self._look = look
-        self.sendall = sock.sendall
-        self.close = sock.close
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        raw = self._sock.makefile("rb", buffering=0)
-        return io.BufferedReader(_Counted(raw, self._look))
+AGAIN_S: Final = 3.0
+"""When to ask a server again that ended a new connection at once: it may have too many."""
 
 
 class Ranges:
@@ -82,7 +48,7 @@ class Ranges:
         ca_files: Authorities of certificates, beside those of the system.
         clock: For servers that send too slowly.
         came: Called with the size of what has come, useful or not.
-        connect_s: How long a server may take to accept a connection.
+        bounds: What a server may cost.
     """
 
     def __init__(
@@ -90,19 +56,20 @@ class Ranges:
         ca_files: Sequence[Path],
         clock: Clock,
         came: Callable[[int], None],
-        *,
-        connect_s: float,
+        bounds: Bounds,
     ) -> None:
         self._ca_files = tuple(ca_files)
-        self._connect_s = connect_s
+        self._bounds = bounds
         self._clock = clock
         self._came = came
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: Connection | None = None
         self._sock: socket.socket | None = None
         self._origin = ("", "", 0)
+        self._host = ""
+        self._rate = Rate(bounds.window_s, bounds.least_bytes_per_s)
+        """Of that origin, over all its connections."""
+
         self._check: Callable[[], None] = lambda: None
-        self._head_until_s = float("inf")
-        """Until when the head of an answer must have come."""
 
     def read(
         self,
@@ -112,7 +79,7 @@ class Ranges:
         whole_bytes: int,
         sizes_bytes: Sequence[int],
         check: Callable[[], None],
-    ) -> Generator[bytes]:
+    ) -> Generator[memoryview]:
         """Ask for a range, and yield it in blocks.
 
         Args:
@@ -124,30 +91,40 @@ class Ranges:
             check: Called often; raises to end the reading.
 
         Yields:
-            The blocks; their content is not checked.
+            The blocks; their content is not checked. Each is good until the next one is asked for.
 
         Raises:
             RefusedLinkError: The server refuses the link.
             AbsentError: It has no such blob.
+            BusyError: It ended a new connection at once.
             LaterError: It asks to try again a little later.
+            EndedError: It ended its answer too early.
             SourceError: It does not give the range.
+            FleetError: The check raised it.
         """
         self._check = check
+        host = self._host = place.netloc
         try:
             check()
-            # An answer that ends its connection keeps the socket open until it is closed itself.
-            with contextlib.closing(self._ask(place, start, end)) as answer:
-                self._check_answer(answer, place.netloc, start, end, whole_bytes)
-                for size_bytes in sizes_bytes:
-                    yield self._block(answer, size_bytes, place.netloc)
-                if answer.length == 0:
-                    answer.read(0)  # ends the answer, so that the connection can be used again
-                else:
-                    self.close()
-        except (OSError, ValueError, http.client.HTTPException) as exc:
+            head = self._ask(place, start, end)
+            _check_answer(head, host, start, end, whole_bytes)
+            buffer = memoryview(bytearray(max(sizes_bytes, default=0)))
+            for size_bytes in sizes_bytes:
+                block = buffer[:size_bytes]
+                self._fill(block)
+                yield block
+            is_over = self._connection is not None and not self._connection.has_more
+            if not (is_over and head.length == end - start and head.keeps_alive):
+                self.close()
+        except FleetError:
+            self.close()
+            raise
+        except Exception as exc:
             self.close()
             check()  # a stop wakes the read
-            raise SourceError(f"{place.netloc} cannot be read: {_why(exc)}") from exc
+            if isinstance(exc, GoneError):
+                raise BusyError(f"{host} ended the connection at once", retry_s=AGAIN_S) from exc
+            raise SourceError(f"{host} cannot be read: {_why(exc)}") from exc
         except BaseException:
             self.close()
             raise
@@ -155,122 +132,103 @@ class Ranges:
     def wake(self) -> None:
         """Let a read that waits end at once; for any thread."""
         if (sock := self._sock) is not None:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def _ask(self, place: SplitResult, start: int, end: int) -> http.client.HTTPResponse:
-        kept = self._connection is not None
-        try:
-            return self._answer(place, start, end)
-        except (OSError, http.client.HTTPException):
-            self.close()
-            self._check()
-            if not kept:
-                raise
-        return self._answer(place, start, end)  # the server had closed the connection
-
-    def _answer(self, place: SplitResult, start: int, end: int) -> http.client.HTTPResponse:
-        target = f"{place.path or '/'}{f'?{place.query}' if place.query else ''}"
-        headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
-        self._head_until_s = self._clock.monotonic_s() + TIMEOUT_S
-        try:
-            connection = self._connected(place)
-            connection.request("GET", target, headers=headers)
-            return connection.getresponse()
-        finally:
-            self._head_until_s = float("inf")
-
-    def _look(self, size_bytes: int) -> None:
-        """Count what came, and end a reading that takes too long or is not wanted any more.
-
-        Raises:
-            SourceError: The head of an answer does not end.
-        """
-        self._came(size_bytes)
-        self._check()
-        if self._clock.monotonic_s() > self._head_until_s:
-            raise SourceError(f"{self._origin[1]} does not come to the end of its headers")
-
-    def _check_answer(
-        self, answer: http.client.HTTPResponse, host: str, start: int, end: int, whole_bytes: int
-    ) -> None:
-        """Check that an answer has the bytes that were asked for.
-
-        Raises:
-            RefusedLinkError: It refuses the link.
-            AbsentError: It says that there is no such blob.
-            LaterError: It asks to try again later.
-            SourceError: It has other bytes, or none.
-        """
-        if answer.getheader("Transfer-Encoding") is not None:
-            raise SourceError(f"{host} does not say how long its answer is")
-        if answer.status in REFUSED:
-            raise RefusedLinkError(f"{host} refuses the link ({answer.status})")
-        if answer.status == OK and (start, end) == (0, whole_bytes):
-            return  # a server without ranges gives the whole
-        if answer.status == ABSENT:
-            raise AbsentError(f"{host} answers with status {ABSENT}")
-        later = RETRY_AFTER.fullmatch(answer.getheader("Retry-After", ""))
-        if answer.status == UNAVAILABLE and later:
-            raise LaterError(f"{host} answers with status {UNAVAILABLE}", retry_s=float(later[0]))
-        if answer.status != PARTIAL:
-            raise SourceError(f"{host} answers with status {answer.status}")
-        found = CONTENT_RANGE.fullmatch(answer.getheader("Content-Range", ""))
-        if not found or (int(found[1]), int(found[2])) != (start, end - 1):
-            raise SourceError(f"{host} answers with other bytes than were asked for")
-
-    def _block(self, answer: http.client.HTTPResponse, size_bytes: int, host: str) -> bytes:
-        """Read one block.
-
-        Raises:
-            SourceError: The answer ends before, or trickles.
-        """
-        data = bytearray()
-        began_s = self._clock.monotonic_s()
-        while len(data) < size_bytes:
-            read = answer.read1(min(size_bytes - len(data), READ_BYTES))
-            data += read
-            if not read:
-                raise SourceError(f"{host} ended its answer too early")
-            took_s = self._clock.monotonic_s() - began_s
-            if took_s > PATIENCE_S and len(data) < took_s * LEAST_BYTES_PER_S:
-                raise SourceError(f"{host} sends too slowly")
-        return bytes(data)
-
-    def _connected(self, place: SplitResult) -> http.client.HTTPConnection:
-        host = place.hostname or ""
-        origin = (place.scheme, host, place.port or 0)
-        if self._connection is not None and origin == self._origin:
-            return self._connection
-        self.close()
-        if place.scheme == "https":
-            context = ssl.create_default_context()
-            for file in self._ca_files:
-                context.load_verify_locations(file)
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, place.port, timeout=self._connect_s, context=context
-            )
-        else:
-            connection = http.client.HTTPConnection(host, place.port, timeout=self._connect_s)
-        connection.connect()
-        self._sock = connection.sock
-        self._sock.settimeout(TIMEOUT_S)
-        connection.sock = cast("socket.socket", _Socket(self._sock, self._look))
-        self._connection, self._origin = connection, origin
-        return connection
+            wake(sock)
 
     def close(self) -> None:
         """Close the connection; the next range opens another."""
+        connection, self._connection, self._sock = self._connection, None, None
+        if connection is not None:
+            connection.close()
+
+    def _ask(self, place: SplitResult, start: int, end: int) -> AnswerHead:
+        origin = (place.scheme, place.hostname or "", place.port or 0)
+        if origin != self._origin:
+            self.close()
+            self._origin = origin
+            self._rate = Rate(self._bounds.window_s, self._bounds.least_bytes_per_s)
         if self._connection is not None:
-            self._connection.close()
-        self._connection = self._sock = None
+            try:
+                return self._connection.ask(place, start, end)
+            except GoneError:  # it had closed what was kept
+                self.close()
+                self._check()
+        self._connection = Connection(
+            place,
+            ca_files=self._ca_files,
+            bounds=self._bounds,
+            clock=self._clock,
+            look=self._look,
+            made=self._made,
+        )
+        return self._connection.ask(place, start, end)
+
+    def _made(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def _look(self, size_bytes: int, waited_s: float) -> None:
+        """Count what came, and end a reading that takes too long or is not wanted any more.
+
+        Raises:
+            SourceError: The server has been too slow for too long.
+        """
+        self._came(size_bytes)
+        self._check()
+        if not self._rate.add(waited_s, size_bytes):
+            self._rate = Rate(self._bounds.window_s, self._bounds.least_bytes_per_s)
+            raise SourceError(f"{self._host} sends too slowly")
+
+    def _fill(self, block: memoryview) -> None:
+        """Read one block.
+
+        Raises:
+            EndedError: The answer ends before.
+            SourceError: It trickles.
+        """
+        connection, at = self._connection, 0
+        while connection is not None and at < len(block):
+            try:
+                size_bytes = connection.read_into(block[at:])
+            except ConnectionError:
+                size_bytes = 0
+            if not size_bytes:
+                self._check()  # a stop wakes the read
+                raise EndedError(f"{self._host} ended its answer too early")
+            at += size_bytes
+
+
+def _check_answer(head: AnswerHead, host: str, start: int, end: int, whole_bytes: int) -> None:
+    """Check that an answer has the bytes that were asked for.
+
+    Raises:
+        RefusedLinkError: It refuses the link.
+        AbsentError: It says that there is no such blob.
+        LaterError: It asks to try again later.
+        SourceError: It has other bytes, or none.
+    """
+    if head.is_coded:
+        raise SourceError(f"{host} does not say how long its answer is")
+    if head.status in REFUSED:
+        raise RefusedLinkError(f"{host} refuses the link ({head.status})")
+    if head.status == ABSENT:
+        raise AbsentError(f"{host} answers with status {ABSENT}")
+    if head.status == UNAVAILABLE and head.retry_s is not None:
+        raise LaterError(f"{host} answers with status {UNAVAILABLE}", retry_s=head.retry_s)
+    is_whole = head.status == OK and (start, end) == (0, whole_bytes)  # it knows no ranges
+    if head.status != PARTIAL and not is_whole:
+        raise SourceError(f"{host} answers with status {head.status}")
+    if not is_whole and head.span != (start, end - 1):
+        raise SourceError(f"{host} answers with other bytes than were asked for")
+    if head.length is not None and head.length < end - start:
+        raise SourceError(f"{host} answers with fewer bytes than were asked for")
 
 
 def _why(exc: Exception) -> str:
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {exc.verify_message}"
     if isinstance(exc, TimeoutError):
-        return f"nothing came for {TIMEOUT_S:g} s"
+        return "nothing came in time"
+    if isinstance(exc, AnswerError):
+        return str(exc)
     if isinstance(exc, OSError):
         return (exc.strerror or str(exc) or type(exc).__name__).lower()
-    return f"it does not speak HTTP ({type(exc).__name__})"
+    return f"its answer cannot be understood ({type(exc).__name__})"

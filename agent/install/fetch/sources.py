@@ -41,6 +41,12 @@ class AbsentError(SourceError):
     code = "agent.fetch.absent"
 
 
+class EndedError(SourceError):
+    """A server ended its answer before its end; the link may have expired meanwhile."""
+
+    code = "agent.fetch.ended"
+
+
 class LaterError(SourceError):
     """A server will have a blob, or time for it, a little later.
 
@@ -54,6 +60,10 @@ class LaterError(SourceError):
     def __init__(self, message: str, *, retry_s: float) -> None:
         super().__init__(message)
         self.retry_s = retry_s
+
+
+class BusyError(LaterError):
+    """A server ended a new connection at once; it may have too many."""
 
 
 class Coming:

@@ -74,7 +74,7 @@ def test_others_are_told_an_address_that_they_can_reach(
         ('[peers]\nlisten = "0.0.0.0:1"\nat_once = 0\n', "peers.at_once is not within 1 to 64"),
         (
             '[peers]\nlisten = "0.0.0.0:1"\nbytes_per_s = 32767\n',
-            "peers.bytes_per_s is below 16384",
+            "peers.bytes_per_s is below 65536",
         ),
         (
             '[peers]\nlisten = "0.0.0.0:1"\nat_one = 1\n',
