@@ -169,7 +169,10 @@ class Device:
     """Those of its profile that it has; None where it has all of them, or did not say."""
 
     peer_url: str | None = None
-    """Where it serves the devices of its site, if it does and they may be told."""
+    """Where it serves the devices of its site, if it does."""
+
+    peer_fault: str = ""
+    """Why none of them is told; empty if they may be."""
 
     labels: dict[str, str]
     agent_version: str

@@ -146,7 +146,7 @@ class Controller:
         )
         self.delivery = self._delivery(connect(), key, clock)
         services = FleetServices(
-            devices=Devices(database, access, transfers, clock),
+            devices=Devices(database, access, transfers, config.peers, clock),
             director=director,
             enrolment=self._enrolment,
             policies=self._policies,

@@ -284,6 +284,11 @@ def _policy_text(device: Device) -> str:
     return f"{name} ({'accepted' if device.policy_accepted else 'not accepted yet'})"
 
 
+def _peers_text(device: Device) -> str:
+    fault = f" (nobody is told: {device.peer_fault})" if device.peer_fault else ""
+    return f"{device.peer_url}{fault}"
+
+
 def _runtimes_text(device: Device) -> str:
     if device.runtimes is None:
         return "all of the profile"
@@ -304,7 +309,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("runtimes", _runtimes_text(device)),
             ("labels", device.labels),
             ("agent", device.agent_version),
-            *([("serves peers at", device.peer_url)] if device.peer_url else []),
+            *([("serves peers at", _peers_text(device))] if device.peer_url else []),
             ("release", device.release),
             ("variant", device.variant),
             ("desired release", device.desired_release),

@@ -28,12 +28,12 @@ _FORM: Final = re.compile(
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 
 
-def why_refused(url: str, networks: Sequence[Network]) -> str:
+def why_refused(url: str, networks: Sequence[Network] | None) -> str:
     """Say why an address must not be given to other devices.
 
     Args:
         url: As a device says it.
-        networks: Where it may be.
+        networks: Where it may be; None for anywhere.
 
     Returns:
         What is wrong with it, to follow its name; empty if nothing is. It repeats nothing of a
@@ -49,7 +49,7 @@ def why_refused(url: str, networks: Sequence[Network]) -> str:
         fault = "is an IPv4 address in the form of IPv6"
     elif address.version == 6 and address.is_link_local:  # noqa: PLR2004 - of the protocol
         fault = "means something only together with an interface of the device"
-    elif not any(address in network for network in networks):
+    elif networks is not None and not any(address in network for network in networks):
         fault = "is in none of peers.networks"
     return fault and f"names {address}, which {fault}"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from controller.domain.peer_urls import why_refused
 from controller.domain.policy_choice import choose_policy
 from controller.domain.selectors import checked_labels, parse_selector
 from controller.domain.states import DeviceState
 from controller.domain.transfers import FETCHING
+from controller.peer_settings import PeersConfig
 from controller.ports import BrokerAccess
 from controller.schemas import Device, DeviceUpdate
 from controller.services.transfers import Transfers, shown_transfer
@@ -31,15 +33,22 @@ class Devices:
         database: The control state.
         access: The broker's accounts.
         transfers: The transfers that run.
+        peers: Whom devices are told as their peers.
         clock: Wall time.
     """
 
     def __init__(
-        self, database: Database, access: BrokerAccess, transfers: Transfers, clock: Clock
+        self,
+        database: Database,
+        access: BrokerAccess,
+        transfers: Transfers,
+        peers: PeersConfig,
+        clock: Clock,
     ) -> None:
         self._database = database
         self._access = access
         self._transfers = transfers
+        self._peers = peers
         self._clock = clock
 
     def selected(
@@ -122,7 +131,20 @@ class Devices:
         shown = to_schema(record, policy_set)
         if shown.state is DeviceState.ENROLLED and shown.phase == FETCHING:
             shown.transfer = shown_transfer(self._transfers.of(shown.id))
+        shown.peer_fault = _peer_fault(shown, self._peers)
         return shown
+
+
+def _peer_fault(device: Device, peers: PeersConfig) -> str:
+    """Return why the address of a device is told to nobody; empty if it is, or has none."""
+    if device.peer_url is None:
+        return ""
+    if peers.label is None:
+        return "peers.label is not set on the controller"
+    if peers.label not in device.labels:
+        return f"it has no label {peers.label}"
+    fault = why_refused(device.peer_url, peers.allowed())
+    return fault and f"it {fault}"
 
 
 def to_schema(record: DeviceRecord, policy_set: PolicySet) -> Device:

@@ -142,16 +142,17 @@ class Ingest:
             self._director.publish([device])
 
     def _peer_url(self, hello: Hello) -> str | None:
-        """Return where a device serves others; None if nowhere, or if others must not go there."""
+        """Return where a device serves others; None if nowhere, or if that is no address.
+
+        One outside the networks of today is kept: it is told to nobody, but the operator sees it.
+        """
         url = hello.peer_url
         if isinstance(url, msgspec.UnsetType):
             return None
         fault = why_refused(url, self._peer_networks)
-        if not fault:
-            return url
-        if self._peer_faults.is_first(hello.device, self._clock.monotonic_s()):
-            _log.warning("the peer_url of device %s %s", hello.device, fault)
-        return None
+        if fault and self._peer_faults.is_first(hello.device, self._clock.monotonic_s()):
+            _log.warning("the address of device %s for its peers %s", hello.device, fault)
+        return None if why_refused(url, None) else url
 
     def _presence(self, device: str, payload: bytes) -> None:
         presence = own_message(payload, Presence, device)

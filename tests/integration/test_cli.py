@@ -99,7 +99,10 @@ def test_devices_enrol_and_are_managed(stack: Stack, puppets: dict[str, Puppet])
     assert "serves peers" not in shown.out
     puppets["cam-1"].peer_url = "http://192.168.1.20:8471"
     puppets["cam-1"].come_back()
-    told = "serves peers at  http://192.168.1.20:8471\n"
+    told = (
+        "serves peers at  http://192.168.1.20:8471 "
+        "(nobody is told: peers.label is not set on the controller)\n"
+    )
     until(lambda: told in stack.ok("device", "show", "cam-1").out, "a hello of cam-1")
     shown = stack.ok("device", "show", "cam-1", "--json")
     assert shown.json["peer_url"] == "http://192.168.1.20:8471"

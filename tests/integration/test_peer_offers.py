@@ -344,12 +344,11 @@ def test_a_device_that_enrols_again_begins_without_an_address(site: Site) -> Non
 
 
 @on_sqlite
-def test_an_address_that_is_not_allowed_is_not_kept_and_is_told_once(
+def test_what_is_no_address_of_a_device_is_not_kept_and_is_told_once(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     hostile = (
         "http://router.lan:80",
-        "http://8.8.8.8:80",
         "http://[::ffff:c0a8:1]:80",
         "http://192.168.0.1:80/admin?reboot=1",
         "http://admin:secret@192.168.0.1:80",
@@ -365,10 +364,30 @@ def test_an_address_that_is_not_allowed_is_not_kept_and_is_told_once(
         assert site.shown("cam-000") is None
         shown = site.fleet.api.get("/v1/devices/cam-000").json()
         assert shown["last_seen_at_s"] == site.fleet.clock.now_s(), "all else that it says counts"
-        (line,) = (each for each in caplog.messages if "peer_url" in each)
-        assert line.startswith("the peer_url of device cam-000 ")
+        (line,) = (each for each in caplog.messages if "for its peers" in each)
+        assert line.startswith("the address of device cam-000 for its peers ")
         assert "secret" not in line
         assert len(line) < 200
+
+
+@on_sqlite
+def test_an_address_outside_the_networks_is_shown_with_the_reason_and_told_to_nobody(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(device: str) -> object:
+        return site.fleet.api.get(f"/v1/devices/{device}").raise_for_status().json()["peer_fault"]
+
+    assert fault("cam-000") == ""
+    site.serve("cam-000", "http://8.8.8.8:80")
+    assert site.shown("cam-000") == "http://8.8.8.8:80"
+    assert fault("cam-000") == "it names 8.8.8.8, which is in none of peers.networks"
+    assert any("names 8.8.8.8" in each for each in caplog.messages)
+    site.use(PeersConfig(label="site", networks=("8.8.8.0/24",)))
+    assert fault("cam-000") == "", "it counts without another hello"
+    site.use(PeersConfig(label="room"))
+    assert fault("cam-000") == "it has no label room"
+    site.use(PeersConfig())
+    assert fault("cam-000") == "peers.label is not set on the controller"
 
 
 def test_a_large_site_costs_one_more_statement_and_is_bounded(database: Database) -> None:
