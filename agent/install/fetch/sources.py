@@ -65,6 +65,8 @@ class LaterError(SourceError):
 class BusyError(LaterError):
     """A server ended a new connection at once; it may have too many."""
 
+    code = "agent.fetch.busy"
+
 
 class Coming:
     """Which blob comes to this device now, for the devices that would wait for it. For any thread.
