@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from agent.errors import ControlError
@@ -21,10 +20,10 @@ from controller.app.home import CA_FILE
 from controller.broker.install import locate
 from examples.digits.box import free_port
 from tests.simulators.agent_process import DEVICE, Device, null_package
-from tests.simulators.packages import TRUST, SignedPackage
+from tests.simulators.packages import TRUST
 from tests.simulators.patience import until
 from tests.simulators.stack import Stack, fleet, fleet_here
-from wire.codec import sha256_hex
+from tests.simulators.stack_devices import publish
 from wire.messages import MAX_REVISION_STEP
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("cli"), pytest.mark.timeout(1200)]
@@ -80,19 +79,6 @@ def device(stack: Stack, tmp_path: Path) -> Iterator[Device]:
     finally:
         if made.process is not None:
             made.end(signal.SIGKILL)
-
-
-def publish(stack: Stack, release: SignedPackage) -> None:
-    token = (stack.home / "api.token").read_text().strip()
-    with httpx.Client(
-        base_url=f"http://127.0.0.1:{stack.api_port}/v1",
-        headers={"Authorization": f"Bearer {token}"},
-        trust_env=False,
-    ) as api:
-        for blob in release.blobs:
-            api.put(f"/blobs/{sha256_hex(blob)}", content=blob).raise_for_status()
-        body = {"envelope_sha256": release.ref.envelope_sha256}
-        api.post("/releases", json=body).raise_for_status()
 
 
 def shown(stack: Stack) -> dict[str, Any]:
