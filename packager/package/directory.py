@@ -270,9 +270,10 @@ def _signed_index(directory: Path, trust: TrustRoot | None) -> PackageIndex | No
     data = _envelope(directory)
     if data is None:
         return None
+    payload = _unverified(data, directory).payload  # a file that is none is told by its name
     if trust is not None:
-        return index_from_bytes(trust.unseal(data, role="release", payload_type=PAYLOAD_TYPE))
-    return index_from_bytes(_unverified(data, directory).payload)
+        payload = trust.unseal(data, role="release", payload_type=PAYLOAD_TYPE)
+    return index_from_bytes(payload)
 
 
 def _envelope(directory: Path) -> bytes | None:
