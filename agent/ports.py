@@ -49,6 +49,11 @@ class ActiveVariant(Protocol):
         """Memory that its worker holds; 0 if unknown."""
         ...
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn with its worker."""
+        ...
+
 
 class ModelServerPort(Protocol):
     """Variants in workers, and the switch between them."""
@@ -80,8 +85,12 @@ class ModelServerPort(Protocol):
         """Stop serving and end the worker; requests are told why."""
         ...
 
-    def stream(self, *, on: bool) -> None:
-        """Start or stop running one sample at a time."""
+    def run_requests(self, *, stream: bool, joins: bool, longest_wait_s: float | None) -> None:
+        """Say how requests are run from now on.
+
+        Whether one sample at a time, whether joined, and how long a request may wait that has no
+        deadline of its own; None for no limit.
+        """
         ...
 
     def supervise(self) -> None:

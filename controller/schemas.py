@@ -225,6 +225,7 @@ class PolicyObjective(Request):
     deadline_ms: Number | None = _SPEC.aim.deadline_ms
     deadline_probability: Number = _SPEC.aim.deadline_probability
     battery_lasts_s: Number = _SPEC.aim.battery_lasts_s
+    battery_until: str | None = None
 
 
 @dataclass(kw_only=True)

@@ -53,16 +53,42 @@ def reason_lines(at_s: float, kind: str, reason: str, data: Mapping[str, Any]) -
     """
     rest = dict(data)
     verdicts, inputs = rest.pop("verdicts", None), rest.pop("inputs", None)
+    changed, before = rest.get("changed"), rest.get("before")
+    settings = ""
+    if isinstance(changed, dict) and isinstance(before, dict):
+        settings = changes_text(rest.pop("before"), rest.pop("changed"))
     change = ""
     if {"from", "to"} <= rest.keys():
         change = f" {_text(rest.pop('from'))} -> {_text(rest.pop('to'))}"
     lines = [f"{local_time(at_s)} {_text(kind)}{change}: {_text(reason)}"]
+    if settings:
+        lines.append(f"    changed: {settings}")
     lines += [f"    {_text(n)}: {_value(n, v)}" for n, v in sorted(rest.items()) if _is_known(v)]
     if isinstance(inputs, dict) and any(map(_is_known, inputs.values())):
         lines.append(f"    inputs: {_pairs(inputs)}")
     if isinstance(verdicts, dict):
         lines += [f"    not {_text(name)}: {_text(verdicts[name])}" for name in sorted(verdicts)]
     return lines
+
+
+def changes_text(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return what changed, each setting with its old value.
+
+    Args:
+        before: The settings that changed, as they were.
+        after: The same as they are; None, or left out, for none.
+
+    Returns:
+        Such as `objective.deadline_ms=none (was 100)  kind=rules (was adaptive)`.
+    """
+    names = sorted({*before, *after})
+    return "  ".join(
+        f"{_text(n)}={_setting(n, after.get(n))} (was {_setting(n, before.get(n))})" for n in names
+    )
+
+
+def _setting(name: str, value: object) -> str:
+    return "none" if value is None else _value(name, value)
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

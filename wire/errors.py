@@ -57,6 +57,22 @@ class WireFormatError(FleetError):
     code = "wire.format"
 
 
+class PolicyFileError(WireFormatError):
+    """A policy in a file or of options says what cannot be.
+
+    Args:
+        message: What is wrong, in one line.
+        remedy: What may be written.
+        key: The key at fault, such as `objective.deadline_ms`; empty where it is none alone.
+    """
+
+    code = "wire.format.policy"
+
+    def __init__(self, message: str, *, remedy: str, key: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.key = key
+
+
 class TopicError(FleetError):
     """A topic, or an identifier in it, does not have our form."""
 

@@ -7,7 +7,11 @@ Rules:
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+DAY_S: Final = 86_400.0
 
 
 class HealthSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,6 +19,9 @@ class HealthSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     at_s: float
     """Wall time, seconds since the epoch."""
+
+    utc_offset_s: float = 0.0
+    """Local time minus UTC at that instant, daylight saving included."""
 
     temperature_c: float | None = None
     """The hottest zone of the processor."""
@@ -73,3 +80,8 @@ class HealthSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu_busy_ratio: float | None = None
     """How busy the graphics unit is."""
+
+    @property
+    def local_s(self) -> float:
+        """Local time of day, in seconds since midnight."""
+        return (self.at_s + self.utc_offset_s) % DAY_S

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Final, Literal
 
 import msgspec
 
+from wire.codec import to_builtins
+
 EVEN: Final = 0.5
 """The lowest probability that a deadline may have; below it, most answers could be late."""
+
+
+HOUR_S: Final = 3600.0
+DAY_S: Final = 24 * HOUR_S
+TIME_OF_DAY: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,8 +31,39 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     deadline_probability: float = 0.95
     """The probability that an answer comes within the deadline."""
 
-    battery_lasts_s: float = 4 * 3600.0
-    """For how long the battery has to last while it discharges."""
+    battery_lasts_s: float = 4 * HOUR_S
+    """For how long the battery has to last, from the moment at which it begins to discharge; 0 for
+    no such aim."""
+
+    battery_until: str | msgspec.UnsetType = msgspec.UNSET
+    """Until when the battery has to last, in place of `battery_lasts_s`: a local time of day of the
+    device as HH:MM, the next one. Unset as programs write it that do not know it."""
+
+    @property
+    def battery_until_s(self) -> float | None:
+        """`battery_until` in seconds since midnight; None if it is unset or no time of day."""
+        text = "" if isinstance(self.battery_until, msgspec.UnsetType) else self.battery_until
+        found = TIME_OF_DAY.fullmatch(text)
+        return None if found is None else int(found[1]) * HOUR_S + int(found[2]) * 60.0
+
+    def faults_of_battery(self) -> tuple[str, ...]:
+        """Return the faults of the aims for the battery; empty when they are valid."""
+        until = not isinstance(self.battery_until, msgspec.UnsetType)
+        rules = (
+            (
+                0.0 <= self.battery_lasts_s < math.inf,
+                "objective.battery_lasts_s is negative or not a number",
+            ),
+            (
+                not until or self.battery_until_s is not None,
+                "objective.battery_until is not a time of day as 18:00",
+            ),
+            (
+                not until or self.battery_lasts_s == Objective().battery_lasts_s,
+                "objective.battery_until and objective.battery_lasts_s contradict each other",
+            ),
+        )
+        return tuple(text for holds, text in rules if not holds)
 
 
 class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +101,11 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
                 self.low_battery_ratio <= self.ok_battery_ratio,
                 "low_battery_ratio is above ok_battery_ratio",
             ),
+            (
+                0.0 <= self.low_battery_ratio <= 1.0,
+                "low_battery_ratio is not within 0 to 1",
+            ),
+            (0.0 <= self.ok_battery_ratio <= 1.0, "ok_battery_ratio is not within 0 to 1"),
             (self.low_memory_bytes >= 0, "low_memory_bytes is negative"),
             (0.0 <= self.dwell_s < math.inf, "dwell_s is negative or not a number"),
             (0.0 <= aim.min_retention <= 1.0, "objective.min_retention is not within 0 to 1"),
@@ -73,14 +117,35 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
                 EVEN <= aim.deadline_probability < 1.0,
                 f"objective.deadline_probability is not within {EVEN} to 1",
             ),
-            (
-                0.0 <= aim.battery_lasts_s < math.inf,
-                "objective.battery_lasts_s is negative or not a number",
-            ),
         )
-        return tuple(text for holds, text in rules if not holds)
+        return tuple(text for holds, text in rules if not holds) + aim.faults_of_battery()
 
     @property
     def aim(self) -> Objective:
         """The objective, or the default one."""
         return Objective() if isinstance(self.objective, msgspec.UnsetType) else self.objective
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """All settings that count by name, with those of the default objective, dotted."""
+        plain: dict[str, object] = to_builtins(self)
+        plain.pop("objective", None)
+        aims: dict[str, object] = to_builtins(self.aim)
+        if "battery_until" in aims:
+            del aims["battery_lasts_s"]
+        return plain | {f"objective.{key}": value for key, value in aims.items()}
+
+
+def changes(before: PolicySpec, after: PolicySpec) -> tuple[dict[str, object], dict[str, object]]:
+    """Return what differs between two policies.
+
+    Args:
+        before: The older one.
+        after: The newer one.
+
+    Returns:
+        The settings that differ, by name, as they were and as they are; None for none.
+    """
+    old, new = before.settings, after.settings
+    names = [name for name in {**new, **old} if new.get(name) != old.get(name)]
+    return {n: old.get(n) for n in names}, {n: new.get(n) for n in names}

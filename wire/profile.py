@@ -32,6 +32,8 @@ MAX_ITEMS = 64
 """Items of a list or a table of a profile: no board comes near."""
 
 MAX_SHOWN_CHARS = 64
+COLDEST_C, HOTTEST_C = -100.0, 150.0
+"""Limits lie within: sensors believe no warmer reading, so no other limit would ever count."""
 
 Architecture = Literal["x86_64", "aarch64", "armv7l", "riscv64"]
 """As `uname -m` prints it."""
@@ -207,8 +209,13 @@ def checked_profile(profile: DeviceProfile) -> DeviceProfile:
             "accelerators has a value that is not a plain name",
         ),
         (
-            profile.thermal.nominal_c >= profile.thermal.severe_c,
+            # The negation refuses a limit that is not a number too: it would make any heat cool.
+            not profile.thermal.nominal_c < profile.thermal.severe_c,
             "thermal.nominal_c is not below thermal.severe_c",
+        ),
+        (
+            not (profile.thermal.nominal_c >= COLDEST_C and profile.thermal.severe_c <= HOTTEST_C),
+            f"thermal: the limits are not within {COLDEST_C:g} to {HOTTEST_C:g}",
         ),
     ]
     for wrong, text in faults:

@@ -19,12 +19,13 @@ from agent.app.desired_states import DesiredStates
 from agent.app.endpoint import make_endpoint
 from agent.app.fetching import make_fetching
 from agent.app.hooking import put_hooks
+from agent.app.learnt_file import LearntFile
 from agent.app.messages import Messages
 from agent.app.named_files import load_profile, load_trust
 from agent.app.refusals import Refusals
 from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
-from agent.app.serving import make_serving
+from agent.app.serving import make_deferral, make_serving
 from agent.app.sharing import Sharing, make_sharing
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, storage_faults
@@ -42,6 +43,7 @@ from agent.link.outage import Outage
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
 from agent.select.adaptation import Adaptation
+from agent.serve.deferred.runner import DeferredRunner
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import OnEvent, Recorder
@@ -96,6 +98,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     pump: TelemetryPump
     watchdog: Watchdog
     model_server: ModelServer
+    deferral: DeferredRunner
 
 
 class _Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,7 +235,10 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         log=log,
         clock=clock,
     )
-    endpoint = make_endpoint(config, model_server, log)
+    deferral = make_deferral(config, model_server, adaptation, recorder=recorder, clock=clock)
+    endpoint = make_endpoint(
+        config, model_server, log, deferred=deferral.queue, advice=adaptation.advice
+    )
     commands = Commands(
         config.device,
         store=store,
@@ -245,6 +251,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         transfer=machine.transfer,
         budgets=fetching.budgets,
         endpoint=lambda: endpoint.address,
+        deferred=lambda: deferral.queue.waiting,
     )
     sensors = Sensors(profile, clock, sysfs_root=config.sysfs_root, procfs_root=config.procfs_root)
     return Parts(
@@ -264,6 +271,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
             adaptation,
             device.interrupts,
             interval_s=config.sense_interval_s,
+            learnt=LearntFile(config.state_dir, device.recorder, device.clock),
         ),
         desired_states=desired_states,
         hooked=hooked,
@@ -277,6 +285,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         pump=pump,
         watchdog=Watchdog(clock),
         model_server=model_server,
+        deferral=deferral,
     )
 
 

@@ -51,6 +51,7 @@ class Commands:
         transfer: Returns how far the transfer of a package is; None if none runs.
         budgets: Knows what packages cost; None if nothing is bounded.
         endpoint: Returns the address for applications.
+        deferred: Returns how many deferrable requests wait.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it asks
@@ -67,6 +68,7 @@ class Commands:
         transfer: Callable[[], TransferProgress | None],
         budgets: Budgets | None,
         endpoint: Callable[[], str],
+        deferred: Callable[[], int],
     ) -> None:
         self._device = device
         self._store = store
@@ -79,6 +81,7 @@ class Commands:
         self._transfer = transfer
         self._budgets = budgets
         self._endpoint = endpoint
+        self._deferred = deferred
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
             "status": self._status,
             "variants": self._variants,
@@ -121,6 +124,8 @@ class Commands:
             "variant": variant,
             "reason": decision.reason if decision else "",
             "pressures": sorted(decision.state.pressures) if decision else [],
+            "levers": to_builtins(decision.levers) if decision else None,
+            "deferred": self._deferred(),
             "pinned": self._adaptation.pinned,
             "policy": to_builtins(self._adaptation.policy),
             "revision": record.revision,

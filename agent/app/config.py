@@ -33,6 +33,7 @@ from agent.install.conditions import ConditionSettings
 from agent.install.fetch.settings import DeliverySettings
 from agent.install.hooks.settings import HookSettings
 from agent.peers.settings import PeerSettings
+from agent.serve.deferred.settings import DeferredSettings
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
 from wire.codec import from_toml
 from wire.errors import FleetError, TopicError
@@ -117,6 +118,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     broker: BrokerConfig = BrokerConfig()
     endpoint: EndpointConfig = EndpointConfig()
     serving: ServingConfig = ServingConfig()
+    deferred: DeferredSettings = DeferredSettings()
+    """Bounds on requests that may wait until the device has nothing else to do."""
+
     install: ConditionSettings = ConditionSettings()
     hooks: HookSettings = HookSettings()
     delivery: DeliverySettings = DeliverySettings()
@@ -277,7 +281,7 @@ def _check(config: AgentConfig, name: str) -> None:
         (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
     ]
-    for part in (config.install, config.hooks, config.delivery, config.peers):
+    for part in (config.install, config.hooks, config.delivery, config.peers, config.deferred):
         faults += [(True, text) for text in part.faults()]
     if config.policy is not None:
         faults += [(True, f"policy: {text}") for text in config.policy.faults()]

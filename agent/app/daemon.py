@@ -1,8 +1,8 @@
 """The agent's process: starts its threads, turns its loop, stops everything in order.
 
 Threads: this one handles the connection's messages, telemetry and the watchdog; one senses and
-adapts once a second; one installs; one enrols the device and keeps it enrolled; the endpoint, the
-control socket and the transport have their own.
+adapts once a second; one installs; one enrols the device and keeps it enrolled; one lets the model
+answer what could wait; the endpoint, the control socket and the transport have their own.
 
 Rules:
 - What served before a restart serves again before there is any network.
@@ -76,6 +76,7 @@ class Daemon:
 
     def _start(self) -> None:
         parts = self._parts
+        parts.deferral.queue.load()
         parts.endpoint.start()
         if parts.control is not None:
             parts.control.start()
@@ -96,6 +97,7 @@ class Daemon:
             thread = threading.Thread(target=self._guarded(body), name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
+        parts.deferral.start()
         notify(READY)
         parts.log.write("ready", endpoint=parts.endpoint.address, serving=serving)
 
@@ -129,8 +131,10 @@ class Daemon:
         parts.log.write("stopping")
         if parts.sharing is not None:
             parts.sharing.stop()
+        parts.deferral.stop()
         parts.endpoint.stop()
         parts.model_server.stop()
+        parts.deferral.join()
         for thread in self._threads:
             thread.join(JOIN_S)
         # An install that was under way may have begun a worker meanwhile.

@@ -19,10 +19,9 @@ from agent.install.store import StateStore
 from agent.install.thread import Installs
 from agent.select.adaptation import Adaptation
 from telemetry.device.recorder import Recorder
-from wire.codec import to_builtins
 from wire.errors import FleetError
 from wire.messages import DesiredState
-from wire.policy import PolicySpec
+from wire.policy import changes
 from wire.trust.root import TrustRoot
 
 
@@ -103,10 +102,10 @@ class DesiredStates:
         # One may come over MQTT while the operator hands over another.
         with self._lock:
             check_revision(desired, self._known())
-            changed = self._adopt(desired)
+            before, changed = self._adopt(desired)
             if changed:
                 reason = f"the controller set another policy: {desired.policy.kind}"
-                data = {"changed": changed, "revision": desired.revision}
+                data = {"before": before, "changed": changed, "revision": desired.revision}
                 self._recorder.event("policy", reason, data)
             self._installs.offer(desired, envelope)
 
@@ -135,18 +134,13 @@ class DesiredStates:
     def _known(self) -> Known:
         return Known(floor=self._installs.revision, lost=self._store.lost, boot_id=self._boot_id)
 
-    def _adopt(self, desired: DesiredState) -> dict[str, object]:
-        """Set the controller's policy, unless this device has its own; return what changed."""
+    def _adopt(self, desired: DesiredState) -> tuple[dict[str, object], dict[str, object]]:
+        """Set the controller's policy, unless this device has its own.
+
+        Returns:
+            The settings that changed, as they were and as they are.
+        """
         if self._config.policy is not None:
-            return {}
+            return {}, {}
         before, self._adaptation.policy = self._adaptation.policy, desired.policy
-        old, new = _settings(before), _settings(desired.policy)
-        return {key: value for key, value in new.items() if value != old[key]}
-
-
-def _settings(policy: PolicySpec) -> dict[str, object]:
-    """Return all settings of a policy, including those of the default objective."""
-    plain: dict[str, object] = to_builtins(policy)
-    plain.pop("objective", None)
-    aim = to_builtins(policy.aim)
-    return plain | {f"objective.{key}": value for key, value in aim.items()}
+        return changes(before, desired.policy)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 
 from agent.app.config import AgentConfig
 from agent.app.named_files import load_endpoint_token
 from agent.log import Log
+from agent.serve.advice import Advice
+from agent.serve.deferred.queue import DeferredQueue
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.http.tls import server_tls
@@ -14,13 +17,22 @@ from agent.serve.model_server import ModelServer
 from wire.version import VERSION
 
 
-def make_endpoint(config: AgentConfig, model_server: ModelServer, log: Log) -> Endpoint:
+def make_endpoint(
+    config: AgentConfig,
+    model_server: ModelServer,
+    log: Log,
+    *,
+    deferred: DeferredQueue,
+    advice: Callable[[], Advice],
+) -> Endpoint:
     """Make the endpoint; it does not listen yet.
 
     Args:
         config: The configuration of this device.
         model_server: Answers the requests.
         log: Takes a line if there is no TLS because the configuration asks for that.
+        deferred: Keeps deferrable requests.
+        advice: Returns what applications should do now.
 
     Returns:
         The endpoint.
@@ -39,6 +51,8 @@ def make_endpoint(config: AgentConfig, model_server: ModelServer, log: Log) -> E
         limits=EndpointLimits(connections=config.endpoint.connections),
         version=VERSION,
         tls=_tls(config),
+        deferred=deferred if config.deferred.requests > 0 else None,
+        advice=advice,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.app.learnt_file import LearntFile
 from agent.interrupts import Interrupts
 from agent.select.adaptation import Adaptation
 from telemetry.device.recorder import Recorder
@@ -18,6 +19,7 @@ class Sensing:
         adaptation: Chooses a variant by the readings.
         interrupts: Ends the loop.
         interval_s: Time between two readings.
+        learnt: Keeps what the adaptation learnt; it is recalled here.
     """
 
     def __init__(
@@ -28,12 +30,15 @@ class Sensing:
         interrupts: Interrupts,
         *,
         interval_s: float,
+        learnt: LearntFile,
     ) -> None:
         self._sensors = sensors
         self._recorder = recorder
         self._adaptation = adaptation
         self._interrupts = interrupts
         self._interval_s = interval_s
+        self._learnt = learnt
+        adaptation.recall(learnt.load())
 
     def run(self) -> None:
         """Sense and adapt until stopped.
@@ -44,6 +49,9 @@ class Sensing:
         while True:
             self._interrupts.wait(self._interval_s, abandon=False)
             self._adaptation.tick(self.sense())
+            self._learnt.keep(self._adaptation.learnt)
+            ratio = self._adaptation.advice().sampling_ratio
+            self._recorder.gauge("advised_sampling_ratio", ratio, {})
 
     def sense(self) -> HealthSnapshot:
         """Read the sensors once, and give the readings to the recorder and the adaptation."""

@@ -1,19 +1,25 @@
-"""Makes what serves models and chooses among them, as the configuration asks for it."""
+"""Makes what serves models, chooses among them and lets requests wait, as configured."""
 
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from agent.app.config import AgentConfig, serving_settings
 from agent.install.slots import Slots
 from agent.packages import Damage, open_package
 from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
+from agent.serve.deferred.queue import DeferredQueue
+from agent.serve.deferred.runner import DeferredRunner
+from agent.serve.deferred.store import DeferredStore
 from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import Recorder
 from wire.clock import Clock
 from wire.profile import DeviceProfile
 from wire.trust.root import TrustRoot
+
+DEFERRED_DIRECTORY: Final = "deferred"
 
 
 def make_serving(
@@ -52,6 +58,7 @@ def make_serving(
         ),
     )
     meter = Meter()
+    model_server.router.greet(meter.came)
     model_server.router.listen(meter.count)
     adaptation = Adaptation(
         model_server,
@@ -66,3 +73,30 @@ def make_serving(
     if config.policy is not None:
         adaptation.policy = config.policy
     return model_server, adaptation
+
+
+def make_deferral(
+    config: AgentConfig,
+    model_server: ModelServer,
+    adaptation: Adaptation,
+    *,
+    recorder: Recorder,
+    clock: Clock,
+) -> DeferredRunner:
+    """Make what runs deferrable requests; nothing runs yet, and nothing was read.
+
+    Args:
+        config: The configuration of this device.
+        model_server: Answers the requests.
+        adaptation: Knows whether the device has nothing better to do.
+        recorder: Takes figures and events.
+        clock: For expiry.
+
+    Returns:
+        The runner, with its queue.
+    """
+    store = DeferredStore(
+        config.state_dir / DEFERRED_DIRECTORY, config.deferred.disk_bytes, recorder
+    )
+    queue = DeferredQueue(config.deferred, store, recorder, clock)
+    return DeferredRunner(queue, model_server.router, lambda: not adaptation.advice().defer)

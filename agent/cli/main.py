@@ -65,6 +65,7 @@ def _status(options: argparse.Namespace) -> int:
         ("package", status["release"] or "none"),
         ("variant", f"{status['variant'] or 'none'} ({status['reason'] or 'nothing decided'})"),
         ("policy", status["policy"]["kind"]),
+        ("levers", _levers(status)),
         ("desired", f"revision {status['revision']}, {status['target'] or 'no release'}"),
         ("install", _phase(status)),
     ]
@@ -83,6 +84,27 @@ def _status(options: argparse.Namespace) -> int:
         fields.append(("refused", status["refused"]))
     write_fields(fields)
     return 0 if status["variant"] else 1
+
+
+def _levers(status: dict[str, Any]) -> str:
+    levers = status.get("levers") or {}  # an agent of an earlier version knows none
+    pulled = [
+        text
+        for text, is_pulled in (
+            ("requests are not joined", not levers.get("joins", True)),
+            ("deferrable requests wait", levers.get("defer", False)),
+            (
+                f"sampling {levers.get('sampling_ratio', 1.0):.2f}",
+                levers.get("sampling_ratio", 1.0) < 1.0,
+            ),
+            ("late requests are shed", levers.get("longest_wait_s") is not None),
+        )
+        if is_pulled
+    ]
+    waiting = f"; {status['deferred']} deferred" if status.get("deferred") else ""
+    if not pulled:
+        return f"none{waiting}"
+    return f"{', '.join(pulled)} ({'; '.join(levers['reasons'])}){waiting}"
 
 
 def _phase(status: dict[str, Any]) -> str:

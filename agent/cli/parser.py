@@ -249,7 +249,7 @@ def _add_replay(commands: Subcommands, run: Run) -> None:
         "--policy",
         default="rules",
         metavar="POLICY",
-        help="Name of a policy, or JSON file with its kind and thresholds.",
+        help="Name of a policy, or TOML or JSON file with the keys of [policy] in agent.toml.",
     )
     source = replay.add_mutually_exclusive_group()
     source.add_argument(

@@ -63,7 +63,14 @@ def record(job: Job, config: AgentConfig, remark: Remark) -> str:
     terms = Terms(board_of(profile, health, job.board), job.period_s)
     day = time.strftime("%Y-%m-%d", time.gmtime(device.clock.now_s()))
     maker = Maker(device=config.device, profile=profile.name, day=day)
-    header = header_of(job.path.stem, maker, terms, look, deadline_ms=job.deadline_ms)
+    header = header_of(
+        job.path.stem,
+        maker,
+        terms,
+        look,
+        deadline_ms=job.deadline_ms,
+        begins_local_s=health.local_s,
+    )
     _check(terms, header, look)
     for line in lacks(look, health, terms.board, fault=device.fault):
         remark(line)

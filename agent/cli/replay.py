@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Final
@@ -20,14 +21,20 @@ from agent.errors import ReplayError
 from agent.replay.run import Latencies, Replay, replay
 from agent.replay.trace_file import SHIPPED, load_trace, read_file
 from agent.replay.traces import Trace
+from agent.replay.variants import checked
 from agent.select.decisions import Candidate, candidate
 from agent.select.policies import POLICIES
 from wire.codec import MAX_JSON_BYTES, from_json, to_builtins, to_pretty_json
 from wire.errors import WireFormatError
 from wire.package.manifest import MANIFEST_FILE, Manifest, manifest_from_bytes
 from wire.policy import PolicySpec
+from wire.policy_file import checked_policy, read_policy
 
 EXAMPLE: Final = SHIPPED / "example_variants.json"
+
+
+class ListedVariant(Candidate, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A variant in a JSON file, where a key that is not known is misspelt."""
 
 
 class VariantList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,7 +43,7 @@ class VariantList(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     source: str
     """Where the figures come from."""
 
-    variants: tuple[Candidate, ...]
+    variants: tuple[ListedVariant, ...]
 
 
 def report(
@@ -53,7 +60,7 @@ def report(
 
     Args:
         name: Path of a trace, or the name of a shipped one.
-        policy: Name of a policy, or path of a JSON file with its kind and thresholds.
+        policy: Name of a policy, or path of a TOML or JSON file with its keys.
         package: Directory of the package whose variants are taken.
         variants: JSON file of variants, in place of a package.
         pinned: A variant that always serves, whatever the policy decides.
@@ -67,30 +74,31 @@ def report(
         ReplayError: A file cannot be read, or the policy cannot be replayed with it.
         WireFormatError: A file is not what it should be.
     """
-    if deadline_ms is not None and not deadline_ms > 0.0:
-        raise ReplayError(f"a deadline of {deadline_ms:g} ms is not positive")
+    if deadline_ms is not None and not 0.0 < deadline_ms < math.inf:
+        raise ReplayError(
+            f"--deadline-ms: {deadline_ms:g} is not a positive number",
+            remedy="give the milliseconds within which an answer is useful",
+        )
     trace = load_trace(name)
     source, candidates = _candidates(trace, package, variants)
-    done = replay(trace, candidates, _spec(policy), pinned=pinned, deadline_ms=deadline_ms)
+    spec = _spec(policy)
+    done = replay(trace, candidates, spec, pinned=pinned, deadline_ms=deadline_ms)
     if as_json:
         header = to_builtins(trace.header)
         return to_pretty_json({"trace": header, "variants": source, "replay": done}).decode()
-    return "\n".join([*_table(trace, source, done), *_switches(done)]) + "\n"
+    table = _table(trace, source, done, _deadline(trace, spec, deadline_ms))
+    return "\n".join([*table, *_switches(done)]) + "\n"
 
 
 def _spec(policy: str) -> PolicySpec:
     if policy in POLICIES:
         return msgspec.convert({"kind": policy}, PolicySpec)
-    remedy = f"name a JSON file or one of {', '.join(sorted(POLICIES))}"
+    remedy = f"name a TOML or JSON file, or one of {', '.join(sorted(POLICIES))}"
     data = read_file(Path(policy), remedy, MAX_JSON_BYTES)
-    # A policy in a message may have keys of a later version; in a file they are misspelt.
     try:
-        strangers = sorted(set(from_json(data, dict)) - set(PolicySpec.__struct_fields__))
-        if strangers:
-            raise ReplayError(f"{policy}: there is no threshold {', '.join(map(repr, strangers))}")
-        return from_json(data, PolicySpec)
+        return checked_policy(read_policy(data, policy))
     except WireFormatError as exc:
-        raise ReplayError(f"{policy}: {exc.message}", remedy=remedy) from exc
+        raise ReplayError(f"{policy}: {exc.message}", remedy=exc.remedy) from exc
 
 
 def _candidates(
@@ -102,8 +110,11 @@ def _candidates(
     path, remedy = variants or EXAMPLE, "name a JSON file of variants"
     try:
         listed = from_json(read_file(path, remedy, MAX_JSON_BYTES), VariantList)
+        checked(listed.variants)
     except WireFormatError as exc:
         raise ReplayError(f"{path}: {exc.message}", remedy=remedy) from exc
+    except ReplayError as exc:
+        raise ReplayError(f"{path}: {exc.message}", remedy=exc.remedy) from exc
     return listed.source, listed.variants
 
 
@@ -128,7 +139,18 @@ def _of_package(manifest: Manifest, profile: str) -> tuple[str, tuple[Candidate,
     return release + note, tuple(map(candidate, kept))
 
 
-def _table(trace: Trace, source: str, done: Replay) -> list[str]:
+def _deadline(trace: Trace, spec: PolicySpec, instead_ms: float | None) -> str:
+    """Say by which deadline answers count, and whether the policy goes by another one."""
+    counted_ms = trace.header.deadline_ms if instead_ms is None else instead_ms
+    origin = "the trace" if instead_ms is None else "--deadline-ms"
+    text = f"deadline of {origin}: {counted_ms:g} ms"
+    own_ms = spec.aim.deadline_ms
+    if spec.kind != "adaptive" or own_ms is None or own_ms == counted_ms:
+        return text
+    return f"{text}; the policy's own is {own_ms:g} ms: --deadline-ms {own_ms:g} counts by that one"
+
+
+def _table(trace: Trace, source: str, done: Replay, deadline: str) -> list[str]:
     header, totals = trace.header, done.totals
     served = ", ".join(f"{name} {share:g} s" for name, share in totals.served_s.items() if share)
     kept = totals.mean_retention
@@ -138,7 +160,7 @@ def _table(trace: Trace, source: str, done: Replay) -> list[str]:
         ("policy", done.policy),
         ("duration", f"{totals.duration_s:g} s in {len(done.steps)} ticks"),
         ("requests", f"{totals.requests:.0f}, {totals.refused:.0f} refused"),
-        ("missed", f"{totals.missed:.0f} ({totals.miss_ratio:.2%}) of the deadlines"),
+        ("missed", f"{totals.missed:.0f} ({totals.miss_ratio:.2%}); {deadline}"),
         *_latency(totals.latencies),
         ("retention", "unknown" if kept is None else f"{kept:.4f} of the reference's quality"),
         ("worth", _share(totals.worth, totals.requests)),

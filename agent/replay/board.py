@@ -34,6 +34,8 @@ frequency as constant."""
 
 WH_J = 3600.0
 TOLERANCE_S = 1e-9
+MOST_MEMORY_BYTES = 2**50
+"""A pebibyte, as for the sensors: no board has as much memory."""
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,11 +122,25 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 self.limits.nominal_c < self.limits.severe_c,
                 "limits.nominal_c is not below severe_c",
             ),
+            (
+                self.limits.nominal_c >= COLDEST_C and self.limits.severe_c <= HOTTEST_C,
+                "limits are not within -100 to 150",
+            ),
             (self.throttle_c < self.slowest_c, "throttle_c is not below slowest_c"),
+            (
+                self.throttle_c >= -MAX and self.slowest_c <= MAX,
+                f"throttle_c and slowest_c are not within -{MAX} to {MAX}",
+            ),
             (0.0 < self.slowest_ratio <= 1.0, "slowest_ratio is not within 0 to 1"),
-            (self.battery_wh is None or self.battery_wh > 0.0, "battery_wh is not positive"),
+            (
+                self.battery_wh is None or 0.0 < self.battery_wh <= MAX,
+                f"battery_wh is not above 0 and at most {MAX}",
+            ),
             (0.0 <= self.start_charge_ratio <= 1.0, "start_charge_ratio is not within 0 to 1"),
-            (self.memory_bytes > 0, "memory_bytes is not positive"),
+            (
+                0 < self.memory_bytes <= MOST_MEMORY_BYTES,
+                f"memory_bytes is not within 1 to {MOST_MEMORY_BYTES}",
+            ),
             (0.0 < self.cpu_share <= 1.0, "cpu_share is not within 0 to 1"),
             (
                 all(1.0 / MAX <= factor <= MAX for factor in self.slowdowns.values()),
@@ -179,7 +195,10 @@ class Inputs(
             (1.0 / MAX <= self.slowdown <= MAX, f"slowdown is not within {1 / MAX} to {MAX}"),
             (0.0 <= self.other_share <= 1.0, "other_share is not within 0 to 1"),
             (0.0 <= self.charger_w <= MAX, f"charger_w is not within 0 to {MAX}"),
-            (self.memory_bytes is None or self.memory_bytes >= 0, "memory_bytes is negative"),
+            (
+                self.memory_bytes is None or 0 <= self.memory_bytes <= MOST_MEMORY_BYTES,
+                f"memory_bytes is not within 0 to {MOST_MEMORY_BYTES}",
+            ),
         )
         return tuple(text for holds, text in rules if not holds)
 

@@ -19,6 +19,8 @@ import msgspec
 MAX_STEPS: Final = 32
 MAX_W: Final = 1000.0
 LONGEST_S: Final = 3600.0
+MAX_C: Final = 1000.0
+"""A threshold beyond this is a slip; one that no board reaches switches the controller off."""
 
 
 class FanStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,6 +66,10 @@ class Fan(FanStep, frozen=True, kw_only=True, forbid_unknown_fields=True):
         rules = (
             (len(steps) <= MAX_STEPS, f"has more than {MAX_STEPS} speeds"),
             (all(s.off_c < s.on_c for s in steps), "off_c is not below on_c"),
+            (
+                all(s.off_c >= -MAX_C and s.on_c <= MAX_C for s in steps),
+                f"off_c and on_c are not within -{MAX_C:g} to {MAX_C:g}",
+            ),
             (
                 all(0.0 < s.resistance_ratio <= 1.0 for s in steps),
                 "resistance_ratio is not within 0 to 1",
@@ -117,6 +123,10 @@ class Governor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 "ratios do not fall from 1 and stay above 0",
             ),
             (self.cool_c < self.hot_c, "cool_c is not below hot_c"),
+            (
+                self.cool_c >= -MAX_C and self.hot_c <= MAX_C,
+                f"cool_c and hot_c are not within -{MAX_C:g} to {MAX_C:g}",
+            ),
             (
                 0.01 <= self.interval_s <= LONGEST_S,  # noqa: PLR2004 - the shortest tick
                 f"interval_s is not within 0.01 to {LONGEST_S:g}",

@@ -19,7 +19,14 @@ MW_PER_W: Final = 1000.0
 NO_ERROR: Final = SensorError()
 
 
-def sense(board: Board, world: World, tick: Tick, error: SensorError = NO_ERROR) -> HealthSnapshot:
+def sense(
+    board: Board,
+    world: World,
+    tick: Tick,
+    error: SensorError = NO_ERROR,
+    *,
+    begins_local_s: float = 0.0,
+) -> HealthSnapshot:
     """Return what the agent reads at the beginning of a tick.
 
     Args:
@@ -27,6 +34,7 @@ def sense(board: Board, world: World, tick: Tick, error: SensorError = NO_ERROR)
         world: The state of the device.
         tick: The line of the trace.
         error: What is random about the readings.
+        begins_local_s: Local time of day at the trace's first tick; its wall time is 0.
 
     Returns:
         The readings; None for each that is missing in the trace, or that no sensor gives.
@@ -52,12 +60,15 @@ def sense(board: Board, world: World, tick: Tick, error: SensorError = NO_ERROR)
     celsius = read.temperature_c
     return HealthSnapshot(
         at_s=tick.at_s,
+        utc_offset_s=begins_local_s,
         temperature_c=celsius,
         headroom=None
         if celsius is None
         else (celsius - limits.nominal_c) / (limits.severe_c - limits.nominal_c),
         fan_ratio=state.fan_step / len(board.fan.steps) if board.fan else None,
         cpu_frequency_ratio=read.cpu_frequency_ratio,
+        # The boards here run as fast as they may.
+        cpu_frequency_limit_ratio=read.cpu_frequency_ratio,
         battery_ratio=read.battery_ratio,
         battery_discharging=read.battery_discharging,
         power_mw=read.power_mw,

@@ -52,6 +52,8 @@ def board_of(profile: DeviceProfile, health: HealthSnapshot, file: Path | None) 
             known = from_json(to_json(to_builtins(known) | from_json(data, dict)), Board)
         except WireFormatError as exc:
             raise ReplayError(f"{file}: {exc.message}", remedy=remedy) from exc
+        if faults := known.faults():
+            raise ReplayError(f"{file}: {faults[0]}", remedy="docs/traces.md describes the keys")
         if known.case is not None:
             raise ReplayError(
                 f"{file}: case: the ambient temperature can be estimated only without one",
@@ -86,7 +88,13 @@ class Maker(NamedTuple):
 
 
 def header_of(
-    name: str, maker: Maker, terms: Terms, sample: Sample, *, deadline_ms: float
+    name: str,
+    maker: Maker,
+    terms: Terms,
+    sample: Sample,
+    *,
+    deadline_ms: float,
+    begins_local_s: float,
 ) -> Header:
     """Return the first line of a recording.
 
@@ -96,6 +104,7 @@ def header_of(
         terms: The constants of the trace.
         sample: The first sample.
         deadline_ms: Time within which the application needs an answer.
+        begins_local_s: Local time of day of the first sample, in seconds since midnight.
 
     Returns:
         The header, whose source says what is estimated and how.
@@ -123,6 +132,7 @@ def header_of(
         origin="recorded",
         source=f"device {maker.device}, {maker.day}; {ambient}; {demand}",
         deadline_ms=deadline_ms,
+        begins_local_s=begins_local_s,
         board=terms.board,
     )
 

@@ -3,7 +3,6 @@
 Rules:
 - Pure: trace, variants and policy in, result out; time comes from the trace alone.
 - The policy sees the readings that the agent would see, and no other part of the trace.
-- A variant that does not declare a latency and a memory is refused: an unknown cost is not zero.
 - A switch loses no request, as in the agent, but loading takes time of the processor.
 """
 
@@ -12,28 +11,26 @@ from __future__ import annotations
 import itertools
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
-from agent.errors import ReplayError
 from agent.replay.board import is_off
 from agent.replay.readings import sense
 from agent.replay.server import Arrived
-from agent.replay.simulation import TickResult, is_short, serve, start, switch
+from agent.replay.simulation import TickResult, World, is_short, serve, start, switch
 from agent.replay.traces import Trace
-from agent.select.decisions import Candidate, Decision, Policy, PolicyContext
-from agent.select.estimates import Observed, joined
+from agent.replay.variants import checked
+from agent.select.decisions import Candidate, Decision, Policy, PolicyContext, PolicyState
+from agent.select.estimates import Estimates, Observed, joined
+from agent.select.learnt import Learnt
 from agent.select.policies import POLICIES
 from wire.health import HealthSnapshot
 from wire.policy import PolicySpec
 
 FLAP_S: Final = 60.0
 """A switch back to the variant before within this time counts as a flap."""
-
-SHORTEST_MS, LONGEST_MS = 1e-6, 1e9
-"""A latency outside this range is impossible."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +69,15 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None
     reason: str
     verdicts: dict[str, str]
+
+
+class Ticked(NamedTuple):
+    """One tick, and what came of it."""
+
+    step: Step
+    switch: Switch | None
+    after: World
+    """The device at its end, with the answers of the tick."""
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +164,53 @@ def replay(
     Raises:
         ReplayError: There is no such variant, or one has no latency or memory.
     """
+    steps: list[Step] = []
+    switches: list[Switch] = []
+    latencies_ms = array("d")
+    unanswered = 0
+    for ticked in ticks(
+        trace, candidates, spec, pinned=pinned, deadline_ms=deadline_ms, policy=policy
+    ):
+        steps.append(ticked.step)
+        if ticked.switch is not None:
+            switches.append(ticked.switch)
+        latencies_ms.extend(answer.latency_ms for answer in ticked.after.answers)
+        unanswered = ticked.after.backlog.requests
+    served_s = dict.fromkeys((c.name for c in candidates), 0.0)
+    return Replay(
+        trace=trace.header.name,
+        policy=spec.kind if pinned is None else f"pinned to {pinned}",
+        totals=_totals(trace, served_s, steps, switches, unanswered, _quantiles(latencies_ms)),
+        switches=tuple(switches),
+        steps=tuple(steps),
+    )
+
+
+def ticks(
+    trace: Trace,
+    candidates: Sequence[Candidate],
+    spec: PolicySpec,
+    *,
+    pinned: str | None = None,
+    deadline_ms: float | None = None,
+    policy: Policy | None = None,
+) -> Iterator[Ticked]:
+    """Run a policy over a trace, tick by tick.
+
+    Args:
+        trace: As for `replay`, like all others.
+        candidates: The variants to choose from.
+        spec: The policy and its thresholds.
+        pinned: A variant that always serves.
+        deadline_ms: Deadline in place of the trace's own.
+        policy: A policy in place of that which `spec` names.
+
+    Yields:
+        Each tick, with the state of the device after it.
+
+    Raises:
+        ReplayError: There is no such variant, or one has no latency or memory.
+    """
     policy = POLICIES[spec.kind] if policy is None else policy
     by_name = checked(candidates, pinned)
     header, board, period_s = trace.header, trace.header.board, trace.header.period_s
@@ -171,16 +224,16 @@ def replay(
         -math.inf,
     )
     seen: list[Observed | None] = []
-    steps: list[Step] = []
-    switches: list[Switch] = []
-    latencies_ms = array("d")
     outside = zip(trace.ticks, trace.arrivals(), trace.sensor_errors(), strict=True)
     for tick, requests, error in outside:
-        readings, decision = sense(board, world, tick, error), None
+        readings = sense(board, world, tick, error, begins_local_s=header.begins_local_s)
+        decision, change = None, None
         off = is_off(board, world.state, tick.inputs)
         if off:
-            # The agent starts again when the board is charged.
-            context, switched_s = PolicyContext(pinned=pinned), -math.inf
+            # The agent starts again when the board is charged, with what it has in its file.
+            learnt = Learnt.of(context.state.estimates.battery).fit()
+            state = PolicyState(estimates=Estimates(battery=learnt))
+            context, switched_s = PolicyContext(pinned=pinned, state=state), -math.inf
             seen.clear()
         elif world.coming is None:
             context = msgspec.structs.replace(
@@ -194,7 +247,7 @@ def replay(
             world = switch(world, decision, by_name)
             if decision.variant != context.variant:
                 switched_s = tick.at_s
-                switches.append(_switch(tick.at_s, context.variant, decision))
+                change = _switch(tick.at_s, context.variant, decision)
             context = msgspec.structs.replace(
                 context, variant=decision.variant, state=decision.state
             )
@@ -208,8 +261,7 @@ def replay(
             arrived=None if requests is None else Arrived(requests),
         )
         seen.append(world.observed)
-        latencies_ms.extend(answer.latency_ms for answer in world.answers)
-        steps.append(
+        yield Ticked(
             Step(
                 at_s=tick.at_s,
                 readings=readings,
@@ -222,51 +274,10 @@ def replay(
                 charge_ratio=before.state.charge_ratio,
                 power_w=world.state.draw_w,
                 short_of_memory=is_short(board, tick, world.serving),
-            )
+            ),
+            change,
+            world,
         )
-    return Replay(
-        trace=header.name,
-        policy=spec.kind if pinned is None else f"pinned to {pinned}",
-        totals=_totals(
-            trace, by_name, steps, switches, world.backlog.requests, _quantiles(latencies_ms)
-        ),
-        switches=tuple(switches),
-        steps=tuple(steps),
-    )
-
-
-def checked(candidates: Sequence[Candidate], pinned: str | None = None) -> dict[str, Candidate]:
-    """Return the variants by name.
-
-    Args:
-        candidates: The variants to choose from.
-        pinned: The variant that always serves, if there is one.
-
-    Returns:
-        The variants.
-
-    Raises:
-        ReplayError: There are none, two have one name, a latency or memory is impossible, or the
-            pinned one is missing or benched.
-    """
-    by_name = {c.name: c for c in candidates}
-    if not by_name:
-        raise ReplayError("there are no variants to choose from")
-    if len(by_name) != len(candidates):
-        raise ReplayError("two variants have one name")
-    for c in candidates:
-        latency_ms, memory_bytes = c.latency_p50_ms, c.peak_memory_bytes
-        if latency_ms is None or not SHORTEST_MS <= latency_ms <= LONGEST_MS:
-            raise ReplayError(f"variant {c.name!r} declares no latency, or an impossible one")
-        if memory_bytes is None or memory_bytes < 0:
-            raise ReplayError(f"variant {c.name!r} declares no memory, or an impossible amount")
-    if pinned is not None and (pinned not in by_name or by_name[pinned].benched):
-        raise ReplayError(f"there is no variant {pinned!r} to pin", remedy=_one_of(by_name))
-    return by_name
-
-
-def _one_of(names: Iterable[str]) -> str:
-    return f"choose one of {', '.join(sorted(names))}"
 
 
 def _switch(at_s: float, before: str | None, decision: Decision) -> Switch:
@@ -281,7 +292,7 @@ def _switch(at_s: float, before: str | None, decision: Decision) -> Switch:
 
 def _totals(
     trace: Trace,
-    by_name: Mapping[str, Candidate],
+    served_s: dict[str, float],
     steps: Sequence[Step],
     switches: Sequence[Switch],
     unanswered: int,
@@ -290,7 +301,6 @@ def _totals(
     period_s, severe_c = trace.header.period_s, trace.header.board.limits.severe_c
     requests = math.fsum(s.served.requests for s in steps)
     missed = math.fsum(s.served.missed for s in steps)
-    served_s = dict.fromkeys(by_name, 0.0)
     answered = math.fsum(s.served.answered for s in steps)
     total = _sum(s.served.retained for s in steps)
     for step in steps:

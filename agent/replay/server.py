@@ -103,7 +103,7 @@ class Passage(NamedTuple):
     """Mean over the answers."""
 
     log_variance: float | None = None
-    """Variance of the logarithms of their latencies."""
+    """Variance of the logarithms of their service times."""
 
 
 class Arrived:
@@ -216,7 +216,8 @@ def _counted(passage: Passage, deadline_ms: float) -> Passage:
     in_time = [
         a.retention for a, ms in zip(answers, latencies_ms, strict=True) if ms <= deadline_ms
     ]
-    logs = [math.log(max(ms, SHORTEST_MS)) for ms in latencies_ms]
+    times_ms = [(a.ready_s - a.started_s) * MS_PER_S for a in answers]
+    logs = [math.log(max(ms, SHORTEST_MS)) for ms in times_ms]
     count, mean = len(answers), math.fsum(logs) / len(logs)
     return passage._replace(
         late=count - len(in_time),

@@ -280,12 +280,17 @@ def _flowed(
         worth=_times(serving.accuracy, arrived - missed),
     )
     observed = _observed(
-        serving, arrived, answered, compute_s=answered * service_s, latency_ms=latency_ms
+        serving,
+        arrived,
+        answered,
+        in_time=0.0 if latency_ms > deadline_ms else answered,
+        compute_s=answered * service_s,
+        latency_ms=latency_ms,
     )
     return _Flow(
         served,
         world._replace(waiting=waiting),
-        observed,
+        msgspec.structs.replace(observed, waiting=waiting),
         work_s=answered * speed.alone_s,
         busy_s=answered * service_s,
     )
@@ -314,15 +319,16 @@ def _passed(
     if serving is not None:
         observed = _observed(
             serving,
-            # The agent counts a request when it has an answer or a refusal.
-            answered + passage.refused,
+            passage.requests,
             answered,
+            in_time=answered - passage.late,
             compute_s=passage.compute_s,
             latency_ms=passage.latency_ms,
             log_variance=passage.log_variance,
             # Only the first answer can be one that the variant before began.
             mixed=any(a.variant != serving.name for a in passage.answers[:1]),
         )
+        observed = msgspec.structs.replace(observed, waiting=passage.backlog.requests)
     # A request of the variant before may end here; the board's model tells only how busy it was.
     slowed = speed.alone_s / speed.service_s if speed else 1.0
     return _Flow(
@@ -339,6 +345,7 @@ def _observed(
     requests: float,
     answered: float,
     *,
+    in_time: float,
     compute_s: float,
     latency_ms: float | None,
     log_variance: float | None = None,
@@ -350,6 +357,7 @@ def _observed(
         held_bytes=serving.peak_memory_bytes or 0,
         requests=requests,
         answered=answered,
+        in_time=in_time,
         samples=answered,
         compute_s=compute_s,
         latency_ms=latency_ms,

@@ -17,11 +17,13 @@ import msgspec
 
 from agent.errors import ReplayError
 from agent.replay.traces import MAX_BYTES, Trace, trace_from_bytes
+from wire.errors import WireFormatError
 from wire.files import PUBLIC, open_file
 from wire.profile import NAME_PATTERN
 
 SHIPPED: Final = Path(__file__).parent / "shipped_traces"
 SUFFIX: Final = ".jsonl"
+REMEDY: Final = "correct it; docs/traces.md describes the format"
 
 
 def load_trace(name: str) -> Trace:
@@ -39,9 +41,13 @@ def load_trace(name: str) -> Trace:
     """
     shipped = NAME_PATTERN.fullmatch(name) is not None and name in shipped_names()
     path = SHIPPED / f"{name}{SUFFIX}" if shipped else Path(name)
-    return trace_from_bytes(
-        read_file(path, f"shipped traces are {', '.join(shipped_names())}", MAX_BYTES)
-    )
+    data = read_file(path, f"shipped traces are {', '.join(shipped_names())}", MAX_BYTES)
+    try:
+        return trace_from_bytes(data)
+    except WireFormatError as exc:
+        raise WireFormatError(
+            f"{path}: {exc.message.removeprefix('trace: ')}", remedy=exc.remedy or REMEDY
+        ) from exc
 
 
 def shipped_names() -> tuple[str, ...]:

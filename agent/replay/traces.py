@@ -30,11 +30,13 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from agent.replay.board import Board, Inputs
+from agent.replay.board import MOST_MEMORY_BYTES, Board, Inputs
+from agent.replay.heat import COLDEST_C, HOTTEST_C, MAX
 from agent.replay.requests import Request, Requests, arrivals
 from agent.replay.sensors import SensorError, sensor_errors
 from wire.codec import from_json
 from wire.errors import WireFormatError
+from wire.health import DAY_S
 from wire.profile import NAME_PATTERN
 
 TRACE_VERSION: Final = 1
@@ -54,6 +56,9 @@ MAX_REQUESTS: Final = 5_000_000
 """Single requests in a whole trace, on average: a day at 50 Hz."""
 
 TOLERANCE_S: Final = 1e-3
+MW_PER_W: Final = 1000.0
+LONGEST_DEADLINE_MS: Final = 1e9
+"""As the longest latency of a variant: about 12 days."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -76,6 +81,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     deadline_ms: float
     """Time within which the application needs an answer."""
 
+    begins_local_s: float = 0.0
+    """Local time of day at the first tick, in seconds since midnight."""
+
     at_work: bool = False
     """Whether the device served at the beginning: then the first chosen variant is loaded."""
 
@@ -96,6 +104,22 @@ class Sensed(
     power_mw: float | None = None
     memory_available_bytes: int | None = None
     load_ratio: float | None = None
+
+    def faults(self) -> tuple[str, ...]:
+        """Return the readings that the agent would not have believed."""
+        most = {
+            "temperature_c": (COLDEST_C, HOTTEST_C),
+            "cpu_frequency_ratio": (0.0, 1.0),
+            "battery_ratio": (0.0, 1.0),
+            "power_mw": (0.0, MAX * MW_PER_W),
+            "memory_available_bytes": (0, MOST_MEMORY_BYTES),
+            "load_ratio": (0.0, MAX),
+        }
+        return tuple(
+            f"{name} is not within {least:.9g} to {greatest:.9g}"
+            for name, (least, greatest) in most.items()
+            if (value := getattr(self, name)) is not None and not least <= value <= greatest
+        )
 
 
 class Tick(
@@ -146,9 +170,11 @@ def trace_from_bytes(data: bytes) -> Trace:
         raise WireFormatError(f"trace: {len(data)} bytes is over the limit of {MAX_BYTES}")
     lines = data.split(b"\n")
     if lines[-1]:
+        # Before the third line there is no tick yet.
+        whole = len(lines) > 2  # noqa: PLR2004
         raise WireFormatError(
             f"trace: line {len(lines)}: is cut off: it has no newline at its end",
-            remedy="remove that line: the lines before it are a complete trace",
+            remedy="remove that line: the lines before it are a complete trace" if whole else "",
         )
     del lines[-1]
     if not 2 <= len(lines) <= MAX_TICKS + 1:  # noqa: PLR2004 - a header and one tick
@@ -195,7 +221,11 @@ def _header_faults(header: Header) -> tuple[str, ...]:
         (NAME_PATTERN.fullmatch(header.name) is not None, "name is not a plain name"),
         (NAME_PATTERN.fullmatch(header.profile) is not None, "profile is not a plain name"),
         (bool(header.source.strip()), "source is empty"),
-        (header.deadline_ms > 0.0, "deadline_ms is not positive"),
+        (
+            0.0 < header.deadline_ms <= LONGEST_DEADLINE_MS,
+            f"deadline_ms is not above 0 and at most {LONGEST_DEADLINE_MS:g}",
+        ),
+        (0.0 <= header.begins_local_s < DAY_S, "begins_local_s is not within 0 to 86400"),
     )
     faults = tuple(text for holds, text in rules if not holds)
     faults += tuple(f"board: {text}" for text in board.faults())
@@ -207,6 +237,8 @@ def _header_faults(header: Header) -> tuple[str, ...]:
 
 def _tick_faults(tick: Tick, expected_s: float) -> tuple[str, ...]:
     faults = tuple(f"inputs: {text}" for text in tick.inputs.faults())
+    if tick.sensed is not None:
+        faults += tuple(f"sensed: {text}" for text in tick.sensed.faults())
     if not math.isclose(tick.at_s, expected_s, rel_tol=1e-9, abs_tol=TOLERANCE_S):
         faults = (f"at_s is {tick.at_s:g} where {expected_s:g} follows", *faults)
     return faults

@@ -23,8 +23,12 @@ from agent.packages import Damage, Package
 from agent.ports import ModelServerPort, Probed, RecorderPort
 from agent.select.decision_log import DecisionLog
 from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState, candidate
+from agent.select.learnt import Learnt
+from agent.select.levers import Levers
 from agent.select.meter import Meter, Served, observed
 from agent.select.policies import POLICIES
+from agent.select.readings import possible
+from agent.serve.advice import Advice
 from agent.serve.benches import Benches
 from wire.clock import Clock
 from wire.codec import to_builtins
@@ -105,6 +109,30 @@ class Adaptation:
     def decision(self) -> Decision | None:
         """The newest decision."""
         return self._last
+
+    @property
+    def learnt(self) -> Learnt:
+        """What was learnt and may be kept over a restart."""
+        return Learnt.of(self._state.estimates.battery)
+
+    def recall(self, learnt: Learnt) -> None:
+        """Begin with what was learnt before a restart."""
+        estimates = msgspec.structs.replace(self._state.estimates, battery=learnt.fit())
+        self._state = msgspec.structs.replace(self._state, estimates=estimates)
+
+    def advice(self) -> Advice:
+        """Return what applications should do now."""
+        decision = self._last
+        if decision is None:
+            return Advice(defer=True, reasons=("no package is in service yet",))
+        levers, wanted = decision.levers, decision.variant
+        # What could wait for a better variant should not just miss it.
+        changing = () if self.active()[1] == wanted else (f"switch: {wanted} is being started",)
+        return Advice(
+            sampling_ratio=levers.sampling_ratio,
+            defer=levers.defer or bool(changing),
+            reasons=(*levers.reasons, *changing),
+        )
 
     def active(self) -> tuple[str | None, str | None]:
         """Return the digest of the package and the name of the variant that serve now."""
@@ -235,7 +263,7 @@ class Adaptation:
 
     def note(self, health: HealthSnapshot) -> None:
         """Keep new readings for the next decision."""
-        self._health = health
+        self._health = possible(health)
 
     def tick(self, health: HealthSnapshot) -> None:
         """Supervise the workers, choose a variant, and switch to it if another one serves.
@@ -300,13 +328,18 @@ class Adaptation:
         )
         self._state = decision.state
         self._last = decision
-        self._model_server.stream(on=decision.stream)
+        levers = decision.levers
+        self._model_server.run_requests(
+            stream=decision.stream, joins=levers.joins, longest_wait_s=levers.longest_wait_s
+        )
         return decision
 
     def _context(self, candidates: Sequence[Candidate], *, entering: bool) -> PolicyContext:
         now_s = self._clock.monotonic_s()
         period_s = now_s - self._decided_s if math.isfinite(self._decided_s) else 0.0
         self._decided_s = now_s
+        limit_ms = self.policy.aim.deadline_ms
+        self._meter.deadline_ms = math.inf if limit_ms is None else limit_ms
         since, active = self._meter.take(), self._model_server.active
         name = active.variant.name if active is not None and not entering else None
         return PolicyContext(
@@ -321,8 +354,10 @@ class Adaptation:
                 held_bytes=active.memory_bytes if active is not None else 0,
                 period_s=period_s,
                 cpu_share=self._cpu_share,
+                waiting=active.waiting if active is not None else 0,
             ),
             pinned=self.pinned,
+            levers=self._last.levers if self._last is not None else Levers(),
         )
 
     def _candidates(self, loaded: Loaded) -> tuple[Candidate, ...]:
@@ -351,6 +386,7 @@ class Adaptation:
             "release": package.release,
             "inputs": to_builtins(decision.inputs),
             "verdicts": decision.verdicts,
+            "levers": decision.levers.reasons,
             "cost": to_builtins(decision.switch),
         }
         self._recorder.event(

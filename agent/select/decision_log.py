@@ -52,6 +52,7 @@ class DecisionLog:
             "variant": decision.variant,
             "release": release,
             "stream": decision.stream,
+            "levers": decision.levers.reasons,
             "inputs": to_builtins(decision.inputs),
             "verdicts": decision.verdicts,
         }
@@ -68,11 +69,14 @@ def is_news(told: Decision | None, decision: Decision, since_s: float) -> bool:
         since_s: Time between the two.
 
     Returns:
-        Whether it changes the variant or streaming, or, after `LEAST_GAP_S`, only the reason.
+        Whether it changes the variant or streaming, or, after `LEAST_GAP_S`, only the reason or
+        what the levers are for.
     """
     if told is None or (told.variant, told.stream) != (decision.variant, decision.stream):
         return True
-    return since_s >= LEAST_GAP_S and _kind(told.reason) != _kind(decision.reason)
+    return since_s >= LEAST_GAP_S and (
+        _kind(told.reason) != _kind(decision.reason) or told.levers.causes != decision.levers.causes
+    )
 
 
 def _kind(reason: str) -> str:

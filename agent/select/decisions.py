@@ -15,6 +15,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from agent.select.estimates import Estimates, Observed
+from agent.select.levers import Levers
+from agent.select.work import Work
 from wire.health import HealthSnapshot
 from wire.package.manifest import Variant
 from wire.policy import PolicySpec
@@ -51,6 +53,9 @@ class PolicyState(msgspec.Struct, frozen=True, kw_only=True):
     estimates: Estimates = Estimates()
     """What was learnt of the device."""
 
+    work: Work = Work()
+    """What each variant would have lost."""
+
 
 class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a policy beside the readings and the candidates."""
@@ -69,6 +74,8 @@ class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
     """Observations of that time; None if nothing served."""
 
     pinned: str | None = None
+    levers: Levers = Levers()
+    """Those of the last decision."""
 
 
 class SwitchCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +107,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     stream: bool = False
     """Whether to run one sample at a time, to save memory."""
+
+    levers: Levers = Levers()
+    """What else to do against heat, a low battery and load."""
 
     switch: SwitchCost | None = None
     """None if the serving variant stays."""
@@ -197,6 +207,24 @@ def switch_cost(
         both_bytes=None if need is None or held is None else need + held,
         gap=serving is not None and short,
     )
+
+
+def apart(less: float, more: float, decimals: int) -> tuple[str, str]:
+    """Return two numbers as texts that differ wherever the numbers do.
+
+    A reason such as "4.0 h of the required 4.0 h" tells nothing, so the lesser number is rounded
+    down and the greater one up.
+
+    Args:
+        less: The lesser number.
+        more: The greater number.
+        decimals: Digits after the point.
+    """
+    unit = 10**decimals
+    low, high = math.floor(less * unit), math.ceil(round(more * unit, 6))
+    if low == high and less < more:
+        low -= 1
+    return f"{low / unit:.{decimals}f}", f"{high / unit:.{decimals}f}"
 
 
 def _known(value: float | None, otherwise: float) -> float:

@@ -19,7 +19,10 @@ import msgspec
 from agent.select.battery import BatteryFit
 from agent.select.heat import HeatFit
 from agent.select.kalman import Line
+from agent.select.queueing import wait_factor
+from agent.select.rates import Rate
 from agent.select.recent import Peak, Scatter, Spread
+from agent.select.records import Record
 from agent.select.slowdowns import Slowdowns
 from wire.health import HealthSnapshot
 
@@ -47,7 +50,18 @@ MOST_SURPRISE: Final = 3.0
 MOST_SAMPLES: Final = 1e6
 """More samples in a request are an error of the count."""
 
+THEORY_SIGMA: Final = 0.1
+"""How far the wait factor of theory may be off."""
+
+TINY_VARIANCE: Final = 1e-9
+LEAST_RATE: Final = 1e-9
 MS_PER_S: Final = 1000.0
+GIB: Final = 1024.0**3
+UNSLOWED: Final = 0.99
+RISES_PER_S: Final = 0.1 / 3600.0
+LONG_S: Final = 3600.0
+"""How long it is remembered how often conditions got worse."""
+
 FASTEST, SLOWEST = 0.05, 100.0
 """A slowdown outside this range is an error of the measurement."""
 
@@ -66,6 +80,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that arrived."""
 
     answered: float
+    in_time: float | None = None
+    """Answers within the deadline of the objective; None if they were not counted."""
+
     samples: float
     """Samples in the answered requests."""
 
@@ -76,8 +93,11 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Mean latency of the answers, waits included; None without an answer."""
 
     log_variance: float | None = None
-    """Variance of the logarithms of single latencies per sample; None for fewer than two, or if
-    only means are known."""
+    """Variance of the logarithms of single times in the runtime per sample; None for fewer than
+    two, or if only means are known."""
+
+    waiting: float = 0.0
+    """Requests that wait for an answer at the end."""
 
     own_load: float
     """Share of the processor that the workers took; in a replay, loading is included."""
@@ -107,6 +127,7 @@ def joined(seen: Sequence[Observed | None]) -> Observed | None:
         last,
         requests=math.fsum(o.requests for o in there),
         answered=answered,
+        in_time=math.fsum(o.in_time or 0.0 for o in there) if last.in_time is not None else None,
         samples=math.fsum(o.samples for o in there),
         compute_s=math.fsum(o.compute_s for o in there),
         latency_ms=waited_ms / answered if answered else None,
@@ -128,27 +149,42 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     scatter: Scatter = Scatter()
     """Scatter of single answers about the mean of their period."""
 
-    demand_per_s: float = 0.0
+    demand: Rate = Rate()
+    demand_lately: Spread = Spread()
+    """Recent distribution of the expected rate."""
+
     request_samples: float = 1.0
     """Samples in a request, on average."""
 
-    demand_peak: Peak = Peak()
+    waiting: float = 0.0
+    """Requests that wait for an answer."""
+
+    memory_lately: Spread = Spread()
+    """Recent distribution of one over the free memory, in GiB."""
+
     other_load: float = 0.0
     """Share of the processor that other programs keep busy."""
 
-    other_peak: Peak = Peak()
     waits: Line = Line(
         base=0.0, slope=WAIT_PRIOR, base_variance=BESIDE_SIGMA_MS**2, slope_variance=WAIT_SIGMA**2
     )
     """Latency minus the time in the runtime, in ms, over `use / (1 - use)` service times. The base
     of this line is no wait, but the way to the worker and back."""
 
+    record: Record = Record()
     cpu_share: float = 1.0
+    clock_limit: float | None = None
+    """The last limit of the processor's frequency, over its greatest."""
+
     free_bytes: int | None = None
     """Memory that would be free with no variant loaded."""
 
     taken_peak: Peak = Peak()
     """Peak of negative `free_bytes`: it keeps the recent moment with the least free memory."""
+
+    throttles_at: float | None = None
+    """The least headroom at which the processor was throttled lately: a sensor may read too low,
+    and some boards are slowed down below the limit of their zones."""
 
     heat: HeatFit = HeatFit()
     battery: BatteryFit = BatteryFit()
@@ -171,37 +207,86 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         # A worker that loads is busy too, and is no other program.
         told = period_s == 0.0 or (observed is not None and not observed.mixed)
         other = max(load - own, 0.0) if told and busy is not None else self.other_load
+        limit = health.cpu_frequency_limit_ratio
+        # Other latencies follow at once; those of this period were measured under both clocks.
+        step = math.log(self.clock_limit / limit) if limit and self.clock_limit else 0.0
         free = _free_bytes(health, observed)
+        # Where nothing is left, nobody knows how much is lacking.
+        told_free = free if health.memory_available_bytes else None
         return msgspec.structs.replace(
             learnt,
             period_s=period_s,
             other_load=other,
-            other_peak=self.other_peak.update(other, period_s),
             free_bytes=free,
-            taken_peak=self.taken_peak.update(None if free is None else -float(free), period_s),
+            taken_peak=self.taken_peak.update(
+                None if told_free is None else -float(told_free), period_s
+            ),
+            memory_lately=self.memory_lately
+            if told_free is None
+            else self.memory_lately.update(GIB / max(told_free, 1), period_s, fades_s=LONG_S),
+            clock_limit=limit or self.clock_limit,
+            slowdown=learnt.slowdown.shifted(step),
+            throttles_at=self._throttles_at(health, period_s),
             heat=self.heat.update(
                 health.headroom,
                 load,
                 period_s,
                 fan=self.heat.fan if health.fan_ratio is None else health.fan_ratio > 0.0,
             ),
-            battery=self.battery.update(health, load, period_s),
+            battery=self.battery.update(
+                health,
+                load,
+                period_s,
+                demand_per_s=learnt.demand.mean_per_s if observed and period_s else None,
+                other_load=other,
+            ),
         )
+
+    @property
+    def wait_factor(self) -> float:
+        """Mean wait over `use / (1 - use)` service times: as theory has it, and as was seen."""
+        theory = wait_factor(self.demand.dispersion, self.scatter.variance)
+        seen = 1.0 / max(self.waits.slope_variance, TINY_VARIANCE)
+        guess = 1.0 / THEORY_SIGMA**2
+        return max((seen * self.waits.slope + guess * theory) / (seen + guess), 0.0)
+
+    @property
+    def demand_per_s(self) -> float:
+        """The expected requests per second."""
+        return self.demand.mean_per_s
 
     def of_other_variants(self) -> Estimates:
         """Return what still holds for other variants, without what was learnt of latencies."""
         return msgspec.structs.replace(
-            self, slowdown=Slowdowns(), slowdown_lately=Spread(), scatter=Scatter()
+            self,
+            slowdown=Slowdowns(),
+            slowdown_lately=Spread(),
+            scatter=Scatter(),
+            record=Record(),
         )
 
+    def _throttles_at(self, health: HealthSnapshot, period_s: float) -> float | None:
+        known, limit = self.throttles_at, health.cpu_frequency_limit_ratio
+        if known is not None:
+            # What was long not seen is forgotten: upwards, at a tenth of the scale in the hour.
+            known += RISES_PER_S * period_s
+            known = None if known >= 1.0 else known
+        is_slowed = health.throttled is True or (limit is not None and limit < UNSLOWED)
+        if not is_slowed or health.headroom is None or health.headroom >= 1.0:
+            return known
+        return health.headroom if known is None else min(known, health.headroom)
+
     def _served(self, observed: Observed, period_s: float) -> Estimates:
-        rate = observed.requests / period_s
+        demand = self.demand.update(observed.requests, period_s)
         nothing = observed.samples <= 0.0 or observed.answered <= 0.0 or observed.compute_s <= 0.0
         size = self.request_samples if nothing else _samples(observed)
         learnt = msgspec.structs.replace(
             self,
-            demand_per_s=_falling_slowly(self.demand_per_s, rate),
-            demand_peak=self.demand_peak.update(rate, period_s),
+            demand=demand,
+            demand_lately=self.demand_lately.update(
+                max(demand.mean_per_s, LEAST_RATE), period_s, fades_s=LONG_S
+            ),
+            waiting=observed.waiting,
             request_samples=_falling_slowly(self.request_samples, size),
             cpu_share=observed.cpu_share,
         )
@@ -217,7 +302,7 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             learnt,
             slowdown=slowdown,
-            slowdown_lately=self.slowdown_lately.update(common, period_s),
+            slowdown_lately=self.slowdown_lately.update(common, period_s, fades_s=LONG_S),
             scatter=self.scatter.update(observed.log_variance, observed.answered, period_s),
             waits=_waits(self.waits, observed, service_ms, period_s),
         )
@@ -249,4 +334,6 @@ def _waits(known: Line, observed: Observed, service_ms: float, period_s: float) 
 
 def _free_bytes(health: HealthSnapshot, observed: Observed | None) -> int | None:
     available = health.memory_available_bytes
-    return None if available is None else available + (observed.held_bytes if observed else 0)
+    if not available:
+        return available
+    return available + (observed.held_bytes if observed else 0)

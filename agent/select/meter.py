@@ -1,6 +1,9 @@
-"""Counts requests, their answers and latencies from the router's record of each request.
+"""Counts requests when they come, and their answers from the router's record of each.
 
 Rules:
+- A request counts when it comes: an overloaded worker answers as many as it can, whatever comes.
+- One that turns out to be wrong counts no more: it takes no run, and a client that sends only such
+  ones must not cost the others their accuracy.
 - The counts since the last look are read and reset in one step: nothing is counted twice or lost.
 - Memory is bounded: beyond `MAX_VARIANTS` the variant that came first is forgotten.
 """
@@ -27,9 +30,19 @@ class Served(msgspec.Struct, kw_only=True):
     """The counts of one variant, or of several."""
 
     requests: float = 0.0
-    """Requests to all variants; refused ones, and those that met no variant, are included."""
+    """Requests that came, to all variants; refused ones, and those that met no variant, are
+    included, but no wrong ones."""
 
     answered: float = 0.0
+    in_time: float = 0.0
+    """Answers within the deadline; all of them where there is none."""
+
+    refused: float = 0.0
+    """Requests that got no answer because too many came, or workers failed."""
+
+    deferred_s: float = 0.0
+    """Time in the runtime for deferrable requests, which count nowhere else: they are no demand."""
+
     samples: float = 0.0
     """Samples in the answered requests."""
 
@@ -41,37 +54,49 @@ class Served(msgspec.Struct, kw_only=True):
 
     logs: float = 0.0
     log_squares: float = 0.0
-    """Sums of the logarithms of the latencies per sample in ms, and of their squares."""
+    """Sums of the logarithms of the times in the runtime per sample in ms, and their squares."""
 
 
 class Meter:
     """Counts requests. For any thread."""
 
     def __init__(self) -> None:
+        self.deadline_ms = math.inf
+        """Within which an answer is in time; set by who knows the objective."""
+
         self._lock = threading.Lock()
         self._requests = 0.0
         self._variants: dict[str, Served] = {}
         self._since: tuple[Served, set[str]] = (Served(), set())
         """The counts since the last look, and the variants that answered."""
 
+    def came(self) -> None:
+        """Count a request that has come."""
+        self._request(1.0)
+
     def count(self, answered: Answered) -> None:
-        """Count a request.
+        """Count an answer.
 
         Args:
-            answered: The record of the request; one for an unknown model does not count.
+            answered: The record of the request.
         """
-        if answered.outcome is Outcome.UNKNOWN_MODEL:
+        if answered.outcome in {Outcome.UNKNOWN_MODEL, Outcome.INVALID}:
+            if not answered.deferred:
+                self._request(-1.0)  # nobody knew when it came
             return
         with self._lock:
-            self._since[0].requests += 1.0
-            self._requests += 1.0
+            if answered.deferred:
+                self._since[0].deferred_s += answered.compute_s
+                return
             if answered.outcome is not Outcome.OK:
+                self._since[0].refused += float(answered.outcome is Outcome.REFUSED)
                 return
             samples = max(answered.samples, 1)
-            log = math.log(max(answered.total_s * MS_PER_S / samples, SHORTEST_MS))
+            log = math.log(max(answered.compute_s * MS_PER_S / samples, SHORTEST_MS))
             self._since[1].add(answered.variant)
             for served in (self._since[0], self._variant(answered.variant)):
                 served.answered += 1.0
+                served.in_time += float(answered.total_s * MS_PER_S <= self.deadline_ms)
                 served.samples += samples
                 served.compute_s += answered.compute_s
                 served.latency_s += answered.total_s
@@ -94,6 +119,11 @@ class Meter:
             known = self._variants.get(variant or "", Served())
             return msgspec.structs.replace(known, requests=self._requests)
 
+    def _request(self, count: float) -> None:
+        with self._lock:
+            self._since[0].requests += count
+            self._requests += count
+
     def _variant(self, name: str) -> Served:
         known = self._variants.setdefault(name, Served())
         if len(self._variants) > MAX_VARIANTS:
@@ -109,6 +139,7 @@ def observed(
     held_bytes: int,
     period_s: float,
     cpu_share: float,
+    waiting: int = 0,
 ) -> Observed | None:
     """Return the observations of a period for a policy.
 
@@ -119,6 +150,7 @@ def observed(
         held_bytes: Memory that its worker holds.
         period_s: Length of the period.
         cpu_share: Share of the processor that one computing request takes.
+        waiting: Requests that wait for their turn now.
 
     Returns:
         The observations; None if nothing serves or no time has passed.
@@ -131,16 +163,28 @@ def observed(
         variant=variant,
         alone_ms=alone_ms,
         held_bytes=held_bytes,
-        requests=served.requests,
+        requests=max(served.requests, 0.0),
         answered=answered,
+        in_time=_in_time(served),
         samples=served.samples,
         compute_s=served.compute_s,
         latency_ms=served.latency_s / answered * MS_PER_S if answered else None,
         log_variance=_log_variance(served),
-        own_load=min(served.compute_s / period_s, 1.0) * cpu_share,
+        waiting=float(waiting),
+        own_load=min((served.compute_s + served.deferred_s) / period_s, 1.0) * cpu_share,
         cpu_share=cpu_share,
         mixed=bool(variants - {variant}),
     )
+
+
+def _in_time(served: Served) -> float:
+    """Return the answers in time, less where requests were refused.
+
+    A refused request was not in time either. If only answers counted, a device that sheds half of
+    its requests would seem to keep up.
+    """
+    decided = served.answered + served.refused
+    return served.in_time * served.answered / decided if decided else 0.0
 
 
 def _log_variance(served: Served) -> float | None:

@@ -1,28 +1,30 @@
 """Predicts for each variant: answers in time, heat, memory, and how long the battery lasts.
 
-There are two outlooks. Under `now` conditions stay as they are. Under `lately` they are as bad as
-at the worst time of the last minutes, and stay so. A variant with more work is worth a switch only
-if it keeps the objective under both.
+Each prediction ends in one number: the share of an answer's worth that is expected to be lost.
+What makes it greater has a name and a text, so that a person can read why a variant does not serve.
 
 Rules:
 - Pure. A latency that was not measured is never fast enough.
 - A quantity that was never read is not judged. If later readings are missing, the value comes from
   the model, or is the worst of the last minutes.
+- A variant that needs less time for an answer is never said to be later.
 
 Source:
-    In time: a wait of `factor * use / (1 - use)` service times (Pollaczek and Khinchine;
-    Kleinrock, Queueing Systems, volume 1, section 5.6) solved for the longest service time.
+    In time: `agent.select.queueing`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
-from agent.select.decisions import Candidate
-from agent.select.estimates import Estimates
+from agent.select import reach
+from agent.select.decisions import UNKNOWN_LOAD_MS, Candidate, apart
+from agent.select.estimates import GIB, Estimates
+from agent.select.heat import Forecast
+from agent.select.queueing import drained_share, excess, most_per_s, share_in_time
 from agent.select.recent import normal_share
 from wire.policy import PolicySpec
 
@@ -37,34 +39,67 @@ SOON_S: Final = (10.0, 60.0)
 """The shorter is the time to switch back; the longer shows whether that would be needed."""
 
 LASTING_S: Final = 600.0
-"""A switch to a variant is worth it only if heat probably stays below severe for this long."""
+"""A switch to more work is worth it only if heat probably stays below severe for this long."""
 
-OFTEN: Final = 0.5
-RESERVE: Final = 1.25
-"""Factor by which the battery must outlast the objective before a switch to more work."""
+COOLING_S: Final = (2.0, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
+"""When to look whether a board that is too hot has cooled down."""
+
+SHORTFALL: Final = 6.0
+"""How many answers a late one counts as, beyond the share that may be late."""
+
+SOON_HOT: Final = 4.0
+"""How many answers one from a board in severe heat counts as."""
+
+THROTTLED: Final = 0.1
+"""Answers that a throttled processor costs beside its slowness, as a share: it shows that the board
+is hot, even where its sensor reads too low."""
+
+UNKNOWN_DRAW: Final = 4.0
+"""How many answers one counts as that a low battery may not give: nobody knows how low it is."""
+
+SLIGHT: Final = 0.01
+"""A cost below this is not worth a name."""
+
+SENSOR_SIGMA: Final = 0.03
+"""What a sensor may be off by for all time: a degree; good ones are calibrated to one or two."""
+
+LEAST_S: Final = 1e-9
+AHEAD_S: Final = 10.0
+"""Over this time requests that wait already count."""
 
 UNKNOWN_RETENTION: Final = 0.5
-"""Assumed for an accuracy that was not measured, if no variant keeps the objective."""
+"""Assumed for an accuracy that was not measured."""
 
 STAYS_FREE: Final = 0.5
-"""Share of the memory reserve that must stay free under `now`; below it a variant has to go."""
+"""Share of the memory reserve that must stay free; below it a variant has to go."""
 
-TINY: Final = 1e-300
-"""Used in place of zero, which has no logarithm."""
+SCARCE: Final = 0.5
+"""Answers that a variant costs whose memory is all that there is: the next program that needs some
+ends it."""
+
+RATHER_THAN_NOT, SURELY = 0.5, 0.9
+"""Probabilities that the battery reaches the aim: to go on, and to begin more work."""
+
+EFFORT: Final = 0.001
+"""What the whole processor's work is worth beside accuracy: evaluation sets are too small to tell
+retentions that differ by less."""
 
 MS_PER_S: Final = 1000.0
 MIB: Final = 1024 * 1024
+
+Kind = Literal["deadline", "heat", "memory", "battery", "accuracy"]
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """One way in which a variant misses the objective."""
 
-    kind: str
-    """`deadline`, `heat`, `memory`, `battery` or `accuracy`."""
-
+    kind: Kind
     text: str
     cost: float
-    """Share of the answers that it makes worthless; it counts if every variant has faults."""
+    """Answers that it loses, as a share; it may be above 1 where worse than no answer."""
+
+    urgent: bool = False
+    """Whether the variant must go at once."""
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,114 +109,151 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     load: float
     """Share of the processor that would be busy, the work of other programs included."""
 
-    in_time_lately: float
-    """Share of the last minutes in which it would have answered in time."""
+    in_time: float
+    """Share of the answers that would be in time."""
 
-    turns_late_per_s: float
-    """How often in the last minutes it would have begun to be late."""
+    turns_per_s: float
+    """How often in the last hour conditions would have become too bad for it."""
 
     faults: tuple[Fault, ...]
+    lasting: tuple[Fault, ...]
+    """What speaks against a switch to it, if it is more work."""
+
+    loss: float
+    """Share of an answer's worth that is lost; above 1 where a variant does harm."""
 
     @property
-    def cost(self) -> float:
-        """Share of the worth of all answers that is lost, through faults and accuracy together."""
-        accuracy = self.candidate.accuracy
-        kept = UNKNOWN_RETENTION if accuracy is None else accuracy
-        return 1.0 - kept * math.prod(1.0 - min(fault.cost, 1.0) for fault in self.faults)
+    def retention(self) -> float:
+        """Share of the quality that it keeps; a half if it is not known."""
+        known = self.candidate.accuracy
+        return UNKNOWN_RETENTION if known is None else known
 
 
-def predict(c: Candidate, known: Estimates, spec: PolicySpec, *, lately: bool) -> Prediction:
+def predict(c: Candidate, known: Estimates, spec: PolicySpec) -> Prediction:
     """Predict how a variant would do.
 
     Args:
         c: The variant.
         known: What was learnt of the device.
         spec: The objective.
-        lately: Whether to assume that the worst of the last minutes lasts.
 
     Returns:
         The prediction.
     """
-    demand = (known.demand_peak.value or 0.0) if lately else known.demand_per_s
-    other = (known.other_peak.value or 0.0) if lately else known.other_load
-    service_s = max(c.latency_p50_ms or 0.0, 0.0) * known.request_samples / MS_PER_S
-    use = demand * service_s * known.slowdown.expected(c.name).factor
-    load = min(other + min(use, 1.0) * known.cpu_share, 1.0)
-    in_time, turns_late, late = _deadline(c, known, spec, demand, lately=lately)
-    found = (
+    service_s = _service_s(c, known)
+    use = known.demand_per_s * service_s
+    load = min(known.other_load + min(use, 1.0) * known.cpu_share, 1.0)
+    in_time = known.record.corrected(predicted_share(c, known, spec))
+    in_time *= drained_share(
+        known.waiting, known.demand_per_s, service_s, _left_s(known, spec), AHEAD_S
+    )
+    turns_per_s = _turns_per_s(c, known, spec)
+    # Until the next decision conditions may turn too bad for it, as they did before.
+    in_time *= max(1.0 - turns_per_s * known.period_s, 0.0)
+    emptied, not_surely = _battery(c, known, spec)
+    faults = (
         _accuracy(c, spec),
-        late,
-        _memory(c, known, spec, lately=lately),
-        _heat(known, load, lasting=lately),
-        _battery(known, spec, load, RESERVE if lately else 1.0),
+        _deadline(c, in_time, spec),
+        _memory(c, known, spec, lately=False),
+        _heat(known, load),
+        emptied,
+    )
+    lasting = (
+        _memory(c, known, spec, lately=True),
+        _lasting_heat(known, load),
+        not_surely,
+    )
+    found = tuple(f for f in faults if f is not None)
+    retention = UNKNOWN_RETENTION if c.accuracy is None else c.accuracy
+    load_s = (UNKNOWN_LOAD_MS if c.load_ms is None else c.load_ms) / MS_PER_S
+    loss = (
+        1.0
+        - retention * in_time * max(1.0 - turns_per_s * load_s, 0.0)
+        + math.fsum(f.cost for f in found)
+        + excess(use)
+        + EFFORT * load
     )
     return Prediction(
         candidate=c,
         load=load,
-        in_time_lately=in_time,
-        turns_late_per_s=turns_late,
-        faults=tuple(f for f in found if f is not None),
+        in_time=in_time,
+        turns_per_s=turns_per_s,
+        faults=found,
+        lasting=tuple(f for f in lasting if f is not None),
+        loss=loss,
     )
 
 
-def longest_service_s(deadline_s: float, demand_per_s: float, wait_factor: float) -> float:
-    """Return the longest service time with which requests are answered in time.
+def predicted_share(c: Candidate, known: Estimates, spec: PolicySpec) -> float:
+    """Return the share of a variant's answers that would be in time, by theory alone.
 
     Args:
-        deadline_s: Time from a request to its answer; may be infinite.
-        demand_per_s: Requests that come each second.
-        wait_factor: Mean wait over `use / (1 - use)` service times.
+        c: The variant.
+        known: What was learnt of the device.
+        spec: The objective.
 
     Returns:
-        The greatest s for which s * (1 + factor * use / (1 - use)) is within the deadline, where
-        use is demand times s and below 1.
+        0 to 1, not corrected by the record; 0 if its latency was not measured.
     """
-    if math.isinf(deadline_s):
-        return 1.0 / demand_per_s if demand_per_s > 0.0 else math.inf
-    come = demand_per_s * deadline_s
-    root = math.hypot(1.0 - come, 2.0 * math.sqrt(wait_factor * come))
-    return 2.0 * deadline_s / (1.0 + come + root)
+    if c.latency_p50_ms is None or c.latency_p50_ms <= 0.0:
+        return 0.0
+    doubt = known.slowdown.expected(c.name).sigma ** 2
+    return share_in_time(
+        _left_s(known, spec),
+        known.demand.points(),
+        service_s=_service_s(c, known),
+        log_sigma=math.sqrt(doubt + known.scatter.variance),
+        wait_factor=known.wait_factor,
+    )
+
+
+def _service_s(c: Candidate, known: Estimates) -> float:
+    alone_s = max(c.latency_p50_ms or 0.0, 0.0) * known.request_samples / MS_PER_S
+    return alone_s * known.slowdown.expected(c.name).factor
+
+
+def _left_s(known: Estimates, spec: PolicySpec) -> float:
+    """Return how long running and waiting may take."""
+    limit_ms = math.inf if spec.aim.deadline_ms is None else spec.aim.deadline_ms
+    return max(limit_ms - max(known.waits.base, 0.0), 0.0) / MS_PER_S
+
+
+def _turns_per_s(c: Candidate, known: Estimates, spec: PolicySpec) -> float:
+    """Return how often conditions became too bad for a variant in the last hour."""
+    if c.latency_p50_ms is None or c.latency_p50_ms <= 0.0:
+        return 0.0
+    left_s, service_s = _left_s(known, spec), _service_s(c, known)
+    most = most_per_s(left_s, service_s=service_s, wait_factor=known.wait_factor)
+    own_s = c.latency_p50_ms * known.request_samples / MS_PER_S
+    bears = left_s / max(own_s * math.exp(known.slowdown.own(c.name)), LEAST_S)
+    turns = known.demand_lately.rises_per_s(most) + known.slowdown_lately.rises_per_s(bears)
+    if c.peak_memory_bytes:
+        turns += known.memory_lately.rises_per_s(GIB / c.peak_memory_bytes)
+    return turns
 
 
 def _accuracy(c: Candidate, spec: PolicySpec) -> Fault | None:
     least, kept = spec.aim.min_retention, c.accuracy
     if least <= 0.0 or (kept is not None and kept >= least):
         return None
-    text = f"keeps {'an unknown part' if kept is None else f'{kept:.4g}'} of the quality"
+    share, required = ("an unknown part", f"{least:g}") if kept is None else apart(kept, least, 4)
+    text = f"keeps {share} of the quality, {required} is required"
     lacking = least if kept is None else least - kept
     # Ten times the weight of the loss itself: the operator has excluded such a loss.
-    return Fault(kind="accuracy", text=f"{text}, {least:g} is required", cost=10.0 * lacking)
+    return Fault(kind="accuracy", text=text, cost=10.0 * lacking)
 
 
-def _deadline(
-    c: Candidate, known: Estimates, spec: PolicySpec, demand_per_s: float, *, lately: bool
-) -> tuple[float, float, Fault | None]:
-    """Return the share in time lately, how often it turned late a second, and the fault if any."""
+def _deadline(c: Candidate, in_time: float, spec: PolicySpec) -> Fault | None:
+    """Return the fault of a variant that is late too often."""
     if c.latency_p50_ms is None or c.latency_p50_ms <= 0.0:
-        return 0.0, 0.0, Fault(kind="deadline", text="its latency was not measured", cost=1.0)
-    limit_ms = spec.aim.deadline_ms
-    deadline_s = math.inf if limit_ms is None else limit_ms / MS_PER_S
-    left_s = max(deadline_s - max(known.waits.base, 0.0) / MS_PER_S, 0.0)
-    longest_s = longest_service_s(left_s, demand_per_s, known.waits.slope)
-    if math.isinf(longest_s):
-        return 1.0, 0.0, None
-    bearable = longest_s * MS_PER_S / (c.latency_p50_ms * known.request_samples)
-    expected, wanted = known.slowdown.expected(c.name), spec.aim.deadline_probability
-    # A rate must hold on average, a deadline for each answer. The median of a lognormal
-    # distribution is below its mean by half the variance.
-    apart = 0.0 if limit_ms is None else known.scatter.variance
-    own = math.exp(known.slowdown.own(c.name))
-    was_in_time = known.slowdown_lately.share_below(bearable / own, apart)
-    turns_late = known.slowdown_lately.rises_per_s(bearable / own)
-    margin = math.log(max(bearable, TINY)) - expected.mean + 0.5 * apart
-    in_time = normal_share(margin / math.hypot(expected.sigma, math.sqrt(apart)))
-    # One bad period is no trend: if the last minutes were good, a share of `OFTEN` is enough.
-    enough = OFTEN if was_in_time >= wanted and not lately else wanted
-    if in_time >= enough:
-        return was_in_time, turns_late, None
+        return Fault(kind="deadline", text="its latency was not measured", cost=SHORTFALL)
+    wanted, limit_ms = spec.aim.deadline_probability, spec.aim.deadline_ms
+    if in_time >= wanted:
+        return None
     what = "keeps up with the requests" if limit_ms is None else f"answers within {limit_ms:g} ms"
-    text = f"{what} with probability {in_time:.2f}, {enough:.2f} is required"
-    return was_in_time, turns_late, Fault(kind="deadline", text=text, cost=1.0 - in_time)
+    share, required = apart(in_time, wanted, 2)
+    text = f"{what} with probability {share}, {required} is required"
+    return Fault(kind="deadline", text=text, cost=SHORTFALL * (wanted - in_time))
 
 
 def _memory(c: Candidate, known: Estimates, spec: PolicySpec, *, lately: bool) -> Fault | None:
@@ -194,38 +266,109 @@ def _memory(c: Candidate, known: Estimates, spec: PolicySpec, *, lately: bool) -
     need = c.peak_memory_bytes + kept
     if need <= free:
         return None
-    text = f"needs {need / MIB:.0f} MiB with the reserve, {free / MIB:.0f} MiB are available"
-    return Fault(kind="memory", text=text, cost=1.0 if c.peak_memory_bytes > free else 0.5)
+    there, needed = apart(free / MIB, need / MIB, 0)
+    text = f"needs {needed} MiB with the reserve, {there} MiB are available"
+    if c.peak_memory_bytes > free:
+        # The less a variant needs, the sooner there is enough of it.
+        return Fault(kind="memory", text=text, cost=1.0 + need / (need + GIB), urgent=True)
+    return Fault(kind="memory", text=text, cost=SCARCE * (need - free) / kept)
 
 
-def _heat(known: Estimates, load: float, *, lasting: bool) -> Fault | None:
-    back_s, ahead_s = (max(after_s, known.period_s) for after_s in SOON_S)
-    horizons = [(back_s, LIKELY)]
-    if lasting:
-        horizons += [(ahead_s, LIKELY), (LASTING_S, RATHER)]
-    worst, at_s = -math.inf, 0.0
-    for after_s, z in horizons:
-        ahead = known.heat.forecast(load, after_s)
-        if ahead is not None and ahead.at_most(z) > worst:
-            worst, at_s = ahead.at_most(z), after_s
-    if worst < 1.0:
+def _heat(known: Estimates, load: float) -> Fault | None:
+    now = known.heat.now
+    if now is not None and now.mean >= 1.0:
+        # Until the board has cooled down no answer counts, whatever the forecast is.
+        ahead = [known.heat.forecast(load, after_s) for after_s in COOLING_S]
+        hot = sum(1.0 for forecast in ahead if forecast is None or forecast.mean >= 1.0)
+        cost = SOON_HOT * (1.0 + hot + load) / (1.0 + len(COOLING_S))
+        text = f"headroom is {now.mean:.2f}: the board is too hot"
+        return Fault(kind="heat", text=text, cost=cost, urgent=True)
+    (near_s, near), (far_s, far) = ((s, known.heat.forecast(load, s)) for s in _horizons(known))
+    if near is None or far is None:
         return None
-    text = f"headroom may reach {worst:.2f} in {at_s:g} s"
-    return Fault(kind="heat", text=text, cost=min(2.0 * (worst - 1.0) + 0.1, 1.0))
-
-
-def _battery(known: Estimates, spec: PolicySpec, load: float, reserve: float) -> Fault | None:
-    battery, wish_s = known.battery, spec.aim.battery_lasts_s * reserve
-    if battery.discharging is not True or wish_s <= 0.0:
+    cost = SOON_HOT * (_chance(near, 1.0) + near_s / far_s * _chance(far, 1.0))
+    slowed_at = known.throttles_at
+    if slowed_at is not None:
+        cost += THROTTLED * _chance(far, slowed_at)
+    soon = _hottest([(near_s, near, LIKELY)])
+    if soon is not None:
+        return Fault(kind="heat", text=soon, cost=cost, urgent=True)
+    if cost < SLIGHT:
         return None
-    lasts_s = battery.lasts_s(load)
-    if lasts_s is None:
+    limit = "severe" if slowed_at is None else f"{slowed_at:.2f}, where it is throttled,"
+    text = f"headroom may reach {limit} within {far_s:g} s"
+    return Fault(kind="heat", text=text, cost=cost)
+
+
+def _horizons(known: Estimates) -> tuple[float, float]:
+    """Return the times to look ahead: no shorter than it takes to decide again."""
+    near_s, far_s = (max(after_s, 2.0 * known.period_s) for after_s in SOON_S)
+    return near_s, far_s
+
+
+def _chance(ahead: Forecast, limit: float) -> float:
+    """Return the probability that a headroom is above a limit."""
+    return normal_share((ahead.mean - limit) / math.hypot(ahead.sigma, SENSOR_SIGMA))
+
+
+def _hottest(ahead: list[tuple[float, Forecast | None, float]]) -> str | None:
+    """Return what the greatest headroom may be, so many deviations above each forecast's mean."""
+    reached = [(f.at_most(z), after_s) for after_s, f, z in ahead if f is not None]
+    worst, at_s = max(reached, default=(-math.inf, 0.0))
+    return f"headroom may reach {worst:.2f} in {at_s:g} s" if worst >= 1.0 else None
+
+
+def _lasting_heat(known: Estimates, load: float) -> Fault | None:
+    near_s, far_s = _horizons(known)
+    ahead = ((near_s, LIKELY), (far_s, LIKELY), (LASTING_S, RATHER))
+    text = _hottest([(after_s, known.heat.forecast(load, after_s), z) for after_s, z in ahead])
+    return None if text is None else Fault(kind="heat", text=text, cost=1.0)
+
+
+def _battery(c: Candidate, known: Estimates, spec: PolicySpec) -> tuple[Fault | None, Fault | None]:
+    """Return the faults of a variant that empties the battery too soon: to go on, and to begin.
+
+    A variant serves as long as the battery rather reaches the aim with it; one with more work comes
+    back only if the battery surely does. Between the two, energy is saved that pays for the switch.
+    """
+    battery = known.battery
+    need_s = reach.need_s(spec.aim, battery)
+    if need_s is None or battery.is_held:
+        return None, None
+    # Over hours the usual requests and programs count, not those of this minute.
+    service_s = _service_s(c, known)
+    demand = known.demand_per_s if battery.demand is None else battery.demand
+    load = min(battery.other_load + min(demand * service_s, 1.0) * known.cpu_share, 1.0)
+    found = reach.reaches(battery, load, need_s)
+    if found is None:
         # Unknown is not full: if only a low charge is known, the least work is best.
-        low = battery.ratio is not None and battery.ratio < spec.low_battery_ratio
-        return Fault(kind="battery", text="the battery is low", cost=0.5 * load) if low else None
-    if lasts_s >= wish_s:
-        return None
-    text = (
-        f"the battery would last {lasts_s / 3600.0:.1f} h of the required {wish_s / 3600.0:.1f} h"
-    )
-    return Fault(kind="battery", text=text, cost=0.5 * (1.0 - lasts_s / wish_s))
+        if battery.ratio is None or battery.ratio >= spec.low_battery_ratio:
+            return None, None
+        if demand <= 0.0:
+            load = service_s / (service_s + 1.0)
+        text = f"the battery has {battery.ratio:.0%}, and its draw is not known yet"
+        cost = UNKNOWN_DRAW * (1.0 - reach.share_unknown(load))
+        fault = Fault(kind="battery", text=text, cost=cost)
+        return fault, fault
+    if found.probability >= SURELY:
+        return None, None
+    fault = _empty(known, found, need_s)
+    return (fault if found.probability < RATHER_THAN_NOT else None), fault
+
+
+def _empty(known: Estimates, found: reach.Reach, need_s: float) -> Fault:
+    battery = known.battery
+    required = f"{_time_of_day(battery.local_s + need_s)} is required"
+    if found.empty_s is None:
+        text = f"the battery lasts with probability {found.probability:.2f} only, {required}"
+        return Fault(kind="battery", text=text, cost=1.0 - found.probability)
+    # An empty battery answers nothing for the rest of the time; no work at all would last longest.
+    idle = reach.reaches(battery, battery.other_load, need_s) or found
+    cost = 1.0 - found.share(need_s) / max(idle.share(need_s), reach.SOME)
+    text = f"the battery would be empty at {_time_of_day(battery.local_s + found.empty_s)}"
+    return Fault(kind="battery", text=f"{text}, {required}", cost=min(max(cost, 0.0), 1.0))
+
+
+def _time_of_day(local_s: float) -> str:
+    minutes = int(local_s / 60.0)
+    return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}"

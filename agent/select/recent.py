@@ -22,6 +22,7 @@ BINS: Final = 192
 LEAST, GREATEST = math.log(1.0 / 32.0), math.log(128.0)
 """The first and the last bin also hold the values beyond them."""
 
+POINTS: Final = 5
 WIDTH: Final = (GREATEST - LEAST) / BINS
 """Sixteen bins for each factor of two."""
 
@@ -56,9 +57,9 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     seen_s: float = 0.0
     """Total time of the measurements."""
 
-    def update(self, factor: float, period_s: float) -> Spread:
+    def update(self, factor: float, period_s: float, *, fades_s: float = FADES_S) -> Spread:
         """Return the distribution after a period in which the factor had a value."""
-        kept, now = math.exp(-period_s / FADES_S), _bin(factor)
+        kept, now = math.exp(-period_s / fades_s), _bin(factor)
         weights = [weight * kept for weight in self.weights or (0.0,) * BINS]
         weights[now] += period_s
         rises = [rise * kept for rise in self.rises or (0.0,) * BINS]
@@ -68,35 +69,20 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
             weights=tuple(weights), rises=tuple(rises), last=now, seen_s=self.seen_s + period_s
         )
 
+    def points(self) -> tuple[float, ...]:
+        """Return five values of equal recent time, from the least to the greatest."""
+        total, passed = math.fsum(self.weights), 0.0
+        found: list[float] = []
+        for i, weight in enumerate(self.weights):
+            passed += weight
+            while len(found) < POINTS and passed > (len(found) + 0.5) / POINTS * total:
+                found.append(math.exp(LEAST + (i + 0.5) * WIDTH))
+        return tuple(found)
+
     def rises_per_s(self, factor: float) -> float:
         """Return how often per second it recently rose to a value or above."""
         total = math.fsum(self.weights)
         return self.rises[_bin(factor)] / total if total > 0.0 and factor > 0.0 else 0.0
-
-    def share_below(self, factor: float, log_variance: float = 0.0) -> float:
-        """Return the share of the recent time in which it was surely below a value.
-
-        Args:
-            factor: The value; a measurement in the same bin is not surely below it.
-            log_variance: Variance of single values' logarithms about the measured means.
-
-        Returns:
-            0 to 1; 1 before the first measurement, when nothing speaks against it.
-        """
-        total = math.fsum(self.weights)
-        if total == 0.0:
-            return 1.0
-        if factor <= 0.0:
-            return 0.0
-        if log_variance <= 0.0:
-            return math.fsum(self.weights[: _bin(factor)]) / total
-        limit, sigma = math.log(factor) + 0.5 * log_variance, math.sqrt(log_variance)
-        below = (
-            weight * normal_share((limit - (LEAST + (i + 1) * WIDTH)) / sigma)
-            for i, weight in enumerate(self.weights)
-            if weight
-        )
-        return math.fsum(below) / total
 
 
 class Scatter(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from agent.select.decisions import (
     inputs_of,
     switch_cost,
 )
+from agent.select.strain import levers_of
 from wire.health import HealthSnapshot
 from wire.policy import PolicySpec
 
@@ -72,6 +73,7 @@ def choose(
             winner,
             health.memory_available_bytes,
         ),
+        levers=levers_of(health, policy, context),
     )
 
 

@@ -47,6 +47,10 @@ OWN_DRIFT: Final = 1e-5
 """Variance of a step of a variant's own part while it serves: inputs change, a runtime's caches
 fill."""
 
+EXPLAINED: Final = 4.0
+"""Two deviations: a surprise within them at a switch may as well be the common part's. So one slow
+answer, after which another variant serves, makes no variant slow for ever."""
+
 MOST_VARIANTS: Final = 16
 
 
@@ -100,12 +104,17 @@ class Slowdowns(msgspec.Struct, frozen=True, kw_only=True):
         """
         before = self._last(name)
         means, known = before.means, [list(row) for row in before.covariance]
+        surprise = measured - means[0] - means[-1]
+        if self.names and name not in self.names:
+            # What changed when a variant came that had never served is its own, unless the common
+            # part has just moved: then that may have moved back.
+            explained = EXPLAINED * (known[0][0] + self.process + self.noise)
+            known[-1][-1] = max(known[-1][-1], surprise**2 - explained)
         known[0][0] += self.process
         known[-1][-1] += OWN_DRIFT
         # A measurement is the sum of the first and the last number.
         toward = [row[0] + row[-1] for row in known]
         total = toward[0] + toward[-1] + self.noise
-        surprise = measured - means[0] - means[-1]
         moved = [mean + t / total * surprise for mean, t in zip(means, toward, strict=True)]
         rows = tuple(
             tuple(value - t * other / total for value, other in zip(row, toward, strict=True))
@@ -121,6 +130,14 @@ class Slowdowns(msgspec.Struct, frozen=True, kw_only=True):
             process=max(ADAPTS * self.process + (1.0 - ADAPTS) * step**2, LEAST_PROCESS),
             noise=max(noise, LEAST_NOISE),
         )
+
+    def shifted(self, step: float) -> Slowdowns:
+        """Return the filter after a change of the processor's speed that all variants share.
+
+        Args:
+            step: What is added to the common part, a logarithm.
+        """
+        return msgspec.structs.replace(self, means=(self.means[0] + step, *self.means[1:]))
 
     def _last(self, name: str) -> Slowdowns:
         """Return the filter with a variant as the last one."""

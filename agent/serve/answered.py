@@ -71,6 +71,9 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     apart: str = ""
     """Why earlier requests could not be joined, if that is not yet reported; else empty."""
 
+    deferred: bool = False
+    """Whether it waited until the device had nothing better to do."""
+
 
 Listener: TypeAlias = Callable[[Answered], None]
 """Called with the record of each request, by any thread. It must be quick and raise nothing."""
@@ -84,8 +87,8 @@ def record(recorder: RecorderPort, answered: Answered) -> None:
         answered: The record; if it asked for an unknown model, nothing is recorded.
     """
     outcome = answered.outcome
-    if outcome is Outcome.UNKNOWN_MODEL:
-        return
+    if outcome is Outcome.UNKNOWN_MODEL or (answered.deferred and outcome is Outcome.REFUSED):
+        return  # a deferrable request that is refused waits again
     attributes = {"variant": answered.variant, "release": answered.release}
     if outcome is Outcome.REFUSED:
         recorder.add("inference_refusals_total", 1.0, {**attributes, "code": answered.code})
@@ -96,6 +99,8 @@ def record(recorder: RecorderPort, answered: Answered) -> None:
         return
     recorder.observe("inference_latency_ms", answered.total_s * 1000, attributes)
     recorder.add("worker_compute_seconds_total", answered.compute_s, attributes)
+    if answered.deferred:
+        recorder.add("inference_deferred_total", 1.0, attributes)
     if answered.joined > 1:
         recorder.add("inference_joined_total", 1.0, attributes)
     if answered.apart:

@@ -6,6 +6,8 @@ Rules:
 
 from __future__ import annotations
 
+from typing import Final
+
 from agent.errors import AgentError
 
 
@@ -93,6 +95,25 @@ class NotServingError(AgentError):
 
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class DeferralError(AgentError):
+    """A deferrable request cannot be kept, or what was kept of it is lost.
+
+    Args:
+        message: What happened.
+        status: The HTTP status that tells it.
+        retry_after_s: In how many seconds the client may try again, if the status is `FULL`.
+    """
+
+    code = "agent.serving.deferral"
+    retryable = True
+    FULL: Final = 503
+
+    def __init__(self, message: str, *, status: int = FULL, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
         self.retry_after_s = retry_after_s
 
 

@@ -126,6 +126,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     apart: str = ""
     """Why earlier requests could not be joined, if that is not yet reported; else empty."""
 
+    code: str = ""
+    """Code of the error for which the router refused the request; empty for all other answers."""
+
     @classmethod
     def refusal(cls, status: int, message: str, headers: dict[str, str] | None = None) -> Reply:
         """Return an answer that says what is wrong, in the form of the Open Inference Protocol.

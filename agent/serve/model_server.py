@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -75,14 +76,19 @@ class ModelServer:
         """The variant that answers requests now; None if there is none."""
         return self.router.active
 
-    def stream(self, *, on: bool) -> None:
-        """Start or stop running one sample at a time, which saves memory.
+    def run_requests(self, *, stream: bool, joins: bool, longest_wait_s: float | None) -> None:
+        """Say how requests are run from now on.
 
         Args:
-            on: Whether to start.
+            stream: Whether one sample at a time, which saves memory.
+            joins: Whether several requests may be joined into one run.
+            longest_wait_s: How long a request may wait that has no deadline of its own; None for
+                no limit.
         """
-        if self.router.mode.stream is not on:
-            self.router.mode = msgspec.structs.replace(self.router.mode, stream=on)
+        wait_s = math.inf if longest_wait_s is None else longest_wait_s
+        self.router.mode = msgspec.structs.replace(
+            self.router.mode, stream=stream, joins=joins, longest_wait_s=wait_s
+        )
 
     def switch_to(
         self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False

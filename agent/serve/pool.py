@@ -43,6 +43,11 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return self.worker.rss_bytes()
 
     @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn with the worker."""
+        return self.scheduler.waiting
+
+    @property
     def release(self) -> str:
         """Name and version of the package."""
         return f"{self.model.name}:{self.model.version}"

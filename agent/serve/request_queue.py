@@ -10,6 +10,7 @@ Rules:
 - A request that need not wait is not refused for its estimate: one slow run could refuse all, and
   no later run would correct the estimate. A request that must wait is refused only if half the
   estimated wait makes it late.
+- Deferrable requests, which may be as long as they like, say nothing about how long others take.
 - A turn that is not one joined run is short, so that urgent requests need not wait long.
 
 Source:
@@ -33,6 +34,9 @@ from wire.errors import FleetError
 MOST_URGENT: Final = 1
 LEAST_URGENT: Final = 9
 """Greater numbers count as this one: it bounds how long a request can be deferred."""
+
+DEFERRABLE: Final = LEAST_URGENT + 1
+"""Deferrable requests go after all others, and lose their place first."""
 
 DEFAULT_PRIORITY: Final = 2
 """One level is above it and seven are below: clients mostly want to defer requests."""
@@ -72,7 +76,7 @@ class QueuedRequest(msgspec.Struct, kw_only=True, eq=False):
     asked: Asked
     arrived_s: float
     priority: int = DEFAULT_PRIORITY
-    """From `MOST_URGENT` to `LEAST_URGENT`."""
+    """From `MOST_URGENT` to `LEAST_URGENT`, or `DEFERRABLE`."""
 
     deadline_s: float = math.inf
     size_bytes: int = 0
@@ -118,6 +122,8 @@ class RequestQueue:
 
         self._began_s = 0.0
         self._running = 0
+        self._is_deferrable = False
+        """Whether the requests of the present turn are deferrable."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -200,6 +206,7 @@ class RequestQueue:
                 size_bytes += request.size_bytes
             del self._waiting[0]
         self._began_s, self._running = now_s, len(chosen)
+        self._is_deferrable = any(request.priority == DEFERRABLE for request in chosen)
         return chosen, late
 
     def end(self, now_s: float, *, joined: bool) -> None:
@@ -211,8 +218,9 @@ class RequestQueue:
         """
         if self._running == 0:
             return
-        each_s = (now_s - self._began_s) / self._running
-        self._each_s += (_WEIGHT if self._each_s else 1.0) * (each_s - self._each_s)
+        if not self._is_deferrable:
+            each_s = (now_s - self._began_s) / self._running
+            self._each_s += (_WEIGHT if self._each_s else 1.0) * (each_s - self._each_s)
         if self._running > 1:
             self._joined = joined
         self._turns += 1

@@ -21,9 +21,11 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from agent.ports import RecorderPort
 from agent.serve.answered import Answered, Listener, Outcome, record
@@ -41,7 +43,7 @@ from agent.serve.errors import (
 )
 from agent.serve.frames import Asked, Reply
 from agent.serve.pool import Prepared, WorkerPool
-from agent.serve.request_queue import DEFAULT_PRIORITY, LEAST_URGENT, QueuedRequest
+from agent.serve.request_queue import DEFAULT_PRIORITY, DEFERRABLE, LEAST_URGENT, QueuedRequest
 from agent.serve.routes import Handover, InferenceCall, Route
 from agent.serve.settings import ServingSettings, Turn
 from wire.clock import Clock
@@ -53,6 +55,7 @@ MAX_TRIES: Final = CRASHES_TO_BENCH + 2
 
 OK: Final = 200
 INTERNAL_ERROR: Final = 500
+TOO_LATE: Final = "too many requests come: this one would have been answered too late"
 NOT_LOADED: Final = "no model is loaded"
 
 
@@ -76,6 +79,7 @@ class Router:
         self._clock = clock
         self._settings = settings
         self._listeners: list[Listener] = [partial(record, recorder)]
+        self._greeters: list[Callable[[], None]] = []
         self._changed = threading.Condition()
         self._route: Route | None = None
         self._handover: Handover | None = None
@@ -95,6 +99,12 @@ class Router:
         return active is not None and active.worker.is_alive
 
     @property
+    def is_idle(self) -> bool:
+        """Whether a variant serves and has no request."""
+        active = self.active
+        return active is not None and active.worker.is_alive and active.scheduler.is_idle
+
+    @property
     def handover(self) -> Handover | None:
         """The handover that is going on; None when there is none."""
         return self._handover
@@ -106,6 +116,10 @@ class Router:
             listener: Called in the thread of the request, before the client gets the answer.
         """
         self._listeners.append(listener)
+
+    def greet(self, greeter: Callable[[], None]) -> None:
+        """Call a function for each request when it comes, before it waits, from now on."""
+        self._greeters.append(greeter)
 
     def handle(self, call: InferenceCall) -> Reply:
         """Answer a client.
@@ -119,6 +133,8 @@ class Router:
         """
         start_s = self._clock.monotonic_s()
         target, code, queue_s = self.active, "", 0.0
+        for greeter in () if call.deferrable else self._greeters:
+            greeter()
         try:
             reply, target, queue_s = self._answer(call, start_s)
             outcome = Outcome.OK if reply.status == OK else Outcome.INVALID
@@ -144,6 +160,7 @@ class Router:
             samples=reply.samples,
             joined=reply.joined,
             apart=reply.apart,
+            deferred=call.deferrable,
         )
         for listener in self._listeners:
             listener(answered)
@@ -326,19 +343,25 @@ class Router:
     def _ask(
         self, call: InferenceCall, start_s: float, *, unbatched: bool
     ) -> tuple[Reply, Prepared, float]:
+        own_s = math.inf if call.timeout_s is None else start_s + call.timeout_s
+        is_bounded = call.timeout_s is not None or call.deferrable
         request = QueuedRequest(
             asked=Asked(header_length=call.header_length, body=call.body),
             arrived_s=start_s,
-            priority=level_of(call.priority),
-            deadline_s=math.inf if call.timeout_s is None else start_s + call.timeout_s,
+            priority=DEFERRABLE if call.deferrable else level_of(call.priority),
+            deadline_s=own_s if is_bounded else start_s + self.mode.longest_wait_s,
             size_bytes=len(call.body),
             unbatched=unbatched,
         )
-        with self.entered(request.deadline_s) as route:
+        with self.entered(own_s) as route:
             target = route.target
             self._check(route, call)
             try:
                 reply = target.scheduler.answer(request, self._turn(target.variant))
+            except DeadlineError as exc:
+                if is_bounded:
+                    raise
+                raise WorkerBusyError(TOO_LATE) from exc
             except (WorkerCrashedError, WorkerTimeoutError) as exc:
                 self.replace(route, target, exc.message)
                 raise
@@ -356,7 +379,7 @@ class Router:
 
     def _turn(self, variant: Variant) -> Turn:
         mode, timeout_s = self.mode, self._settings.infer_timeout_s
-        if mode.stream or not has_batch(variant):
+        if mode.stream or not mode.joins or not has_batch(variant):
             return Turn(timeout_s=timeout_s, stream=mode.stream, batches=has_batch(variant))
         delay_s = mode.max_queue_delay_ms / 1000 if mode.max_batch > 1 else 0.0
         return Turn(
@@ -380,6 +403,8 @@ def has_batch(variant: Variant) -> bool:
 
 def _refusal(exc: FleetError) -> Reply:
     if isinstance(exc, DeadlineError):
-        return Reply.refusal(504, str(exc))
-    wait_s = exc.retry_after_s if isinstance(exc, WorkerBusyError | NotServingError) else 1
-    return Reply.refusal(503, str(exc), {"Retry-After": str(wait_s)})
+        reply = Reply.refusal(504, str(exc))
+    else:
+        wait_s = exc.retry_after_s if isinstance(exc, WorkerBusyError | NotServingError) else 1
+        reply = Reply.refusal(503, str(exc), {"Retry-After": str(wait_s)})
+    return msgspec.structs.replace(reply, code=exc.code)

@@ -24,6 +24,9 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     """How long the request may take from now; None for no limit."""
 
+    deferrable: bool = False
+    """Whether it comes after all others, and counts as no demand of an application."""
+
 
 class Route(msgspec.Struct, kw_only=True, eq=False):
     """Leads requests to one variant; its worker can be replaced."""

@@ -77,6 +77,11 @@ class Scheduler:
         return len(self._queue)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no request runs or waits now."""
+        return not self._led
+
+    @property
     def usual_s(self) -> float:
         """How long a request takes on average; 0 before the first."""
         return self._queue.usual_s

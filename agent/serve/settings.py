@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
@@ -33,6 +34,13 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     """Whether to join no requests and to run the samples of each request one at a time. This takes
     the least memory and the most time."""
+
+    joins: bool = True
+    """Whether requests may be joined at all; under heat they are not."""
+
+    longest_wait_s: float = math.inf
+    """How long a request may wait that has no deadline of its own; finite under load, when a late
+    answer would only make those after it late too."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_batch <= MAX_BATCH:

@@ -47,7 +47,7 @@ from agent.select.decisions import (
     switch_cost,
 )
 from agent.select.recent import normal_share
-from wire.health import HealthSnapshot
+from wire.health import DAY_S, HealthSnapshot
 from wire.policy import PolicySpec
 
 ENGINEER_SHARE: Final = 0.05
@@ -138,7 +138,8 @@ def ewma(
     seen, limit_ms = context.observed, _deadline_ms(spec)
     mean_ms = state.mean_ms
     if seen is not None and seen.latency_ms is not None and seen.variant == serving.name:
-        # What was refused never came: as bad as twice the deadline.
+        # What was refused, or waits still, counts as twice the deadline: a queue that grows is seen
+        # before its answers are late.
         refused = max(seen.requests - seen.answered, 0.0) / max(seen.requests, 1.0)
         measured_ms = (1.0 - refused) * seen.latency_ms + refused * 2.0 * limit_ms
         known = measured_ms if mean_ms is None else mean_ms
@@ -241,12 +242,14 @@ def _is_affordable(
     left_j, draw_mw, seen = health.battery_energy_j, health.power_mw, context.observed
     if not health.battery_discharging or serving is None or seen is None or not left_j:
         return True
-    if not draw_mw or spec.aim.battery_lasts_s <= 0.0 or context.period_s <= 0.0:
+    until_s = spec.aim.battery_until_s
+    lasts_s = spec.aim.battery_lasts_s if until_s is None else (until_s - health.local_s) % DAY_S
+    if not draw_mw or lasts_s <= 0.0 or context.period_s <= 0.0:
         return True
     use = min(seen.compute_s / context.period_s, 1.0)
     other = min(use * _latency_ms(c) / _latency_ms(serving), 1.0)
     ratio = (ALERT_IDLE + (1.0 - ALERT_IDLE) * other) / (ALERT_IDLE + (1.0 - ALERT_IDLE) * use)
-    return draw_mw / 1000.0 * ratio <= left_j / spec.aim.battery_lasts_s
+    return draw_mw / 1000.0 * ratio <= left_j / lasts_s
 
 
 class AutoState(PolicyState, frozen=True, kw_only=True):

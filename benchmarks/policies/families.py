@@ -85,6 +85,9 @@ class Family(NamedTuple):
     use: tuple[float, float] = (0.08, 0.4)
     """Range of the share of time in which the right variant computes, while nothing happens."""
 
+    by_hour: bool = False
+    """Whether what happens depends on the time of day."""
+
     battery_h: tuple[float, float] | None = None
     """Range of the time for which a full battery feeds a variant; None for a board on mains."""
 
@@ -95,7 +98,11 @@ FAMILIES: Final = {
     "slow-ramp": Family(surroundings.slow_ramp, HOURS, use=MUCH_USE),
     "oscillating-ambient": Family(surroundings.oscillating, HOURS, use=MUCH_USE),
     "battery-and-sun": Family(
-        surroundings.sun_and_battery, (12.0, 24.0), battery_h=(4.0, 14.0), use=MUCH_USE
+        surroundings.sun_and_battery,
+        (12.0, 24.0),
+        by_hour=True,
+        battery_h=(4.0, 14.0),
+        use=MUCH_USE,
     ),
     "memory-hog": Family(surroundings.memory_hog, HALF_HOUR),
     "request-bursts": Family(surroundings.request_bursts, HALF_HOUR, bursts_share=0.8),
@@ -105,8 +112,10 @@ FAMILIES: Final = {
     "neighbour-heat": Family(surroundings.neighbour_heat, HOURS, use=MUCH_USE),
     "outliers": Family(surroundings.calm, HALF_HOUR, outliers=(0.004, 0.05)),
     "corunner-900s": Family(surroundings.corunner, (1.0, 2.0)),
-    "day-and-night": Family(surroundings.day_and_night, DAY),
-    "mixed-day": Family(surroundings.mixed_day, DAY, battery_h=(2.0, 7.0), use=MUCH_USE),
+    "day-and-night": Family(surroundings.day_and_night, DAY, by_hour=True),
+    "mixed-day": Family(
+        surroundings.mixed_day, DAY, by_hour=True, battery_h=(2.0, 7.0), use=MUCH_USE
+    ),
     "calm": Family(surroundings.calm, HALF_HOUR),
 }
 
@@ -133,14 +142,17 @@ class Draw(NamedTuple):
     variants: tuple[Candidate, ...]
     """With the latencies that are declared, most accurate first."""
 
-    battery_lasts_s: float
-    """The time for which an operator of this site would want the battery to last."""
+    battery_until: str | None
+    """Until when an operator of this site would want the battery to last: the time of day at which
+    the charger is back after its longest absence, else the end; None if it is never absent."""
 
     def spec(self, kind: Literal["rules", "adaptive"]) -> PolicySpec:
         """Return a policy with the objective of this draw."""
-        objective = Objective(
-            deadline_ms=self.trace.header.deadline_ms, battery_lasts_s=self.battery_lasts_s
-        )
+        objective = Objective(deadline_ms=self.trace.header.deadline_ms)
+        if self.battery_until is None:
+            objective = replace(objective, battery_lasts_s=0.0)
+        else:
+            objective = replace(objective, battery_until=self.battery_until)
         return PolicySpec(kind=kind, objective=objective)
 
 
@@ -180,7 +192,17 @@ def draw(name: str, seed: int) -> Draw:
         name: Of the family.
         seed: Of the draw.
     """
-    family = FAMILIES[name]
+    return draw_of(FAMILIES[name], name, seed)
+
+
+def draw_of(family: Family, name: str, seed: int) -> Draw:
+    """Return a draw of a family that need not be one of `FAMILIES`.
+
+    Args:
+        family: The family.
+        name: Its name; it is a part of the seed.
+        seed: Of the draw.
+    """
     chance = _chance(name, seed, "scene")
     duration_s = chance.uniform(*family.hours) * 3600.0
     period_s = min(max(duration_s / TICKS, 1.0), LONGEST_TICK_S)
@@ -198,8 +220,10 @@ def draw(name: str, seed: int) -> Draw:
     demand = _demand(_chance(name, seed, "demand"), family, there, duration_s, requests)
     board = replace(board, slowdowns=slowdowns)
     plugged = duration_s > UNPLUGGED_S or chance.random() < 0.5  # noqa: PLR2004 - one of two
+    around = _chance(name, seed, "surroundings")
+    begin_hour = around.uniform(0.0, 24.0) if family.by_hour else 0.0
     scene = Scene(
-        chance=_chance(name, seed, "surroundings"),
+        chance=around,
         board=board,
         variants=there,
         good=demand.good,
@@ -209,6 +233,7 @@ def draw(name: str, seed: int) -> Draw:
         mains_w=1.5 * scene_busy_w(board) if plugged else 0.0,
         ticks=ticks,
         period_s=period_s,
+        begin_hour=begin_hour,
     )
     if family.battery_h is not None:
         mean_w = scene.watts(scene.busy(scene.good))
@@ -224,6 +249,7 @@ def draw(name: str, seed: int) -> Draw:
         origin="synthetic",
         source=f"benchmarks/policies/families.py, family {name}, seed {seed}",
         deadline_ms=demand.deadline_ms,
+        begins_local_s=begin_hour * 3600.0,
         at_work=chance.random() < 0.5,  # noqa: PLR2004 - one of two
         board=board,
         requests=requests,
@@ -240,7 +266,7 @@ def draw(name: str, seed: int) -> Draw:
         case=demand.case,
         trace=Ready(header=header, ticks=listed, came=came),
         variants=variants,
-        battery_lasts_s=_lasts_s(board, inputs, period_s),
+        battery_until=_until(board, inputs, period_s, begin_hour * 3600.0),
     )
 
 
@@ -358,10 +384,24 @@ def _start_c(scene: Scene, first: Inputs) -> float:
     return min(first.ambient_c + rise_c, scene.limit_c - 5.0)
 
 
-def _lasts_s(board: Board, inputs: tuple[Inputs, ...], period_s: float) -> float:
-    """Return the longest time in which the charger gives less than an idle board takes."""
-    longest = ticks = 0
-    for given in inputs:
+def _until(board: Board, inputs: tuple[Inputs, ...], period_s: float, begin_s: float) -> str | None:
+    """Return the end of the longest time in which the charger gives less than an idle board takes.
+
+    Args:
+        board: The board.
+        inputs: Of all ticks.
+        period_s: Length of a tick.
+        begin_s: Local time of the first tick, in seconds since midnight.
+
+    Returns:
+        The local time as HH:MM; None if there is no such time.
+    """
+    longest = ticks = end = 0
+    for number, given in enumerate(inputs, start=1):
         ticks = ticks + 1 if given.charger_w < board.thermal.idle_w else 0
-        longest = max(longest, ticks)
-    return longest * period_s
+        if ticks > longest:
+            longest, end = ticks, number
+    if not longest:
+        return None
+    minutes = int((begin_s + end * period_s) / 60.0)
+    return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}"

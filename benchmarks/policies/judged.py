@@ -98,6 +98,11 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         """Return how far a policy is behind the best variant alone; negative if it is better."""
         return self.loss(self.policies[name].worth, below=self.best_alone)
 
+    def avoidable_misses(self, name: str) -> float:
+        """Return the share of deadlines that a policy missed beyond the least of any variant."""
+        least = min(f.miss_ratio for f in self.alone.values())
+        return max(self.policies[name].miss_ratio - least, 0.0)
+
     def severe_per_hour(self, name: str) -> float:
         """Return the time in severe heat that another way would not have had, in s an hour."""
         least = min(self.searched_severe_s, *(f.severe_s for f in self.alone.values()))

@@ -175,6 +175,7 @@ class Device:
         self._package = made.package
         self._sensors = Sensors(PROFILE, clock)
         self.server = ModelServer(recorder, clock, device="here")
+        self.server.router.greet(meter.came)
         self.server.router.listen(meter.count)
         self._adaptation = Adaptation(
             self.server,

@@ -25,10 +25,10 @@ from typing import Final, NamedTuple
 
 from agent.errors import ReplayError
 from agent.replay.board import is_off
-from agent.replay.run import checked
 from agent.replay.server import Arrived
 from agent.replay.simulation import World, is_short, serve, start, start_loading
 from agent.replay.traces import Trace
+from agent.replay.variants import checked
 from agent.select.decisions import Candidate
 
 SWITCH_WORTH: Final = 1.0

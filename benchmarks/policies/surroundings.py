@@ -54,6 +54,8 @@ class Scene(NamedTuple):
 
     ticks: int
     period_s: float
+    begin_hour: float = 0.0
+    """Local time at the beginning, in hours."""
 
     @property
     def duration_s(self) -> float:
@@ -254,7 +256,7 @@ def neighbour_heat(scene: Scene) -> tuple[Inputs, ...]:
 
 def sun_and_battery(scene: Scene) -> tuple[Inputs, ...]:
     """A panel charges the battery between sunrise and sunset, with clouds."""
-    chance, begin_hour = scene.chance, scene.chance.uniform(0.0, 24.0)
+    chance, begin_hour = scene.chance, scene.begin_hour
     # The energy of a day is between what the lightest and what the good variant need.
     least_w, good_w = (scene.watts(share) for share in (scene.least_busy, scene.busy(scene.good)))
     peak_w = (least_w + (good_w - least_w) * chance.uniform(0.1, 1.1)) * math.pi
@@ -336,7 +338,7 @@ def corunner(scene: Scene) -> tuple[Inputs, ...]:
 
 def day_and_night(scene: Scene) -> tuple[Inputs, ...]:
     """Many requests by day and few by night; the air follows the day."""
-    chance, begin_hour = scene.chance, scene.chance.uniform(0.0, 24.0)
+    chance, begin_hour = scene.chance, scene.begin_hour
     least, swing_c = chance.uniform(0.05, 0.4), chance.uniform(3.0, 8.0)
     most = scene.crowd()
     noon_c = scene.hot_c() - chance.uniform(0.0, 12.0)
@@ -353,7 +355,7 @@ def mixed_day(scene: Scene) -> tuple[Inputs, ...]:
     By night the most accurate variant is right; at noon heat and the neighbour leave room for a
     fast one only; at dusk the charger goes, and what is left has to last until it comes back.
     """
-    chance, begin_hour = scene.chance, scene.chance.uniform(0.0, 24.0)
+    chance, begin_hour = scene.chance, scene.begin_hour
     share, slower = chance.uniform(0.15, 0.5), scene.slower()
     noon_c = scene.hot_c(share) + chance.uniform(-2.0, 2.0)
     swing_c, least = chance.uniform(9.0, 22.0), chance.uniform(0.2, 0.6)

@@ -8,16 +8,32 @@ from typing import Annotated, Any
 import typer
 
 from controller.cli.arguments import JsonOption, selected
-from controller.cli.client import connect, segment
+from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
-from controller.cli.errors import ArgumentError
+from controller.cli.errors import ArgumentError, FaultError
 from controller.cli.output import write_json
-from controller.schemas import Policy
-from wire.codec import to_builtins
+from controller.errors import UnknownPolicyError
+from controller.schemas import Policy, given_fields
+from telemetry.reasons import changes_text
+from wire.codec import convert, to_builtins
 from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import local_time, plain_text
+from wire.errors import PolicyFileError, WireFormatError
+from wire.policy import HOUR_S, PolicySpec, changes
+from wire.policy_file import checked_policy, read_policy
 
 MAX_FILE_BYTES = 64 * 1024
+BATTERY_AIMS = ("battery_until", "battery_lasts_s")
+RULES = "rules"
+OPTIONS = {
+    "min_retention": "--min-retention",
+    "deadline_ms": "--deadline-ms",
+    "battery_until": "--battery-until",
+    "battery_lasts_s": "--battery-hours",
+}
+"""The options that give the keys of the objective."""
+
+HOURS_REMEDY = "give hours, 0 or more"
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")]
 
@@ -38,7 +54,9 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     name: NameArgument,
     file: Annotated[
         Path | None,
-        typer.Option(help="TOML file with the keys of [policy] in agent.toml.", metavar="FILE"),
+        typer.Option(
+            help="TOML or JSON file with the keys of [policy] in agent.toml.", metavar="FILE"
+        ),
     ] = None,
     selector: Annotated[
         str,
@@ -62,26 +80,51 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     deadline_ms: Annotated[
         float | None, typer.Option(help="Time within which an answer is of use.", metavar="MS")
     ] = None,
+    battery_until: Annotated[
+        str | None,
+        typer.Option(
+            help="The battery has to last until the next such time of day, local time of the "
+            "device: for a charger or the end of a shift at a fixed time.",
+            metavar="HH:MM",
+        ),
+    ] = None,
+    battery_hours: Annotated[
+        float | None,
+        typer.Option(
+            help="The battery has to last so long from when it begins to discharge: for devices "
+            "that leave the charger at any time. 0 for no aim; the default is 4.",
+            metavar="HOURS",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Set a policy for devices, in place of the one of that name.
 
     Examples:
         fleet policy set careful --kind adaptive --deadline-ms 50
+        fleet policy set field --kind adaptive --deadline-ms 50 --battery-until 18:00
         fleet policy set lab --file policy.toml --selector stage=lab --priority 5
     """
-    aims = {"min_retention": min_retention, "deadline_ms": deadline_ms}
+    aims = {
+        "min_retention": min_retention,
+        "deadline_ms": deadline_ms,
+        "battery_until": battery_until,
+        "battery_lasts_s": None if battery_hours is None else battery_hours * HOUR_S,
+    }
     settings = _settings(
         file, kind, {key: value for key, value in aims.items() if value is not None}
     )
     # The fields go out as they are in the file: the controller refuses unknown ones.
     body = {"selector": selector, "priority": priority, "policy": settings}
     with connect(context) as api:
+        before = _present(api, name)
         policy = api.send("PUT", f"/v1/policies/{segment(name)}", Policy, body)
     if as_json:
         write_json(policy)
         return
     write(f"policy {policy.name}: {policy.policy.kind} for {plain_text(selected(policy.selector))}")
+    if before is not None and (changed := _changed(before, policy)):
+        write(f"changed: {changed}")
     remark("devices that are online get it within seconds, the others when they connect")
 
 
@@ -127,7 +170,7 @@ def policy_show(context: typer.Context, name: NameArgument, as_json: JsonOption 
             ("priority", policy.priority),
             ("changed", local_time(policy.changed_at_s)),
             ("devices", f"{policy.devices} ({policy.accepted} accepted)"),
-            *_flat(to_builtins(policy.policy)),
+            *_flat(_shown(to_builtins(policy.policy))),
         ]
     )
 
@@ -145,37 +188,64 @@ def policy_remove(context: typer.Context, name: NameArgument) -> None:
     write(f"removed policy {plain_text(policy.name)}")
 
 
+def _present(api: ApiClient, name: str) -> Policy | None:
+    """Return the policy of a name; None if there is none yet.
+
+    Raises:
+        FaultError: The controller refused.
+    """
+    try:
+        return api.get(f"/v1/policies/{segment(name)}", Policy)
+    except FaultError as exc:
+        if exc.fault_code == UnknownPolicyError.code:
+            return None
+        raise
+
+
+def _changed(before: Policy, after: Policy) -> str:
+    """Return what a policy drops or changes of the one before, with the old values."""
+    old, new = changes(_spec(before), _spec(after))
+    if before.priority != after.priority:
+        old["priority"], new["priority"] = before.priority, after.priority
+    if before.selector != after.selector:
+        old["selector"], new["selector"] = selected(before.selector), selected(after.selector)
+    return changes_text(old, new)
+
+
+def _spec(policy: Policy) -> PolicySpec:
+    return convert(given_fields(policy.policy), PolicySpec)
+
+
 def _read(path: Path) -> dict[str, Any]:
     """Read the fields of a policy.
 
     Raises:
-        ArgumentError: The file cannot be read, or is no TOML.
+        ArgumentError: The file cannot be read, or holds none.
     """
-    from wire.codec import from_toml
-    from wire.errors import WireFormatError
     from wire.files import open_file
 
     try:
         with open_file(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
-        return from_toml(data, dict, limit_bytes=MAX_FILE_BYTES)
+        return read_policy(data, path.name, limit_bytes=MAX_FILE_BYTES)
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         raise ArgumentError(f"cannot read {path}: {reason}", remedy="check the path") from exc
     except WireFormatError as exc:
-        raise ArgumentError(
-            f"{path}: {exc.message}",
-            remedy="write the keys of [policy] in agent.toml, without that heading",
-        ) from exc
+        raise ArgumentError(f"{path}: {exc.message}", remedy=exc.remedy) from exc
 
 
-def _settings(file: Path | None, kind: str | None, aims: dict[str, float]) -> dict[str, Any]:
+def _settings(file: Path | None, kind: str | None, aims: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a policy from a file and from options; options take precedence.
 
     Raises:
-        ArgumentError: Neither is given, the file cannot be used, or an option would have no
-            effect.
+        ArgumentError: Neither is given, the file cannot be used, or a value cannot be or would
+            have no effect.
     """
+    if set(BATTERY_AIMS) <= aims.keys():
+        raise ArgumentError(
+            "--battery-until and --battery-hours contradict each other", remedy="give one of them"
+        )
     if file is None and kind is None and not aims:
         raise ArgumentError("the policy has no kind", remedy="give --file or --kind")
     settings = {} if file is None else _read(file)
@@ -185,12 +255,45 @@ def _settings(file: Path | None, kind: str | None, aims: dict[str, float]) -> di
         objective = settings.get("objective", {})
         if not isinstance(objective, dict):
             raise ArgumentError("objective is not a table", remedy="write it as [objective]")
-        if settings.get("kind") != "adaptive":
+        if settings.get("kind", RULES) == RULES:
             raise ArgumentError(
                 "only the adaptive policy has an objective", remedy="add --kind adaptive"
             )
+        # An aim for the battery given as an option takes the place of the other one in the file.
+        for one, other in (BATTERY_AIMS, BATTERY_AIMS[::-1]):
+            if one in aims:
+                objective.pop(other, None)
         settings["objective"] = objective | aims
+    try:
+        checked_policy(settings)
+    except PolicyFileError as exc:
+        error = _at(exc, file, kind, aims)
+        raise error from exc
     return settings
+
+
+def _at(
+    fault: PolicyFileError, file: Path | None, kind: str | None, aims: dict[str, Any]
+) -> ArgumentError:
+    """Return a fault with its place: the option that gave the value, or the file."""
+    aim = fault.key.removeprefix("objective.")
+    place = str(file)
+    if aim in aims:
+        place = OPTIONS[aim]
+    elif file is None or (fault.key == "kind" and kind is not None):
+        place = "--kind"
+    remedy = HOURS_REMEDY if place == OPTIONS["battery_lasts_s"] else fault.remedy
+    return ArgumentError(f"{place}: {fault.message}", remedy=remedy)
+
+
+def _shown(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields without the aim for the battery that does not count."""
+    objective = settings.get("objective")
+    if not isinstance(objective, dict):
+        return settings
+    until, lasts = BATTERY_AIMS
+    idle = lasts if objective.get(until) is not None else until
+    return settings | {"objective": {k: v for k, v in objective.items() if k != idle}}
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:

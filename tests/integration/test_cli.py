@@ -237,6 +237,26 @@ def test_policies(
     objective = again["policy"]["objective"]
     assert (objective["deadline_ms"], objective["min_retention"]) == (50.0, 0.98)
     assert again["selector"] == "", "what is not given is not kept from before"
+    stack.ok("policy", "set", "lab", "--file", str(file), "--battery-hours", "6")
+    shown = stack.ok("policy", "show", "lab").out
+    assert "objective.battery_lasts_s       21600\n" in shown
+    assert "battery_until" not in shown, "there is no such aim"
+    told = stack.ok("policy", "set", "lab", "--file", str(file), "--battery-until", "18:00")
+    assert told.out.splitlines()[1] == (
+        "changed: objective.battery_lasts_s=none (was 21600)  "
+        "objective.battery_until=18:00 (was none)"
+    )
+    shown = stack.ok("policy", "show", "lab").out
+    assert "objective.battery_until         18:00\n" in shown
+    assert "battery_lasts_s" not in shown, "only one aim counts"
+    told = stack.ok("policy", "set", "lab", "--kind", "adaptive", "--priority", "3")
+    assert told.out.splitlines()[1] == (
+        "changed: dwell_s=5 (was 10)  objective.battery_lasts_s=14400 (was none)  "
+        "objective.battery_until=none (was 18:00)  "
+        "objective.deadline_ms=none (was 100)  objective.min_retention=0 (was 0.98)  "
+        "priority=3 (was 0)"
+    )
+    stack.ok("policy", "set", "lab", "--file", str(file))
     assert "policy           lab (" in stack.ok("device", "show", "cam-2").out
     assert stack.ok("device", "show", "cam-2", "--json").json["policy"] == "lab"
     assert stack.ok("policy", "remove", "lab").out == "removed policy lab\n"

@@ -67,14 +67,37 @@ def stack() -> Iterator[Stack]:
         (["policy", "set", "x"], "give --file or --kind"),
         (["policy", "set", "x", "--file", "/nowhere"], "cannot read /nowhere"),
         (["policy", "set", "x", "--file", "/dev/zero"], "it is not a file"),
-        (["policy", "set", "x", "--kind", "clever"], "policy.kind"),
+        (
+            ["policy", "set", "x", "--kind", "clever"],
+            "--kind: kind is rules or adaptive, not 'clever'",
+        ),
         (["policy", "set", "X", "--kind", "rules"], "not a name for a policy"),
         (["policy", "set", "x", "--kind", "rules", "--priority", "9999"], "priority"),
         (["policy", "set", "x", "--kind", "rules", "--selector", "site=="], "selector"),
         (["policy", "set", "x", "--deadline-ms", "10"], "add --kind adaptive"),
+        (
+            ["policy", "set", "x", *AIM, "0"],
+            "--deadline-ms: objective.deadline_ms is not positive; give",
+        ),
+        (
+            ["policy", "set", "x", *AIM, "5", "--min-retention", "2"],
+            "not within 0 to 1; give 0 to 1",
+        ),
         (["policy", "set", "x", *AIM, "-1"], "objective.deadline_ms is not positive"),
-        (["policy", "set", "x", *AIM, "nan"], "policy.objective.deadline_ms"),
+        (
+            ["policy", "set", "x", *AIM, "nan"],
+            "--deadline-ms: objective.deadline_ms is not a number",
+        ),
         (["policy", "set", "x", *AIM, "soon"], "deadline-ms"),
+        (["policy", "set", "x", *AIM, "9", "--battery-until", "6 pm"], "not a time of day"),
+        (
+            ["policy", "set", "x", *AIM, "9", "--battery-hours", "-1"],
+            "--battery-hours: objective.battery_",
+        ),
+        (
+            ["policy", "set", "x", *AIM, "9", "--battery-hours", "4", "--battery-until", "18:00"],
+            "contradict each other; give one of them",
+        ),
         (["device", "label", "cam-1"], "argument"),
     ],
 )
@@ -89,13 +112,24 @@ def test_every_fault_is_one_line(stack: Stack, arguments: list[str], text: str) 
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"hot_headrom = 0.9", "policy.hot_headrom"),
-        (b"[policy]\nkind = 'rules'", "policy.policy"),
-        (b"hot_headroom = nan", "policy.hot_headroom"),
-        (b"hot_headroom = inf", "policy.hot_headroom"),
+        (b"hot_headrom = 0.9", "did you mean hot_headroom?"),
+        (
+            b"[policy]\nkind = 'rules'",
+            "[policy] is a heading of agent.toml; write its keys without",
+        ),
+        (b"hot_headroom = nan", "hot_headroom is not a number"),
+        (b"hot_headroom = inf", "hot_headroom is not a number"),
         (b"hot_headroom = 0.1", "cool_headroom is above hot_headroom"),
         (b"objective = 3\n", "objective is not a table"),
-        (b"dwell_s = 2020-01-01", "policy.dwell_s"),
+        (b"low_battery_ratio = 1.5\nok_battery_ratio = 1.5", "low_battery_ratio is not within"),
+        (b"low_memory_bytes = -1", "low_memory_bytes is negative"),
+        (b"dwell_s = -1", "dwell_s is negative"),
+        (b"objective.min_retention = 1.5", "objective.min_retention is not within 0 to 1"),
+        (b"objective.deadline_probability = 1.0", "deadline_probability is not within 0.5 to 1"),
+        (b"objective.battery_lasts_s = -1", "objective.battery_lasts_s is negative"),
+        (b"objective.dead_line = 1", "did you mean objective.deadline_ms?"),
+        (b"dwell_s = 2020-01-01", "dwell_s must be a number"),
+        (b"objective.battery_until = 18:00", 'write it in quotes: "18:00"'),
         (b"kind = ", "without that heading"),
         (b"\xff", "without that heading"),
     ],
@@ -110,6 +144,17 @@ def test_a_policy_file_that_is_none(
     assert done.err.startswith("fleet: ")
     assert done.err.count("\n") == 1
     assert text in done.err
+    assert stack.ok("policy", "list", "--json").json == []
+
+
+def test_an_objective_that_no_policy_would_look_at(stack: Stack, tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text("[objective]\ndeadline_ms = 20\n")
+    done = stack.fleet("policy", "set", "x", "--file", str(file))
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        f'fleet: {file}: only the adaptive policy has an objective; add kind = "adaptive"\n'
+    )
     assert stack.ok("policy", "list", "--json").json == []
 
 

@@ -366,6 +366,7 @@ def test_what_is_shown_can_be_set_again(fleet: Fleet) -> None:
         "deadline_ms": 20.0,
         "deadline_probability": 0.95,
         "battery_lasts_s": 14400.0,
+        "battery_until": None,
     }
     body = {key: first[key] for key in ("policy", "selector", "priority")}
     assert fleet.api.put(f"{URL}/everyone", json=body).json() == first

@@ -195,7 +195,7 @@ def test_nothing_is_written_over(board: Board) -> None:
         (["--deadline-ms", "nan"], "a deadline of nan ms is not positive"),
         (["--board", "none.json"], "cannot read 'none.json': no such file"),
         (["--board", __file__], "test_record_command.py: "),
-        (["--board", "BOARD"], "fleet-agent: board: throttle_c is not below slowest_c"),
+        (["--board", "BOARD"], "bad.json: throttle_c is not below slowest_c; docs/traces.md"),
         (["--board", "CASE"], "case: the ambient temperature can be estimated only without one"),
     ],
 )

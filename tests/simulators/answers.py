@@ -8,7 +8,7 @@ from agent.serve.frames import ModelIdentity
 MODEL = ModelIdentity(name="digits", version="1")
 
 
-def answered(
+def answered(  # noqa: PLR0913 - one parameter per figure
     variant: str | None = "a",
     *,
     outcome: Outcome = Outcome.OK,
@@ -18,6 +18,7 @@ def answered(
     samples: int = 1,
     joined: int = 1,
     active: ModelIdentity | None = MODEL,
+    deferred: bool = False,
 ) -> Answered:
     """Return the record of a request; without a variant nothing served."""
     return Answered(
@@ -31,4 +32,5 @@ def answered(
         compute_s=compute_s,
         samples=samples,
         joined=joined,
+        deferred=deferred,
     )

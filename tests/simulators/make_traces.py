@@ -59,6 +59,7 @@ class Scenario(NamedTuple):
     profile: str = "rpi4"
     deadline_ms: float = 500.0
     lost: Callable[[float], frozenset[str]] = lambda _at_s: NOTHING
+    begins_local_s: float = 0.0
 
 
 def hot_afternoon(at_s: float) -> Inputs:
@@ -153,7 +154,7 @@ SCENARIOS = (
             ),
             battery_wh=20.0, start_charge_ratio=0.35, memory_bytes=512 * MIB, start_c=25.0,
         ),
-        profile="rpi-zero2w",
+        profile="rpi-zero2w", begins_local_s=6 * HOUR_S,
     ),
     Scenario(
         "memory-bursts", "a neighbour that takes half a gigabyte for 30 s every 75 s", 1, 300,
@@ -189,6 +190,7 @@ def make(scenario: Scenario) -> Trace:
         origin="synthetic",
         source=f"imitates {scenario.imitates}; made by tests/simulators/make_traces.py",
         deadline_ms=scenario.deadline_ms,
+        begins_local_s=scenario.begins_local_s,
         board=scenario.board,
     )
     times = [i * scenario.period_s for i in range(scenario.ticks)]

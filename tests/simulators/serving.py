@@ -29,6 +29,7 @@ class FakeWorker:
     """From where it reads its golden sample at each probe."""
 
     memory_bytes: int = 0
+    waiting: int = 0
 
 
 @dataclass
@@ -56,12 +57,14 @@ class FakeModelServer:
 
     running: int = 0
     streams: bool = False
+    joins: bool = True
+    longest_wait_s: float | None = None
     why_none: str = ""
     stopped_first: list[str] = field(default_factory=list)
     """Variants for which the worker before had to end first."""
 
-    def stream(self, *, on: bool) -> None:
-        self.streams = on
+    def run_requests(self, *, stream: bool, joins: bool, longest_wait_s: float | None) -> None:
+        self.streams, self.joins, self.longest_wait_s = stream, joins, longest_wait_s
 
     def switch_to(
         self, package: Path, digest: str, variant: Variant, *, stop_first: bool = False

@@ -13,12 +13,16 @@ import ipaddress
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from agent import socket_server
+from agent.serve.advice import Advice
+from agent.serve.deferred.queue import DeferredQueue
 from agent.serve.errors import EndpointError
 from agent.serve.http.connections import ConnectionLimit, EndpointLimits
+from agent.serve.http.deferred_api import DeferredApi
 from agent.serve.http.inference_api import InferenceApi, InferencePort
 from agent.serve.http.server import HttpServer
 from wire.clock import Clock, SystemClock
@@ -40,6 +44,8 @@ class Endpoint:
         limits: Bounds.
         version: Of this software, told to clients.
         clock: For deadlines and durations.
+        deferred: Keeps deferrable requests; None to accept none.
+        advice: Returns what applications should do now.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter per option
@@ -54,6 +60,8 @@ class Endpoint:
         limits: EndpointLimits | None = None,
         version: str = "",
         clock: Clock | None = None,
+        deferred: DeferredQueue | None = None,
+        advice: Callable[[], Advice] = Advice,
     ) -> None:
         self._where: Path | tuple[str, int] = unix_path or (host, port)
         self._tls = tls
@@ -61,7 +69,14 @@ class Endpoint:
         self._knows_clients = token is not None or asks_for_certificates
         clock = clock or SystemClock()
         self._connections = ConnectionLimit(limits or EndpointLimits(), clock)
-        self._api = InferenceApi(router, token=token, version=version, clock=clock)
+        self._api = InferenceApi(
+            router,
+            token=token,
+            version=version,
+            clock=clock,
+            deferred=DeferredApi(deferred),
+            advice=advice,
+        )
         self._server: HttpServer | None = None
         self._thread: threading.Thread | None = None
 

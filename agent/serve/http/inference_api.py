@@ -3,10 +3,12 @@
 The module reads how urgent a request is and how long it may take, but not its tensors. Clients set
 this as for Triton, with the parameters `priority` and `timeout` (microseconds, 0 for none) of the
 request, or with the header `Inference-Timeout-Ms`. If a client sets both times, the shorter counts.
+The parameters `deferrable` and `durable` are our own: the request may wait, and must survive a
+restart meanwhile.
 
 Rules:
 - This module refuses every request that it can refuse without a worker.
-- It reads the JSON only if one of the two names occurs in it, and only these two values.
+- It reads the JSON only if one of the four names occurs in it, and only these values.
 - It does not find a name that is written with escapes; no client does that.
 - The worker refuses what is not JSON.
 - Nothing here uses a socket; nothing imports NumPy or a runtime.
@@ -20,15 +22,17 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Mapping
-from typing import Annotated, Final, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from agent.serve.advice import HEADER, Advice
 from agent.serve.answered import Listener
 from agent.serve.errors import UnknownModelError
 from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http import extensions
+from agent.serve.http.deferred_api import PREFIX, DeferredApi
 from agent.serve.http.request import RefusedRequestError
 from agent.serve.http.statistics import Statistics
 from agent.serve.pool import Prepared
@@ -42,6 +46,7 @@ HEADER_LENGTH: Final = "inference-header-content-length"
 READING: Final = ("GET", "HEAD")
 LIVE: Final = "/v2/health/live"
 READY: Final = "/v2/health/ready"
+ADVICE: Final = "/v2/health/advice"
 _MODEL: Final = re.compile(
     r"/v2/models/([^/]{1,200})(?:/versions/([^/]{1,200}))?(/ready|/infer|/config|/stats)?"
 )
@@ -50,7 +55,7 @@ TIMEOUT_HEADER: Final = "inference-timeout-ms"
 MAX_JSON_BYTES: Final = 16 * 1024 * 1024
 """The worker refuses JSON that is longer than this."""
 
-_NAMED: Final = re.compile(rb'"(?:priority|timeout)"')
+_NAMED: Final = re.compile(rb'"(?:priority|timeout|deferrable|durable)"')
 _MS: Final = re.compile(r"[1-9][0-9]{0,8}")
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _DIGITS: Final = re.compile(r"[0-9]{1,12}")
@@ -62,6 +67,8 @@ Model: TypeAlias = tuple[str, str | None]
 class _Parameters(msgspec.Struct, frozen=True):
     priority: _Count = 0
     timeout: _Count = 0
+    deferrable: bool = False
+    durable: bool = False
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -70,6 +77,22 @@ class _Head(msgspec.Struct, frozen=True):
 
 _DECODER: Final = msgspec.json.Decoder(_Head)
 _NONE: Final = _Parameters()
+
+
+class Options(NamedTuple):
+    """What a client asks of a request beside its tensors."""
+
+    priority: int = 0
+    """0 is the default."""
+
+    timeout_s: float | None = None
+    """How long the request may take; None for no limit."""
+
+    deferrable: bool = False
+    """Whether it may wait until the device has nothing else to do."""
+
+    durable: bool = False
+    """Whether it must survive a restart while it waits."""
 
 
 class InferencePort(Protocol):
@@ -102,6 +125,8 @@ class InferenceApi:
         token: Secret that clients show as a bearer token; None if clients need none.
         version: Of this software.
         clock: For statistics.
+        deferred: Answers the paths of deferrable requests; None if this endpoint defers none.
+        advice: Returns what applications should do now.
     """
 
     def __init__(
@@ -111,8 +136,12 @@ class InferenceApi:
         token: str | None = None,
         version: str = "",
         clock: Clock | None = None,
+        deferred: DeferredApi | None = None,
+        advice: Callable[[], Advice] = Advice,
     ) -> None:
         self._router = router
+        self._deferred = deferred or DeferredApi(None)
+        self._advice = advice
         self._statistics = Statistics(clock or SystemClock())
         router.listen(self._statistics.count)
         self._token = token
@@ -158,6 +187,10 @@ class InferenceApi:
             return _reading(method, {"live": True})
         if path == READY:
             return self._ready(method, {"ready": True})
+        if path == ADVICE:
+            return _reading(method, self._advice().document())
+        if path.startswith(PREFIX):
+            return self._deferred.answer(method, path)
         return self._model(method, path, headers, body)
 
     def _model(self, method: str, path: str, headers: Mapping[str, str], body: memoryview) -> Reply:
@@ -190,19 +223,36 @@ class InferenceApi:
             )
         header_length = None if text is None else int(text)
         try:
-            priority, timeout_s = request_options(headers, body[:header_length])
+            options = request_options(headers, body[:header_length])
         except WireFormatError as exc:
             return Reply.refusal(400, exc.message)
-        return self._router.handle(
-            InferenceCall(
-                model=model[0],
-                version=model[1],
-                header_length=header_length,
-                body=body,
-                priority=priority,
-                timeout_s=timeout_s,
-            )
+        call = InferenceCall(
+            model=model[0],
+            version=model[1],
+            header_length=header_length,
+            body=body,
+            priority=options.priority,
+            timeout_s=options.timeout_s,
         )
+        if options.deferrable:
+            return self._unknown(model) or self._deferred.accept(call, durable=options.durable)
+        return self._advised(self._router.handle(call))
+
+    def _unknown(self, asked: Model) -> Reply | None:
+        """Refuse a request for another model than the one that serves; None if it may be asked."""
+        active = self._router.active
+        if active is None or (
+            asked[0] == active.model.name and asked[1] in {None, active.model.version}
+        ):
+            return None
+        return Reply.refusal(404, str(UnknownModelError(*asked)))
+
+    def _advised(self, reply: Reply) -> Reply:
+        """Add advice to an answer, if there is some."""
+        header = self._advice().header
+        if not header:
+            return reply
+        return msgspec.structs.replace(reply, headers=reply.headers | {HEADER: header})
 
     def _index(self, method: str, body: memoryview) -> Reply:
         if method != "POST":
@@ -224,9 +274,9 @@ class InferenceApi:
         active = self._router.active
         if active is None:
             return _not_ready()
+        if (unknown := self._unknown(asked)) is not None:
+            return unknown
         model = active.model
-        if asked[0] != model.name or asked[1] not in {None, model.version}:
-            return Reply.refusal(404, str(UnknownModelError(*asked)))
         if action == "/ready":
             return self._ready(method, {"name": model.name, "ready": True})
         if action == "/config":
@@ -262,19 +312,18 @@ def _not_ready() -> Reply:
     return Reply.refusal(503, "no model is ready", RETRY_AFTER)
 
 
-def request_options(headers: Mapping[str, str], head: memoryview) -> tuple[int, float | None]:
-    """Read how urgent a request is and how long it may take.
+def request_options(headers: Mapping[str, str], head: memoryview) -> Options:
+    """Read how urgent a request is, how long it may take, and whether it may wait.
 
     Args:
         headers: Those of the request, names in lower case.
         head: The JSON part of the body.
 
     Returns:
-        The priority, 0 for the default, and how long the request may take in seconds, None for no
-        limit.
+        The options.
 
     Raises:
-        WireFormatError: An option is not a whole number in its range.
+        WireFormatError: An option is not of its type or range, or makes no sense without another.
     """
     parameters = _parameters(head)
     times_s = [parameters.timeout / 1e6] if parameters.timeout else []
@@ -283,7 +332,14 @@ def request_options(headers: Mapping[str, str], head: memoryview) -> tuple[int, 
         if _MS.fullmatch(text) is None:
             raise WireFormatError(f"{TIMEOUT_HEADER} is not a whole number of milliseconds")
         times_s.append(int(text) / 1000)
-    return parameters.priority, min(times_s, default=None)
+    if parameters.durable and not parameters.deferrable:
+        raise WireFormatError("durable is for requests that are deferrable: set that too")
+    return Options(
+        priority=parameters.priority,
+        timeout_s=min(times_s, default=None),
+        deferrable=parameters.deferrable,
+        durable=parameters.durable,
+    )
 
 
 def _parameters(head: memoryview) -> _Parameters:

@@ -10,6 +10,8 @@ Rules:
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +29,21 @@ from wire.profile import DeviceProfile
 RESCAN_S: Final = 60.0
 
 
+def system_utc_offset_s(at_s: float) -> float:
+    """Return local time minus UTC in the machine's time zone.
+
+    Args:
+        at_s: Wall time in seconds since the epoch.
+
+    Returns:
+        The offset in seconds; 0 for a time that the machine's calendar does not have.
+    """
+    try:
+        return float(time.localtime(at_s).tm_gmtoff)
+    except (OverflowError, OSError, ValueError):
+        return 0.0
+
+
 class Sensors:
     """Reads the device's sensors and keeps the earlier readings of each. Not thread-safe.
 
@@ -35,6 +52,7 @@ class Sensors:
         clock: Gives the time of a reading and the speed of its change.
         sysfs_root: Where sysfs is mounted.
         procfs_root: Where procfs is mounted.
+        utc_offset_s: Gives local time minus UTC at a wall time, in seconds.
     """
 
     def __init__(
@@ -44,7 +62,9 @@ class Sensors:
         *,
         sysfs_root: Path = Path("/sys"),
         procfs_root: Path = Path("/proc"),
+        utc_offset_s: Callable[[float], float] = system_utc_offset_s,
     ) -> None:
+        self._utc_offset_s = utc_offset_s
         sysfs, procfs = str(sysfs_root), str(procfs_root)
         self._clock = clock
         self._files = files = KernelFiles()
@@ -68,8 +88,10 @@ class Sensors:
         battery = self._batteries.read()
         memory = self._memory.read()
         graphics = self._graphics.read()
+        at_s = self._clock.now_s()
         return HealthSnapshot(
-            at_s=self._clock.now_s(),
+            at_s=at_s,
+            utc_offset_s=self._utc_offset_s(at_s),
             temperature_c=heat.temperature_c,
             headroom=heat.headroom,
             severe_c=heat.severe_c,

@@ -33,6 +33,25 @@ def test_a_decision_is_told_with_what_it_was_made_from() -> None:
     ]
 
 
+def test_a_constraint_that_was_removed_is_told() -> None:
+    data = {
+        "before": {"objective.deadline_ms": 100.0, "low_memory_bytes": 0, "kind": "rules"},
+        "changed": {"objective.deadline_ms": None, "low_memory_bytes": 2**20, "kind": "adaptive"},
+        "revision": 7,
+    }
+    changed, revision = reason_lines(0.0, "policy", "another", data)[1:]
+    assert changed == (
+        "    changed: kind=adaptive (was rules)  low_memory_bytes=1.0 MiB (was 0 B)  "
+        "objective.deadline_ms=none (was 100)"
+    )
+    assert revision == "    revision: 7"
+
+
+def test_an_older_agent_tells_only_what_is_new() -> None:
+    lines = reason_lines(0.0, "policy", "another", {"changed": {"dwell_s": 7.0}})
+    assert lines[1:] == ["    changed: dwell_s=7"]
+
+
 def test_bytes_by_source_are_told_as_sizes() -> None:
     lines = reason_lines(0.0, "install", "succeeded", {"bytes_by_source": {"mqtt": 2**20, "x": 5}})
     assert lines[1:] == ["    bytes_by_source: mqtt 1.0 MiB, x 5 B"]

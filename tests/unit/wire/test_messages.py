@@ -14,7 +14,7 @@ from wire.policy import Objective, PolicySpec
 finite = st.floats(allow_nan=False, allow_infinity=False)
 objectives = st.builds(
     Objective, min_retention=finite, deadline_ms=st.none() | finite, deadline_probability=finite,
-    battery_lasts_s=finite,
+    battery_lasts_s=finite, battery_until=st.just(msgspec.UNSET) | st.text(max_size=6),
 )  # fmt: skip
 policies = st.builds(
     PolicySpec,
@@ -60,6 +60,43 @@ def test_the_first_release_reads_a_policy_with_an_objective() -> None:
     policy = PolicySpec(kind="adaptive", objective=Objective(deadline_ms=50.0), dwell_s=3.0)
     old = from_json(to_json(policy), FirstPolicySpec)
     assert (old.kind, old.dwell_s) == ("adaptive", 3.0)
+
+
+class FirstObjective(msgspec.Struct, frozen=True, kw_only=True):
+    """What programs knew that have no `battery_until`."""
+
+    min_retention: float = 0.0
+    deadline_ms: float | None = None
+    deadline_probability: float = 0.95
+    battery_lasts_s: float = 4 * 3600.0
+
+
+def test_a_time_of_day_for_the_battery_travels_and_is_no_fault_for_older_programs() -> None:
+    aim = Objective(battery_until="18:00")
+    assert from_json(to_json(aim), FirstObjective) == FirstObjective()
+    assert to_json(Objective(deadline_ms=5.0)) == to_json(FirstObjective(deadline_ms=5.0))
+    assert from_json(to_json(FirstObjective()), Objective) == Objective()
+    assert from_json(to_json(aim), Objective).battery_until_s == 18 * 3600.0
+    assert Objective().battery_until_s is None
+
+
+@pytest.mark.parametrize(
+    ("aim", "fault"),
+    [
+        (Objective(battery_until="00:00"), ""),
+        (Objective(battery_until="23:59"), ""),
+        (Objective(battery_until="24:00"), "objective.battery_until is not a time of day as 18:00"),
+        (Objective(battery_until="6:00"), "objective.battery_until is not a time of day as 18:00"),
+        (Objective(battery_until=""), "objective.battery_until is not a time of day as 18:00"),
+        (
+            Objective(battery_until="18:00", battery_lasts_s=3600.0),
+            "objective.battery_until and objective.battery_lasts_s contradict each other",
+        ),
+    ],
+)
+def test_an_aim_for_the_battery_that_cannot_be_is_named(aim: Objective, fault: str) -> None:
+    faults = PolicySpec(kind="adaptive", objective=aim).faults()
+    assert faults == ((fault,) if fault else ())
 
 
 def test_an_objective_may_leave_out_what_it_does_not_care_about() -> None:

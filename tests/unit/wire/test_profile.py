@@ -88,3 +88,21 @@ def test_a_fault_quotes_a_part_of_what_it_names() -> None:
     with pytest.raises(WireFormatError) as caught:
         checked_profile(msgspec.structs.replace(PROFILE, name="A" * 10_000))
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("limits", "fault"),
+    [
+        ("severe_c = 40.0", "thermal.nominal_c is not below thermal.severe_c"),
+        ("nominal_c = nan", "thermal.nominal_c is not below thermal.severe_c"),
+        ("severe_c = nan", "thermal.nominal_c is not below thermal.severe_c"),
+        ("severe_c = inf", "thermal: the limits are not within -100 to 150"),
+        ("nominal_c = -inf", "thermal: the limits are not within -100 to 150"),
+        ("severe_c = 850.0", "thermal: the limits are not within -100 to 150"),
+    ],
+)
+def test_limits_under_which_no_heat_counts_are_refused(limits: str, fault: str) -> None:
+    text = f"{profile_to_toml(PROFILE)}\n[thermal]\n{limits}\n"
+    with pytest.raises(WireFormatError) as caught:
+        profile_from_toml(text.encode())
+    assert str(caught.value) == f"profile: {fault}"

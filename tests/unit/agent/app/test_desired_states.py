@@ -20,7 +20,7 @@ from tests.simulators.device import SimulatedDevice
 from tests.simulators.packages import STRANGER_KEY, TRUST, desired, two_variants
 from wire.codec import sha256_hex
 from wire.messages import MAX_REVISION, Refusal
-from wire.policy import PolicySpec
+from wire.policy import Objective, PolicySpec
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
@@ -80,6 +80,20 @@ def test_a_checked_desired_state_sets_its_policy_and_waits_to_be_installed(tmp_p
     assert not others
     rig.states.receive(desired(3, NEW, policy=ADAPTIVE)[1])
     assert rig.events() == [], "the policy is the same"
+
+
+def test_the_event_of_a_policy_has_what_was_before(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    limited = PolicySpec(kind="adaptive", objective=Objective(deadline_ms=100.0))
+    rig.states.receive(desired(2, NEW, policy=limited)[1])
+    rig.recorder.drain()
+    rig.states.receive(desired(3, NEW, policy=ADAPTIVE)[1])
+    (event,) = rig.recorder.drain()[1]
+    assert event.data == {
+        "before": {"dwell_s": 5.0, "objective.deadline_ms": 100.0},
+        "changed": {"dwell_s": 7.0, "objective.deadline_ms": None},
+        "revision": 3,
+    }
 
 
 def test_a_controller_that_does_not_know_this_start_is_to_be_greeted(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def read(policy: PolicySpec) -> DesiredState:
         Objective(),
         Objective(min_retention=1.0, deadline_ms=0.001, deadline_probability=0.5),
         Objective(battery_lasts_s=0.0, deadline_probability=0.999),
+        Objective(battery_until="18:00"),
     ],
 )
 def test_an_objective_that_can_be_is_believed(objective: Objective) -> None:
@@ -46,6 +47,7 @@ def test_an_objective_that_can_be_is_believed(objective: Objective) -> None:
         Objective(deadline_probability=1.0),
         Objective(deadline_probability=-1.0),
         Objective(battery_lasts_s=-1.0),
+        Objective(battery_until="noon"),
     ],
 )
 def test_an_objective_that_cannot_be_is_refused(objective: Objective) -> None:

@@ -186,7 +186,7 @@ def test_reasons_that_are_too_much_for_one_answer_are_refused_not_cut(rig: Rig) 
     commands = Commands(
         "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, refusals=unused,
         clock=rig.clock, hooked=unused, transfer=unused, budgets=unused,
-        endpoint=str,
+        endpoint=str, deferred=int,
     )  # fmt: skip
     for number in range(400):
         rig.recorder.event("switch", str(number), {"verdicts": {"a": "x" * 14_000}})
@@ -205,7 +205,7 @@ def test_a_senseless_time_is_refused(rig: Rig, within_s: object) -> None:
     commands = Commands(
         "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, refusals=unused,
         clock=rig.clock, hooked=unused, transfer=unused, budgets=unused,
-        endpoint=str,
+        endpoint=str, deferred=int,
     )  # fmt: skip
     with pytest.raises(ControlError, match="within_s is not a number of seconds"):
         commands.answer("why", {"within_s": within_s})

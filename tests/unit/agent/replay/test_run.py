@@ -286,15 +286,31 @@ def test_a_board_on_mains_is_never_off() -> None:
     [
         ((), None, "no variants"),
         ((BEST, BEST), None, "one name"),
-        ((msgspec.structs.replace(BEST, latency_p50_ms=None),), None, "declares no latency"),
-        ((msgspec.structs.replace(BEST, latency_p50_ms=0.0),), None, "declares no latency"),
-        ((msgspec.structs.replace(BEST, latency_p50_ms=5e-324),), None, "declares no latency"),
+        (
+            (msgspec.structs.replace(BEST, latency_p50_ms=None),),
+            None,
+            "latency_p50_ms is missing, or not within 1e-06 to 1e",
+        ),
+        (
+            (msgspec.structs.replace(BEST, latency_p50_ms=0.0),),
+            None,
+            "latency_p50_ms is missing, or not within 1e-06 to 1e",
+        ),
+        (
+            (msgspec.structs.replace(BEST, latency_p50_ms=5e-324),),
+            None,
+            "latency_p50_ms is missing, or not within 1e-06 to 1e",
+        ),
         (
             (msgspec.structs.replace(BEST, latency_p50_ms=float("inf")),),
             None,
-            "declares no latency",
+            "latency_p50_ms is missing, or not within 1e-06 to 1e",
         ),
-        ((msgspec.structs.replace(BEST, peak_memory_bytes=None),), None, "declares no memory"),
+        (
+            (msgspec.structs.replace(BEST, peak_memory_bytes=None),),
+            None,
+            "peak_memory_bytes is missing",
+        ),
         (BOTH, "other", "choose one of best, quick"),
     ],
 )

@@ -50,8 +50,15 @@ def test_a_few_requests_by_hand() -> None:
     assert one.busy_s == one.compute_s == pytest.approx(0.3)
     assert one.latency_ms == pytest.approx(350.0 / 3)
     assert (one.retained, one.retained_in_time) == (3.0, 3.0)
+    assert one.log_variance == pytest.approx(0.0, abs=1e-12), "a wait is no slow answer"
+
+
+def test_how_much_service_times_differ_is_told_without_the_waits() -> None:
+    requests = tuple(Request(0.1, factor) for factor in (0.5, 1.0, 2.0))
+    one = Arrived(requests).passed(Backlog(), SLOW, period_s=1.0, deadline_ms=DEADLINE_MS)
+    assert latencies(one) == pytest.approx([50.0, 150.0, 350.0])
     assert one.log_variance == pytest.approx(
-        statistics.variance([math.log(ms) for ms in (100.0, 150.0, 100.0)])
+        statistics.variance(math.log(factor) for factor in (0.5, 1.0, 2.0))
     )
 
 

@@ -94,16 +94,20 @@ def test_an_overload_answers_and_refuses_as_many_as_the_flow() -> None:
 
 def test_the_meter_sees_what_the_agents_would() -> None:
     done = replay(trace(POISSON, *(surroundings(),) * 50), BOTH, RULES, pinned="quick")
+    waited = 0.0
     for step in done.steps:
         seen = step.observed
         assert seen is not None
         assert (seen.answered, seen.samples) == (step.served.answered, step.served.answered)
-        assert seen.requests == step.served.answered + step.served.refused
+        assert seen.requests == step.served.requests, "one counts when it comes"
+        assert waited + seen.requests == seen.answered + step.served.refused + seen.waiting
+        waited = seen.waiting
         assert seen.latency_ms == step.served.latency_ms
         assert (seen.log_variance is None) == (seen.answered < 2)
         assert seen.own_load == pytest.approx(seen.compute_s)
     known = [s.observed.log_variance for s in done.steps if s.observed and s.observed.log_variance]
     assert len(known) > 20
+    assert any(s.observed.waiting for s in done.steps if s.observed)
 
 
 def test_a_tick_without_a_request_measures_nothing() -> None:

@@ -83,7 +83,7 @@ def test_no_sensor_recorded_is_not_all_sensors_lost() -> None:
         ({"source": " "}, "line 1: source is empty"),
         ({"name": "../up"}, "line 1: name is not a plain name"),
         ({"profile": ""}, "line 1: profile is not a plain name"),
-        ({"deadline_ms": 0}, "line 1: deadline_ms is not positive"),
+        ({"deadline_ms": 0}, "line 1: deadline_ms is not above 0"),
         ({"period_s": 0}, "line 1: period_s is not within 0.01 to 600"),
         ({"period_s": 601}, "line 1: period_s is not within 0.01 to 600"),
         ({"board": {"thermal": {"time_constant": 3}}}, "unknown field `time_constant`"),
@@ -96,7 +96,7 @@ def test_no_sensor_recorded_is_not_all_sensors_lost() -> None:
             {"board": {"leak": {"power_w": 9, "at_c": 25, "e_fold_c": 20}}},
             "line 1: board: leak: has no steady temperature: it runs away on an idle board at 25 C",
         ),
-        ({"board": {"battery_wh": 0}}, "line 1: board: battery_wh is not positive"),
+        ({"board": {"battery_wh": 0}}, "line 1: board: battery_wh is not above 0"),
         ({"board": {"throttle_c": 90}}, "line 1: board: throttle_c is not below slowest_c"),
     ],
 )

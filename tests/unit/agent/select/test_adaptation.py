@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.packages import open_package
 from agent.select.adaptation import Adaptation
 from agent.select.meter import Meter
+from agent.serve.advice import Advice
 from tests.simulators.answers import answered
 from tests.simulators.clock import FakeClock
 from tests.simulators.device import Heard
@@ -41,6 +43,7 @@ class Rig:
 
     def tick(self, free_bytes: int, requests: int = 0, compute_s: float = 0.01) -> str | None:
         for _ in range(requests):
+            self.meter.came()
             self.meter.count(
                 answered(self.adaptation.active()[1], total_s=compute_s, compute_s=compute_s)
             )
@@ -62,7 +65,9 @@ def test_where_both_do_not_fit_the_old_worker_ends_first(
     assert rig.adaptation.active()[1] == "best"
     assert rig.server.active is not None
     rig.server.active.memory_bytes = 300 * MIB
-    assert rig.tick(20 * MIB) == "small"
+    # The reserve is short by 12 MiB: that is worth a switch once some answers were at risk.
+    names = [rig.tick(20 * MIB, requests=5) for _ in range(20)]
+    assert names[-1] == "small"
     assert rig.server.stopped_first == ["small"]
     event = next(e for e in reversed(rig.heard.events) if e[0] == "switch")
     cost = event[2]["cost"]
@@ -132,3 +137,46 @@ def test_another_package_starts_without_the_slowdowns_of_the_last(tmp_path: Path
     assert rig.adaptation.active()[1] == "best", "measured are 12 ms, 100 allowed"
     assert rig.adaptation.decision is not None
     assert rig.adaptation.decision.inputs["slowdown"] == 1.0
+
+
+def test_levers_reach_what_runs_requests_and_applications(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, PolicySpec(dwell_s=0.0))
+    first = rig.adaptation.advice()
+    assert (first.sampling_ratio, first.defer) == (1.0, True)
+    rig.enter(2000 * MIB)
+    assert rig.adaptation.advice() == Advice()
+    hot = msgspec.structs.replace(health(2000 * MIB), headroom=0.95)
+    joins, told = [], []
+    for headroom in (0.95, None, 0.2):
+        rig.clock.advance(1.0)
+        rig.adaptation.tick(msgspec.structs.replace(hot, headroom=headroom))
+        joins.append(rig.server.joins)
+        told.append(rig.adaptation.advice())
+    assert joins == [False, False, True], "what was hot is not cool because nobody knows"
+    assert [advice.defer for advice in told] == [True, True, False]
+    assert told[0].reasons == ("heat: headroom 0.95",)
+    assert told[0].sampling_ratio < 0.5
+
+
+def test_what_may_wait_waits_for_the_variant_that_is_being_started(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, PolicySpec(dwell_s=0.0))
+    rig.enter(2000 * MIB)
+    during = []
+    rig.server.hook = lambda call: during.append((call, rig.adaptation.advice().defer))
+    rig.adaptation.pinned = "small"
+    rig.tick(2000 * MIB)
+    assert ("prepare", True) in during
+    assert not rig.adaptation.advice().defer
+
+
+def test_a_reading_that_no_device_can_have_reaches_no_policy(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, ADAPTIVE)
+    rig.enter(2000 * MIB)
+    for headroom in (0.2, float("nan"), 1e200):
+        rig.clock.advance(1.0)
+        readings = msgspec.structs.replace(health(2000 * MIB), headroom=headroom)
+        rig.adaptation.tick(readings)
+    decision = rig.adaptation.decision
+    assert decision is not None
+    assert decision.inputs["headroom"] is None
+    assert decision.variant == "best"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.select.decision_log import LEAST_GAP_S, DecisionLog
 from agent.select.decisions import Decision, PolicyState
+from agent.select.levers import Levers
 from tests.simulators.clock import FakeClock
 
 WELL = "the most accurate variant that keeps the objective"
@@ -61,6 +63,7 @@ def test_a_decision_that_stays_is_told_once_with_what_it_was_made_from() -> None
                 "variant": "int8",
                 "release": "digits:1",
                 "stream": False,
+                "levers": (),
                 "inputs": {"headroom": 0.5},
                 "verdicts": {"float32": "slower"},
             },
@@ -97,3 +100,10 @@ def test_another_reason_is_news_after_a_while() -> None:
 def test_reasons_that_flicker_are_told_seldom(reasons: list[str]) -> None:
     told = told_of(*(decision(reason) for reason in reasons))
     assert len(told) <= len(reasons) / LEAST_GAP_S
+
+
+def test_other_strains_are_news_after_a_while() -> None:
+    hot = msgspec.structs.replace(decision(WELL), levers=Levers(causes=("heat",)))
+    assert told_of(decision(WELL), hot, every_s=LEAST_GAP_S) == [WELL]
+    assert told_of(decision(WELL), hot, every_s=1.0) == []
+    assert told_of(hot, hot, every_s=LEAST_GAP_S) == []

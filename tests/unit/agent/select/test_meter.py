@@ -9,12 +9,20 @@ import threading
 import pytest
 
 from agent.select.meter import MAX_VARIANTS, Meter, Served, observed
-from agent.serve.answered import Outcome
+from agent.serve.answered import Answered, Outcome
 from tests.simulators.answers import answered
 
 
-def answer(meter: Meter, variant: str = "a", latency_ms: float = 30.0) -> None:
-    meter.count(answered(variant, total_s=latency_ms / 1000, compute_s=0.02))
+def count(meter: Meter, record: Answered) -> None:
+    """Let a request come and get its answer."""
+    meter.came()
+    meter.count(record)
+
+
+def answer(
+    meter: Meter, variant: str = "a", latency_ms: float = 30.0, compute_ms: float = 20.0
+) -> None:
+    count(meter, answered(variant, total_s=latency_ms / 1000, compute_s=compute_ms / 1000))
 
 
 REFUSED = answered(None, outcome=Outcome.REFUSED)
@@ -24,7 +32,7 @@ def test_what_is_counted_is_counted_once() -> None:
     meter = Meter()
     answer(meter)
     answer(meter, latency_ms=50.0)
-    meter.count(REFUSED)
+    count(meter, REFUSED)
     since, variants = meter.take()
     assert (since.requests, since.answered) == (3.0, 2.0)
     assert since.compute_s == pytest.approx(0.04)
@@ -33,16 +41,47 @@ def test_what_is_counted_is_counted_once() -> None:
     assert meter.take() == (Served(), frozenset())
 
 
-@pytest.mark.parametrize("outcome", [Outcome.INVALID, Outcome.FAILED, Outcome.REFUSED])
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.REFUSED])
 def test_a_request_without_a_good_answer_is_a_request_and_no_more(outcome: Outcome) -> None:
     meter = Meter()
-    meter.count(answered(outcome=outcome))
-    assert meter.take() == (Served(requests=1.0), frozenset())
+    count(meter, answered(outcome=outcome))
+    refused = float(outcome is Outcome.REFUSED)
+    assert meter.take() == (Served(requests=1.0, refused=refused), frozenset())
+
+
+@pytest.mark.parametrize("outcome", [Outcome.INVALID, Outcome.UNKNOWN_MODEL])
+def test_a_request_that_is_wrong_is_no_demand(outcome: Outcome) -> None:
+    meter = Meter()
+    answer(meter)
+    for _ in range(20):
+        count(meter, answered(outcome=outcome))
+    assert meter.take()[0].requests == 1.0
+
+
+def test_what_was_shed_was_not_in_time() -> None:
+    meter = Meter()
+    for _ in range(3):
+        answer(meter)
+        count(meter, REFUSED)
+    seen = observed(meter.take(), "a", alone_ms=20.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
+    assert seen is not None
+    assert (seen.requests, seen.answered, seen.in_time) == (6.0, 3.0, 1.5)
+
+
+def test_deferrable_requests_are_load_and_no_demand() -> None:
+    meter = Meter()
+    meter.count(answered("a", compute_s=0.25, deferred=True))
+    meter.count(answered("a", outcome=Outcome.UNKNOWN_MODEL, deferred=True))
+    since = meter.take()
+    assert since == (Served(deferred_s=0.25), frozenset())
+    seen = observed(since, "a", alone_ms=20.0, held_bytes=0, period_s=1.0, cpu_share=0.5)
+    assert seen is not None
+    assert (seen.requests, seen.answered, seen.own_load) == (0.0, 0.0, 0.125)
 
 
 def test_a_request_for_another_model_is_none_of_ours() -> None:
     meter = Meter()
-    meter.count(answered(outcome=Outcome.UNKNOWN_MODEL))
+    count(meter, answered(outcome=Outcome.UNKNOWN_MODEL))
     assert meter.take() == (Served(), frozenset())
     assert meter.served("a") == Served()
 
@@ -52,7 +91,7 @@ def test_what_was_served_since_the_start_goes_on_by_variant() -> None:
     for variant in ("a", "b", "a"):
         answer(meter, variant)
         meter.take()
-    meter.count(REFUSED)
+    count(meter, REFUSED)
     served = meter.served("a")
     assert (served.requests, served.answered) == (4.0, 2.0)
     assert served.compute_s == pytest.approx(0.04)
@@ -113,8 +152,8 @@ def test_a_quiet_period_has_no_latency() -> None:
 
 def test_how_much_single_answers_differ_is_counted() -> None:
     meter = Meter()
-    for latency_ms in (10.0, 10.0, 20.0, 40.0):
-        answer(meter, latency_ms=latency_ms)
+    for compute_ms in (10.0, 10.0, 20.0, 40.0):
+        answer(meter, latency_ms=100.0, compute_ms=compute_ms)
     seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
     assert seen is not None
     assert seen.log_variance == pytest.approx(
@@ -124,8 +163,8 @@ def test_how_much_single_answers_differ_is_counted() -> None:
 
 def test_the_samples_of_a_request_are_counted_and_its_latency_is_theirs() -> None:
     meter = Meter()
-    answer(meter, latency_ms=10.0)
-    meter.count(answered("a", total_s=2.56, compute_s=2.5, samples=256))
+    answer(meter, latency_ms=10.0, compute_ms=10.0)
+    count(meter, answered("a", total_s=3.0, compute_s=2.56, samples=256))
     seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
     assert seen is not None
     assert (seen.answered, seen.samples) == (2.0, 257.0)
@@ -138,3 +177,23 @@ def test_one_answer_has_no_spread() -> None:
     seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
     assert seen is not None
     assert seen.log_variance is None
+
+
+def test_a_request_counts_when_it_comes_and_not_when_it_is_answered() -> None:
+    meter = Meter()
+    for _ in range(3):
+        meter.came()
+    meter.count(answered("a", total_s=1.0, compute_s=1.0))
+    since, _ = meter.take()
+    assert (since.requests, since.answered) == (3.0, 1.0)
+
+
+def test_answers_in_time_are_counted_by_the_deadline_of_the_moment() -> None:
+    meter = Meter()
+    answer(meter, latency_ms=1e6)
+    meter.deadline_ms = 50.0
+    for latency_ms in (49.0, 51.0):
+        answer(meter, latency_ms=latency_ms)
+    seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
+    assert seen is not None
+    assert (seen.answered, seen.in_time) == (3.0, 2.0)

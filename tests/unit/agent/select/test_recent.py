@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -37,48 +36,37 @@ def test_a_peak_is_never_below_the_present(shown: list[tuple[float, float]]) -> 
     assert peak.value <= max(value for value, _ in shown) + 1e-3
 
 
-def test_a_spread_by_hand() -> None:
-    spread = Spread()
-    assert spread.share_below(0.001) == 1.0, "nothing speaks against it"
-    spread = spread.update(1.0, 60.0).update(3.0, 60.0)
+def test_points_are_values_of_equal_recent_time() -> None:
+    assert Spread().points() == ()
+    spread = Spread().update(1.0, 60.0).update(3.0, 60.0)
     assert spread.seen_s == 120.0
-    faded = 60.0 * math.exp(-60.0 / FADES_S)
-    assert spread.share_below(2.0) == pytest.approx(faded / (faded + 60.0))
-    assert spread.share_below(0.5) == 0.0
-    assert spread.share_below(4.0) == 1.0
-    assert spread.share_below(0.0) == 0.0
-    assert spread.share_below(-1.0) == 0.0
-
-
-def test_what_is_in_the_same_bin_is_not_surely_below() -> None:
-    spread = Spread().update(1.01, 1.0)
-    assert spread.share_below(1.02) == 0.0
-    assert spread.share_below(1.06) == 1.0
-
-
-def test_a_slowdown_beyond_all_is_below_nothing() -> None:
-    spread = Spread().update(1e6, 1.0)
-    assert spread.share_below(130.0) == 0.0
-    assert spread.share_below(math.inf) == 0.0
+    # The first minute has faded to 0.61: two points of five.
+    assert spread.points() == pytest.approx((1.0, 1.0, 3.0, 3.0, 3.0), rel=0.03)
+    assert spread.update(3.0, 1e6).points() == pytest.approx((3.0,) * 5, rel=0.03)
 
 
 def test_a_great_slowdown_is_told_from_a_greater_one() -> None:
     # A variant that was measured on a fast machine is many times slower on a small board.
-    spread = Spread().update(20.0, 1.0)
-    assert (spread.share_below(18.0), spread.share_below(25.0)) == (0.0, 1.0)
+    points = Spread().update(20.0, 1.0).update(25.0, 1.0).points()
+    assert (points[0], points[-1]) == pytest.approx((20.0, 25.0), rel=0.03)
 
 
-@given(st.lists(st.tuples(factors, st.floats(0.01, 1e4)), min_size=1, max_size=30), factors)
-def test_shares_are_shares_and_grow_with_the_factor(
-    shown: list[tuple[float, float]], factor: float
-) -> None:
+@pytest.mark.parametrize(("factor", "held_as"), [(1e6, 128.0), (1e-6, 1.0 / 32.0)])
+def test_what_is_beyond_all_bins_is_in_the_outermost(factor: float, held_as: float) -> None:
+    assert Spread().update(factor, 1.0).points()[0] == pytest.approx(held_as, rel=0.03)
+
+
+@given(st.lists(st.tuples(factors, st.floats(0.01, 1e4)), min_size=1, max_size=30))
+def test_points_lie_within_what_was_measured(shown: list[tuple[float, float]]) -> None:
     spread = Spread()
     for value, period_s in shown:
         spread = spread.update(value, period_s)
     assert len(spread.weights) == BINS
-    shares = [spread.share_below(factor * scale) for scale in (0.5, 0.9, 1.0, 1.1, 2.0)]
-    assert all(0.0 <= share <= 1.0 + 1e-9 for share in shares)
-    assert all(a <= b + 1e-12 for a, b in itertools.pairwise(shares))
+    points = spread.points()
+    assert len(points) == 5
+    assert list(points) == sorted(points)
+    assert points[0] >= 0.95 * min(value for value, _ in shown)
+    assert points[-1] <= 1.05 * max(value for value, _ in shown)
 
 
 def test_time_seen_is_not_forgotten() -> None:
@@ -124,22 +112,8 @@ def test_scatter_is_pooled_over_periods_and_fades() -> None:
     assert later.variance == pytest.approx(9.0 / math.e / (30.0 / math.e + 30.0))
 
 
-@given(st.lists(st.tuples(factors, periods), max_size=20), factors, st.floats(1e-6, 2.0))
-def test_single_ones_are_as_often_below_as_a_normal_distribution_says(
-    shown: list[tuple[float, float]], limit: float, log_variance: float
-) -> None:
-    spread = Spread()
-    for factor, period_s in shown:
-        spread = spread.update(factor, period_s)
-    share = spread.share_below(limit, log_variance)
-    assert 0.0 <= share <= 1.0 + 1e-12
-    assert share <= spread.share_below(limit * 1.1, log_variance) + 1e-12
-    if not any(spread.weights):
-        assert share == 1.0
-
-
-def test_half_of_the_single_ones_lie_below_the_median() -> None:
-    spread = Spread().update(2.0, 60.0)
-    # The median of a lognormal distribution of mean 2 lies below 2 by half the variance.
-    assert spread.share_below(2.0 * math.exp(-0.5 * 0.25), 0.25) == pytest.approx(0.5, abs=0.05)
-    assert spread.share_below(4.0, 0.25) == pytest.approx(normal_share(1.6), abs=0.03)
+def test_shares_of_a_normal_distribution() -> None:
+    assert normal_share(0.0) == 0.5
+    assert normal_share(1.0) == pytest.approx(0.8413, abs=1e-4)
+    assert normal_share(-1.0) == pytest.approx(0.1587, abs=1e-4)
+    assert (normal_share(-math.inf), normal_share(math.inf)) == (0.0, 1.0)

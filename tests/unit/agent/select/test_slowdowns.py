@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agent.select.slowdowns import (
     COMMON_VARIANCE,
+    EXPLAINED,
     LEAST_NOISE,
     LEAST_PROCESS,
     MOST_VARIANTS,
@@ -52,7 +53,12 @@ def test_it_is_the_filter_of_the_books(measurements: list[tuple[str, float]]) ->
             order.append(name)
             state = np.append(state, 0.0)
             cov = np.pad(cov, (0, 1))
-            cov[-1, -1] = OWN_VARIANCE
+            first = OWN_VARIANCE
+            if len(order) > 1:
+                # What changes with a variant that comes for the first time is its own.
+                moved = EXPLAINED * (cov[0, 0] + known.process + known.noise)
+                first = max(first, (measured - state[0]) ** 2 - moved)
+            cov[-1, -1] = first
         place = order.index(name) + 1
         cov[0, 0] += known.process
         cov[place, place] += OWN_DRIFT
@@ -137,3 +143,10 @@ def test_what_served_longest_ago_is_forgotten() -> None:
     assert known.names[-1] == f"v{3 * MOST_VARIANTS - 1}"
     assert len(known.covariance) == len(known.means) == MOST_VARIANTS + 1
     assert all(len(row) == MOST_VARIANTS + 1 for row in known.covariance)
+
+
+@pytest.mark.parametrize("stalled", [4.0, 12.0, 100.0])
+def test_one_slow_answer_before_a_switch_makes_no_variant_slow_for_ever(stalled: float) -> None:
+    known = served(served(Slowdowns(), "a", 1.0, 60), "a", stalled, 1)
+    known = served(known, "b", 1.0, 10)
+    assert known.expected("a").factor == pytest.approx(1.0, rel=0.25)

@@ -14,6 +14,7 @@ from agent.serve.frames import Asked
 from agent.serve.request_queue import (
     DEFAULT_PRIORITY,
     DEFER_S,
+    DEFERRABLE,
     JOINED_BYTES,
     LEAST_URGENT,
     MAX_RETRY_AFTER_S,
@@ -104,6 +105,16 @@ def test_a_full_queue_gives_the_place_of_the_least_urgent() -> None:
     with pytest.raises(WorkerBusyError):
         queue.wait(request(arrived_s=1.0, priority=3), 1.0)
     assert len(queue) == 2
+
+
+def test_deferrable_requests_go_last_and_lose_their_place_first() -> None:
+    deferrable = request(arrived_s=0.0, priority=DEFERRABLE)
+    lowest = request(arrived_s=0.5, priority=LEAST_URGENT)
+    queue = queue_of(deferrable, lowest, places=2)
+    assert queue.head is lowest
+    assert queue.wait(request(arrived_s=1.0, priority=LEAST_URGENT), 1.0) is deferrable
+    with pytest.raises(WorkerBusyError):
+        queue.wait(request(arrived_s=1.0, priority=DEFERRABLE), 1.0)
 
 
 def test_a_queue_without_places_takes_only_who_need_not_wait() -> None:
@@ -230,3 +241,15 @@ def test_who_left_is_not_there_any_more() -> None:
     queue.enter(one)
     assert queue.empty() == [one]
     assert len(queue) == 0
+
+
+def test_a_long_deferrable_request_lets_no_later_one_be_refused() -> None:
+    queue = queue_of()
+    ran(queue, 0.01, count=4)
+    queue.enter(request(arrived_s=0.0, priority=DEFERRABLE))
+    queue.begin(0.0, 1)
+    queue.end(20.0, joined=False)
+    assert queue.usual_s == pytest.approx(0.01)
+    queue.enter(request(arrived_s=20.0))
+    queue.begin(20.0, 1)
+    assert queue.wait(request(arrived_s=20.0, deadline_s=20.1), 20.0) is None

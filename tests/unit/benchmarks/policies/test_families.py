@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.replay.run import checked
 from agent.replay.traces import MAX_REQUESTS, Trace, trace_from_bytes, trace_to_bytes
+from agent.replay.variants import checked
 from benchmarks.policies.families import (
     FAMILIES,
     LONGEST_TICK_S,
@@ -60,8 +60,24 @@ def test_it_stays_within_the_ranges(drawn: Draw) -> None:
     assert 0.5 * 3600 - 1 <= drawn.trace.duration_s <= 24 * 3600 + 1
     assert len(ticks) <= 1.1 * TICKS
     assert all(COLDEST_C - 45 <= tick.inputs.ambient_c <= HOTTEST_C + 40 for tick in ticks)
-    assert 0.0 <= drawn.battery_lasts_s <= drawn.trace.duration_s
+    assert not drawn.spec("adaptive").faults()
     assert sum(len(came or ()) for came in drawn.trace.arrivals()) < MAX_REQUESTS
+
+
+def test_the_aim_for_the_battery_is_the_return_of_the_charger() -> None:
+    for (name, _), drawn in DRAWS.items():
+        header, aim = drawn.trace.header, drawn.spec("adaptive").aim
+        fed = [t.inputs.charger_w >= header.board.thermal.idle_w for t in drawn.trace.ticks]
+        if all(fed):
+            assert (drawn.battery_until, aim.battery_lasts_s) == (None, 0.0)
+            continue
+        assert name in {"battery-and-sun", "mixed-day"} or not any(fed)
+        until_s = aim.battery_until_s
+        assert until_s is not None
+        # The local time of a tick at which the charger is back, or of the end.
+        first = (until_s - header.begins_local_s) % 86_400.0 / header.period_s
+        near = range(int(first), int(first + 60.0 / header.period_s) + 3)
+        assert any(t >= len(fed) or (fed[t] and not fed[t - 1]) for t in near if t > 0)
 
 
 def test_equal_seeds_give_equal_draws() -> None:

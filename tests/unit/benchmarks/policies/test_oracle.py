@@ -225,8 +225,8 @@ def test_a_deadline_of_ones_own_decides() -> None:
     [
         ((), "no variants"),
         ((msgspec.structs.replace(BEST, accuracy=None),), "declares no accuracy"),
-        ((msgspec.structs.replace(BEST, latency_p50_ms=None),), "declares no latency"),
-        ((msgspec.structs.replace(BEST, peak_memory_bytes=None),), "declares no memory"),
+        ((msgspec.structs.replace(BEST, latency_p50_ms=None),), "latency_p50_ms is missing"),
+        ((msgspec.structs.replace(BEST, peak_memory_bytes=None),), "peak_memory_bytes is missing"),
     ],
 )
 def test_what_has_no_figures_is_refused(candidates: tuple[Candidate, ...], words: str) -> None:

@@ -41,7 +41,11 @@ class Board:
     def restarted(self) -> Sensors:
         """Return sensors that remember nothing."""
         return Sensors(
-            self.profile, self.clock, sysfs_root=self.root / "sys", procfs_root=self.root / "proc"
+            self.profile,
+            self.clock,
+            sysfs_root=self.root / "sys",
+            procfs_root=self.root / "proc",
+            utc_offset_s=lambda _: 0.0,
         )
 
     def write(self, name: str, text: str) -> None:

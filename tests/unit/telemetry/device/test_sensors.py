@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from telemetry.device.sensors import Sensors
+from telemetry.device.sensors.reader import system_utc_offset_s
 from tests.unit.telemetry.device.manual_clock import ManualClock
 from tests.unit.telemetry.device.sensor_board import Board
 from wire.health import HealthSnapshot
@@ -169,6 +171,27 @@ def test_a_boost_is_full_speed(board: Callable[[str], Board]) -> None:
     for cpu in range(4):
         pi.write(f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq", "1900000")
     assert pi.read().cpu_frequency_ratio == 1.0
+
+
+@pytest.mark.parametrize(("zone", "offset_s"), [("UTC0", 0.0), ("IST-5:30", 19_800.0)])
+def test_local_time_is_that_of_the_device(
+    monkeypatch: pytest.MonkeyPatch, zone: str, offset_s: float
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert system_utc_offset_s(1e9) == offset_s
+        assert system_utc_offset_s(1e300) == 0.0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_reading_has_the_local_time() -> None:
+    board = DeviceProfile(name="here", architecture="x86_64", memory_bytes=1, storage_bytes=1)
+    clock = ManualClock()
+    health = Sensors(board, clock, utc_offset_s=lambda _: -3600.0).read()
+    assert health.local_s == (clock.now_s() - 3600.0) % 86_400.0
 
 
 def test_this_very_machine_can_be_read() -> None:

@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.serve.http.inference_api import MAX_JSON_BYTES, TIMEOUT_HEADER, request_options
+from agent.serve.http.inference_api import (
+    MAX_JSON_BYTES,
+    TIMEOUT_HEADER,
+    Options,
+    request_options,
+)
 from wire.errors import WireFormatError
 
 
-def read(document: object, header: str | None = None) -> tuple[int, float | None]:
+def read(document: object, header: str | None = None) -> Options:
     headers = {} if header is None else {TIMEOUT_HEADER: header}
     return request_options(headers, memoryview(json.dumps(document).encode()))
 
@@ -35,7 +40,32 @@ def test_triton_s_parameters_and_the_header(
     parameters: dict[str, Any], header: str | None, expected: tuple[int, float | None]
 ) -> None:
     inputs = [{"name": "priority", "data": ["timeout"], "parameters": {"timeout": "x"}}]
-    assert read({"inputs": inputs, "parameters": parameters}, header) == expected
+    assert read({"inputs": inputs, "parameters": parameters}, header)[:2] == expected
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"deferrable": True}, Options(deferrable=True)),
+        ({"deferrable": True, "durable": True}, Options(deferrable=True, durable=True)),
+        ({"deferrable": False, "durable": False}, Options()),
+        (
+            {"deferrable": True, "timeout": 60_000_000, "priority": 3},
+            Options(priority=3, timeout_s=60.0, deferrable=True),
+        ),
+    ],
+)
+def test_whether_a_request_may_wait(parameters: dict[str, Any], expected: Options) -> None:
+    assert read({"parameters": parameters}) == expected
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"deferrable": 1}, {"deferrable": "true"}, {"deferrable": None}, {"durable": True}],
+)
+def test_a_wish_to_wait_that_is_none_is_refused(parameters: dict[str, Any]) -> None:
+    with pytest.raises(WireFormatError):
+        read({"parameters": parameters})
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "1", None, True, [], 10**400])
@@ -62,14 +92,14 @@ def test_a_malformed_header_is_refused(text: str) -> None:
     ],
 )
 def test_what_is_no_json_is_left_to_the_worker(content: bytes) -> None:
-    assert request_options({}, memoryview(content)) == (0, None)
+    assert request_options({}, memoryview(content)) == Options()
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=50).map(lambda b: b'{"timeout"' + b))
 def test_any_body_is_read_or_refused(content: bytes) -> None:
     try:
-        priority, timeout_s = request_options({}, memoryview(content))
+        options = request_options({}, memoryview(content))
     except WireFormatError:
         return
-    assert priority >= 0
-    assert timeout_s is None or timeout_s > 0
+    assert options.priority >= 0
+    assert options.timeout_s is None or options.timeout_s > 0

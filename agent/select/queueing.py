@@ -1,0 +1,153 @@
+"""The share of requests that are answered in time, by queueing theory.
+
+Rules:
+- Pure. What is not known is an average over what it may be.
+
+Source:
+    The mean wait: Pollaczek and Khinchine (Kleinrock, Queueing Systems, volume 1, section 5.6); of
+    any arrivals and services: Kingman (1961), with the dispersion of counts in place of the
+    variation of the times between requests. A request waits with the probability of the use, and
+    its wait is then about exponential: exact for exponential services, the limit in heavy traffic
+    for all (Kingman, 1962; Kleinrock, volume 2, section 2.1). Service times are lognormal; over
+    those within the deadline, the part that the wait takes away is a mean over equal steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from agent.select.recent import normal_share
+
+LEAST: Final = 1e-9
+"""Used in place of zero times."""
+
+STEPS: Final = 16
+"""Of the deviation of the logarithm of the service time."""
+
+WIDEST: Final = 4.0
+"""Standard deviations beyond which no service time counts."""
+
+MOST_LOG_SIGMA: Final = 8.0
+"""Of a service time: with more, nothing is known of it, and its mean is no number any more."""
+
+
+def share_in_time(
+    deadline_s: float,
+    rates_per_s: Sequence[float],
+    *,
+    service_s: float,
+    log_sigma: float,
+    wait_factor: float,
+) -> float:
+    """Return the share of requests that are answered within a deadline.
+
+    Args:
+        deadline_s: From the request to its answer; infinite if they need only be answered at all.
+        rates_per_s: Rates of the requests of equal probability.
+        service_s: Mean service time.
+        log_sigma: Standard deviation of its logarithm.
+        wait_factor: Mean wait over `use / (1 - use)` service times; 0.5 for random arrivals and
+            constant services.
+
+    Returns:
+        0 to 1, the mean over the requests of all rates.
+    """
+    # The greater the rate, the more requests there are that see it.
+    weights = [max(rate, LEAST) for rate in rates_per_s]
+    shares = (
+        weight * _share(deadline_s, rate, max(service_s, LEAST), log_sigma, wait_factor)
+        for weight, rate in zip(weights, rates_per_s, strict=True)
+    )
+    return math.fsum(shares) / math.fsum(weights)
+
+
+def wait_factor(dispersion: float, log_variance: float) -> float:
+    """Return the mean wait over `use / (1 - use)` service times, by Kingman's approximation.
+
+    Args:
+        dispersion: Variance of the counts of requests over their mean.
+        log_variance: Variance of the logarithm of the service time.
+    """
+    return 0.5 * (dispersion + math.expm1(min(log_variance, MOST_LOG_SIGMA**2)))
+
+
+def most_per_s(deadline_s: float, *, service_s: float, wait_factor: float) -> float:
+    """Return the rate at which the mean answer takes as long as the deadline.
+
+    Args:
+        deadline_s: From the request to its answer; may be infinite.
+        service_s: Mean service time.
+        wait_factor: As above.
+
+    Returns:
+        Requests per second; 0 if an answer takes longer even without a wait.
+    """
+    if math.isinf(deadline_s):
+        return 1.0 / max(service_s, LEAST)
+    left_s = deadline_s - service_s
+    if left_s <= 0.0:
+        return 0.0
+    return left_s / (left_s + wait_factor * service_s) / max(service_s, LEAST)
+
+
+def _share(
+    deadline_s: float, rate_per_s: float, service_s: float, log_sigma: float, wait_factor: float
+) -> float:
+    use = rate_per_s * service_s
+    if use >= 1.0:
+        return 0.0
+    if math.isinf(deadline_s):
+        return 1.0
+    if deadline_s <= 0.0:
+        return 0.0
+    sigma = min(max(log_sigma, LEAST), MOST_LOG_SIGMA)
+    # The median of a lognormal distribution is below its mean by half the variance.
+    median_log = math.log(service_s) - 0.5 * sigma**2
+    alone = normal_share((math.log(deadline_s) - median_log) / sigma)
+    mean_wait_s = wait_factor * service_s / (1.0 - use)
+    if mean_wait_s <= LEAST * service_s or alone <= LEAST:
+        return alone
+    most = min((math.log(deadline_s) - median_log) / sigma, WIDEST)
+    step = (most + WIDEST) / STEPS
+    late = total = 0.0
+    for number in range(STEPS):
+        z = -WIDEST + (number + 0.5) * step
+        weight = math.exp(-0.5 * z * z)
+        rest_s = deadline_s - math.exp(median_log + sigma * z)
+        late += weight * math.exp(-max(rest_s, 0.0) / mean_wait_s)
+        total += weight
+    return alone * (1.0 - use * late / total) if total > 0.0 else alone
+
+
+def drained_share(
+    waiting: float, rate_per_s: float, service_s: float, left_s: float, ahead_s: float
+) -> float:
+    """Return the share of the coming time in which requests that wait do not make new ones late.
+
+    Those that wait are answered one after another while others come: a fluid (Kleinrock, volume 2,
+    section 2.7).
+
+    Args:
+        waiting: Requests that wait now.
+        rate_per_s: Rate of those that come.
+        service_s: Mean service time.
+        left_s: From the request to its answer; may be infinite.
+        ahead_s: The coming time.
+
+    Returns:
+        0 to 1; never less for a shorter service time.
+    """
+    wait_s, bearable_s = waiting * service_s, max(left_s - service_s, 0.0)
+    if wait_s <= bearable_s:
+        return 1.0
+    spare = 1.0 - rate_per_s * service_s
+    if spare <= 0.0:
+        return 0.0
+    return max(1.0 - (wait_s - bearable_s) / spare / ahead_s, 0.0)
+
+
+def excess(use: float) -> float:
+    """Return the share of the requests that a server cannot answer, however long they wait."""
+    return max(1.0 - 1.0 / use, 0.0) if use > 0.0 else 0.0
