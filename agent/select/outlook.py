@@ -7,7 +7,8 @@ Rules:
 - Pure. A latency that was not measured is never fast enough.
 - A quantity that was never read is not judged. If later readings are missing, the value comes from
   the model, or is the worst of the last minutes.
-- A variant that needs less time for an answer is never said to be later.
+- A variant that needs less time for an answer is never said to be later, but for conditions that
+  turned too bad for it alone: for a slower one they were never good.
 
 Source:
     In time: `agent.select.queueing`.

@@ -401,11 +401,14 @@ def kinds(found: tuple[Fault, ...]) -> set[str]:
 
 def no_worse(better: Prediction, worse: Prediction) -> bool:
     """Tell whether one does no worse; who never does well has no turns for the worse."""
-    return (
-        kinds(better.faults) <= kinds(worse.faults)
-        and kinds(better.lasting) <= kinds(worse.lasting)
-        and better.in_time >= worse.in_time - ROUNDING
-        and (better.loss <= worse.loss + 20 * ROUNDING or better.turns_per_s > worse.turns_per_s)
+    turns = better.turns_per_s > worse.turns_per_s
+    return kinds(better.lasting) <= kinds(worse.lasting) and (
+        turns
+        or (
+            kinds(better.faults) <= kinds(worse.faults)
+            and better.in_time >= worse.in_time - ROUNDING
+            and better.loss <= worse.loss + 20 * ROUNDING
+        )
     )
 
 
