@@ -278,7 +278,7 @@ class Demo:
         return str(self._rollouts()[-1]["state"])
 
 
-def rollout(version: str, *, deadline: str = "60s", soak: str = "1s") -> tuple[str, ...]:
+def rollout(version: str, *, deadline: str = "180s", soak: str = "1s") -> tuple[str, ...]:
     """Return the command that rolls a version out in three stages.
 
     Args:
