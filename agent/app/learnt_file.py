@@ -1,23 +1,21 @@
 """Keeps what the policy learnt of the battery over restarts: one small file.
 
 Rules:
-- The file has its checksum in the first line, which is checked before anything is parsed. A file
-  that is damaged is no reason not to start: the agent learns anew, and one event says so.
-- It is written whole or not at all, at most each `SAVE_S`.
+- A file that is damaged is no reason not to start: the agent learns anew, and one event says so.
+- It is written at most each `SAVE_S`.
 """
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Final
 
+from agent.errors import StorageError
+from agent.install.sealed import SealedFile
 from agent.ports import RecorderPort
 from agent.select.learnt import Learnt
 from wire.clock import Clock
-from wire.codec import from_json, to_json
-from wire.errors import WireFormatError
-from wire.files import read_regular, write_atomic
+from wire.errors import IntegrityError
 
 FILE: Final = "learnt.json"
 MAX_BYTES: Final = 64 * 1024
@@ -35,7 +33,7 @@ class LearntFile:
     """
 
     def __init__(self, directory: Path, recorder: RecorderPort, clock: Clock) -> None:
-        self._path = directory / FILE
+        self._file = SealedFile(directory / FILE, Learnt, limit_bytes=MAX_BYTES)
         self._recorder = recorder
         self._clock = clock
         self._saved_s = clock.monotonic_s()
@@ -45,14 +43,11 @@ class LearntFile:
     def load(self) -> Learnt:
         """Return what was kept; what a new device knows, if there is nothing or it is damaged."""
         try:
-            data = read_regular(self._path, MAX_BYTES + 1)
-            self._saved = _read(data)
-        except FileNotFoundError:
-            return Learnt()
-        except (OSError, WireFormatError) as exc:
-            self._tell("cannot be read, and is learnt anew", exc)
-            return Learnt()
-        return self._saved
+            self._saved = _checked(self._file.read())
+        except IntegrityError as exc:
+            self._saved = None
+            self._tell("is learnt anew", exc)
+        return self._saved or Learnt()
 
     def keep(self, learnt: Learnt) -> None:
         """Write what was learnt, if it is new and the last time is long ago."""
@@ -62,34 +57,26 @@ class LearntFile:
         if learnt.faults():
             return  # a restart would not take it, and lose what is there
         self._saved_s = now_s
-        body = to_json(learnt)
         try:
-            write_atomic(self._path, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        except OSError as exc:
+            self._file.write(learnt)
+        except StorageError as exc:
             if not self._is_failing:
-                self._tell("cannot be written", exc)
+                self._tell("is lost at a restart", exc)
             self._is_failing = True
             return
         self._saved, self._is_failing = learnt, False
 
-    def _tell(self, what: str, exc: OSError | WireFormatError) -> None:
-        fault = exc.message if isinstance(exc, WireFormatError) else exc.strerror or str(exc)
-        text = f"what was learnt of the battery {what}: {self._path.name}: {fault.lower()}"
-        self._recorder.event("storage", text, {})
+    def _tell(self, what: str, exc: IntegrityError | StorageError) -> None:
+        text = f"what was learnt of the battery {what}: {exc.message}"
+        self._recorder.event("storage", text, {"code": exc.code})
 
 
-def _read(data: bytes) -> Learnt:
-    """Return the content of a file.
+def _checked(learnt: Learnt | None) -> Learnt | None:
+    """Return what was read, unless it cannot be.
 
     Raises:
-        WireFormatError: It is damaged.
+        IntegrityError: It cannot be.
     """
-    if len(data) > MAX_BYTES:
-        raise WireFormatError(f"it has over {MAX_BYTES} bytes")
-    digest, _, body = data.partition(b"\n")
-    if digest != hashlib.sha256(body).hexdigest().encode():
-        raise WireFormatError("its checksum is wrong")
-    learnt = from_json(body, Learnt, limit_bytes=MAX_BYTES)
-    if faults := learnt.faults():
-        raise WireFormatError(faults[0])
+    if learnt is not None and (faults := learnt.faults()):
+        raise IntegrityError(f"{FILE} cannot be used: {faults[0]}")
     return learnt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from pathlib import Path
 
@@ -12,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.app.learnt_file import FILE, MAX_BYTES, SAVE_S, LearntFile
+from agent.install.sealed import seal
 from agent.select.battery import BatteryFit
 from agent.select.learnt import Learnt
 from agent.select.reach import budget
 from tests.simulators.clock import FakeClock
 from tests.simulators.device import Heard
-from wire.codec import to_json
+from wire.codec import sha256_hex
 from wire.health import HealthSnapshot
 
 
@@ -95,13 +95,13 @@ def test_it_is_written_seldom(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "fault"),
     [
-        (lambda data: data[:-1], "checksum is wrong"),
-        (lambda data: data[:70] + b"7" + data[71:], "checksum is wrong"),
-        (lambda _: b"", "checksum is wrong"),
-        (lambda data: data + b" " * MAX_BYTES, f"it has over {MAX_BYTES} bytes"),
-        (lambda _: signed(b'{"version":2}'), "not a valid learnt"),
-        (lambda _: signed(to_json(Learnt(slope=-1.0))), "negative or too great"),
-        (lambda _: signed(b'{"demands":{"slots":[{}]}}'), "a day has not 48 half hours"),
+        (lambda data: data[:-1], "does not match its checksum"),
+        (lambda data: data[:70] + b"7" + data[71:], "does not match its checksum"),
+        (lambda _: b"", "does not match its checksum"),
+        (lambda data: data + b" " * MAX_BYTES, "does not match its checksum"),
+        (lambda _: sealed(b'"version":2}'), "not a valid Learnt"),
+        (lambda _: seal(Learnt(slope=-1.0)), "negative or too great"),
+        (lambda _: sealed(b'"demands":{"slots":[{}]}}'), "a day has not 48 half hours"),
     ],
     ids=["cut", "changed", "empty", "long", "newer", "impossible", "short-day"],
 )
@@ -125,19 +125,19 @@ def test_a_directory_that_cannot_be_written_is_told_once(tmp_path: Path) -> None
         rig.clock.advance(SAVE_S)
         rig.file.keep(LEARNT)
     assert len(rig.told) == 1
-    assert "cannot be written" in rig.told[0]
+    assert "cannot write learnt.json" in rig.told[0]
 
 
-def signed(body: bytes) -> bytes:
-    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+def sealed(body: bytes) -> bytes:
+    return b'{"checksum":"' + sha256_hex(body).encode() + b'",' + body
 
 
-@given(data=st.binary(max_size=300), is_signed=st.booleans())
+@given(data=st.binary(max_size=300), is_sealed=st.booleans())
 def test_whatever_the_file_holds_the_agent_starts(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, is_signed: bool
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, is_sealed: bool
 ) -> None:
     rig = Rig(tmp_path_factory.mktemp("state"))
-    rig.path.write_bytes(signed(data) if is_signed else data)
+    rig.path.write_bytes(sealed(data) if is_sealed else data)
     assert not rig.file.load().faults()
 
 
@@ -145,7 +145,7 @@ def test_whatever_the_file_holds_the_agent_starts(
 def test_a_battery_that_holds_or_gives_nothing_is_no_knowledge(tmp_path: Path, name: str) -> None:
     # A division by it would end the agent at each start.
     rig = Rig(tmp_path)
-    rig.path.write_bytes(signed(to_json(msgspec.structs.replace(LEARNT, **{name: 0.0}))))
+    rig.path.write_bytes(seal(msgspec.structs.replace(LEARNT, **{name: 0.0})))
     assert rig.file.load() == Learnt()
     assert len(rig.told) == 1
 
