@@ -4,7 +4,8 @@ Rules:
 - The result is checked against the signed digests, like what comes from anywhere; the delta itself
   needs no signature.
 - Whatever is wrong with a delta, the next source brings the file: a delta only saves bytes.
-- A delta that is being made is waited for as long as the controller expects, within bounds.
+- A delta that is being made is waited for as long as the controller expects, within bounds for all
+  files of an install together.
 - Without Zstandard on the device there are no deltas.
 - The process has the memory that the form of deltas bounds, and a low priority: what serves goes
   first.
@@ -40,8 +41,9 @@ LEAST_BYTES: Final = 32 * 1024
 WAIT_LEAST_S: Final = 10.0
 WAIT_MOST_S: Final = 60.0
 WAIT_BYTES_PER_S: Final = 256 * 1024
-"""How long to wait for a delta: as long as the file takes over a link of this rate, within bounds.
-On a faster link chunks would have come; on a slower one a delta saves more than the wait."""
+"""How long an install waits for deltas: as long as its files take over a link of this rate, within
+bounds. On a faster link chunks would have come; on a slower one a delta saves more than the wait. A
+bound for each file would make an install of twenty small ones wait for minutes."""
 
 LEAST_BYTES_PER_S: Final = 512 * 1024
 """Of the new file: what the slowest device makes. A process that needs longer is ended."""
@@ -77,6 +79,11 @@ class DeltaSource:
 
         self._tries: dict[str, int] = {}
         """By delta: how often it could not be applied."""
+
+        self._waited_for: dict[str, int] = {}
+        """Sizes of the files of this install whose deltas are waited for."""
+
+        self._waited_s = 0.0
 
     def bring(self, part: Part, errand: Errand) -> None:
         """Make the file if there is a delta to it; see `ChunkSource`.
@@ -116,14 +123,29 @@ class DeltaSource:
             made.unlink(missing_ok=True)
 
     def end(self) -> None:
-        """Do nothing: this source keeps nothing open."""
+        """Let the next install wait anew."""
+        self._waited_for, self._waited_s = {}, 0.0
 
     def _delta(self, blob: Blob, errand: Errand) -> Delta | None:
         """Return the delta to a file, and wait for one that is being made."""
         if blob.chunks is None or blob.size_bytes < LEAST_BYTES:
             return None
-        wait_s = min(max(blob.size_bytes / WAIT_BYTES_PER_S, WAIT_LEAST_S), WAIT_MOST_S)
-        end_s = self._clock.monotonic_s() + wait_s
+        begun_s = self._clock.monotonic_s()
+        end_s = begun_s + self._patience_s(blob, errand)
+        try:
+            return self._awaited(blob, errand, end_s)
+        finally:
+            self._waited_s += self._clock.monotonic_s() - begun_s
+
+    def _patience_s(self, blob: Blob, errand: Errand) -> float:
+        """Return how long this install may still wait for deltas."""
+        self._waited_for[blob.sha256] = blob.size_bytes
+        together_s = sum(self._waited_for.values()) / WAIT_BYTES_PER_S
+        # Where nothing but a delta may come, there is no faster way to give up for.
+        waited_s = 0.0 if errand.only_deltas() else self._waited_s
+        return min(max(together_s, WAIT_LEAST_S), WAIT_MOST_S) - waited_s
+
+    def _awaited(self, blob: Blob, errand: Errand, end_s: float) -> Delta | None:
         while True:
             ways = self._ways.of(blob.sha256, errand)
             if ways is None or ways.delta is not None or ways.delta_in_s <= 0:
