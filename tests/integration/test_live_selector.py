@@ -23,7 +23,8 @@ def test_what_can_never_be_in_time_never_serves_and_no_request_is_lost(tmp_path:
     before = set(psutil.Process(os.getpid()).children(recursive=True))
     done = play(made, spec, schedule)
     assert len(done.answers) == round(schedule.duration_s / PERIOD_S)
-    assert {answer.variant for answer in done.answers} == {"small"}
+    # A machine that is busy with other work may refuse some: those would have been late.
+    assert {answer.variant for answer in done.answers} - {None} == {"small"}
     assert done.switches == 0
     last = done.looks[-1].decision
     assert last is not None

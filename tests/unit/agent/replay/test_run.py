@@ -399,7 +399,7 @@ def test_thresholds_come_from_a_file(tmp_path: Path) -> None:
     path.write_text('{"kind": "rules", "low_memory_bytes": 0}')
     assert "switches  0" in report("memory-bursts", policy=str(path))
     path.write_text('{"kind": "rules", "low_memory": 0}')
-    with pytest.raises(ReplayError, match="no threshold 'low_memory'"):
+    with pytest.raises(ReplayError, match="did you mean low_memory_bytes"):
         report("memory-bursts", policy=str(path))
 
 
