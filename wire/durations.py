@@ -16,11 +16,13 @@ from typing import Final
 
 from wire.errors import WireFormatError
 
+HOUR_S: Final = 3600.0
+DAY_S: Final = 24 * HOUR_S
 REMEDY: Final = "write it as 90s, 15m, 1h30m or 2d"
 UNITS_S: Final = {
     "w": 604_800.0,
-    "d": 86_400.0,
-    "h": 3600.0,
+    "d": DAY_S,
+    "h": HOUR_S,
     "m": 60.0,
     "s": 1.0,
     "ms": 0.001,

@@ -7,11 +7,9 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
-DAY_S: Final = 86_400.0
+from wire.durations import DAY_S
 
 
 class HealthSnapshot(msgspec.Struct, frozen=True, kw_only=True):

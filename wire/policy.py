@@ -9,13 +9,12 @@ from typing import Final, Literal
 import msgspec
 
 from wire.codec import to_builtins
+from wire.durations import HOUR_S
 
 EVEN: Final = 0.5
 """The lowest probability that a deadline may have; below it, most answers could be late."""
 
 
-HOUR_S: Final = 3600.0
-DAY_S: Final = 24 * HOUR_S
 TIME_OF_DAY: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 
 

@@ -35,8 +35,8 @@ from agent.replay.heat import COLDEST_C, HOTTEST_C, MAX
 from agent.replay.requests import Request, Requests, arrivals
 from agent.replay.sensors import SensorError, sensor_errors
 from wire.codec import from_json
+from wire.durations import DAY_S
 from wire.errors import WireFormatError
-from wire.health import DAY_S
 from wire.profile import NAME_PATTERN
 
 TRACE_VERSION: Final = 1

@@ -25,8 +25,8 @@ import msgspec
 
 from agent.select.days import DayPattern
 from agent.select.kalman import Line
+from wire.durations import DAY_S, HOUR_S
 from wire.health import HealthSnapshot
-from wire.policy import HOUR_S
 
 MW_PER_W: Final = 1000.0
 FALL: Final = 0.0099
@@ -60,7 +60,7 @@ RISES_S: Final = 600.0
 """Time constant with which the idle board's draw follows a greater base; heat and other programs
 raise the base for less."""
 
-FALLS_S: Final = 2 * 86_400.0
+FALLS_S: Final = 2 * DAY_S
 STEADY_FALLS_S: Final = 3 * HOUR_S
 """With which it follows a smaller base: slowly while what comes in varies, soon while it does not:
 the sun changes within the hour, and what never changes may as well count as a smaller draw."""

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from wire.health import DAY_S
+from wire.durations import DAY_S
 
 BINS: Final = 48
 BIN_S: Final = DAY_S / BINS
@@ -76,30 +76,6 @@ class DayPattern(msgspec.Struct, frozen=True, kw_only=True):
             return None
         days = max(slot.seen_s / BIN_S, 1.0)
         return slot.mean, math.sqrt(slot.variance + (FIRST_DAY * slot.mean) ** 2 / days)
-
-    def integral(
-        self, from_s: float, to_s: float, prior: tuple[float, float]
-    ) -> tuple[float, float]:
-        """Return what comes together between two times.
-
-        Args:
-            from_s: Local time in seconds since midnight.
-            to_s: Later time on the same scale; more than a day's seconds for the next day.
-            prior: Mean and standard deviation where nothing was seen.
-
-        Returns:
-            Mean and standard deviation of the integral over seconds; deviations of all half hours
-            count as one, because a dull day is dull for hours.
-        """
-        mean = sigma = 0.0
-        at_s = from_s
-        while at_s < to_s:
-            # The next border of a bin; a step of less than a bin if the sum does not move.
-            next_s = min((math.floor(at_s / BIN_S) + 1.0) * BIN_S, to_s)
-            usual, deviation = self.expected(at_s) or prior
-            mean, sigma = mean + usual * (next_s - at_s), sigma + deviation * (next_s - at_s)
-            at_s = next_s
-        return mean, sigma
 
 
 def _seen(slot: Slot, value: float, period_s: float) -> Slot:

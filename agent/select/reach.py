@@ -16,7 +16,7 @@ import msgspec
 from agent.select.battery import BatteryFit
 from agent.select.days import BIN_S
 from agent.select.recent import normal_share
-from wire.health import DAY_S
+from wire.durations import DAY_S
 from wire.policy import Objective
 
 INCOME_FADES_S: Final = 3 * 3600.0

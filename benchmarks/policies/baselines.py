@@ -47,7 +47,8 @@ from agent.select.decisions import (
     switch_cost,
 )
 from agent.select.recent import normal_share
-from wire.health import DAY_S, HealthSnapshot
+from wire.durations import DAY_S
+from wire.health import HealthSnapshot
 from wire.policy import PolicySpec
 
 ENGINEER_SHARE: Final = 0.05

@@ -23,7 +23,6 @@ from agent.select.decisions import Candidate
 COLDEST_C, HOTTEST_C = -15.0, 52.0
 """Ambient temperatures of frost and of a cabinet in the sun."""
 
-DAY_S: Final = 86_400.0
 DEAD_HOUR: Final = 4.0
 """Hour at which the fewest requests come, and near which it is coldest."""
 

@@ -18,8 +18,9 @@ from telemetry.reasons import changes_text
 from wire.codec import convert, to_builtins
 from wire.console.output import remark, write, write_fields, write_table
 from wire.console.text import local_time, plain_text
+from wire.durations import HOUR_S
 from wire.errors import PolicyFileError, WireFormatError
-from wire.policy import HOUR_S, PolicySpec, changes
+from wire.policy import PolicySpec, changes
 from wire.policy_file import checked_policy, read_policy
 
 MAX_FILE_BYTES = 64 * 1024

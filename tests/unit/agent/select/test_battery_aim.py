@@ -13,10 +13,10 @@ from agent.replay.traces import Header, Tick, Trace
 from agent.select.adaptive import choose
 from agent.select.decisions import Candidate, PolicyContext
 from agent.select.estimates import Observed
+from wire.durations import HOUR_S
 from wire.health import HealthSnapshot
 from wire.policy import Objective, PolicySpec
 
-HOUR_S = 3600.0
 PERIOD_S = 30.0
 BEST = Candidate(name="best", latency_p50_ms=400.0, peak_memory_bytes=2**20, accuracy=0.99)
 QUICK = Candidate(name="quick", latency_p50_ms=150.0, peak_memory_bytes=2**20, accuracy=0.96)

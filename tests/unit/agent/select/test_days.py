@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.select.days import BIN_S, BINS, DayPattern
-from wire.health import DAY_S
-
-HOUR_S = 3600.0
+from agent.select.days import BINS, DayPattern
+from wire.durations import DAY_S, HOUR_S
 
 
 def sunny(days: int, *, peak: float = 10.0) -> DayPattern:
@@ -69,17 +67,6 @@ def test_a_period_over_midnight_falls_into_both_days() -> None:
     assert sum(slot.seen_s > 0.0 for slot in pattern.slots) == 2
 
 
-def test_the_integral_takes_the_prior_where_nothing_was_seen() -> None:
-    pattern = DayPattern().update(11 * HOUR_S, 4.0, 1800.0)
-    mean, sigma = pattern.integral(10.5 * HOUR_S, 11.5 * HOUR_S, (1.0, 0.5))
-    assert mean == pytest.approx(4.0 * 1800.0 + 1.0 * 1800.0)
-    assert sigma == pytest.approx(1.2 * 1800.0 + 0.5 * 1800.0)
-    day, _ = sunny(1).integral(0.0, DAY_S, (0.0, 0.0))
-    assert day == pytest.approx(10.0 * DAY_S / math.pi, rel=0.01)
-    tonight, _ = sunny(1).integral(18 * HOUR_S, DAY_S + 6 * HOUR_S, (0.0, 0.0))
-    assert tonight == pytest.approx(0.0, abs=200.0)
-
-
 moments = st.tuples(st.floats(0, DAY_S), st.floats(-1e6, 1e6), st.floats(0, 1e7))
 
 
@@ -96,6 +83,3 @@ def test_whatever_is_seen_the_size_is_bounded_and_the_mean_within(
         values = [value for _, value, _ in seen]
         assert min(values) - 1e-3 <= found[0] <= max(values) + 1e-3
         assert 0.0 <= found[1] < math.inf
-    mean, sigma = pattern.integral(0.0, BIN_S, (1.0, 1.0))
-    assert math.isfinite(mean)
-    assert 0.0 <= sigma < math.inf

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from agent.select.battery import BatteryFit
 from agent.select.reach import budget, need_s, reaches
-from wire.health import DAY_S, HealthSnapshot
+from wire.durations import DAY_S, HOUR_S
+from wire.health import HealthSnapshot
 from wire.policy import Objective
 
-HOUR_S = 3600.0
 WHOLE_J = 40 * HOUR_S
 IDLE_W, SLOPE_W = 1.5, 4.0
 

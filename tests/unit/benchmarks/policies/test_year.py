@@ -6,8 +6,8 @@ import pytest
 
 from agent.replay.traces import MAX_REQUESTS, Trace, trace_from_bytes, trace_to_bytes
 from benchmarks.policies.families import LONGEST_TICK_S, Draw
-from benchmarks.policies.surroundings import DAY_S
 from benchmarks.policies.year import DAYS, MIDSUMMER, WEEK, draw_day, warmth
+from wire.durations import DAY_S
 
 SEED = 7
 DRAWN = {number: draw_day(SEED, number) for number in range(2 * WEEK)}
