@@ -24,7 +24,9 @@ from typing import Final
 import msgspec
 
 from agent.select.days import DayPattern
+from agent.select.gauge import Shown, believed, capacity_j, left_j
 from agent.select.kalman import Line
+from agent.select.usual import Usual
 from wire.durations import DAY_S, HOUR_S
 from wire.health import HealthSnapshot
 
@@ -84,9 +86,6 @@ RECENT_S: Final = 1800.0
 
 DARK_S: Final = 300.0
 """The same, while nothing comes in at all: a charger that is gone is no cloud."""
-
-CLEAR: Final = 0.05
-"""Below this charge, a gauge in hundredths tells no capacity from the energy."""
 
 FULL: Final = 0.985
 FLAT_S: Final = 900.0
@@ -156,20 +155,9 @@ class BatteryFit(msgspec.Struct, frozen=True, kw_only=True):
 
     income_variance: float = 0.0
     incomes: DayPattern = DayPattern()
-    demands: DayPattern = DayPattern()
-    """Requests per second by time of day."""
-
-    demand: float | None = None
-    """Requests per second, mean of the last hour; None before the first period."""
-
-    other_load: float = 0.0
-    """Share of the processor that other programs took, mean of the last hour."""
-
-    usual_load: float = 0.0
-    """Share of the processor that was busy, mean of half an hour."""
-
-    seen_s: float = 0.0
-    """For how long these means were taken."""
+    usual: Usual = Usual()
+    odd: int = 0
+    """Readings of the charge in a row that cannot be."""
 
     local_s: float = 0.0
     """Local time of day of the last reading."""
@@ -223,6 +211,10 @@ class BatteryFit(msgspec.Struct, frozen=True, kw_only=True):
             demand_per_s: Requests that are expected each second now; None if none could come.
             other_load: Share of the period in which other programs kept the processor busy.
         """
+        shown = Shown(
+            ratio=self.ratio, energy_j=self.energy_j, whole_j=self.capacity_j, odd=self.odd
+        )
+        health, odd = believed(health, shown, period_s)
         told = health.battery_discharging
         discharging = self.discharging if told is None else told
         if discharging is None and health.battery_ratio is None and health.battery_energy_j is None:
@@ -232,29 +224,18 @@ class BatteryFit(msgspec.Struct, frozen=True, kw_only=True):
         if power_w is not None:
             fit = self._count(health.battery_ratio, power_w * period_s)
         drawn = self.draw.at(load) * period_s if self.draw and discharging else 0.0
-        # At first these are the means of all that was seen.
-        seen_s = max(self.seen_s + period_s, SOME)
-        share = period_s / min(seen_s, max(HOUR_S, period_s))
-        recently = period_s / min(seen_s, max(RECENT_S, period_s))
         fit = msgspec.structs.replace(
             fit,
-            energy_j=_left_j(fit, health, 0.0 if fit.in_shares else drawn),
+            energy_j=left_j(health, fit.energy_j, fit.capacity_j, 0.0 if fit.in_shares else drawn),
             ratio=self.ratio if health.battery_ratio is None else health.battery_ratio,
-            capacity_j=_capacity_j(fit, health),
+            capacity_j=capacity_j(health, fit.capacity_j),
             discharging=discharging,
             discharged_s=_discharged_s(self, discharging, period_s),
             charged_s=self.charged_s + period_s if discharging is False else 0.0,
             unfed_s=self.unfed_s + period_s if discharging else 0.0,
-            usual_load=_toward(self.usual_load, load, recently),
+            usual=self.usual.update(health.local_s, load, other_load, demand_per_s, period_s),
+            odd=odd,
             local_s=health.local_s,
-            demand=_usual(self, health)
-            if demand_per_s is None
-            else _toward(self.demand, demand_per_s, share),
-            other_load=_toward(self.other_load, other_load, share),
-            seen_s=self.seen_s + period_s,
-            demands=self.demands
-            if demand_per_s is None
-            else self.demands.update(health.local_s, demand_per_s, period_s),
         )
         no_steps = fit.energy_j is None and not fit.in_shares
         if power_w is not None and (fit.unfed_s >= UNFED_S or fit.draw is None or no_steps):
@@ -355,8 +336,8 @@ def _measured(
             covariance=(1.0 - share) * line.covariance,
         )
     # The draw under the usual load is known best: the line turns about that point.
-    idle = fit.idle - (line.slope - fit.draw.slope) * fit.usual_load
-    steady = fit.income_variance < (STEADY * (idle + line.slope * fit.usual_load)) ** 2
+    idle = fit.idle - (line.slope - fit.draw.slope) * fit.usual.load
+    steady = fit.income_variance < (STEADY * (idle + line.slope * fit.usual.load)) ** 2
     gap, follows_s = line.base - idle, RISES_S
     if fit.drawn_s >= NEW_S:
         # What only noise lifts for a while would stay.
@@ -379,7 +360,7 @@ def _with_income(fit: BatteryFit, load: float, period_s: float) -> BatteryFit:
     now = max(fit.idle - fit.draw.base, 0.0)
     if fit.discharging is False:
         now = max(now, fit.idle + fit.draw.slope * load)
-    usual = fit.idle + fit.draw.slope * fit.usual_load
+    usual = fit.idle + fit.draw.slope * fit.usual.load
     is_dark = now < STEADY * usual and fit.unfed_s >= UNFED_S
     share = -math.expm1(-period_s / (DARK_S if is_dark else RECENT_S))
     surprise = now - fit.income
@@ -408,34 +389,7 @@ def _first(load: float, net: float, whole: float) -> dict[str, object]:
     return {"draw": line, "idle": idle, "drawn_s": SOME_S if net > 0.0 else 0.0}
 
 
-def _usual(fit: BatteryFit, health: HealthSnapshot) -> float | None:
-    """Return the requests per second that an agent expects before it has seen any."""
-    seen = fit.demands.expected(health.local_s)
-    return seen[0] if fit.demand is None and seen is not None else fit.demand
-
-
-def _toward(mean: float | None, value: float, share: float) -> float:
-    return value if mean is None else mean + share * (value - mean)
-
-
 def _discharged_s(before: BatteryFit, discharging: bool | None, period_s: float) -> float:
     if discharging:
         return before.discharged_s + (period_s if before.discharging else 0.0)
     return 0.0 if before.charged_s + period_s >= CHARGED_S else before.discharged_s
-
-
-def _capacity_j(fit: BatteryFit, health: HealthSnapshot) -> float | None:
-    if health.battery_capacity_j:
-        return health.battery_capacity_j
-    left_j, ratio = health.battery_energy_j, health.battery_ratio
-    return left_j / ratio if left_j and ratio and ratio >= CLEAR else fit.capacity_j
-
-
-def _left_j(fit: BatteryFit, health: HealthSnapshot, drawn_j: float) -> float | None:
-    """Return the energy left: as read, else from the charge, else the last value minus the draw."""
-    if health.battery_energy_j is not None:
-        return health.battery_energy_j
-    capacity_j = health.battery_capacity_j or fit.capacity_j
-    if capacity_j is not None and health.battery_ratio is not None:
-        return health.battery_ratio * capacity_j
-    return None if fit.energy_j is None else max(fit.energy_j - max(drawn_j, 0.0), 0.0)

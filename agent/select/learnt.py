@@ -13,6 +13,7 @@ import msgspec
 from agent.select.battery import PRIOR, BatteryFit
 from agent.select.days import BINS, DayPattern
 from agent.select.kalman import Line
+from agent.select.usual import Usual
 
 GREATEST: Final = 1e15
 """No figure of a device is greater; one that is was not written by an agent."""
@@ -39,7 +40,7 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, fit: BatteryFit) -> Self:
         """Return what is worth keeping of a fit; a draw that is a guess is not."""
-        kept = cls(capacity_j=fit.capacity_j, demands=fit.demands)
+        kept = cls(capacity_j=fit.capacity_j, demands=fit.usual.demands)
         if fit.draw is None or fit.idle is None or fit.drawn_s <= 0.0:
             return kept
         return msgspec.structs.replace(
@@ -69,7 +70,7 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
             drawn_s=self.drawn_s,
             capacity_j=self.capacity_j,
             incomes=self.incomes,
-            demands=self.demands,
+            usual=Usual(demands=self.demands),
         )
 
     def faults(self) -> tuple[str, ...]:

@@ -338,8 +338,8 @@ def _battery(c: Candidate, known: Estimates, spec: PolicySpec) -> tuple[Fault | 
         return None, None
     # Over hours the usual requests and programs count, not those of this minute.
     service_s = _service_s(c, known)
-    demand = known.demand_per_s if battery.demand is None else battery.demand
-    load = min(battery.other_load + min(demand * service_s, 1.0) * known.cpu_share, 1.0)
+    demand = known.demand_per_s if battery.usual.demand is None else battery.usual.demand
+    load = min(battery.usual.other_load + min(demand * service_s, 1.0) * known.cpu_share, 1.0)
     found = reach.reaches(battery, load, need_s)
     if found is None:
         # Unknown is not full: if only a low charge is known, the least work is best.
@@ -364,7 +364,7 @@ def _empty(known: Estimates, found: reach.Reach, need_s: float) -> Fault:
         text = f"the battery lasts with probability {found.probability:.2f} only, {required}"
         return Fault(kind="battery", text=text, cost=1.0 - found.probability)
     # An empty battery answers nothing for the rest of the time; no work at all would last longest.
-    idle = reach.reaches(battery, battery.other_load, need_s) or found
+    idle = reach.reaches(battery, battery.usual.other_load, need_s) or found
     cost = 1.0 - found.share(need_s) / max(idle.share(need_s), reach.SOME)
     text = f"the battery would be empty at {_time_of_day(battery.local_s + found.empty_s)}"
     return Fault(kind="battery", text=f"{text}, {required}", cost=min(max(cost, 0.0), 1.0))

@@ -92,7 +92,7 @@ def reaches(fit: BatteryFit, load: float, for_s: float) -> Reach | None:
         return None
     if idle is None:
         idle = line.base
-    usual = idle + line.slope * fit.usual_load
+    usual = idle + line.slope * fit.usual.load
     whole = math.inf if fit.whole is None else max(fit.whole, amount)
     draw_sigma = DRAW_SIGMA * usual
     gauge = GAUGE_SIGMA * (whole if whole < math.inf else amount)
@@ -162,7 +162,7 @@ def _income(fit: BatteryFit, local_s: float, ahead_s: float) -> tuple[float, flo
 
 def _more(fit: BatteryFit, local_s: float) -> float:
     """Return the requests at a time of day over those of now."""
-    seen = fit.demands.expected(local_s)
-    if seen is None or not fit.demand:
+    seen = fit.usual.demands.expected(local_s)
+    if seen is None or not fit.usual.demand:
         return 1.0
-    return min(seen[0] / fit.demand, MOST_MORE)
+    return min(seen[0] / fit.usual.demand, MOST_MORE)

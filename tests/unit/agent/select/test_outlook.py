@@ -27,6 +27,7 @@ from agent.select.rates import Rate, Run
 from agent.select.recent import Peak, Scatter, Spread
 from agent.select.records import Record
 from agent.select.slowdowns import Slowdowns
+from agent.select.usual import Usual
 from wire.policy import Objective, PolicySpec
 
 MIB = 1024 * 1024
@@ -313,7 +314,7 @@ def discharging(energy_j: float | None, ratio: float = 0.5) -> Estimates:
         capacity_j=36_000.0,
         ratio=ratio,
         discharging=True,
-        usual_load=0.1,
+        usual=Usual(load=0.1),
         local_s=12 * 3600.0,
     )
     return known(battery=fit)

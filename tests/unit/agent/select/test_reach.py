@@ -67,7 +67,7 @@ def watts(fit: BatteryFit, load: float) -> float:
 @pytest.mark.parametrize("gauges", ["power energy", "energy", "share"])
 def test_the_draw_is_learnt_with_every_gauge(gauges: str) -> None:
     fit = lived(20.0, 6.0, gauges=gauges)
-    assert watts(fit, fit.usual_load) == pytest.approx(IDLE_W + SLOPE_W * fit.usual_load, rel=0.1)
+    assert watts(fit, fit.usual.load) == pytest.approx(IDLE_W + SLOPE_W * fit.usual.load, rel=0.1)
     assert fit.in_shares == (gauges == "share")
 
 
