@@ -183,8 +183,9 @@ def test_other_shells_get_every_command_and_option(
     [("dev", ["device"]), ("rollout ro", ["rollback"]), ("device list --sel", ["--selector"])],
 )
 def test_bash_completes_fleet(words: str, found: list[str], tmp_path: Path) -> None:
+    # The command finds out in which shell it was started.
     shown = subprocess.run(
-        [BIN / "fleet", "--show-completion"],
+        ["bash", "-c", '"$0" --show-completion && true', BIN / "fleet"],
         capture_output=True, text=True, check=True,
         env=os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": ""},
     )  # fmt: skip
