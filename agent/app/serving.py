@@ -57,7 +57,7 @@ def make_serving(
             open_package(slots.directory(digest), digest, trust), (variant,)
         ),
     )
-    meter = Meter()
+    meter = Meter(clock)
     model_server.router.greet(meter.came)
     model_server.router.listen(meter.count)
     adaptation = Adaptation(

@@ -22,6 +22,7 @@ from collections.abc import Hashable
 from typing import Final, NamedTuple
 
 from agent.replay.requests import Request
+from agent.select.rates import together
 from agent.serve.settings import ServingSettings
 
 QUEUE_REQUESTS: Final = 64
@@ -116,10 +117,13 @@ class Arrived:
         requests: The requests, in the order of their arrival.
     """
 
-    __slots__ = ("_known", "requests")
+    __slots__ = ("_known", "requests", "together")
 
     def __init__(self, requests: tuple[Request, ...]) -> None:
         self.requests = requests
+        self.together = together(request.at_s for request in requests)
+        """How many of them came together."""
+
         self._known: dict[Hashable, Passage] = {}
 
     def passed(

@@ -328,7 +328,9 @@ def _passed(
             # Only the first answer can be one that the variant before began.
             mixed=any(a.variant != serving.name for a in passage.answers[:1]),
         )
-        observed = msgspec.structs.replace(observed, waiting=passage.backlog.requests)
+        observed = msgspec.structs.replace(
+            observed, waiting=passage.backlog.requests, together=arrived.together
+        )
     # A request of the variant before may end here; the board's model tells only how busy it was.
     slowed = speed.alone_s / speed.service_s if speed else 1.0
     return _Flow(

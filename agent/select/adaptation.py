@@ -336,7 +336,7 @@ class Adaptation:
 
     def _context(self, candidates: Sequence[Candidate], *, entering: bool) -> PolicyContext:
         now_s = self._clock.monotonic_s()
-        period_s = now_s - self._decided_s if math.isfinite(self._decided_s) else 0.0
+        period_s = max(now_s - self._decided_s, 0.0) if math.isfinite(self._decided_s) else 0.0
         self._decided_s = now_s
         limit_ms = self.policy.aim.deadline_ms
         self._meter.deadline_ms = math.inf if limit_ms is None else limit_ms

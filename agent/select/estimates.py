@@ -20,7 +20,7 @@ from agent.select.battery import BatteryFit
 from agent.select.heat import HeatFit
 from agent.select.kalman import Line
 from agent.select.queueing import wait_factor
-from agent.select.rates import Rate
+from agent.select.rates import Rate, Together
 from agent.select.recent import Peak, Scatter, Spread
 from agent.select.records import Record
 from agent.select.slowdowns import Slowdowns
@@ -79,6 +79,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     requests: float
     """Requests that arrived."""
 
+    together: Together | None = None
+    """How many requests came together; None if that was not seen."""
+
     answered: float
     in_time: float | None = None
     """Answers within the deadline of the objective; None if they were not counted."""
@@ -126,6 +129,7 @@ def joined(seen: Sequence[Observed | None]) -> Observed | None:
     return msgspec.structs.replace(
         last,
         requests=math.fsum(o.requests for o in there),
+        together=_all_together([o.together for o in there]),
         answered=answered,
         in_time=math.fsum(o.in_time or 0.0 for o in there) if last.in_time is not None else None,
         samples=math.fsum(o.samples for o in there),
@@ -133,6 +137,16 @@ def joined(seen: Sequence[Observed | None]) -> Observed | None:
         latency_ms=waited_ms / answered if answered else None,
         own_load=math.fsum(o.own_load for o in there) / len(seen),
         mixed=len(seen) > 1 or last.mixed,
+    )
+
+
+def _all_together(seen: Sequence[Together | None]) -> Together | None:
+    known = [each for each in seen if each is not None]
+    if not known:
+        return None
+    return Together(
+        requests=math.fsum(each.requests for each in known),
+        pairs=math.fsum(each.pairs for each in known),
     )
 
 
@@ -215,7 +229,8 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         told_free = free if health.memory_available_bytes else None
         return msgspec.structs.replace(
             learnt,
-            period_s=period_s,
+            # One that was long, because a variant was loaded, says little of the next.
+            period_s=min(period_s, 2.0 * self.period_s) if self.period_s else period_s,
             other_load=other,
             free_bytes=free,
             taken_peak=self.taken_peak.update(
@@ -245,7 +260,7 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wait_factor(self) -> float:
         """Mean wait over `use / (1 - use)` service times: as theory has it, and as was seen."""
-        theory = wait_factor(self.demand.dispersion, self.scatter.variance)
+        theory = wait_factor(min(self.demand.dispersion, 1.0), self.scatter.variance)
         seen = 1.0 / max(self.waits.slope_variance, TINY_VARIANCE)
         guess = 1.0 / THEORY_SIGMA**2
         return max((seen * self.waits.slope + guess * theory) / (seen + guess), 0.0)
@@ -277,7 +292,7 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         return health.headroom if known is None else min(known, health.headroom)
 
     def _served(self, observed: Observed, period_s: float) -> Estimates:
-        demand = self.demand.update(observed.requests, period_s)
+        demand = self.demand.update(observed.requests, period_s, observed.together)
         nothing = observed.samples <= 0.0 or observed.answered <= 0.0 or observed.compute_s <= 0.0
         size = self.request_samples if nothing else _samples(observed)
         learnt = msgspec.structs.replace(
@@ -297,14 +312,14 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         measured_ms = observed.compute_s / observed.samples * MS_PER_S
         factor = min(max(measured_ms / alone_ms, FASTEST), SLOWEST)
         service_ms = factor * alone_ms * size
-        slowdown = self.slowdown.update(observed.variant, math.log(factor))
+        slowdown = self.slowdown.update(observed.variant, math.log(factor), period_s)
         common = factor / math.exp(slowdown.own(observed.variant))
         return msgspec.structs.replace(
             learnt,
             slowdown=slowdown,
             slowdown_lately=self.slowdown_lately.update(common, period_s, fades_s=LONG_S),
             scatter=self.scatter.update(observed.log_variance, observed.answered, period_s),
-            waits=_waits(self.waits, observed, service_ms, period_s),
+            waits=_waits(self.waits, observed, service_ms, period_s, demand.batch),
         )
 
 
@@ -317,18 +332,21 @@ def _falling_slowly(known: float, measured: float) -> float:
     return measured if measured >= known else 0.5 * (known + measured)
 
 
-def _waits(known: Line, observed: Observed, service_ms: float, period_s: float) -> Line:
+def _waits(
+    known: Line, observed: Observed, service_ms: float, period_s: float, batch: float
+) -> Line:
     known = known.drifted(BESIDE_DRIFT * period_s, WAIT_DRIFT * period_s)
     use = observed.requests / period_s * service_ms / MS_PER_S
     if observed.latency_ms is None or use > MOST_USE:
         return known
     busy_ms = service_ms * use / (1.0 - use)
     # Waits deviate by as much as their mean, and are correlated over `service / (1 - use)^2`.
-    wait_ms = max(known.slope, LEAST_WAIT) * busy_ms
-    rest_ms = wait_ms * math.sqrt(service_ms / MS_PER_S / period_s) / (1.0 - use)
+    others_ms = (batch - 1.0) * service_ms / (1.0 - use)
+    wait_ms = max(known.slope, LEAST_WAIT) * busy_ms + others_ms
+    rest_ms = wait_ms * math.sqrt(batch * service_ms / MS_PER_S / period_s) / (1.0 - use)
     noise = READING_MS**2 + rest_ms**2
     most_ms = known.at(busy_ms) + MOST_SURPRISE * math.sqrt(known.variance_at(busy_ms) + noise)
-    waited_ms = min(max(observed.latency_ms - service_ms, 0.0), most_ms)
+    waited_ms = min(max(observed.latency_ms - service_ms, 0.0) - others_ms, most_ms)
     return known.update(busy_ms, waited_ms, gain=1.0, noise=noise)
 
 

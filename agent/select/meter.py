@@ -5,11 +5,16 @@ Rules:
 - One that turns out to be wrong counts no more: it takes no run, and a client that sends only such
   ones must not cost the others their accuracy.
 - The counts since the last look are read and reset in one step: nothing is counted twice or lost.
-- Memory is bounded: beyond `MAX_VARIANTS` the variant that came first is forgotten.
+- Which requests came together is told by those that were answered: one that is wrong must not make
+  a batch of the others. One that came when the other was answered did not come together with it:
+  a client that waits for each answer sends no batches.
+- Memory is bounded: beyond `MAX_VARIANTS` the variant that came first is forgotten, and so is the
+  first of `MAX_WINDOWS` times.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
 import threading
 from typing import Final
@@ -17,9 +22,15 @@ from typing import Final
 import msgspec
 
 from agent.select.estimates import Observed
+from agent.select.rates import WINDOW_S, Together
 from agent.serve.answered import Answered, Outcome
+from wire.clock import Clock
 
 MAX_VARIANTS: Final = 64
+MAX_WINDOWS: Final = 1024
+"""More than a minute and a half; a request whose answer took longer counts as one that came alone.
+"""
+
 SHORTEST_MS: Final = 1e-3
 """No clock tells latencies below this apart."""
 
@@ -34,6 +45,9 @@ class Served(msgspec.Struct, kw_only=True):
     included, but no wrong ones."""
 
     answered: float = 0.0
+    pairs: float = 0.0
+    """Of two answered requests that came together."""
+
     in_time: float = 0.0
     """Answers within the deadline; all of them where there is none."""
 
@@ -58,9 +72,14 @@ class Served(msgspec.Struct, kw_only=True):
 
 
 class Meter:
-    """Counts requests. For any thread."""
+    """Counts requests. For any thread.
 
-    def __init__(self) -> None:
+    Args:
+        clock: Tells when an answered request came.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.deadline_ms = math.inf
         """Within which an answer is in time; set by who knows the objective."""
 
@@ -69,6 +88,9 @@ class Meter:
         self._variants: dict[str, Served] = {}
         self._since: tuple[Served, set[str]] = (Served(), set())
         """The counts since the last look, and the variants that answered."""
+
+        self._windows: dict[int, list[float]] = {}
+        """When those that came in each short time were answered, in this order."""
 
     def came(self) -> None:
         """Count a request that has come."""
@@ -91,6 +113,7 @@ class Meter:
             if answered.outcome is not Outcome.OK:
                 self._since[0].refused += float(answered.outcome is Outcome.REFUSED)
                 return
+            self._since[0].pairs += self._came_with(answered.total_s)
             samples = max(answered.samples, 1)
             log = math.log(max(answered.compute_s * MS_PER_S / samples, SHORTEST_MS))
             self._since[1].add(answered.variant)
@@ -123,6 +146,17 @@ class Meter:
         with self._lock:
             self._since[0].requests += count
             self._requests += count
+
+    def _came_with(self, ago_s: float) -> int:
+        """Return how many others, already answered, came together with one that is answered now."""
+        now_s = self._clock.monotonic_s()
+        came_s = now_s - ago_s
+        answered_s = self._windows.setdefault(int(came_s // WINDOW_S), [])
+        others = len(answered_s) - bisect.bisect_right(answered_s, came_s)
+        answered_s.append(now_s)
+        if len(self._windows) > MAX_WINDOWS:
+            del self._windows[min(self._windows)]
+        return others
 
     def _variant(self, name: str) -> Served:
         known = self._variants.setdefault(name, Served())
@@ -164,6 +198,7 @@ def observed(
         alone_ms=alone_ms,
         held_bytes=held_bytes,
         requests=max(served.requests, 0.0),
+        together=_together(served),
         answered=answered,
         in_time=_in_time(served),
         samples=served.samples,
@@ -175,6 +210,14 @@ def observed(
         cpu_share=cpu_share,
         mixed=bool(variants - {variant}),
     )
+
+
+def _together(served: Served) -> Together | None:
+    if not served.answered:
+        return None
+    # Of two that came by chance, one was there when the other came, or the other way round.
+    within_s = min(2.0 * served.latency_s / served.answered, WINDOW_S)
+    return Together(requests=served.answered, pairs=served.pairs, within_s=within_s)
 
 
 def _in_time(served: Served) -> float:

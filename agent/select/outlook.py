@@ -102,6 +102,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     urgent: bool = False
     """Whether the variant must go at once."""
 
+    void: bool = False
+    """Whether no answer of it counts, however good it is."""
+
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """How a variant would do."""
@@ -166,6 +169,8 @@ def predict(c: Candidate, known: Estimates, spec: PolicySpec) -> Prediction:
     )
     found = tuple(f for f in faults if f is not None)
     retention = UNKNOWN_RETENTION if c.accuracy is None else c.accuracy
+    if any(f.void for f in found):
+        retention = 0.0
     load_s = (UNKNOWN_LOAD_MS if c.load_ms is None else c.load_ms) / MS_PER_S
     loss = (
         1.0
@@ -205,6 +210,7 @@ def predicted_share(c: Candidate, known: Estimates, spec: PolicySpec) -> float:
         service_s=_service_s(c, known),
         log_sigma=math.sqrt(doubt + known.scatter.variance),
         wait_factor=known.wait_factor,
+        batch=known.demand.batch,
     )
 
 
@@ -224,7 +230,9 @@ def _turns_per_s(c: Candidate, known: Estimates, spec: PolicySpec) -> float:
     if c.latency_p50_ms is None or c.latency_p50_ms <= 0.0:
         return 0.0
     left_s, service_s = _left_s(known, spec), _service_s(c, known)
-    most = most_per_s(left_s, service_s=service_s, wait_factor=known.wait_factor)
+    most = most_per_s(
+        left_s, service_s=service_s, wait_factor=known.wait_factor, batch=known.demand.batch
+    )
     own_s = c.latency_p50_ms * known.request_samples / MS_PER_S
     bears = left_s / max(own_s * math.exp(known.slowdown.own(c.name)), LEAST_S)
     turns = known.demand_lately.rises_per_s(most) + known.slowdown_lately.rises_per_s(bears)
@@ -271,7 +279,8 @@ def _memory(c: Candidate, known: Estimates, spec: PolicySpec, *, lately: bool) -
     text = f"needs {needed} MiB with the reserve, {there} MiB are available"
     if c.peak_memory_bytes > free:
         # The less a variant needs, the sooner there is enough of it.
-        return Fault(kind="memory", text=text, cost=1.0 + need / (need + GIB), urgent=True)
+        cost = 1.0 + need / (need + GIB)
+        return Fault(kind="memory", text=text, cost=cost, urgent=True, void=True)
     return Fault(kind="memory", text=text, cost=SCARCE * (need - free) / kept)
 
 
@@ -283,7 +292,7 @@ def _heat(known: Estimates, load: float) -> Fault | None:
         hot = sum(1.0 for forecast in ahead if forecast is None or forecast.mean >= 1.0)
         cost = SOON_HOT * (1.0 + hot + load) / (1.0 + len(COOLING_S))
         text = f"headroom is {now.mean:.2f}: the board is too hot"
-        return Fault(kind="heat", text=text, cost=cost, urgent=True)
+        return Fault(kind="heat", text=text, cost=cost, urgent=True, void=True)
     (near_s, near), (far_s, far) = ((s, known.heat.forecast(load, s)) for s in _horizons(known))
     if near is None or far is None:
         return None

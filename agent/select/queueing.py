@@ -8,8 +8,11 @@ Source:
     any arrivals and services: Kingman (1961), with the dispersion of counts in place of the
     variation of the times between requests. A request waits with the probability of the use, and
     its wait is then about exponential: exact for exponential services, the limit in heavy traffic
-    for all (Kingman, 1962; Kleinrock, volume 2, section 2.1). Service times are lognormal; over
-    those within the deadline, the part that the wait takes away is a mean over equal steps.
+    for all (Kingman, 1962; Kleinrock, volume 2, section 2.1). Of requests that come in batches, all
+    but the first wait for those before them, whether the server is busy or not, and the mean wait
+    is longer by `(batch - 1) / (1 - use)` service times (Burke, Delays in Single-Server Queues with
+    Batch Input, Operations Research, 1975). Service times are lognormal; over those within the
+    deadline, the part that the wait takes away is a mean over equal steps.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ def share_in_time(
     service_s: float,
     log_sigma: float,
     wait_factor: float,
+    batch: float = 1.0,
 ) -> float:
     """Return the share of requests that are answered within a deadline.
 
@@ -50,6 +54,7 @@ def share_in_time(
         log_sigma: Standard deviation of its logarithm.
         wait_factor: Mean wait over `use / (1 - use)` service times; 0.5 for random arrivals and
             constant services.
+        batch: Mean number of requests that come at once.
 
     Returns:
         0 to 1, the mean over the requests of all rates.
@@ -57,7 +62,7 @@ def share_in_time(
     # The greater the rate, the more requests there are that see it.
     weights = [max(rate, LEAST) for rate in rates_per_s]
     shares = (
-        weight * _share(deadline_s, rate, max(service_s, LEAST), log_sigma, wait_factor)
+        weight * _share(deadline_s, rate, max(service_s, LEAST), log_sigma, wait_factor, batch)
         for weight, rate in zip(weights, rates_per_s, strict=True)
     )
     return math.fsum(shares) / math.fsum(weights)
@@ -67,33 +72,42 @@ def wait_factor(dispersion: float, log_variance: float) -> float:
     """Return the mean wait over `use / (1 - use)` service times, by Kingman's approximation.
 
     Args:
-        dispersion: Variance of the counts of requests over their mean.
+        dispersion: Variance of the counts of requests, or of batches, over their mean.
         log_variance: Variance of the logarithm of the service time.
     """
     return 0.5 * (dispersion + math.expm1(min(log_variance, MOST_LOG_SIGMA**2)))
 
 
-def most_per_s(deadline_s: float, *, service_s: float, wait_factor: float) -> float:
+def most_per_s(
+    deadline_s: float, *, service_s: float, wait_factor: float, batch: float = 1.0
+) -> float:
     """Return the rate at which the mean answer takes as long as the deadline.
 
     Args:
         deadline_s: From the request to its answer; may be infinite.
         service_s: Mean service time.
         wait_factor: As above.
+        batch: As above.
 
     Returns:
-        Requests per second; 0 if an answer takes longer even without a wait.
+        Requests per second; 0 if an answer takes longer even if hardly any come.
     """
     if math.isinf(deadline_s):
         return 1.0 / max(service_s, LEAST)
     left_s = deadline_s - service_s
-    if left_s <= 0.0:
+    spare_s = left_s - (batch - 1.0) * service_s
+    if spare_s <= 0.0:
         return 0.0
-    return left_s / (left_s + wait_factor * service_s) / max(service_s, LEAST)
+    return spare_s / (left_s + wait_factor * service_s) / max(service_s, LEAST)
 
 
 def _share(
-    deadline_s: float, rate_per_s: float, service_s: float, log_sigma: float, wait_factor: float
+    deadline_s: float,
+    rate_per_s: float,
+    service_s: float,
+    log_sigma: float,
+    wait_factor: float,
+    batch: float,
 ) -> float:
     use = rate_per_s * service_s
     if use >= 1.0:
@@ -106,8 +120,9 @@ def _share(
     # The median of a lognormal distribution is below its mean by half the variance.
     median_log = math.log(service_s) - 0.5 * sigma**2
     alone = normal_share((math.log(deadline_s) - median_log) / sigma)
-    mean_wait_s = wait_factor * service_s / (1.0 - use)
-    if mean_wait_s <= LEAST * service_s or alone <= LEAST:
+    waits = _waits(use, wait_factor, max(batch, 1.0))
+    longest = max(services for _, services in waits)
+    if longest <= LEAST or alone <= LEAST:
         return alone
     most = min((math.log(deadline_s) - median_log) / sigma, WIDEST)
     step = (most + WIDEST) / STEPS
@@ -116,9 +131,25 @@ def _share(
         z = -WIDEST + (number + 0.5) * step
         weight = math.exp(-0.5 * z * z)
         rest_s = deadline_s - math.exp(median_log + sigma * z)
-        late += weight * math.exp(-max(rest_s, 0.0) / mean_wait_s)
+        late += weight * math.fsum(
+            share * math.exp(-max(rest_s, 0.0) / (services * service_s))
+            for share, services in waits
+            if services > LEAST
+        )
         total += weight
-    return alone * (1.0 - use * late / total) if total > 0.0 else alone
+    return alone * (1.0 - late / total) if total > 0.0 else alone
+
+
+def _waits(use: float, wait_factor: float, batch: float) -> tuple[tuple[float, float], ...]:
+    """Return which shares of the requests wait, and how many service times each in the mean.
+
+    Those that find the server idle wait for the others of their batch alone; those that find it
+    busy, for all that are there. A wait of more is never shorter, so that less use is never later.
+    """
+    others = batch - 1.0
+    busy = (wait_factor + others * (2.0 - use)) / (1.0 - use)
+    idle = min(batch, wait_factor + 2.0 * others)
+    return (use, busy), ((1.0 - use) * others / batch, idle)
 
 
 def drained_share(

@@ -5,8 +5,9 @@ rate that is constant is known well after some minutes, and one that jumps must 
 once. So each of several runs supposes that the rate has been the same since another time, and
 weighs as much as it predicted the counts well.
 
-Requests that come in batches scatter more than chance would have it. How much is measured, and a
-count then tells as much less.
+Requests that come in batches scatter more than chance would have it, and a count then tells as much
+less. Whether they do is seen within a period, where a rate that changes is not taken for batches:
+from the pairs of requests that came together.
 
 Rules:
 - Pure: counts in, the next estimate out. The size is bounded.
@@ -17,13 +18,18 @@ Source:
     counts of a Poisson process and its conjugate, a Gamma distribution; the count that follows has
     then a negative binomial distribution. Quantiles of a Gamma distribution: Wilson and Hilferty,
     The Distribution of Chi-square (PNAS, 1931). Counts that scatter more than by chance: McCullagh
-    and Nelder, Generalized Linear Models (1989), section 6.2.
+    and Nelder, Generalized Linear Models (1989), section 6.2. Batches: of random batches with a
+    geometric size of mean m, the variance of the counts is 2 m - 1 times their mean (Kleinrock,
+    Queueing Systems, volume 1, section 4.5), and each request has m - 1 others before it, in the
+    mean.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -33,8 +39,11 @@ CHANGES_S: Final = 60.0
 """How long a rate lasts, in the mean, before it jumps: the traffic of a street, a motion detector.
 Three times as much or a third changes the result little."""
 
-FADES_S: Final = 120.0
-"""With this time constant counts fade in a run: no rate stays quite the same."""
+LEAST_REQUESTS: Final = 60.0
+"""And for how many requests, or batches of them, at least."""
+
+FADES: Final = 2.0
+"""With this multiple of that time counts fade in a run: no rate stays quite the same."""
 
 LONG_S: Final = 3600.0
 """What a rate may be after a change: as in the last hour."""
@@ -45,23 +54,46 @@ LONG_SHARE: Final = 0.5
 FIRST_PER_S: Final = 1.0
 """Of what nothing is known yet."""
 
-DISPERSION_S: Final = 120.0
+WINDOW_S: Final = 0.1
+"""Requests that came within such a time may have come together: the threads of one client."""
+
+ALONE: Final = 20.0
+"""Requests of which it is supposed, at first, that they came by chance."""
+
+SCATTER_S: Final = 120.0
 """How long it is remembered how much counts scatter."""
+
+LEAST_COUNTS: Final = 30.0
+"""And over how many counts at least: fewer tell nothing of a variance."""
+
+LEAST_MEAN: Final = 0.5
+MOST_SIGMA: Final = 3.0
+"""Standard deviations that one count tells of the scatter at most: it may be the first after a
+jump."""
 
 FIRST_S: Final = 10.0
 """Random arrivals are supposed until so much was seen."""
 
-LEAST_MEAN: Final = 0.5
-MOST_SEEN: Final = 64.0
-"""One count tells so much of the scatter at most: it may be the first after a jump."""
-
+MOST_CHANCE: Final = 0.5
 LEAST_SHAPE: Final = 1e-6
+LEAST_SHOWN: Final = 1e-3
 MOST_RUNS: Final = 24
 LEAST_LOG: Final = -20.0
 """A run that is less likely than the best by this factor (e to the power of it) is given up."""
 
 Z: Final = (-1.28155, -0.52440, 0.0, 0.52440, 1.28155)
 """Of a normal distribution: the middles of five parts of equal probability."""
+
+
+class Together(msgspec.Struct, frozen=True, kw_only=True):
+    """Of some requests, how many came together."""
+
+    requests: float
+    pairs: float
+    """Of two that came within a short time."""
+
+    within_s: float = WINDOW_S
+    """That time: the more there is of it, the more pairs are chance."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,12 +117,25 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     long_s: float = 1.0
     """Counts and time of the last hour, faded."""
 
-    dispersion: float = 1.0
-    """Variance of the counts over their mean: 1 for random arrivals, more for batches, less for
-    regular ones."""
+    scatter: float = 1.0
+    """Variance of the counts over their mean, by the counts: less than 1 for regular requests."""
+
+    requests: float = ALONE
+    pairs: float = 0.0
+    """Pairs that came together, beyond those by chance, of so many requests; faded."""
 
     seen_s: float = 0.0
     """How long counts were seen."""
+
+    @property
+    def batch(self) -> float:
+        """Mean number of requests that come at once, at least 1."""
+        return 1.0 + max(self.pairs, 0.0) / self.requests
+
+    @property
+    def dispersion(self) -> float:
+        """Variance of the counts over their mean: above 1 for batches, below for regular ones."""
+        return 2.0 * self.batch - 1.0 if self.pairs > 0.0 else min(self.scatter, 1.0)
 
     @property
     def mean_per_s(self) -> float:
@@ -115,20 +160,23 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
         roots = (1.0 - ninth + z * math.sqrt(ninth) for z in Z)
         return tuple(mean * max(root, 0.0) ** 3 for root in roots)
 
-    def update(self, count: float, period_s: float) -> Rate:
+    def update(self, count: float, period_s: float, together: Together | None = None) -> Rate:
         """Return the estimate after a period.
 
         Args:
             count: Requests that came; of a replay with a fluid, any number.
             period_s: Length of the period, above 0.
+            together: What is known of those that came together, if anything is.
         """
+        told = together or Together(requests=0.0, pairs=0.0)
+        # Nobody sees a rate change within a few requests.
+        lasts_s = max(CHANGES_S, LEAST_REQUESTS * self.batch * self.long_s / self.long_count)
         fresh_s = LONG_SHARE * self.long_s / self.long_count
-        fresh = Run(shape=LONG_SHARE, seconds=fresh_s, weight=-math.expm1(-period_s / CHANGES_S))
-        stays = math.exp(-period_s / CHANGES_S) if self.runs else 0.0
-        kept, long_kept = math.exp(-period_s / FADES_S), math.exp(-period_s / LONG_S)
+        fresh = Run(shape=LONG_SHARE, seconds=fresh_s, weight=-math.expm1(-period_s / lasts_s))
+        stays = math.exp(-period_s / lasts_s) if self.runs else 0.0
+        kept, long_kept = math.exp(-period_s / (FADES * lasts_s)), math.exp(-period_s / LONG_S)
         runs = [fresh, *(replace(run, weight=run.weight * stays) for run in self.runs)]
-        measured = self._dispersion(count, period_s)
-        dispersion = max(measured, 1.0)
+        dispersion = max(self.dispersion, 1.0)
         logs = [
             (math.log(run.weight) + _log_likelihood(run, count, period_s) / dispersion, run)
             for run in runs
@@ -149,19 +197,23 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
             ),
             long_count=max(long_kept * self.long_count + count, 1e-3),
             long_s=long_kept * self.long_s + period_s,
-            dispersion=measured,
+            scatter=self._scatter(count, period_s),
+            requests=max(long_kept * self.requests + told.requests, LEAST_SHOWN),
+            pairs=long_kept * self.pairs + _beyond_chance(told, period_s),
             seen_s=self.seen_s + period_s,
         )
 
-    def _dispersion(self, count: float, period_s: float) -> float:
-        """Return the dispersion after a count, judged by the run that is most likely."""
+    def _scatter(self, count: float, period_s: float) -> float:
+        """Return the scatter after a count, beside what was expected of random arrivals."""
         if not self.runs:
-            return self.dispersion
-        expected = max(max(self.runs, key=lambda run: run.weight).mean_per_s * period_s, LEAST_MEAN)
-        seen = min((count - expected) ** 2 / expected, MOST_SEEN)
-        lasting = -math.expm1(-period_s / DISPERSION_S)
+            return self.scatter
+        expected = max(self.mean_per_s * period_s, LEAST_MEAN)
+        # What is not known of the rate is no scatter of the counts.
+        variance = expected + self.variance * period_s**2
+        seen = min((count - expected) ** 2 / variance, MOST_SIGMA**2 * max(self.scatter, 1.0))
+        lasting = -math.expm1(-period_s / max(SCATTER_S, LEAST_COUNTS * period_s))
         new = max(period_s / (self.seen_s + period_s + FIRST_S), lasting)
-        return (1.0 - new) * self.dispersion + new * seen
+        return (1.0 - new) * self.scatter + new * seen
 
 
 def _log_likelihood(run: Run, count: float, period_s: float) -> float:
@@ -173,3 +225,24 @@ def _log_likelihood(run: Run, count: float, period_s: float) -> float:
         + run.shape * math.log(run.seconds / together_s)
         + count * math.log(period_s / together_s)
     )
+
+
+def _beyond_chance(told: Together, period_s: float) -> float:
+    """Return the pairs beyond those of requests that came at random times of the period."""
+    chance = told.within_s / period_s
+    if chance > MOST_CHANCE:
+        return 0.0  # nobody can tell
+    by_chance = 0.5 * told.requests * max(told.requests - 1.0, 0.0) * chance
+    # Those of one batch were counted among the random ones too.
+    return (told.pairs - by_chance) / (1.0 - chance)
+
+
+def together(times_s: Iterable[float]) -> Together:
+    """Return how many of some requests came together: within the same tenth of a second.
+
+    Args:
+        times_s: When each came.
+    """
+    windows = Counter(int(at_s / WINDOW_S) for at_s in times_s)
+    pairs = sum(count * (count - 1) // 2 for count in windows.values())
+    return Together(requests=float(windows.total()), pairs=float(pairs))

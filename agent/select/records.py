@@ -10,9 +10,12 @@ Rules:
 - What was long not seen is uncertain again.
 
 Source:
-    A logistic model with a normal prior, updated by one step of Newton's method: Glickman,
-    Parameter Estimation in Large Dynamic Paired Comparison Experiments (Applied Statistics, 1999).
-    The correction of a prediction by its logit: Platt (1999).
+    The correction of a prediction by a line of its logit: Platt, Probabilistic Outputs for Support
+    Vector Machines (1999). A logistic model with a normal prior, of which each period's answers
+    give the most likely next one: Glickman, Parameter Estimation in Large Dynamic Paired Comparison
+    Experiments (Applied Statistics, 1999). Answers that share
+    their fate: Kish, Survey Sampling (1965). The way back to the prior: Uhlenbeck and Ornstein,
+    On the Theory of the Brownian Motion (1930).
 """
 
 from __future__ import annotations
@@ -22,29 +25,39 @@ from typing import Final
 
 import msgspec
 
-PRIOR_VARIANCE: Final = 1.0
-"""Of the logit: a prediction of 0.95 may as well be 0.88 or 0.98."""
+from agent.select.kalman import Line
 
-DRIFT_PER_S: Final = 1.0 / 3600.0
-"""Variance per second: after an hour the first uncertainty is back."""
+OFF_VARIANCE: Final = 1.0
+"""Of the logit, at even odds."""
 
-MOST_VARIANCE: Final = 1.0
-ALIKE: Final = 0.25
-"""Answers of one period share their fate: four count as one that is independent."""
+STEEP_VARIANCE: Final = 0.1
+"""Of the slope: how far off predictions near 0 and 1 are says little of those between."""
+
+LASTS_S: Final = 3600.0
+"""With this time constant the record goes back to the prior, in its mean and in its variance."""
+
+ALIKE: Final = 0.1
+"""Correlation of the answers of one period, which share their fate."""
+
+STEEP: Final = (0.5, 2.0)
+"""Bounds of the slope: whatever was seen, a better prediction is a better one."""
 
 LEAST_SHARE: Final = 0.002
 """A prediction is never surer than this."""
 
-MOST_OFF: Final = 3.0
+STEPS: Final = 40
+"""Halvings of the interval in which the next logit is sought."""
+
+MOST_LOGIT: Final = 30.0
+LEAST_TOLD: Final = 1e-9
+PRIOR: Final = Line(base=0.0, slope=1.0, base_variance=OFF_VARIANCE, slope_variance=STEEP_VARIANCE)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """How far predictions are off."""
 
-    off: float = 0.0
-    """Logit of what came in time less that of what was predicted."""
-
-    variance: float = PRIOR_VARIANCE
+    line: Line = PRIOR
+    """The logit of what comes in time, over that of what was predicted."""
 
     def corrected(self, share: float) -> float:
         """Return a predicted share in time as the record corrects it.
@@ -52,7 +65,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             share: As predicted, 0 to 1.
         """
-        return share if share <= 0.0 else _share(_logit(share) + self.off)
+        return share if share <= 0.0 else _share(self.line.at(_logit(share)))
 
     def update(self, predicted: float, in_time: float, answered: float, period_s: float) -> Record:
         """Return the record after a period.
@@ -63,14 +76,45 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             answered: All answers.
             period_s: Length of the period.
         """
-        variance = min(self.variance + DRIFT_PER_S * period_s, MOST_VARIANCE)
+        line = _faded(self.line, period_s)
         if answered <= 0.0:
-            return msgspec.structs.replace(self, variance=variance)
-        expected = _share(_logit(predicted) + self.off)
-        weight = answered if answered < 1.0 else 1.0 + ALIKE * (answered - 1.0)
-        variance = 1.0 / (1.0 / variance + weight * expected * (1.0 - expected))
-        off = self.off + variance * weight * (in_time / answered - expected)
-        return Record(off=min(max(off, -MOST_OFF), MOST_OFF), variance=variance)
+            return Record(line=line)
+        weight = answered / (1.0 + ALIKE * max(answered - 1.0, 0.0))
+        x = _logit(predicted)
+        before, variance = line.at(x), line.variance_at(x)
+        after = _most_likely(before, variance, weight, min(in_time / answered, 1.0))
+        share = _share(after)
+        noise = 1.0 / max(weight * share * (1.0 - share), LEAST_TOLD)
+        measured = before + (after - before) * (variance + noise) / variance
+        line = line.update(x, measured, gain=1.0, noise=noise)
+        low, high = STEEP
+        return Record(line=msgspec.structs.replace(line, slope=min(max(line.slope, low), high)))
+
+
+def _faded(line: Line, period_s: float) -> Line:
+    kept = math.exp(-period_s / LASTS_S)
+    gone = 1.0 - kept**2
+    return Line(
+        base=PRIOR.base + kept * (line.base - PRIOR.base),
+        slope=PRIOR.slope + kept * (line.slope - PRIOR.slope),
+        base_variance=kept**2 * line.base_variance + gone * PRIOR.base_variance,
+        slope_variance=kept**2 * line.slope_variance + gone * PRIOR.slope_variance,
+        covariance=kept**2 * line.covariance,
+    )
+
+
+def _most_likely(before: float, variance: float, weight: float, share: float) -> float:
+    """Return the logit with the greatest posterior density after so many answers."""
+    # The density's slope falls all the way, from above zero at one end to below it at the other.
+    low = before - variance * weight * (1.0 - share)
+    high = before + variance * weight * share
+    for _ in range(STEPS):
+        middle = 0.5 * (low + high)
+        if (before - middle) / variance + weight * (share - _share(middle)) > 0.0:
+            low = middle
+        else:
+            high = middle
+    return 0.5 * (low + high)
 
 
 def _logit(share: float) -> float:
@@ -79,4 +123,4 @@ def _logit(share: float) -> float:
 
 
 def _share(logit: float) -> float:
-    return 1.0 / (1.0 + math.exp(-logit))
+    return 1.0 / (1.0 + math.exp(-max(min(logit, MOST_LOGIT), -MOST_LOGIT)))

@@ -10,6 +10,8 @@ Rules:
 - Pure: a measurement in, the next filter out. The size is bounded: the variant that served longest
   ago is forgotten.
 - The own part of a variant that never served is unknown, not zero: it is more uncertain.
+- What was long not seen is unknown again. Another program may have ended while one variant took
+  over from another; without an end, the one would count as slow for ever.
 
 Source:
     One slowdown, filtered, its least process noise: Wan et al., ALERT (USENIX ATC 2020), section
@@ -52,6 +54,8 @@ EXPLAINED: Final = 4.0
 answer, after which another variant serves, makes no variant slow for ever."""
 
 MOST_VARIANTS: Final = 16
+FORGOTTEN_S: Final = 3600.0
+"""After this time of service by others nothing is known of a variant's own part."""
 
 
 class Expected(NamedTuple):
@@ -71,6 +75,9 @@ class Slowdowns(msgspec.Struct, frozen=True, kw_only=True):
 
     names: tuple[str, ...] = ()
     """The variants that have served, the latest one last."""
+
+    unseen_s: tuple[float, ...] = ()
+    """For how long others have served since then, for each of `names`."""
 
     means: tuple[float, ...] = (0.0,)
     """The common part, and the own part of each of `names`."""
@@ -95,14 +102,15 @@ class Slowdowns(msgspec.Struct, frozen=True, kw_only=True):
         variance = max(known[0][0] + apart, 0.0) + self.process + self.noise
         return Expected(self.means[0] + self.own(name), math.sqrt(variance))
 
-    def update(self, name: str, measured: float) -> Slowdowns:
+    def update(self, name: str, measured: float, period_s: float) -> Slowdowns:
         """Return the filter after a measurement.
 
         Args:
             name: The variant that served.
             measured: Logarithm of its latency divided by its latency alone.
+            period_s: For how long it served.
         """
-        before = self._last(name)
+        before = _without_old(self._last(name))
         means, known = before.means, [list(row) for row in before.covariance]
         surprise = measured - means[0] - means[-1]
         if self.names and name not in self.names:
@@ -125,6 +133,7 @@ class Slowdowns(msgspec.Struct, frozen=True, kw_only=True):
         noise = NOISE_KEPT * self.noise + (1.0 - NOISE_KEPT) * (left**2 + max(spread, 0.0))
         return Slowdowns(
             names=before.names,
+            unseen_s=(*(age_s + period_s for age_s in before.unseen_s[:-1]), 0.0),
             means=tuple(moved),
             covariance=rows,
             process=max(ADAPTS * self.process + (1.0 - ADAPTS) * step**2, LEAST_PROCESS),
@@ -157,6 +166,32 @@ class Slowdowns(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             self,
             names=(*(self.names[i] for i in order), name),
+            unseen_s=(*(self.unseen_s[i] for i in order), 0.0),
             means=tuple(means),
             covariance=tuple(tuple(row) for row in rows),
         )
+
+
+def _without_old(known: Slowdowns) -> Slowdowns:
+    """Return a filter without what is forgotten; with one variant, all is the common part."""
+    count = len(known.names)
+    kept = [i for i in range(count) if known.unseen_s[i] < FORGOTTEN_S]
+    if len(kept) == count:
+        return known
+    places = [0, *(i + 1 for i in kept)]
+    left = msgspec.structs.replace(
+        known,
+        names=tuple(known.names[i] for i in kept),
+        unseen_s=tuple(known.unseen_s[i] for i in kept),
+        means=tuple(known.means[i] for i in places),
+        covariance=tuple(tuple(known.covariance[i][j] for j in places) for i in places),
+    )
+    if len(kept) > 1:
+        return left
+    (common, across), (_, own) = left.covariance
+    variance = max(common + 2.0 * across + own, 0.0)
+    return msgspec.structs.replace(
+        left,
+        means=(sum(left.means), 0.0),
+        covariance=((variance, 0.0), (0.0, OWN_VARIANCE)),
+    )

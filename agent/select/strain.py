@@ -94,7 +94,7 @@ def _learnt(strain: Strain, spec: PolicySpec, known: Estimates, chosen: Candidat
         if wait_s > 0.0:  # else every answer is late, and no advice changes that
             replaced["demand_per_s"] = known.demand_per_s
             replaced["capacity_per_s"] = most_per_s(
-                left_s, service_s=service_s, wait_factor=known.wait_factor
+                left_s, service_s=service_s, wait_factor=known.wait_factor, batch=known.demand.batch
             )
             replaced["longest_wait_s"] = wait_s if math.isfinite(wait_s) else None
     load = min(known.other_load + use * known.cpu_share, 1.0)

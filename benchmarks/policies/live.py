@@ -171,7 +171,7 @@ class Device:
 
     def __init__(self, made: Made, spec: PolicySpec, pinned: str | None) -> None:
         clock = SystemClock()
-        recorder, meter = Recorder(clock), Meter()
+        recorder, meter = Recorder(clock), Meter(clock)
         self._package = made.package
         self._sensors = Sensors(PROFILE, clock)
         self.server = ModelServer(recorder, clock, device="here")

@@ -277,7 +277,12 @@ class SimulatedDevice:
         )
         self.benches = Benches(self.clock)
         self.adaptation = Adaptation(
-            self.serving, self.profile, Meter(), self.heard, self.clock, benches=self.benches
+            self.serving,
+            self.profile,
+            Meter(self.clock),
+            self.heard,
+            self.clock,
+            benches=self.benches,
         )
         self.adaptation.note(HealthSnapshot(at_s=0, headroom=0.1, memory_available_bytes=2**30))
         self.installer = Installer(

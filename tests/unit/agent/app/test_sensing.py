@@ -35,7 +35,7 @@ class Device:
         self.board = Board(directory, "x86-laptop")
         self.recorder = Recorder(self.board.clock)
         self.server = FakeModelServer()
-        self.meter = Meter()
+        self.meter = Meter(self.board.clock)
         self.adaptation = Adaptation(
             self.server, PROFILE, self.meter, self.recorder, self.board.clock
         )

@@ -32,7 +32,7 @@ class Rig:
         made = package("1.0.0", [(BEST, b"{}"), (SMALL, b"{}")])
         made.write_to(directory)
         self.clock, self.server, self.heard = FakeClock(), FakeModelServer(), Heard([], [])
-        self.meter = Meter()
+        self.meter = Meter(self.clock)
         self.adaptation = Adaptation(self.server, PROFILE, self.meter, self.heard, self.clock)
         self.adaptation.policy = policy
         self.opened = open_package(directory, made.digest, TRUST)

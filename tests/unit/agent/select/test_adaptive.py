@@ -20,6 +20,7 @@ from agent.replay.trace_file import load_trace, shipped_names
 from agent.select.adaptive import choose
 from agent.select.decisions import Candidate, Decision, PolicyContext, PolicyState
 from agent.select.estimates import Estimates, Observed
+from agent.select.outlook import predict
 from agent.select.policies import POLICIES
 from wire.codec import from_json, to_json
 from wire.health import HealthSnapshot
@@ -262,6 +263,29 @@ def test_a_device_that_starts_hot_starts_with_the_least_work() -> None:
 def test_a_device_without_a_thermometer_is_never_hot() -> None:
     _, context = live(300, PolicyContext(), headroom=None)
     assert context.variant == "best"
+
+
+def test_of_variants_that_do_not_fit_the_least_serves_however_accurate_the_others_are() -> None:
+    # The quality that one keeps is of no use while it cannot be loaded.
+    poor = msgspec.structs.replace(TINY, accuracy=0.70)
+    _, context = live(30, PolicyContext(), candidates=(BEST, poor))
+    assert context.variant == "best"
+    decision = decide(context, (BEST, poor), memory_available_bytes=0)
+    assert decision.variant == "tiny"
+    assert "MiB are available" in decision.reason
+
+
+def test_a_long_load_does_not_count_as_if_all_decisions_came_as_late() -> None:
+    # Both are in time just so, and conditions are too bad for them now and then.
+    known = Estimates()
+    for second in range(600):
+        slow = 3.5 if second % 10 < 2 else 1.0
+        known = known.update(read(), observed(BEST, slowdown=slow), 1.0)
+    usual = predict(BEST, known, SPEC).in_time
+    known = known.update(read(), None, 15.0)
+    assert predict(BEST, known, SPEC).in_time > 0.5 * usual
+    known = known.update(read(), observed(BEST), 1.0)
+    assert known.period_s == 1.0
 
 
 def test_little_memory_calls_for_what_fits_in_it() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agent.select.estimates import FASTEST, GIB, SLOWEST, Estimates, Observed, joined
-from agent.select.rates import Rate
+from agent.select.rates import Rate, Together
 from agent.select.records import Record
 from agent.select.slowdowns import Slowdowns
 from wire.health import HealthSnapshot
@@ -36,7 +36,7 @@ def test_one_period_by_hand() -> None:
     assert known.demand_lately.points()[0] == pytest.approx(known.demand_per_s, rel=0.03)
     assert known.cpu_share == 0.5
     # 0.8 s for 8 answers are 100 ms where 50 were declared.
-    assert known.slowdown == Slowdowns().update("v", math.log(2.0))
+    assert known.slowdown == Slowdowns().update("v", math.log(2.0), 2.0)
     assert known.slowdown_lately.seen_s == 2.0
     assert known.other_load == pytest.approx(0.3)
     assert known.free_bytes == 600 * MIB
@@ -102,13 +102,13 @@ def test_without_figures_no_slowdown_is_learnt(fields: dict[str, float | None]) 
 @pytest.mark.parametrize(("compute_s", "taken_as"), [(1e-9, FASTEST), (1e9, SLOWEST)])
 def test_an_absurd_latency_is_bounded(compute_s: float, taken_as: float) -> None:
     known = Estimates().update(read(), changed(compute_s=compute_s), 1.0)
-    assert known.slowdown == Slowdowns().update("v", math.log(taken_as))
+    assert known.slowdown == Slowdowns().update("v", math.log(taken_as), 1.0)
 
 
 def test_a_share_of_an_answer_so_small_that_it_is_none_breaks_nothing() -> None:
     tiny = changed(requests=1e-313, answered=1e-238, samples=1e-238, compute_s=1.0, latency_ms=0.0)
     known = Estimates().update(read(), tiny, 1e-6)
-    assert known.slowdown == Slowdowns().update("v", math.log(SLOWEST))
+    assert known.slowdown == Slowdowns().update("v", math.log(SLOWEST), 1e-6)
     assert math.isfinite(known.waits.at(1.0))
 
 
@@ -242,8 +242,8 @@ def test_where_the_processor_was_throttled_is_remembered_for_some_hours() -> Non
 
 @pytest.mark.parametrize(
     ("requests", "log_variance", "least", "most"),
-    [((6.0,) * 2, 0.0, 0.0, 0.1), ((0.0, 12.0), 0.0, 2.0, 4.0), ((6.0,) * 2, 1.0, 0.8, 0.95)],
-    ids=["regular", "batches", "services-that-differ"],
+    [((6.0,) * 2, 0.0, 0.0, 0.1), ((0.0, 12.0), 0.0, 0.4, 0.5), ((6.0,) * 2, 1.0, 0.8, 0.95)],
+    ids=["regular", "random-at-least", "services-that-differ"],
 )
 def test_how_long_requests_wait_follows_from_how_they_come_and_differ(
     requests: tuple[float, ...], log_variance: float, least: float, most: float
@@ -310,3 +310,20 @@ def test_other_variants_are_as_fast_as_was_measured_and_the_board_is_the_same() 
     assert other.slowdown == Slowdowns()
     assert (other.slowdown_lately.seen_s, other.scatter.variance) == (0.0, 0.0)
     assert (other.demand, other.heat, other.waits) == (known.demand, known.heat, known.waits)
+
+
+def test_what_the_others_of_a_batch_cost_is_no_wait_of_the_queue() -> None:
+    # Four come at once each second and take 50 ms each: 75 ms of waiting, all of it for each other.
+    batches = changed(
+        alone_ms=50.0, requests=4.0, answered=4.0, samples=4.0, compute_s=0.2, latency_ms=125.0,
+        together=Together(requests=4.0, pairs=6.0),
+    )  # fmt: skip
+    known = Estimates()
+    for _ in range(600):
+        known = known.update(read(), batches, 1.0)
+    assert known.demand.batch == pytest.approx(2.5, abs=0.1)
+    assert known.wait_factor < 0.5
+    alone = Estimates()
+    for _ in range(600):
+        alone = alone.update(read(), msgspec.structs.replace(batches, together=None), 1.0)
+    assert alone.waits.slope > 3.0

@@ -8,9 +8,12 @@ import threading
 
 import pytest
 
-from agent.select.meter import MAX_VARIANTS, Meter, Served, observed
+from agent.select.estimates import Observed
+from agent.select.meter import MAX_VARIANTS, MAX_WINDOWS, Meter, Served, observed
+from agent.select.rates import WINDOW_S, Together
 from agent.serve.answered import Answered, Outcome
 from tests.simulators.answers import answered
+from tests.simulators.clock import FakeClock
 
 
 def count(meter: Meter, record: Answered) -> None:
@@ -29,7 +32,7 @@ REFUSED = answered(None, outcome=Outcome.REFUSED)
 
 
 def test_what_is_counted_is_counted_once() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     answer(meter)
     answer(meter, latency_ms=50.0)
     count(meter, REFUSED)
@@ -43,7 +46,7 @@ def test_what_is_counted_is_counted_once() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.REFUSED])
 def test_a_request_without_a_good_answer_is_a_request_and_no_more(outcome: Outcome) -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     count(meter, answered(outcome=outcome))
     refused = float(outcome is Outcome.REFUSED)
     assert meter.take() == (Served(requests=1.0, refused=refused), frozenset())
@@ -51,7 +54,7 @@ def test_a_request_without_a_good_answer_is_a_request_and_no_more(outcome: Outco
 
 @pytest.mark.parametrize("outcome", [Outcome.INVALID, Outcome.UNKNOWN_MODEL])
 def test_a_request_that_is_wrong_is_no_demand(outcome: Outcome) -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     answer(meter)
     for _ in range(20):
         count(meter, answered(outcome=outcome))
@@ -59,7 +62,7 @@ def test_a_request_that_is_wrong_is_no_demand(outcome: Outcome) -> None:
 
 
 def test_what_was_shed_was_not_in_time() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     for _ in range(3):
         answer(meter)
         count(meter, REFUSED)
@@ -69,7 +72,7 @@ def test_what_was_shed_was_not_in_time() -> None:
 
 
 def test_deferrable_requests_are_load_and_no_demand() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     meter.count(answered("a", compute_s=0.25, deferred=True))
     meter.count(answered("a", outcome=Outcome.UNKNOWN_MODEL, deferred=True))
     since = meter.take()
@@ -80,14 +83,14 @@ def test_deferrable_requests_are_load_and_no_demand() -> None:
 
 
 def test_a_request_for_another_model_is_none_of_ours() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     count(meter, answered(outcome=Outcome.UNKNOWN_MODEL))
     assert meter.take() == (Served(), frozenset())
     assert meter.served("a") == Served()
 
 
 def test_what_was_served_since_the_start_goes_on_by_variant() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     for variant in ("a", "b", "a"):
         answer(meter, variant)
         meter.take()
@@ -100,7 +103,7 @@ def test_what_was_served_since_the_start_goes_on_by_variant() -> None:
 
 
 def test_variants_that_are_remembered_are_bounded() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     for number in range(MAX_VARIANTS + 1):
         answer(meter, f"v{number}")
     assert meter.served("v0").answered == 0.0
@@ -108,7 +111,7 @@ def test_variants_that_are_remembered_are_bounded() -> None:
 
 
 def test_nothing_is_lost_between_threads() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     taken: list[float] = []
 
     def ask() -> None:
@@ -125,7 +128,7 @@ def test_nothing_is_lost_between_threads() -> None:
 
 
 def test_a_period_in_which_another_variant_answered_is_mixed() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     answer(meter, "a")
     answer(meter, "b")
     seen = observed(meter.take(), "b", alone_ms=10.0, held_bytes=5, period_s=2.0, cpu_share=0.25)
@@ -151,7 +154,7 @@ def test_a_quiet_period_has_no_latency() -> None:
 
 
 def test_how_much_single_answers_differ_is_counted() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     for compute_ms in (10.0, 10.0, 20.0, 40.0):
         answer(meter, latency_ms=100.0, compute_ms=compute_ms)
     seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
@@ -162,7 +165,7 @@ def test_how_much_single_answers_differ_is_counted() -> None:
 
 
 def test_the_samples_of_a_request_are_counted_and_its_latency_is_theirs() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     answer(meter, latency_ms=10.0, compute_ms=10.0)
     count(meter, answered("a", total_s=3.0, compute_s=2.56, samples=256))
     seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
@@ -172,7 +175,7 @@ def test_the_samples_of_a_request_are_counted_and_its_latency_is_theirs() -> Non
 
 
 def test_one_answer_has_no_spread() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     answer(meter, latency_ms=0.0)
     seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
     assert seen is not None
@@ -180,7 +183,7 @@ def test_one_answer_has_no_spread() -> None:
 
 
 def test_a_request_counts_when_it_comes_and_not_when_it_is_answered() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     for _ in range(3):
         meter.came()
     meter.count(answered("a", total_s=1.0, compute_s=1.0))
@@ -189,7 +192,7 @@ def test_a_request_counts_when_it_comes_and_not_when_it_is_answered() -> None:
 
 
 def test_answers_in_time_are_counted_by_the_deadline_of_the_moment() -> None:
-    meter = Meter()
+    meter = Meter(FakeClock())
     answer(meter, latency_ms=1e6)
     meter.deadline_ms = 50.0
     for latency_ms in (49.0, 51.0):
@@ -197,3 +200,62 @@ def test_answers_in_time_are_counted_by_the_deadline_of_the_moment() -> None:
     seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
     assert seen is not None
     assert (seen.answered, seen.in_time) == (3.0, 2.0)
+
+
+def looked(meter: Meter) -> Observed:
+    """Return what was seen since the last look."""
+    seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)
+    assert seen is not None
+    return seen
+
+
+def sent(meter: Meter, clock: FakeClock, latencies_s: list[float]) -> None:
+    """Answer requests that came at once, each after its latency."""
+    began_s = clock.monotonic_s()
+    for latency_s in latencies_s:
+        clock.advance(began_s + latency_s - clock.monotonic_s())
+        count(meter, answered(total_s=latency_s))
+
+
+def test_requests_of_one_moment_came_together() -> None:
+    clock = FakeClock()
+    meter = Meter(clock)
+    for _ in range(5):
+        clock.advance(1.0)
+        sent(meter, clock, [0.5, 1.0, 1.5, 2.0])
+    assert meter.take()[0].pairs == 5 * 6
+
+
+def test_a_client_that_waits_for_each_answer_sends_no_batches() -> None:
+    clock = FakeClock()
+    meter = Meter(clock)
+    for _ in range(100):
+        clock.advance(0.0021)
+        count(meter, answered(total_s=0.002))
+    assert meter.take()[0].pairs == 0.0
+
+
+def test_pairs_are_held_against_those_by_chance_while_an_answer_takes() -> None:
+    clock = FakeClock()
+    meter = Meter(clock)
+    sent(meter, clock, [0.01, 0.03])
+    brief = looked(meter).together
+    assert brief is not None
+    assert (brief.requests, brief.pairs) == (2.0, 1.0)
+    assert brief.within_s == pytest.approx(0.04)
+    clock.advance(1.0)
+    sent(meter, clock, [1.0, 3.0])
+    assert looked(meter).together == Together(requests=2.0, pairs=1.0, within_s=WINDOW_S)
+    assert looked(meter).together is None
+
+
+def test_times_that_nobody_asks_for_are_forgotten() -> None:
+    clock = FakeClock()
+    meter = Meter(clock)
+    for _ in range(2 * MAX_WINDOWS):
+        clock.advance(WINDOW_S)
+        count(meter, answered(total_s=0.0))
+    late_s = 2 * MAX_WINDOWS * WINDOW_S
+    meter.take()
+    count(meter, answered(total_s=late_s))
+    assert meter.take()[0].pairs == 0.0

@@ -25,7 +25,7 @@ from agent.select.outlook import (
 )
 from agent.select.rates import Rate, Run
 from agent.select.recent import Peak, Scatter, Spread
-from agent.select.records import Record
+from agent.select.records import PRIOR, Record
 from agent.select.slowdowns import Slowdowns
 from agent.select.usual import Usual
 from wire.policy import Objective, PolicySpec
@@ -143,9 +143,13 @@ def test_requests_that_wait_make_the_next_ones_late() -> None:
     assert queue.in_time > predicted(known(waiting=64.0)).in_time
 
 
+def off(logit: float) -> Record:
+    return Record(line=msgspec.structs.replace(PRIOR, base=logit))
+
+
 def test_the_record_corrects_what_theory_says_of_all_variants() -> None:
     busy = known(demand=rate(8.0))
-    poor = msgspec.structs.replace(busy, record=Record(off=-2.0))
+    poor = msgspec.structs.replace(busy, record=off(-2.0))
     assert (faults(busy), faults(poor)) == ([], ["deadline"])
     other = msgspec.structs.replace(VARIANT, name="other", latency_p50_ms=40.0)
     assert predicted(poor, other).in_time < predicted(busy, other).in_time
@@ -371,7 +375,7 @@ def test_losses_tell_variants_apart_whose_accuracy_nobody_measured() -> None:
 
 figures = st.floats(0.1, 1e4)
 estimates = st.builds(
-    lambda mean, noise, seen, demand, other, share, beside, wait, free, waiting, off: Estimates(
+    lambda mean, noise, seen, demand, other, share, beside, wait, free, waiting, shift: Estimates(
         period_s=1.0,
         slowdown=slowdown(math.exp(mean), variance=noise),
         slowdown_lately=Spread().update(1.0, 10.0).update(seen, 10.0),
@@ -381,7 +385,7 @@ estimates = st.builds(
         other_load=other,
         cpu_share=share,
         waits=Line(base=beside, slope=wait, base_variance=1.0, slope_variance=0.1),
-        record=Record(off=off),
+        record=off(shift),
         free_bytes=free,
         taken_peak=Peak(value=-0.8 * free),
     ),

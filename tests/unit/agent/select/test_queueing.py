@@ -27,7 +27,7 @@ time beyond the service, where an exponential wait is most wrong."""
 
 def share(
     deadline_s: float, rate_per_s: float, *, service_s: float = SERVICE_S, sigma: float = 0.0,
-    factor: float | None = None,
+    factor: float | None = None, batch: float = 1.0,
 ) -> float:  # fmt: skip
     return share_in_time(
         deadline_s,
@@ -35,16 +35,24 @@ def share(
         service_s=service_s,
         log_sigma=sigma,
         wait_factor=wait_factor(1.0, sigma**2) if factor is None else factor,
+        batch=batch,
     )
 
 
-def latencies_s(use: float, sigma: float, batch: int = 1) -> Iterator[float]:
-    """Yield the latencies of a queue with one server, random arrivals and lognormal services."""
-    chance, wait_s = random.Random(5), 0.0
+def latencies_s(use: float, sigma: float, batch: float = 1.0) -> Iterator[float]:
+    """Yield the latencies of a queue with one server, random arrivals and lognormal services.
+
+    Batches have a geometric size.
+    """
+    chance, wait_s, ahead = random.Random(5), 0.0, 0
     log_mean = math.log(SERVICE_S) - 0.5 * sigma**2
-    for number in range(REQUESTS):
-        if number % batch == 0:
+    for _ in range(REQUESTS):
+        if not ahead:
             wait_s = max(wait_s - chance.expovariate(use / SERVICE_S / batch), 0.0)
+            ahead = 1
+            while batch > 1.0 and chance.random() > 1.0 / batch:
+                ahead += 1
+        ahead -= 1
         wait_s += chance.lognormvariate(log_mean, sigma)
         yield wait_s
 
@@ -59,15 +67,20 @@ def test_the_share_in_time_is_that_of_a_queue(use: float, sigma: float) -> None:
         assert found == pytest.approx(seen, abs=TOLERANCE), deadline_s
 
 
-@pytest.mark.parametrize("batch", [2, 4])
-def test_batches_make_a_busy_queue_late(batch: int) -> None:
-    # The variance of the counts is `batch` times their mean.
-    took_s = sorted(latencies_s(0.85, 0.3, batch=batch))
-    for deadline_s in (0.5, 1.0, 2.0, 4.0):
+@pytest.mark.parametrize("use", [0.1, 0.4, 0.7])
+@pytest.mark.parametrize("batch", [1.5, 2.6, 6.0])
+def test_requests_of_a_batch_wait_for_each_other_however_little_there_is_to_do(
+    use: float, batch: float
+) -> None:
+    took_s = sorted(latencies_s(use, 0.3, batch))
+    for deadline_s in (0.15, 0.25, 0.5, 1.0, 2.0):
         seen = sum(s <= deadline_s for s in took_s) / REQUESTS
-        found = share(deadline_s, 8.5, sigma=0.3, factor=wait_factor(batch, 0.09))
-        assert found == pytest.approx(seen, abs=0.15), deadline_s
-        assert found < share(deadline_s, 8.5, sigma=0.3)
+        found = share(deadline_s, use / SERVICE_S, sigma=0.3, batch=batch)
+        assert found == pytest.approx(seen, abs=0.12), deadline_s
+        assert found < share(deadline_s, use / SERVICE_S, sigma=0.3)
+    mean_s = sum(took_s) / REQUESTS
+    expected_s = (wait_factor(1.0, 0.09) * use + batch - 1.0) / (1.0 - use) * SERVICE_S
+    assert mean_s - SERVICE_S == pytest.approx(expected_s, rel=0.15)
 
 
 def test_the_mean_wait_is_that_of_pollaczek_and_khinchine() -> None:
@@ -114,15 +127,22 @@ rates = st.floats(0.0, 1e3)
 services = st.floats(1e-4, 1e3)
 sigmas = st.floats(0.0, 3.0)
 waits = st.floats(0.0, 20.0)
+batches = st.just(1.0) | st.floats(1.0, 50.0)
 more = st.floats(1.0, 10.0)
 
 
-@given(deadlines, rates, services, sigmas, waits, more)
+@given(deadlines, rates, services, sigmas, waits, batches, more)
 def test_more_time_less_demand_and_a_faster_variant_are_never_later(
-    deadline_s: float, rate: float, service_s: float, sigma: float, factor: float, times: float
+    deadline_s: float,
+    rate: float,
+    service_s: float,
+    sigma: float,
+    factor: float,
+    batch: float,
+    times: float,
 ) -> None:
     def of(deadline: float, per_s: float, service: float) -> float:
-        return share(deadline, per_s, service_s=service, sigma=sigma, factor=factor)
+        return share(deadline, per_s, service_s=service, sigma=sigma, factor=factor, batch=batch)
 
     found = of(deadline_s, rate, service_s)
     assert 0.0 <= found <= 1.0
@@ -134,18 +154,18 @@ def test_more_time_less_demand_and_a_faster_variant_are_never_later(
         assert worse <= found + 1e-8
 
 
-@given(st.floats(0.01, 10.0), services, waits)
+@given(st.floats(0.01, 10.0), services, waits, batches)
 def test_the_most_that_can_be_answered_in_time_has_a_mean_answer_of_that_time(
-    deadline_s: float, service_s: float, factor: float
+    deadline_s: float, service_s: float, factor: float, batch: float
 ) -> None:
-    most = most_per_s(deadline_s, service_s=service_s, wait_factor=factor)
-    if service_s >= deadline_s:
-        assert most == 0.0
+    most = most_per_s(deadline_s, service_s=service_s, wait_factor=factor, batch=batch)
+    if batch * service_s >= deadline_s:
+        assert most == pytest.approx(0.0, abs=1e-9)
         return
     use = most * service_s
     assert 0.0 < use <= 1.0
     if use < 1.0:
-        mean_s = service_s * (1.0 + factor * use / (1.0 - use))
+        mean_s = service_s * (1.0 + (factor * use + batch - 1.0) / (1.0 - use))
         assert mean_s == pytest.approx(deadline_s, rel=1e-3) or factor < 1e-3
 
 

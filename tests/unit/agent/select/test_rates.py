@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.select.rates import MOST_RUNS, Rate
+from agent.select.rates import (
+    CHANGES_S,
+    LEAST_REQUESTS,
+    MOST_RUNS,
+    WINDOW_S,
+    Rate,
+    Together,
+    together,
+)
 from wire.codec import to_json
 
 
@@ -28,7 +36,9 @@ def counted(
     """Yield the estimate after each second of random arrivals, of batches that are equal."""
     chance, known = random.Random(seed), rate or Rate()
     for _ in range(seconds):
-        known = known.update(batch * poisson(chance, per_s / batch), 1.0)
+        batches = poisson(chance, per_s / batch)
+        times_s = [chance.random() for _ in range(int(batches))] * batch
+        known = known.update(len(times_s), 1.0, together(times_s))
         yield known
 
 
@@ -79,7 +89,7 @@ def test_a_jump_is_followed_within_seconds(before: float, then: float, within_s:
     for seed in range(20):
         known = last(before, 300, seed=seed)
         known = last(then, within_s, rate=known, seed=seed + 100)
-        assert then / 2.0 < known.mean_per_s < 2.0 * then
+        assert then / 2.5 < known.mean_per_s < 2.5 * then
         known = last(then, 20, rate=known, seed=seed + 200)
         assert known.mean_per_s == pytest.approx(then, rel=0.5)
 
@@ -97,10 +107,47 @@ def test_where_none_come_the_rate_falls_and_stays_uncertain() -> None:
     assert known.variance > known.mean_per_s**2, "they may come again at any time"
 
 
-@pytest.mark.parametrize(("batch", "least", "most"), [(1, 0.7, 1.5), (4, 2.5, 6.0)])
-def test_batches_scatter_by_their_size(batch: int, least: float, most: float) -> None:
-    known = [last(8.0, 300, batch=batch, seed=seed) for seed in range(20)]
-    assert least < math.fsum(k.dispersion for k in known) / len(known) < most
+@pytest.mark.parametrize("batch", [1, 2, 4])
+@pytest.mark.parametrize("per_s", [0.5, 8.0, 50.0])
+def test_the_size_of_batches_is_found(batch: int, per_s: float) -> None:
+    # Batches of one size: of `batch` requests, each has half of the others before it.
+    known = [last(per_s, 600, batch=batch, seed=seed) for seed in range(10)]
+    mean = math.fsum(k.batch for k in known) / len(known)
+    assert mean == pytest.approx(1.0 + 0.5 * (batch - 1), abs=0.15)
+    assert math.fsum(k.dispersion for k in known) / len(known) == pytest.approx(batch, abs=0.35)
+
+
+def test_a_rate_that_changes_makes_no_batches() -> None:
+    chance, known = random.Random(4), Rate()
+    for second in range(1200):
+        count = poisson(chance, 20.0 if second % 7 < 3 else 2.0)
+        times_s = [chance.random() for _ in range(int(count))]
+        known = known.update(len(times_s), 1.0, together(times_s))
+    assert known.batch < 1.1
+
+
+def test_pairs_by_chance_are_as_many_as_the_time_holds() -> None:
+    # Two of ten within a second come within a tenth with a probability of a tenth.
+    known = Rate().update(10.0, 1.0, Together(requests=10.0, pairs=4.5))
+    assert known.pairs == pytest.approx(0.0)
+    known = Rate().update(10.0, 1.0, Together(requests=10.0, pairs=4.5, within_s=0.01))
+    assert known.pairs == pytest.approx((4.5 - 0.45) / 0.99)
+    known = Rate().update(10.0, 0.1, Together(requests=10.0, pairs=45.0))
+    assert known.pairs == 0.0, "in so short a time all come together"
+    assert together([0.0, 0.09, 0.11, 0.31, 0.32, 0.33]) == Together(requests=6.0, pairs=4.0)
+    assert together([]) == Together(requests=0.0, pairs=0.0)
+    assert WINDOW_S == 0.1
+
+
+def test_where_few_come_a_rate_is_followed_as_many_requests_as_where_many_do() -> None:
+    # The same requests, a hundred times as far apart, are as sure and as far off.
+    assert 100.0 * CHANGES_S < LEAST_REQUESTS / 0.005
+    chance, quick, slow = random.Random(5), Rate(), Rate()
+    for _ in range(600):
+        count = poisson(chance, 0.5)
+        quick, slow = quick.update(count, 10.0), slow.update(count, 100.0)
+    assert slow.mean_per_s == pytest.approx(quick.mean_per_s / 10.0, rel=0.02)
+    assert slow.variance == pytest.approx(quick.variance / 100.0, rel=0.05)
 
 
 def test_regular_requests_do_not_scatter() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from agent.select.slowdowns import (
     COMMON_VARIANCE,
     EXPLAINED,
+    FORGOTTEN_S,
     LEAST_NOISE,
     LEAST_PROCESS,
     MOST_VARIANTS,
@@ -27,12 +28,12 @@ shown = st.lists(st.tuples(names, st.floats(-3, 5)), min_size=1, max_size=40)
 
 def served(known: Slowdowns, name: str, factor: float, times: int) -> Slowdowns:
     for _ in range(times):
-        known = known.update(name, math.log(factor))
+        known = known.update(name, math.log(factor), 1.0)
     return known
 
 
 def test_the_first_measurement_by_hand() -> None:
-    known = Slowdowns().update("a", 0.5)
+    known = Slowdowns().update("a", 0.5, 1.0)
     common, total = COMMON_VARIANCE + 0.01, COMMON_VARIANCE + 0.01 + OWN_VARIANCE + OWN_DRIFT
     gain = common / (total + 0.0025)
     assert known.names == ("a",)
@@ -67,7 +68,7 @@ def test_it_is_the_filter_of_the_books(measurements: list[tuple[str, float]]) ->
         gain = cov @ row.T / (row @ cov @ row.T + known.noise)
         state = state + (gain * (measured - row @ state))[:, 0]
         cov = cov - gain @ row @ cov
-        known = known.update(name, measured)
+        known = known.update(name, measured, 1.0)
         assert known.names[-1] == name
         assert known.means[0] == pytest.approx(state[0], abs=1e-9)
         for other in order:
@@ -84,7 +85,7 @@ def test_whatever_was_seen_what_is_expected_are_numbers(
 ) -> None:
     known = Slowdowns()
     for name, measured in measurements:
-        known = known.update(name, measured)
+        known = known.update(name, measured, 1.0)
         assert known.process >= LEAST_PROCESS
         assert known.noise >= LEAST_NOISE
         for other in ("a", "b", "c", "never"):
@@ -97,9 +98,9 @@ def test_whatever_was_seen_what_is_expected_are_numbers(
 def test_what_was_quiet_for_long_still_follows_a_step(sigma: float) -> None:
     chance, known = random.Random(1), Slowdowns()
     for _ in range(5000):
-        known = known.update("a", chance.gauss(0.0, sigma))
+        known = known.update("a", chance.gauss(0.0, sigma), 1.0)
     for _ in range(10):
-        known = known.update("a", 0.7 + chance.gauss(0.0, sigma))
+        known = known.update("a", 0.7 + chance.gauss(0.0, sigma), 1.0)
     assert known.expected("a").mean == pytest.approx(0.7, abs=0.15)
     assert known.expected("b").mean == pytest.approx(0.7, abs=0.25), "it is common to all"
 
@@ -111,7 +112,7 @@ def test_how_noisy_measurements_are_is_learnt(sigma: float) -> None:
     for number in range(3000):
         measured, expected = chance.gauss(0.5, sigma), known.expected("a")
         outside += number >= 500 and abs(measured - expected.mean) > 2.0 * expected.sigma
-        known = known.update("a", measured)
+        known = known.update("a", measured, 1.0)
     # Of a normal distribution 4.6 % lie beyond two standard deviations.
     assert 0.01 < outside / 2500 < 0.12
 
@@ -150,3 +151,27 @@ def test_one_slow_answer_before_a_switch_makes_no_variant_slow_for_ever(stalled:
     known = served(served(Slowdowns(), "a", 1.0, 60), "a", stalled, 1)
     known = served(known, "b", 1.0, 10)
     assert known.expected("a").factor == pytest.approx(1.0, rel=0.25)
+
+
+def test_what_changed_while_another_variant_took_over_is_asked_again_after_an_hour() -> None:
+    # A neighbour slows both; it ends in the moment in which the other one comes.
+    known = served(Slowdowns(), "a", 4.0, 60)
+    known = served(known, "b", 1.0, 60)
+    assert known.expected("a").factor > 3.0, "as far as anybody can tell"
+    for _ in range(60):
+        known = known.update("b", 0.0, FORGOTTEN_S / 60)
+    assert known.names == ("b",)
+    assert known.own("b") == 0.0
+    assert known.expected("a").factor == pytest.approx(known.expected("b").factor)
+    assert known.expected("b").factor == pytest.approx(1.0, rel=0.05)
+
+
+def test_one_of_several_is_forgotten_and_what_is_known_of_the_others_stays() -> None:
+    known = served(served(served(Slowdowns(), "a", 2.0, 30), "b", 1.0, 30), "c", 3.0, 30)
+    known = known.update("b", 0.0, 0.9 * FORGOTTEN_S)
+    ratio = known.expected("c").factor / known.expected("b").factor
+    known = known.update("c", math.log(3.0), 0.9 * FORGOTTEN_S)
+    known = known.update("b", 0.0, 1.0)
+    assert known.names == ("c", "b")
+    assert known.expected("c").factor / known.expected("b").factor == pytest.approx(ratio, rel=0.1)
+    assert len(known.covariance) == len(known.means) == 1 + len(known.unseen_s)
