@@ -23,7 +23,7 @@ import msgspec
 from agent.replay.board import Board, BoardState, advance, is_off
 from agent.replay.server import QUEUE_REQUESTS, Answer, Arrived, Backlog, Service
 from agent.replay.traces import Tick
-from agent.select.decisions import UNKNOWN_LOAD_MS, Candidate, Decision
+from agent.select.decisions import Candidate, Decision
 from agent.select.estimates import Observed
 
 LOADING_SHARE: Final = 0.25
@@ -131,12 +131,11 @@ def start_loading(world: World, chosen: Candidate, *, gap: bool) -> World:
     Returns:
         The state afterwards.
     """
-    load_ms = UNKNOWN_LOAD_MS if chosen.load_ms is None else chosen.load_ms
     return world._replace(
         serving=None if gap else world.serving,
         is_handover=gap and world.serving is not None,
         coming=chosen,
-        loading_s=load_ms / MS_PER_S if world.loads else 0.0,
+        loading_s=chosen.load_s if world.loads else 0.0,
         loads=True,
     )
 

@@ -25,7 +25,6 @@ from typing import Any, Final
 import msgspec
 
 from agent.select.decisions import (
-    UNKNOWN_LOAD_MS,
     Candidate,
     Decision,
     PolicyContext,
@@ -60,7 +59,6 @@ CLEARLY: Final = 0.02
 PAID: Final = 1.0 - 1e-9
 """Sums of many losses are not exact."""
 
-MS_PER_S: Final = 1000.0
 _PRESSURES: Final[dict[str, Pressure]] = {"heat": "heat", "battery": "battery", "memory": "memory"}
 
 
@@ -121,19 +119,13 @@ class _Costs:
     """What switches cost, in answers."""
 
     def __init__(self, able: Iterable[Prediction], known: Estimates) -> None:
-        self._load_s = {
-            o.candidate.name: (
-                UNKNOWN_LOAD_MS if o.candidate.load_ms is None else max(o.candidate.load_ms, 0.0)
-            )
-            / MS_PER_S
-            for o in able
-        }
+        self._load_s = {o.candidate.name: o.candidate.load_s for o in able}
         self._per_s = known.demand_per_s
 
     def of(self, before: str, after: str) -> float:
         """Return the cost of a switch, in either direction."""
         mean_s = 0.5 * (self._load_s[before] + self._load_s[after])
-        return SWITCH_ANSWERS + LOADING * self._per_s * max(mean_s, 0.0)
+        return SWITCH_ANSWERS + LOADING * self._per_s * mean_s
 
 
 def _recorded(

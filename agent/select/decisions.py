@@ -23,6 +23,7 @@ from wire.policy import PolicySpec
 
 Pressure = Literal["heat", "battery", "memory"]
 
+MS_PER_S: Final = 1000.0
 UNKNOWN_LOAD_MS: Final = 1000.0
 """Assumed time to load a variant if none was measured; INFaaS (ATC 2021) assumes the same."""
 
@@ -42,6 +43,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     load_ms: float | None = None
     benched: str = ""
     """Why it may not serve; empty if it may."""
+
+    @property
+    def load_s(self) -> float:
+        """Time to load it; assumed if it was not measured."""
+        return max(_known(self.load_ms, UNKNOWN_LOAD_MS), 0.0) / MS_PER_S
 
 
 class PolicyState(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,7 +209,7 @@ def switch_cost(
     need, held = chosen.peak_memory_bytes, serving.peak_memory_bytes if serving else 0
     short = need is not None and available_bytes is not None and need > available_bytes
     return SwitchCost(
-        load_ms=_known(chosen.load_ms, UNKNOWN_LOAD_MS),
+        load_ms=chosen.load_s * MS_PER_S,
         both_bytes=None if need is None or held is None else need + held,
         gap=serving is not None and short,
     )

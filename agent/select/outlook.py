@@ -22,7 +22,7 @@ from typing import Final, Literal
 import msgspec
 
 from agent.select import reach
-from agent.select.decisions import UNKNOWN_LOAD_MS, Candidate, apart
+from agent.select.decisions import MS_PER_S, Candidate, apart
 from agent.select.estimates import GIB, Estimates
 from agent.select.heat import Forecast
 from agent.select.queueing import drained_share, excess, most_per_s, share_in_time
@@ -85,7 +85,6 @@ EFFORT: Final = 0.001
 """What the whole processor's work is worth beside accuracy: evaluation sets are too small to tell
 retentions that differ by less."""
 
-MS_PER_S: Final = 1000.0
 MIB: Final = 1024 * 1024
 
 Kind = Literal["deadline", "heat", "memory", "battery", "accuracy"]
@@ -144,12 +143,12 @@ def predict(c: Candidate, known: Estimates, spec: PolicySpec) -> Prediction:
     Returns:
         The prediction.
     """
-    service_s = _service_s(c, known)
+    service_s = mean_service_s(c, known)
     use = known.demand_per_s * service_s
     load = min(known.other_load + min(use, 1.0) * known.cpu_share, 1.0)
     in_time = known.record.corrected(predicted_share(c, known, spec))
     in_time *= drained_share(
-        known.waiting, known.demand_per_s, service_s, _left_s(known, spec), AHEAD_S
+        known.waiting, known.demand_per_s, service_s, allowed_s(known, spec), AHEAD_S
     )
     turns_per_s = _turns_per_s(c, known, spec)
     # Until the next decision conditions may turn too bad for it, as they did before.
@@ -171,10 +170,9 @@ def predict(c: Candidate, known: Estimates, spec: PolicySpec) -> Prediction:
     retention = UNKNOWN_RETENTION if c.accuracy is None else c.accuracy
     if any(f.void for f in found):
         retention = 0.0
-    load_s = (UNKNOWN_LOAD_MS if c.load_ms is None else c.load_ms) / MS_PER_S
     loss = (
         1.0
-        - retention * in_time * max(1.0 - turns_per_s * load_s, 0.0)
+        - retention * in_time * max(1.0 - turns_per_s * c.load_s, 0.0)
         + math.fsum(f.cost for f in found)
         + excess(use)
         + EFFORT * load
@@ -205,22 +203,33 @@ def predicted_share(c: Candidate, known: Estimates, spec: PolicySpec) -> float:
         return 0.0
     doubt = known.slowdown.expected(c.name).sigma ** 2
     return share_in_time(
-        _left_s(known, spec),
+        allowed_s(known, spec),
         known.demand.points(),
-        service_s=_service_s(c, known),
+        service_s=mean_service_s(c, known),
         log_sigma=math.sqrt(doubt + known.scatter.variance),
         wait_factor=known.wait_factor,
         batch=known.demand.batch,
     )
 
 
-def _service_s(c: Candidate, known: Estimates) -> float:
+def mean_service_s(c: Candidate, known: Estimates) -> float:
+    """Return how long a variant runs for a request here, in the mean; 0 if nobody knows.
+
+    Args:
+        c: The variant.
+        known: What was learnt of the device.
+    """
     alone_s = max(c.latency_p50_ms or 0.0, 0.0) * known.request_samples / MS_PER_S
     return alone_s * known.slowdown.expected(c.name).factor
 
 
-def _left_s(known: Estimates, spec: PolicySpec) -> float:
-    """Return how long running and waiting may take."""
+def allowed_s(known: Estimates, spec: PolicySpec) -> float:
+    """Return how long running and waiting may take; infinite without a deadline.
+
+    Args:
+        known: What was learnt of the device.
+        spec: The objective.
+    """
     limit_ms = math.inf if spec.aim.deadline_ms is None else spec.aim.deadline_ms
     return max(limit_ms - max(known.waits.base, 0.0), 0.0) / MS_PER_S
 
@@ -229,7 +238,7 @@ def _turns_per_s(c: Candidate, known: Estimates, spec: PolicySpec) -> float:
     """Return how often conditions became too bad for a variant in the last hour."""
     if c.latency_p50_ms is None or c.latency_p50_ms <= 0.0:
         return 0.0
-    left_s, service_s = _left_s(known, spec), _service_s(c, known)
+    left_s, service_s = allowed_s(known, spec), mean_service_s(c, known)
     most = most_per_s(
         left_s, service_s=service_s, wait_factor=known.wait_factor, batch=known.demand.batch
     )
@@ -346,7 +355,7 @@ def _battery(c: Candidate, known: Estimates, spec: PolicySpec) -> tuple[Fault | 
     if need_s is None or battery.is_held:
         return None, None
     # Over hours the usual requests and programs count, not those of this minute.
-    service_s = _service_s(c, known)
+    service_s = mean_service_s(c, known)
     demand = known.demand_per_s if battery.usual.demand is None else battery.usual.demand
     load = min(battery.usual.other_load + min(demand * service_s, 1.0) * known.cpu_share, 1.0)
     found = reach.reaches(battery, load, need_s)

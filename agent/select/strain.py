@@ -13,18 +13,17 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+import msgspec
+
 from agent.select import reach
 from agent.select.decisions import Candidate, PolicyContext
 from agent.select.estimates import Estimates, Observed
 from agent.select.levers import Levers, Strain, next_levers
+from agent.select.outlook import LIKELY, SOON_S, allowed_s, mean_service_s
 from agent.select.queueing import most_per_s
 from wire.health import HealthSnapshot
 from wire.policy import PolicySpec
 
-SOON_S: Final = 10.0
-"""The time to switch back, for which `adaptive` looks ahead too."""
-
-LIKELY: Final = 1.0
 STALLED, FREE = 0.4, 0.2
 """Stall ratios of the processor at which contention begins and ends: a worker and the supervisor
 alone stay below the second."""
@@ -37,8 +36,6 @@ CHARGED: Final = 1.25
 """What the battery bears until the aim, over the present load: above this it is low no more."""
 
 LEAST_LOAD: Final = 0.01
-
-MS_PER_S: Final = 1000.0
 
 
 def levers_of(
@@ -82,23 +79,20 @@ def levers_of(
 def _learnt(strain: Strain, spec: PolicySpec, known: Estimates, chosen: Candidate | None) -> Strain:
     """Return the strain with what was learnt."""
     aim, replaced = spec.aim, dict[str, Any]()
-    latency_ms = chosen.latency_p50_ms if chosen is not None else None
     use = 0.0
-    if chosen is not None and latency_ms is not None and latency_ms > 0.0:
-        factor = known.slowdown.expected(chosen.name).factor
-        service_s = latency_ms * known.request_samples / MS_PER_S * factor
-        limit_s = math.inf if aim.deadline_ms is None else aim.deadline_ms / MS_PER_S
-        left_s = limit_s - max(known.waits.base, 0.0) / MS_PER_S
+    if chosen is not None and (service_s := mean_service_s(chosen, known)) > 0.0:
+        left_s = allowed_s(known, spec)
         use = min(known.demand_per_s * service_s, 1.0)
         wait_s = left_s - service_s
         if wait_s > 0.0:  # else every answer is late, and no advice changes that
             replaced["demand_per_s"] = known.demand_per_s
+            # Requests of a batch wait for each other, however few come: advice changes nothing.
             replaced["capacity_per_s"] = most_per_s(
-                left_s, service_s=service_s, wait_factor=known.wait_factor, batch=known.demand.batch
+                left_s, service_s=service_s, wait_factor=known.wait_factor
             )
             replaced["longest_wait_s"] = wait_s if math.isfinite(wait_s) else None
     load = min(known.other_load + use * known.cpu_share, 1.0)
-    ahead = known.heat.forecast(load, SOON_S)
+    ahead = known.heat.forecast(load, SOON_S[0])
     if known.heat.now is not None and ahead is not None:
         replaced["headroom"] = max(known.heat.now.at_most(LIKELY), ahead.mean)
     battery = known.battery
@@ -108,7 +102,7 @@ def _learnt(strain: Strain, spec: PolicySpec, known: Estimates, chosen: Candidat
         replaced |= {"battery": bears / max(load, LEAST_LOAD), "charged": CHARGED}
     else:
         replaced["battery"] = _charge(battery.ratio, battery.discharging, spec)
-    return Strain(**({name: getattr(strain, name) for name in Strain.__struct_fields__} | replaced))
+    return msgspec.structs.replace(strain, **replaced)
 
 
 def _charge(ratio: float | None, discharging: bool | None, spec: PolicySpec) -> float | None:

@@ -34,7 +34,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from agent.select.decisions import (
-    UNKNOWN_LOAD_MS,
     Candidate,
     Decision,
     Policy,
@@ -280,7 +279,7 @@ def openvino_auto(
     ranked = _able(candidates)
     state = context.state if isinstance(context.state, AutoState) else AutoState()
     if context.variant is None:
-        first = min(ranked, key=lambda c: (_known_load_ms(c), c.name))
+        first = min(ranked, key=lambda c: (c.load_s, c.name))
         return _decided(health, ranked, context, first, AutoState())
     place = state.place
     failed = context.period_s > 0.0 and context.observed is None
@@ -375,10 +374,6 @@ def _ladder(able: list[Candidate]) -> list[Candidate]:
 
 def _latency_ms(c: Candidate) -> float:
     return math.inf if c.latency_p50_ms is None else c.latency_p50_ms
-
-
-def _known_load_ms(c: Candidate) -> float:
-    return UNKNOWN_LOAD_MS if c.load_ms is None else c.load_ms
 
 
 def _deadline_ms(spec: PolicySpec) -> float:
