@@ -64,7 +64,7 @@ def _status(options: argparse.Namespace) -> int:
         ("endpoint", status["endpoint"]),
         ("package", status["release"] or "none"),
         ("variant", f"{status['variant'] or 'none'} ({status['reason'] or 'nothing decided'})"),
-        ("policy", status["policy"]["kind"]),
+        ("policy", policy_text(status["policy"])),
         ("levers", _levers(status)),
         ("desired", f"revision {status['revision']}, {status['target'] or 'no release'}"),
         ("install", _phase(status)),
@@ -84,6 +84,19 @@ def _status(options: argparse.Namespace) -> int:
         fields.append(("refused", status["refused"]))
     write_fields(fields)
     return 0 if status["variant"] else 1
+
+
+def policy_text(policy: dict[str, Any]) -> str:
+    """Return a policy and the limits that it keeps.
+
+    Args:
+        policy: The policy as the status has it.
+    """
+    aims = {name: value for name, value in (policy.get("objective") or {}).items() if value}
+    if "battery_until" in aims:
+        aims.pop("battery_lasts_s", None)  # the one takes the place of the other
+    texts = [f"{name} {f'{v:g}' if isinstance(v, float) else v}" for name, v in aims.items()]
+    return f"{policy['kind']} ({', '.join(texts)})" if texts else str(policy["kind"])
 
 
 def _levers(status: dict[str, Any]) -> str:

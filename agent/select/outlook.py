@@ -27,6 +27,7 @@ from agent.select.estimates import GIB, Estimates
 from agent.select.heat import Forecast
 from agent.select.queueing import drained_share, excess, most_per_s, share_in_time
 from agent.select.recent import normal_share
+from wire.durations import DAY_S
 from wire.policy import PolicySpec
 
 LIKELY: Final = 1.0
@@ -389,5 +390,6 @@ def _empty(known: Estimates, found: reach.Reach, need_s: float) -> Fault:
 
 
 def _time_of_day(local_s: float) -> str:
-    minutes = int(local_s / 60.0)
-    return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}"
+    days, minutes = int(local_s / DAY_S), int(local_s / 60.0)
+    day = "" if days < 1 else " tomorrow" if days == 1 else f" in {days} days"
+    return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}{day}"

@@ -347,6 +347,8 @@ def test_a_full_battery_that_is_not_drawn_from_is_on_mains() -> None:
 def test_the_fault_of_the_battery_says_when_it_would_be_empty() -> None:
     (found,) = predicted(discharging(5760.0), battery_until="18:00").faults
     assert found.text == "the battery would be empty at 13:00, 18:00 is required"
+    (later,) = predicted(discharging(35_000.0), battery_until="11:00").faults
+    assert later.text == "the battery would be empty at 18:48, 11:00 tomorrow is required"
     # As long as an idle board lasts is the most that can be had.
     assert found.cost == pytest.approx(1.0 - 1.01 / 1.41, abs=0.02)
 
