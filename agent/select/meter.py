@@ -31,6 +31,9 @@ MAX_WINDOWS: Final = 1024
 """More than a minute and a half; a request whose answer took longer counts as one that came alone.
 """
 
+MAX_TOGETHER: Final = 64
+"""Requests of one moment that are told apart: as many as may wait."""
+
 SHORTEST_MS: Final = 1e-3
 """No clock tells latencies below this apart."""
 
@@ -130,6 +133,8 @@ class Meter:
         """Return the counts since the last call and the variants that answered, and reset them."""
         with self._lock:
             (served, variants), self._since = self._since, (Served(), set())
+            # A request that came before the last look, and turned out to be wrong after it.
+            self._since[0].requests = min(served.requests, 0.0)
         return served, frozenset(variants)
 
     def served(self, variant: str | None) -> Served:
@@ -153,7 +158,8 @@ class Meter:
         came_s = now_s - ago_s
         answered_s = self._windows.setdefault(int(came_s // WINDOW_S), [])
         others = len(answered_s) - bisect.bisect_right(answered_s, came_s)
-        answered_s.append(now_s)
+        if len(answered_s) < MAX_TOGETHER:
+            answered_s.append(now_s)
         if len(self._windows) > MAX_WINDOWS:
             del self._windows[min(self._windows)]
         return others

@@ -51,6 +51,9 @@ LONG_S: Final = 3600.0
 LONG_SHARE: Final = 0.5
 """The shape of that distribution: a rate after a change may as well be a tenth or ten times."""
 
+FRESH_S: Final = 5.0
+"""It counts for no more time than this, however few came."""
+
 FIRST_PER_S: Final = 1.0
 """Of what nothing is known yet."""
 
@@ -77,6 +80,13 @@ FIRST_S: Final = 10.0
 MOST_CHANCE: Final = 0.5
 LEAST_SHAPE: Final = 1e-6
 LEAST_SHOWN: Final = 1e-3
+MOST_SHOWN: Final = 1000.0
+"""So many requests are remembered of which is known how they came."""
+
+BURST: Final = 2.0
+LEAST_BURST: Final = 4.0
+"""A period tells at most as much as twice the requests that usually come in it, or as so many."""
+
 MOST_RUNS: Final = 24
 LEAST_LOG: Final = -20.0
 """A run that is less likely than the best by this factor (e to the power of it) is given up."""
@@ -168,10 +178,13 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
             period_s: Length of the period, above 0.
             together: What is known of those that came together, if anything is.
         """
-        told = together or Together(requests=0.0, pairs=0.0)
+        shown, pairs = self._batches(together, period_s)
         # Nobody sees a rate change within a few requests.
-        lasts_s = max(CHANGES_S, LEAST_REQUESTS * self.batch * self.long_s / self.long_count)
+        few_s = LEAST_REQUESTS * self.batch * self.long_s / self.long_count
+        lasts_s = min(max(CHANGES_S, few_s), LONG_S)
         fresh_s = LONG_SHARE * self.long_s / self.long_count
+        # After hours without a request, one that comes is news all the same.
+        fresh_s = min(fresh_s, FRESH_S)
         fresh = Run(shape=LONG_SHARE, seconds=fresh_s, weight=-math.expm1(-period_s / lasts_s))
         stays = math.exp(-period_s / lasts_s) if self.runs else 0.0
         kept, long_kept = math.exp(-period_s / (FADES * lasts_s)), math.exp(-period_s / LONG_S)
@@ -198,10 +211,24 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
             long_count=max(long_kept * self.long_count + count, 1e-3),
             long_s=long_kept * self.long_s + period_s,
             scatter=self._scatter(count, period_s),
-            requests=max(long_kept * self.requests + told.requests, LEAST_SHOWN),
-            pairs=long_kept * self.pairs + _beyond_chance(told, period_s),
+            requests=shown,
+            pairs=pairs,
             seen_s=self.seen_s + period_s,
         )
+
+    def _batches(self, together: Together | None, period_s: float) -> tuple[float, float]:
+        """Return the requests of which is known how they came, and their pairs, after a period."""
+        kept = math.exp(-period_s / LONG_S)
+        shown, pairs = kept * self.requests, kept * self.pairs
+        if together is not None and together.requests > 0.0:
+            # Pairs grow with the square: one great burst tells no more than some usual periods.
+            most = max(BURST * self.long_count / self.long_s * period_s, LEAST_BURST)
+            weight = min(most / together.requests, 1.0)
+            shown += weight * together.requests
+            pairs += weight * _beyond_chance(together, period_s)
+        # What came at a great rate must not count for hours after it.
+        scale = min(MOST_SHOWN / shown, 1.0) if shown > 0.0 else 1.0
+        return max(scale * shown, LEAST_SHOWN), scale * pairs
 
     def _scatter(self, count: float, period_s: float) -> float:
         """Return the scatter after a count, beside what was expected of random arrivals."""

@@ -202,6 +202,19 @@ def test_answers_in_time_are_counted_by_the_deadline_of_the_moment() -> None:
     assert (seen.answered, seen.in_time) == (3.0, 2.0)
 
 
+def test_a_request_that_turns_out_to_be_wrong_after_a_look_is_no_demand_either() -> None:
+    meter, seen = Meter(FakeClock()), 0.0
+    for _ in range(10):
+        for _ in range(20):
+            meter.came()
+        seen += looked(meter).requests
+        for _ in range(20):
+            meter.count(answered(outcome=Outcome.INVALID))
+        answer(meter)
+        seen += looked(meter).requests
+    assert seen <= 20.0 + 10.0, "at most those of one look, and the good ones"
+
+
 def looked(meter: Meter) -> Observed:
     """Return what was seen since the last look."""
     seen = observed(meter.take(), "a", alone_ms=1.0, held_bytes=0, period_s=1.0, cpu_share=1.0)

@@ -127,11 +127,11 @@ def test_a_rate_that_changes_makes_no_batches() -> None:
 
 
 def test_pairs_by_chance_are_as_many_as_the_time_holds() -> None:
-    # Two of ten within a second come within a tenth with a probability of a tenth.
-    known = Rate().update(10.0, 1.0, Together(requests=10.0, pairs=4.5))
+    # Two of four within a second come within a tenth with a probability of a tenth.
+    known = Rate().update(4.0, 1.0, Together(requests=4.0, pairs=0.6))
     assert known.pairs == pytest.approx(0.0)
-    known = Rate().update(10.0, 1.0, Together(requests=10.0, pairs=4.5, within_s=0.01))
-    assert known.pairs == pytest.approx((4.5 - 0.45) / 0.99)
+    known = Rate().update(4.0, 1.0, Together(requests=4.0, pairs=0.6, within_s=0.01))
+    assert known.pairs == pytest.approx((0.6 - 0.06) / 0.99)
     known = Rate().update(10.0, 0.1, Together(requests=10.0, pairs=45.0))
     assert known.pairs == 0.0, "in so short a time all come together"
     assert together([0.0, 0.09, 0.11, 0.31, 0.32, 0.33]) == Together(requests=6.0, pairs=4.0)
@@ -139,15 +139,47 @@ def test_pairs_by_chance_are_as_many_as_the_time_holds() -> None:
     assert WINDOW_S == 0.1
 
 
+def test_one_great_burst_makes_no_batches_of_what_comes_after_it() -> None:
+    chance, moments, known = random.Random(6), random.Random(7), last(0.6, 600)
+    known = known.update(60.0, 1.0, Together(requests=60.0, pairs=1770.0))
+    assert known.batch < 2.5
+    for _ in range(600):
+        times_s = [moments.random() for _ in range(int(poisson(chance, 0.6)))]
+        known = known.update(len(times_s), 1.0, together(times_s))
+    assert known.batch < 1.5
+
+
+def test_how_requests_came_at_a_great_rate_counts_for_minutes_not_hours() -> None:
+    # A client that waits for each answer: fewer pairs than by chance. Then batches of four.
+    known = Rate()
+    for _ in range(1800):
+        known = known.update(100.0, 1.0, Together(requests=100.0, pairs=0.0, within_s=0.02))
+    assert known.batch == 1.0
+    chance, moments = random.Random(8), random.Random(9)
+    for _ in range(600):
+        times_s = [moments.random() for _ in range(int(poisson(chance, 2.0)))] * 4
+        known = known.update(len(times_s), 1.0, together(times_s))
+    assert known.batch == pytest.approx(2.5, abs=0.3)
+
+
+@pytest.mark.parametrize("per_s", [5.0, 60.0])
+def test_after_hours_without_a_request_many_are_believed_within_seconds(per_s: float) -> None:
+    known = last(5.0, 300)
+    for _ in range(600):
+        known = known.update(0.0, 60.0)
+    known = last(per_s, 8, rate=known)
+    assert known.mean_per_s > per_s / 2.5
+
+
 def test_where_few_come_a_rate_is_followed_as_many_requests_as_where_many_do() -> None:
-    # The same requests, a hundred times as far apart, are as sure and as far off.
-    assert 100.0 * CHANGES_S < LEAST_REQUESTS / 0.005
+    # The same requests, ten times as far apart, are as sure and as far off.
+    assert CHANGES_S < LEAST_REQUESTS / 0.25
     chance, quick, slow = random.Random(5), Rate(), Rate()
     for _ in range(600):
         count = poisson(chance, 0.5)
-        quick, slow = quick.update(count, 10.0), slow.update(count, 100.0)
-    assert slow.mean_per_s == pytest.approx(quick.mean_per_s / 10.0, rel=0.02)
-    assert slow.variance == pytest.approx(quick.variance / 100.0, rel=0.05)
+        quick, slow = quick.update(count, 2.0), slow.update(count, 20.0)
+    assert slow.mean_per_s == pytest.approx(quick.mean_per_s / 10.0, rel=0.1)
+    assert slow.variance == pytest.approx(quick.variance / 100.0, rel=0.3)
 
 
 def test_regular_requests_do_not_scatter() -> None:
