@@ -52,8 +52,10 @@ class LearntFile:
     def keep(self, learnt: Learnt) -> None:
         """Write what was learnt, if it is new and the last time is long ago."""
         now_s = self._clock.monotonic_s()
-        if now_s - self._saved_s < SAVE_S or learnt == (self._saved or Learnt()):
+        if now_s - self._saved_s < SAVE_S or learnt == self._saved:
             return
+        if learnt == Learnt():
+            return  # a policy that learns nothing serves; what is there may be of use again
         if learnt.faults():
             return  # a restart would not take it, and lose what is there
         self._saved_s = now_s

@@ -92,6 +92,15 @@ def test_it_is_written_seldom(tmp_path: Path) -> None:
     assert rig.path.read_bytes() == written
 
 
+def test_a_policy_that_learns_nothing_leaves_what_was_learnt(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.clock.advance(SAVE_S)
+    rig.file.keep(LEARNT)
+    rig.clock.advance(SAVE_S)
+    rig.file.keep(Learnt())
+    assert rig.file.load() == LEARNT
+
+
 @pytest.mark.parametrize(
     ("damage", "fault"),
     [
