@@ -22,7 +22,7 @@ from collections.abc import Hashable
 from typing import Final, NamedTuple
 
 from agent.replay.requests import Request
-from agent.select.rates import together
+from agent.select.batches import together
 from agent.serve.settings import ServingSettings
 
 QUEUE_REQUESTS: Final = 64

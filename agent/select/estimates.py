@@ -16,11 +16,12 @@ from typing import Final
 
 import msgspec
 
+from agent.select.batches import Together
 from agent.select.battery import BatteryFit
 from agent.select.heat import HeatFit
 from agent.select.kalman import Line
 from agent.select.queueing import wait_factor
-from agent.select.rates import Rate, Together
+from agent.select.rates import Rate
 from agent.select.recent import Peak, Scatter, Spread
 from agent.select.records import Record
 from agent.select.slowdowns import Slowdowns
@@ -319,7 +320,7 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
             slowdown=slowdown,
             slowdown_lately=self.slowdown_lately.update(common, period_s, fades_s=LONG_S),
             scatter=self.scatter.update(observed.log_variance, observed.answered, period_s),
-            waits=_waits(self.waits, observed, service_ms, period_s, demand.batch),
+            waits=_waits(self.waits, observed, service_ms, period_s, demand.batches.mean),
         )
 
 

@@ -21,8 +21,8 @@ from typing import Final
 
 import msgspec
 
+from agent.select.batches import WINDOW_S, Together
 from agent.select.estimates import Observed
-from agent.select.rates import WINDOW_S, Together
 from agent.serve.answered import Answered, Outcome
 from wire.clock import Clock
 

@@ -209,7 +209,7 @@ def predicted_share(c: Candidate, known: Estimates, spec: PolicySpec) -> float:
         service_s=mean_service_s(c, known),
         log_sigma=math.sqrt(doubt + known.scatter.variance),
         wait_factor=known.wait_factor,
-        batch=known.demand.batch,
+        batch=known.demand.batches.mean,
     )
 
 
@@ -241,7 +241,7 @@ def _turns_per_s(c: Candidate, known: Estimates, spec: PolicySpec) -> float:
         return 0.0
     left_s, service_s = allowed_s(known, spec), mean_service_s(c, known)
     most = most_per_s(
-        left_s, service_s=service_s, wait_factor=known.wait_factor, batch=known.demand.batch
+        left_s, service_s=service_s, wait_factor=known.wait_factor, batch=known.demand.batches.mean
     )
     own_s = c.latency_p50_ms * known.request_samples / MS_PER_S
     bears = left_s / max(own_s * math.exp(known.slowdown.own(c.name)), LEAST_S)

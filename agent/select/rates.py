@@ -6,8 +6,7 @@ once. So each of several runs supposes that the rate has been the same since ano
 weighs as much as it predicted the counts well.
 
 Requests that come in batches scatter more than chance would have it, and a count then tells as much
-less. Whether they do is seen within a period, where a rate that changes is not taken for batches:
-from the pairs of requests that came together.
+less.
 
 Rules:
 - Pure: counts in, the next estimate out. The size is bounded.
@@ -18,22 +17,19 @@ Source:
     counts of a Poisson process and its conjugate, a Gamma distribution; the count that follows has
     then a negative binomial distribution. Quantiles of a Gamma distribution: Wilson and Hilferty,
     The Distribution of Chi-square (PNAS, 1931). Counts that scatter more than by chance: McCullagh
-    and Nelder, Generalized Linear Models (1989), section 6.2. Batches: of random batches with a
-    geometric size of mean m, the variance of the counts is 2 m - 1 times their mean (Kleinrock,
-    Queueing Systems, volume 1, section 4.5), and each request has m - 1 others before it, in the
-    mean.
+    and Nelder, Generalized Linear Models (1989), section 6.2.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
+
+from agent.select.batches import Batches, Together
 
 CHANGES_S: Final = 60.0
 """How long a rate lasts, in the mean, before it jumps: the traffic of a street, a motion detector.
@@ -57,12 +53,6 @@ FRESH_S: Final = 5.0
 FIRST_PER_S: Final = 1.0
 """Of what nothing is known yet."""
 
-WINDOW_S: Final = 0.1
-"""Requests that came within such a time may have come together: the threads of one client."""
-
-ALONE: Final = 20.0
-"""Requests of which it is supposed, at first, that they came by chance."""
-
 SCATTER_S: Final = 120.0
 """How long it is remembered how much counts scatter."""
 
@@ -77,33 +67,13 @@ jump."""
 FIRST_S: Final = 10.0
 """Random arrivals are supposed until so much was seen."""
 
-MOST_CHANCE: Final = 0.5
 LEAST_SHAPE: Final = 1e-6
-LEAST_SHOWN: Final = 1e-3
-MOST_SHOWN: Final = 1000.0
-"""So many requests are remembered of which is known how they came."""
-
-BURST: Final = 2.0
-LEAST_BURST: Final = 4.0
-"""A period tells at most as much as twice the requests that usually come in it, or as so many."""
-
 MOST_RUNS: Final = 24
 LEAST_LOG: Final = -20.0
 """A run that is less likely than the best by this factor (e to the power of it) is given up."""
 
 Z: Final = (-1.28155, -0.52440, 0.0, 0.52440, 1.28155)
 """Of a normal distribution: the middles of five parts of equal probability."""
-
-
-class Together(msgspec.Struct, frozen=True, kw_only=True):
-    """Of some requests, how many came together."""
-
-    requests: float
-    pairs: float
-    """Of two that came within a short time."""
-
-    within_s: float = WINDOW_S
-    """That time: the more there is of it, the more pairs are chance."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,22 +100,14 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     scatter: float = 1.0
     """Variance of the counts over their mean, by the counts: less than 1 for regular requests."""
 
-    requests: float = ALONE
-    pairs: float = 0.0
-    """Pairs that came together, beyond those by chance, of so many requests; faded."""
-
+    batches: Batches = Batches()
     seen_s: float = 0.0
     """How long counts were seen."""
 
     @property
-    def batch(self) -> float:
-        """Mean number of requests that come at once, at least 1."""
-        return 1.0 + max(self.pairs, 0.0) / self.requests
-
-    @property
     def dispersion(self) -> float:
         """Variance of the counts over their mean: above 1 for batches, below for regular ones."""
-        return 2.0 * self.batch - 1.0 if self.pairs > 0.0 else min(self.scatter, 1.0)
+        return 2.0 * self.batches.mean - 1.0 if self.batches.pairs > 0.0 else min(self.scatter, 1.0)
 
     @property
     def mean_per_s(self) -> float:
@@ -178,13 +140,12 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
             period_s: Length of the period, above 0.
             together: What is known of those that came together, if anything is.
         """
-        shown, pairs = self._batches(together, period_s)
         # Nobody sees a rate change within a few requests.
-        few_s = LEAST_REQUESTS * self.batch * self.long_s / self.long_count
+        long_per_s = self.long_count / self.long_s
+        few_s = LEAST_REQUESTS * self.batches.mean / long_per_s
         lasts_s = min(max(CHANGES_S, few_s), LONG_S)
-        fresh_s = LONG_SHARE * self.long_s / self.long_count
         # After hours without a request, one that comes is news all the same.
-        fresh_s = min(fresh_s, FRESH_S)
+        fresh_s = min(LONG_SHARE / long_per_s, FRESH_S)
         fresh = Run(shape=LONG_SHARE, seconds=fresh_s, weight=-math.expm1(-period_s / lasts_s))
         stays = math.exp(-period_s / lasts_s) if self.runs else 0.0
         kept, long_kept = math.exp(-period_s / (FADES * lasts_s)), math.exp(-period_s / LONG_S)
@@ -211,24 +172,9 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
             long_count=max(long_kept * self.long_count + count, 1e-3),
             long_s=long_kept * self.long_s + period_s,
             scatter=self._scatter(count, period_s),
-            requests=shown,
-            pairs=pairs,
+            batches=self.batches.update(together, long_per_s * period_s, period_s),
             seen_s=self.seen_s + period_s,
         )
-
-    def _batches(self, together: Together | None, period_s: float) -> tuple[float, float]:
-        """Return the requests of which is known how they came, and their pairs, after a period."""
-        kept = math.exp(-period_s / LONG_S)
-        shown, pairs = kept * self.requests, kept * self.pairs
-        if together is not None and together.requests > 0.0:
-            # Pairs grow with the square: one great burst tells no more than some usual periods.
-            most = max(BURST * self.long_count / self.long_s * period_s, LEAST_BURST)
-            weight = min(most / together.requests, 1.0)
-            shown += weight * together.requests
-            pairs += weight * _beyond_chance(together, period_s)
-        # What came at a great rate must not count for hours after it.
-        scale = min(MOST_SHOWN / shown, 1.0) if shown > 0.0 else 1.0
-        return max(scale * shown, LEAST_SHOWN), scale * pairs
 
     def _scatter(self, count: float, period_s: float) -> float:
         """Return the scatter after a count, beside what was expected of random arrivals."""
@@ -252,24 +198,3 @@ def _log_likelihood(run: Run, count: float, period_s: float) -> float:
         + run.shape * math.log(run.seconds / together_s)
         + count * math.log(period_s / together_s)
     )
-
-
-def _beyond_chance(told: Together, period_s: float) -> float:
-    """Return the pairs beyond those of requests that came at random times of the period."""
-    chance = told.within_s / period_s
-    if chance > MOST_CHANCE:
-        return 0.0  # nobody can tell
-    by_chance = 0.5 * told.requests * max(told.requests - 1.0, 0.0) * chance
-    # Those of one batch were counted among the random ones too.
-    return (told.pairs - by_chance) / (1.0 - chance)
-
-
-def together(times_s: Iterable[float]) -> Together:
-    """Return how many of some requests came together: within the same tenth of a second.
-
-    Args:
-        times_s: When each came.
-    """
-    windows = Counter(int(at_s / WINDOW_S) for at_s in times_s)
-    pairs = sum(count * (count - 1) // 2 for count in windows.values())
-    return Together(requests=float(windows.total()), pairs=float(pairs))

@@ -216,8 +216,7 @@ class Demo:
         until("every device on the release", lambda: self._on_release(TUNED) == len(FLEET), 60)
         self.box.show("release", "show", f"{MODEL}:{TUNED}")
         deltas = self.box.fleet_json("release", "show", f"{MODEL}:{TUNED}")["deltas"]
-        # By what this machine measured, the release before may have no variant of this kind; what
-        # is made from another release's, which was calibrated anew, is no small change.
+        # From another release, whose variants were calibrated anew, the change is not small.
         small = [delta for delta in deltas if delta["base_release"] == f"{MODEL}:{GOOD}"]
         sent_bytes = sum(delta["size_bytes"] for delta in small)
         made_bytes = sum(delta["full_bytes"] for delta in small)

@@ -7,8 +7,9 @@ import math
 import msgspec
 import pytest
 
+from agent.select.batches import Together
 from agent.select.estimates import FASTEST, GIB, SLOWEST, Estimates, Observed, joined
-from agent.select.rates import Rate, Together
+from agent.select.rates import Rate
 from agent.select.records import Record
 from agent.select.slowdowns import Slowdowns
 from wire.health import HealthSnapshot
@@ -321,7 +322,7 @@ def test_what_the_others_of_a_batch_cost_is_no_wait_of_the_queue() -> None:
     known = Estimates()
     for _ in range(600):
         known = known.update(read(), batches, 1.0)
-    assert known.demand.batch == pytest.approx(2.5, abs=0.1)
+    assert known.demand.batches.mean == pytest.approx(2.5, abs=0.1)
     assert known.wait_factor < 0.5
     alone = Estimates()
     for _ in range(600):

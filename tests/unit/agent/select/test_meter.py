@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
+from agent.select.batches import WINDOW_S, Together
 from agent.select.estimates import Observed
 from agent.select.meter import MAX_VARIANTS, MAX_WINDOWS, Meter, Served, observed
-from agent.select.rates import WINDOW_S, Together
 from agent.serve.answered import Answered, Outcome
 from tests.simulators.answers import answered
 from tests.simulators.clock import FakeClock

@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.select.batches import Together, together
 from agent.select.rates import (
     CHANGES_S,
     LEAST_REQUESTS,
     MOST_RUNS,
-    WINDOW_S,
     Rate,
-    Together,
-    together,
 )
 from wire.codec import to_json
 
@@ -112,7 +110,7 @@ def test_where_none_come_the_rate_falls_and_stays_uncertain() -> None:
 def test_the_size_of_batches_is_found(batch: int, per_s: float) -> None:
     # Batches of one size: of `batch` requests, each has half of the others before it.
     known = [last(per_s, 600, batch=batch, seed=seed) for seed in range(10)]
-    mean = math.fsum(k.batch for k in known) / len(known)
+    mean = math.fsum(k.batches.mean for k in known) / len(known)
     assert mean == pytest.approx(1.0 + 0.5 * (batch - 1), abs=0.15)
     assert math.fsum(k.dispersion for k in known) / len(known) == pytest.approx(batch, abs=0.35)
 
@@ -123,30 +121,17 @@ def test_a_rate_that_changes_makes_no_batches() -> None:
         count = poisson(chance, 20.0 if second % 7 < 3 else 2.0)
         times_s = [chance.random() for _ in range(int(count))]
         known = known.update(len(times_s), 1.0, together(times_s))
-    assert known.batch < 1.1
-
-
-def test_pairs_by_chance_are_as_many_as_the_time_holds() -> None:
-    # Two of four within a second come within a tenth with a probability of a tenth.
-    known = Rate().update(4.0, 1.0, Together(requests=4.0, pairs=0.6))
-    assert known.pairs == pytest.approx(0.0)
-    known = Rate().update(4.0, 1.0, Together(requests=4.0, pairs=0.6, within_s=0.01))
-    assert known.pairs == pytest.approx((0.6 - 0.06) / 0.99)
-    known = Rate().update(10.0, 0.1, Together(requests=10.0, pairs=45.0))
-    assert known.pairs == 0.0, "in so short a time all come together"
-    assert together([0.0, 0.09, 0.11, 0.31, 0.32, 0.33]) == Together(requests=6.0, pairs=4.0)
-    assert together([]) == Together(requests=0.0, pairs=0.0)
-    assert WINDOW_S == 0.1
+    assert known.batches.mean < 1.1
 
 
 def test_one_great_burst_makes_no_batches_of_what_comes_after_it() -> None:
     chance, moments, known = random.Random(6), random.Random(7), last(0.6, 600)
     known = known.update(60.0, 1.0, Together(requests=60.0, pairs=1770.0))
-    assert known.batch < 2.5
+    assert known.batches.mean < 2.5
     for _ in range(600):
         times_s = [moments.random() for _ in range(int(poisson(chance, 0.6)))]
         known = known.update(len(times_s), 1.0, together(times_s))
-    assert known.batch < 1.5
+    assert known.batches.mean < 1.5
 
 
 def test_how_requests_came_at_a_great_rate_counts_for_minutes_not_hours() -> None:
@@ -154,12 +139,12 @@ def test_how_requests_came_at_a_great_rate_counts_for_minutes_not_hours() -> Non
     known = Rate()
     for _ in range(1800):
         known = known.update(100.0, 1.0, Together(requests=100.0, pairs=0.0, within_s=0.02))
-    assert known.batch == 1.0
+    assert known.batches.mean == 1.0
     chance, moments = random.Random(8), random.Random(9)
     for _ in range(600):
         times_s = [moments.random() for _ in range(int(poisson(chance, 2.0)))] * 4
         known = known.update(len(times_s), 1.0, together(times_s))
-    assert known.batch == pytest.approx(2.5, abs=0.3)
+    assert known.batches.mean == pytest.approx(2.5, abs=0.3)
 
 
 @pytest.mark.parametrize("per_s", [5.0, 60.0])
