@@ -56,6 +56,10 @@ IDLE_PER_S: Final = 0.1
 CLEARLY: Final = 0.02
 """Answers that a variant must lose less if it has to go too: what comes next is chance."""
 
+WARM: Final = 0.8
+"""A headroom from which the first variant is the one with the least work: as warm as where most
+boards start their throttling, or a few degrees below."""
+
 PAID: Final = 1.0 - 1e-9
 """Sums of many losses are not exact."""
 
@@ -90,7 +94,7 @@ def choose(
     serving = by_name.get(context.variant or "")
     pinned = by_name.get(context.pinned or "")
     winner, reason = (
-        _winner(able, serving, work, cost, spec=spec, since_switch_s=context.since_switch_s)
+        _winner(able, serving, work, cost, known=known, spec=spec, context=context)
         if pinned is None
         else (pinned, f"pinned to {pinned.candidate.name}")
     )
@@ -150,24 +154,27 @@ def _winner(
     work: Work,
     cost: _Costs,
     *,
+    known: Estimates,
     spec: PolicySpec,
-    since_switch_s: float,
+    context: PolicyContext,
 ) -> tuple[Prediction | None, str]:
     if not able:
         return None, "no variant may serve"
     if serving is None:
         is_hot = all(any(f.urgent and f.kind == "heat" for f in o.faults) for o in able)
+        now, is_new = known.heat.now, known.demand_per_s <= 0.0
         # Nobody knows yet how many requests will come; the least work is the coolest.
+        is_hot = is_hot or (is_new and now is not None and now.mean >= WARM)
         chosen = min(able, key=lambda o: by_latency(o.candidate) if is_hot else _rank(o))
-        return chosen, first(chosen)
+        return chosen, first(chosen, is_hot=is_hot)
     urgent = next((f for f in serving.faults if f.urgent), None)
     if urgent is not None and (least := _rescue(able, serving, urgent)) is not None:
         return least, leaves(serving, urgent, least)
     best = _paid(able, serving, work, cost)
     if best is None:
         return serving, stays(serving)
-    if since_switch_s < spec.dwell_s:
-        waited, _ = apart(since_switch_s, spec.dwell_s, 1)
+    if context.since_switch_s < spec.dwell_s:
+        waited, _ = apart(context.since_switch_s, spec.dwell_s, 1)
         return serving, f"held: {waited} of {spec.dwell_s:g} s since the last switch"
     return best, better(best, serving)
 

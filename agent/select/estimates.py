@@ -25,6 +25,7 @@ from agent.select.rates import Rate
 from agent.select.recent import Peak, Scatter, Spread
 from agent.select.records import Record
 from agent.select.slowdowns import Slowdowns
+from agent.select.throttling import Throttling
 from wire.health import HealthSnapshot
 
 WAIT_PRIOR, WAIT_SIGMA = 0.5, 0.5
@@ -202,6 +203,7 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     and some boards are slowed down below the limit of their zones."""
 
     heat: HeatFit = HeatFit()
+    throttling: Throttling = Throttling()
     battery: BatteryFit = BatteryFit()
 
     def update(
@@ -243,6 +245,7 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
             clock_limit=limit or self.clock_limit,
             slowdown=learnt.slowdown.shifted(step),
             throttles_at=self._throttles_at(health, period_s),
+            throttling=self.throttling.update(_is_slowed(health), health.headroom, load, period_s),
             heat=self.heat.update(
                 health.headroom,
                 load,
@@ -282,13 +285,12 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _throttles_at(self, health: HealthSnapshot, period_s: float) -> float | None:
-        known, limit = self.throttles_at, health.cpu_frequency_limit_ratio
+        known = self.throttles_at
         if known is not None:
             # What was long not seen is forgotten: upwards, at a tenth of the scale in the hour.
             known += RISES_PER_S * period_s
             known = None if known >= 1.0 else known
-        is_slowed = health.throttled is True or (limit is not None and limit < UNSLOWED)
-        if not is_slowed or health.headroom is None or health.headroom >= 1.0:
+        if not _is_slowed(health) or health.headroom is None or health.headroom >= 1.0:
             return known
         return health.headroom if known is None else min(known, health.headroom)
 
@@ -349,6 +351,13 @@ def _waits(
     most_ms = known.at(busy_ms) + MOST_SURPRISE * math.sqrt(known.variance_at(busy_ms) + noise)
     waited_ms = min(max(observed.latency_ms - service_ms, 0.0) - others_ms, most_ms)
     return known.update(busy_ms, waited_ms, gain=1.0, noise=noise)
+
+
+def _is_slowed(health: HealthSnapshot) -> bool | None:
+    limit = health.cpu_frequency_limit_ratio
+    if health.throttled is None and limit is None:
+        return None
+    return health.throttled is True or (limit is not None and limit < UNSLOWED)
 
 
 def _free_bytes(health: HealthSnapshot, observed: Observed | None) -> int | None:

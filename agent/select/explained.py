@@ -42,8 +42,10 @@ def is_more_work(o: Prediction, serving: Prediction) -> bool:
 FIRST: Final = "no variant of this release serves yet"
 
 
-def first(chosen: Prediction) -> str:
+def first(chosen: Prediction, *, is_hot: bool) -> str:
     """Return why the first variant serves."""
+    if is_hot:
+        return "no variant serves yet, and the board is warm: the least work begins"
     if not chosen.faults:
         return FIRST
     return f"no variant serves yet, and this one loses least; {chosen.faults[0].text}"

@@ -56,6 +56,10 @@ THROTTLED: Final = 0.1
 """Answers that a throttled processor costs beside its slowness, as a share: it shows that the board
 is hot, even where its sensor reads too low."""
 
+HIDDEN: Final = 2.0
+"""How many answers one counts as from a board that is throttled for a heat that no sensor shows:
+half as many as in severe heat, because throttling may begin below it or above it."""
+
 UNKNOWN_DRAW: Final = 4.0
 """How many answers one counts as that a low battery may not give: nobody knows how low it is."""
 
@@ -155,29 +159,20 @@ def predict(c: Candidate, known: Estimates, spec: PolicySpec) -> Prediction:
     # Until the next decision conditions may turn too bad for it, as they did before.
     in_time *= max(1.0 - turns_per_s * known.period_s, 0.0)
     emptied, not_surely = _battery(c, known, spec)
-    faults = (
-        _accuracy(c, spec),
-        _deadline(c, in_time, spec),
-        _memory(c, known, spec, lately=False),
-        _heat(known, load),
-        emptied,
-    )
+    hard = [f for f in (_memory(c, known, spec, lately=False), _heat(known, load)) if f is not None]
+    soft = (_accuracy(c, spec), _deadline(c, in_time, spec), _hidden_heat(known, load), emptied)
+    found = (*(f for f in soft if f is not None), *hard)
+    worth, costs = in_time * max(1.0 - turns_per_s * c.load_s, 0.0), [f.cost for f in found]
+    if any(f.void for f in hard):
+        # Where no answer counts, all are as late: of several, the smallest or the coolest is best.
+        worth, costs = 0.0, [SHORTFALL, *(f.cost for f in found if f.kind != "deadline")]
     lasting = (
         _memory(c, known, spec, lately=True),
         _lasting_heat(known, load),
         not_surely,
     )
-    found = tuple(f for f in faults if f is not None)
     retention = UNKNOWN_RETENTION if c.accuracy is None else c.accuracy
-    if any(f.void for f in found):
-        retention = 0.0
-    loss = (
-        1.0
-        - retention * in_time * max(1.0 - turns_per_s * c.load_s, 0.0)
-        + math.fsum(f.cost for f in found)
-        + excess(use)
-        + EFFORT * load
-    )
+    loss = 1.0 - retention * worth + math.fsum(costs) + excess(use) + EFFORT * load
     return Prediction(
         candidate=c,
         load=load,
@@ -317,6 +312,16 @@ def _heat(known: Estimates, load: float) -> Fault | None:
         return None
     limit = "severe" if slowed_at is None else f"{slowed_at:.2f}, where it is throttled,"
     text = f"headroom may reach {limit} within {far_s:g} s"
+    return Fault(kind="heat", text=text, cost=cost)
+
+
+def _hidden_heat(known: Estimates, load: float) -> Fault | None:
+    """Return the fault of a variant whose heat only throttling shows."""
+    bearable = known.throttling.hidden
+    cost = 0.0 if bearable is None else HIDDEN * bearable.chance(load)
+    if cost < SLIGHT:
+        return None
+    text = "the processor may be throttled, and no sensor shows why"
     return Fault(kind="heat", text=text, cost=cost)
 
 

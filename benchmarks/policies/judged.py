@@ -48,6 +48,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     switches: int
     flaps: int
     energy_j: float
+    off_s: float = 0.0
+    """Time for which the board was off because its battery was empty."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,10 +105,20 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         least = min(f.miss_ratio for f in self.alone.values())
         return max(self.policies[name].miss_ratio - least, 0.0)
 
-    def severe_per_hour(self, name: str) -> float:
-        """Return the time in severe heat that another way would not have had, in s an hour."""
-        least = min(self.searched_severe_s, *(f.severe_s for f in self.alone.values()))
-        return max(self.policies[name].severe_s - least, 0.0) / self.hours
+    def severe_per_hour(self, name: str, *, searched: bool = False) -> float:
+        """Return the time in severe heat that a variant alone would not have had, in s an hour.
+
+        A board that was off for longer is not cool by its choice: that time counts as severe.
+
+        Args:
+            name: Of the policy.
+            searched: Whether to count what the search avoided too.
+        """
+        ours = self.policies[name]
+        least = min(f.severe_s + max(f.off_s - ours.off_s, 0.0) for f in self.alone.values())
+        if searched:
+            least = min(least, self.searched_severe_s)
+        return max(ours.severe_s - least, 0.0) / self.hours
 
 
 def judged(family: str, seed: int) -> Judged:
@@ -158,7 +170,7 @@ def fitted_share(found: Iterable[Judged]) -> float:
 
 
 def _lost(share: float, one: Judged) -> float:
-    spec = PolicySpec(objective=Objective(deadline_ms=one.deadline_ms))
+    spec = PolicySpec(kind="rules", objective=Objective(deadline_ms=one.deadline_ms))
     chosen = constant_choice(one.variants, spec, share)
     return one.loss(one.alone[chosen.name].worth, below=one.best_alone)
 
@@ -175,4 +187,5 @@ def _figures(
         switches=totals.switches,
         flaps=totals.flaps,
         energy_j=totals.energy_j,
+        off_s=totals.off_s,
     )

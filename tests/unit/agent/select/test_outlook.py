@@ -470,3 +470,11 @@ def test_figures_are_numbers(c: Candidate, e: Estimates, deadline_ms: float | No
     assert 0.0 <= prediction.turns_per_s < math.inf
     assert -0.2 <= prediction.loss < math.inf
     assert all(0.0 <= f.cost < math.inf and f.text for f in prediction.faults)
+
+
+def test_of_variants_that_do_not_fit_the_smallest_loses_least_however_late_it_was() -> None:
+    crowded = known(free_bytes=50 * MIB, waiting=40.0, demand=rate(5.0))
+    small = Candidate(name="small", latency_p50_ms=300.0, peak_memory_bytes=100 * MIB, accuracy=0.9)
+    large = Candidate(name="large", latency_p50_ms=10.0, peak_memory_bytes=900 * MIB, accuracy=1.0)
+    lost = [predict(c, crowded, spec(deadline_ms=20.0)).loss for c in (small, large)]
+    assert lost[0] < lost[1]
