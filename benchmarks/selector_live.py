@@ -80,7 +80,7 @@ def _ways(deadline_ms: float) -> dict[str, tuple[PolicySpec, str | None]]:
     return {
         "adaptive": (PolicySpec(kind="adaptive", objective=aim), None),
         "rules": (PolicySpec(kind="rules", objective=aim), None),
-        **{name: (PolicySpec(), name) for name in RETENTIONS},
+        **{name: (PolicySpec(kind="rules"), name) for name in RETENTIONS},
     }
 
 

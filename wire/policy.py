@@ -71,7 +71,7 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
     `rules` uses thresholds; `adaptive` uses the objective and what it learns about the device.
     """
 
-    kind: Literal["rules", "adaptive"] = "rules"
+    kind: Literal["rules", "adaptive"] = "adaptive"
     hot_headroom: float = 0.85
     """Above this heat the cheapest variant serves."""
 
@@ -89,7 +89,7 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
     """Least time between two switches, unless the present variant must stop serving."""
 
     objective: Objective | msgspec.UnsetType = msgspec.UNSET
-    """What `adaptive` keeps; unset for the default, as programs that know only `rules` write it."""
+    """What `adaptive` keeps; unset for the default one."""
 
     def faults(self) -> tuple[str, ...]:
         """Return the faults of the policy; empty when it is valid."""

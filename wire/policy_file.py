@@ -128,7 +128,7 @@ def checked_policy(values: Mapping[str, Any]) -> PolicySpec:
     if OBJECTIVE in values and spec.kind != ADAPTIVE:
         raise PolicyFileError(
             "only the adaptive policy has an objective",
-            remedy='add kind = "adaptive"',
+            remedy='write kind = "adaptive"',
             key=OBJECTIVE,
         )
     return spec

@@ -247,7 +247,7 @@ def _add_replay(commands: Subcommands, run: Run) -> None:
     replay.add_argument("trace", metavar="TRACE", help="File, or name of a shipped trace.")
     replay.add_argument(
         "--policy",
-        default="rules",
+        default="adaptive",
         metavar="POLICY",
         help="Name of a policy, or TOML or JSON file with the keys of [policy] in agent.toml.",
     )

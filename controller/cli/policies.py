@@ -72,7 +72,8 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
         ),
     ] = 0,
     kind: Annotated[
-        str | None, typer.Option(help="Kind of policy: rules or adaptive.", metavar="KIND")
+        str | None,
+        typer.Option(help="Kind of policy: adaptive, the default, or rules.", metavar="KIND"),
     ] = None,
     min_retention: Annotated[
         float | None,
@@ -102,8 +103,8 @@ def policy_set(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """Set a policy for devices, in place of the one of that name.
 
     Examples:
-        fleet policy set careful --kind adaptive --deadline-ms 50
-        fleet policy set field --kind adaptive --deadline-ms 50 --battery-until 18:00
+        fleet policy set careful --deadline-ms 50
+        fleet policy set field --deadline-ms 50 --battery-until 18:00
         fleet policy set lab --file policy.toml --selector stage=lab --priority 5
     """
     aims = {
@@ -248,7 +249,7 @@ def _settings(file: Path | None, kind: str | None, aims: dict[str, Any]) -> dict
             "--battery-until and --battery-hours contradict each other", remedy="give one of them"
         )
     if file is None and kind is None and not aims:
-        raise ArgumentError("the policy has no kind", remedy="give --file or --kind")
+        raise ArgumentError("the policy says nothing", remedy="give --file, --kind or an aim")
     settings = {} if file is None else _read(file)
     if kind is not None:
         settings["kind"] = kind
@@ -256,9 +257,9 @@ def _settings(file: Path | None, kind: str | None, aims: dict[str, Any]) -> dict
         objective = settings.get("objective", {})
         if not isinstance(objective, dict):
             raise ArgumentError("objective is not a table", remedy="write it as [objective]")
-        if settings.get("kind", RULES) == RULES:
+        if settings.get("kind") == RULES:
             raise ArgumentError(
-                "only the adaptive policy has an objective", remedy="add --kind adaptive"
+                "only the adaptive policy has an objective", remedy="give --kind adaptive"
             )
         # An aim for the battery given as an option takes the place of the other one in the file.
         for one, other in (BATTERY_AIMS, BATTERY_AIMS[::-1]):

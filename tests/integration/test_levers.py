@@ -45,7 +45,7 @@ CALM: dict[str, Any] = {
     "cpu_busy_ratio": 0.1,
     "memory_available_bytes": 2000 * MIB,
 }
-RULES = PolicySpec(dwell_s=0.0)
+RULES = PolicySpec(kind="rules", dwell_s=0.0)
 
 
 class Answer(NamedTuple):

@@ -57,7 +57,7 @@ from wire.trust.envelope import SigningKey
 
 DEVICE = "dev-1"
 TOKEN = "token-of-this-test"
-POLICY = PolicySpec(dwell_s=0.2)
+POLICY = PolicySpec(kind="rules", dwell_s=0.2)
 MODELS = {"best": b'{"seed": 1}', "small": b'{"seed": 2}'}
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 

@@ -196,7 +196,7 @@ def make(scenario: Scenario) -> Trace:
     times = [i * scenario.period_s for i in range(scenario.ticks)]
     bare = Trace(header=header, ticks=tuple(Tick(at_s=t, inputs=scenario.inputs(t)) for t in times))
     variants = from_json(EXAMPLE.read_bytes(), VariantList).variants
-    done = replay(bare, variants, PolicySpec(), pinned=RECORDED_WITH)
+    done = replay(bare, variants, PolicySpec(kind="rules"), pinned=RECORDED_WITH)
     ticks = []
     for tick, step in zip(bare.ticks, done.steps, strict=True):
         read = {

@@ -46,12 +46,13 @@ def test_a_policy_comes_back_as_it_went(policy: PolicySpec) -> None:
 
 
 def test_a_policy_without_an_objective_is_written_as_ever() -> None:
-    assert to_json(PolicySpec(dwell_s=2.0)) == to_json(FirstPolicySpec(dwell_s=2.0))
+    rules = PolicySpec(kind="rules", dwell_s=2.0)
+    assert to_json(rules) == to_json(FirstPolicySpec(dwell_s=2.0))
 
 
 def test_a_policy_of_the_first_release_has_the_default_objective() -> None:
     policy = from_json(to_json(FirstPolicySpec()), PolicySpec)
-    assert policy == PolicySpec()
+    assert policy == PolicySpec(kind="rules")
     assert policy.aim == Objective()
     assert policy.aim.deadline_ms is None
 

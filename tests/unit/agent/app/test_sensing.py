@@ -22,7 +22,7 @@ from wire.policy import Objective, PolicySpec
 BEST = variant("best", accuracy=0.99, latency_ms=40.0, memory_bytes=300 * 2**20)
 SMALL = variant("small", accuracy=0.90, latency_ms=5.0, memory_bytes=50 * 2**20)
 KINDS = [
-    PolicySpec(dwell_s=0.0),
+    PolicySpec(kind="rules", dwell_s=0.0),
     PolicySpec(kind="adaptive", dwell_s=0.0, objective=Objective(deadline_ms=100.0)),
 ]
 PROCESSOR = "sys/class/thermal/thermal_zone4/temp"

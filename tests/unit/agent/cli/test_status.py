@@ -29,4 +29,5 @@ def test_the_limits_that_a_policy_keeps_are_said(objective: Objective, text: str
 
 
 def test_a_policy_without_an_objective_has_none() -> None:
-    assert policy_text(to_builtins(PolicySpec())) == "rules"
+    assert policy_text(to_builtins(PolicySpec(kind="rules"))) == "rules"
+    assert policy_text(to_builtins(PolicySpec())) == "adaptive"

@@ -101,7 +101,7 @@ def recorded(board: Board, samples: Sequence[Sample], *, period_s: float = 1.0) 
 
 
 def replayed_c(trace: Trace) -> list[float]:
-    done = replay(trace, (VARIANT,), PolicySpec(), pinned="int8")
+    done = replay(trace, (VARIANT,), PolicySpec(kind="rules"), pinned="int8")
     return [step.temperature_c for step in done.steps]
 
 
@@ -313,7 +313,7 @@ def test_the_modelled_battery_does_as_the_recorded_one(sun_w: float) -> None:
     truth = [inputs(charger_w=sun_w, demand_per_s=10.0)] * 3600
     world = device(BATTERY, truth)
     trace = recorded(BATTERY, world.samples)
-    done = replay(trace, (VARIANT,), PolicySpec(), pinned="int8")
+    done = replay(trace, (VARIANT,), PolicySpec(kind="rules"), pinned="int8")
     charges = [at.sensed.battery_ratio for at in world.samples]
     for step, charge in zip(done.steps, charges, strict=False):
         assert step.charge_ratio == pytest.approx(charge, abs=0.04)

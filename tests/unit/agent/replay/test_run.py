@@ -39,7 +39,7 @@ QUICK = Candidate(
     name="quick", latency_p50_ms=10.0, peak_memory_bytes=100 * MIB, accuracy=0.9, load_ms=0.0
 )
 BOTH = (BEST, QUICK)
-RULES = PolicySpec()
+RULES = PolicySpec(kind="rules")
 
 
 def trace(*ticks: Tick, board: Board = BOARD, period_s: float = 1.0) -> Trace:

@@ -138,7 +138,7 @@ def test_all_policies_meet_the_same_losses() -> None:
     ]
     lost, errors = [], []
     for name in ("slow", "quick"):
-        steps = replay(asked, pair, PolicySpec(), pinned=name).steps
+        steps = replay(asked, pair, PolicySpec(kind="rules"), pinned=name).steps
         lost.append([s.readings.temperature_c is None for s in steps])
         errors.append(
             [(s.readings.temperature_c or s.temperature_c) - s.temperature_c for s in steps]

@@ -30,7 +30,7 @@ QUICK = Candidate(
     name="quick", latency_p50_ms=10.0, peak_memory_bytes=100 * MIB, accuracy=0.9, load_ms=0.0
 )
 BOTH = (BEST, QUICK)
-RULES, ADAPTIVE = PolicySpec(), PolicySpec(kind="adaptive")
+RULES, ADAPTIVE = PolicySpec(kind="rules"), PolicySpec(kind="adaptive")
 FLOW = Requests()
 REGULAR = Requests(arrivals="regular", service_sigma=0.0)
 POISSON = Requests(arrivals="poisson", seed=4)

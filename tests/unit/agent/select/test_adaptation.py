@@ -56,7 +56,9 @@ def health(free_bytes: int) -> HealthSnapshot:
     return HealthSnapshot(at_s=0.0, memory_available_bytes=free_bytes, cpu_busy_ratio=0.1)
 
 
-@pytest.mark.parametrize("policy", [PolicySpec(dwell_s=0.0), ADAPTIVE], ids=["rules", "adaptive"])
+@pytest.mark.parametrize(
+    "policy", [PolicySpec(kind="rules", dwell_s=0.0), ADAPTIVE], ids=["rules", "adaptive"]
+)
 def test_where_both_do_not_fit_the_old_worker_ends_first(
     tmp_path: Path, policy: PolicySpec
 ) -> None:
@@ -76,7 +78,7 @@ def test_where_both_do_not_fit_the_old_worker_ends_first(
 
 
 def test_with_room_for_both_nothing_ends_first(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, PolicySpec(dwell_s=0.0, low_memory_bytes=100 * MIB))
+    rig = Rig(tmp_path, PolicySpec(kind="rules", dwell_s=0.0, low_memory_bytes=100 * MIB))
     rig.enter(2000 * MIB)
     assert rig.tick(60 * MIB) == "small"
     assert rig.server.stopped_first == []
@@ -140,7 +142,7 @@ def test_another_package_starts_without_the_slowdowns_of_the_last(tmp_path: Path
 
 
 def test_levers_reach_what_runs_requests_and_applications(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, PolicySpec(dwell_s=0.0))
+    rig = Rig(tmp_path, PolicySpec(kind="rules", dwell_s=0.0))
     first = rig.adaptation.advice()
     assert (first.sampling_ratio, first.defer) == (1.0, True)
     rig.enter(2000 * MIB)
@@ -159,7 +161,7 @@ def test_levers_reach_what_runs_requests_and_applications(tmp_path: Path) -> Non
 
 
 def test_what_may_wait_waits_for_the_variant_that_is_being_started(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, PolicySpec(dwell_s=0.0))
+    rig = Rig(tmp_path, PolicySpec(kind="rules", dwell_s=0.0))
     rig.enter(2000 * MIB)
     during = []
     rig.server.hook = lambda call: during.append((call, rig.adaptation.advice().defer))

@@ -554,8 +554,11 @@ def shipped() -> dict[str, Judged]:
                 variants,
                 PolicySpec(kind="adaptive", objective=Objective(battery_until="09:00")),
             ),
-            replay(trace, variants, PolicySpec()).totals,
-            {c.name: replay(trace, variants, PolicySpec(), pinned=c.name).totals for c in variants},
+            replay(trace, variants, PolicySpec(kind="rules")).totals,
+            {
+                c.name: replay(trace, variants, PolicySpec(kind="rules"), pinned=c.name).totals
+                for c in variants
+            },
         )
     return judged
 
@@ -639,3 +642,10 @@ def test_it_is_known_by_its_name() -> None:
 def test_the_state_between_decisions_does_not_grow(seconds: int) -> None:
     _, context = live(seconds, PolicyContext())
     assert len(to_json(context.state)) < 20_000
+
+
+@pytest.mark.parametrizeX
+def test_on_a_warm_board_the_least_work_begins(headroom: float, begins: str) -> None:
+    decision = decide(None, headroom=headroom)
+    assert decision.variant == begins
+    assert ("the board is warm" in decision.reason) is (begins == "quick")

@@ -22,7 +22,7 @@ from wire.health import HealthSnapshot
 from wire.policy import PolicySpec
 
 MIB = 1024 * 1024
-POLICY = PolicySpec()
+POLICY = PolicySpec(kind="rules")
 BEST = Candidate(
     name="best", latency_p50_ms=40, peak_memory_bytes=300 * MIB, accuracy=0.99, worst_error=0.1
 )

@@ -15,7 +15,7 @@ from wire.health import HealthSnapshot
 from wire.policy import Objective, PolicySpec
 
 ONE = Candidate(name="one", latency_p50_ms=50.0, accuracy=0.99)
-RULES = PolicySpec()
+RULES = PolicySpec(kind="rules")
 ADAPTIVE = PolicySpec(kind="adaptive", objective=Objective(deadline_ms=200.0))
 BOTH = pytest.mark.parametrize("spec", [RULES, ADAPTIVE], ids=["rules", "adaptive"])
 

@@ -40,7 +40,7 @@ LARGE = variant("large", 80.0, 1.0, 400, 3000.0)
 MIDDLE = variant("middle", 40.0, 0.97, 200, 1500.0)
 SMALL = variant("small", 10.0, 0.9, 100, 500.0)
 ALL = (LARGE, MIDDLE, SMALL)
-SPEC = PolicySpec(objective=Objective(deadline_ms=100.0, battery_lasts_s=3600.0))
+SPEC = PolicySpec(kind="rules", objective=Objective(deadline_ms=100.0, battery_lasts_s=3600.0))
 FINE = HealthSnapshot(at_s=0.0, memory_available_bytes=1000 * MIB)
 
 

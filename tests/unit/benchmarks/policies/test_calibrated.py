@@ -156,7 +156,7 @@ def crowded() -> Draw:
 def slowest(crowded: Draw) -> list[Ticked]:
     """The trace with the slowest variant: a queue builds up."""
     name = max(crowded.variants, key=lambda v: v.latency_p50_ms or 0.0).name
-    return list(ticks(crowded.trace, crowded.variants, PolicySpec(), pinned=name))
+    return list(ticks(crowded.trace, crowded.variants, PolicySpec(kind="rules"), pinned=name))
 
 
 def test_an_outcome_counts_where_its_request_arrived(crowded: Draw, slowest: list[Ticked]) -> None:

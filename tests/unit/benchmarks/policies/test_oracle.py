@@ -199,7 +199,7 @@ def test_nobody_who_does_not_know_the_trace_is_better(name: str) -> None:
     variants = from_json(EXAMPLE.read_bytes(), VariantList).variants
     found = best_possible(asked, variants)
     rivals = [replay(asked, variants, PolicySpec(kind=kind)) for kind in ("rules", "adaptive")]
-    rivals += [replay(asked, variants, PolicySpec(), pinned=c.name) for c in variants]
+    rivals += [replay(asked, variants, PolicySpec(kind="rules"), pinned=c.name) for c in variants]
     for rival in rivals:
         totals = rival.totals
         assert totals.worth is not None
