@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -105,7 +106,7 @@ def load_golden(directory: Path) -> tuple[Tensors, Tensors]:
             tensors = {"input": inputs, "output": outputs}.get(role)
             if tensors is None or not quoted or unquote(quoted) in tensors:
                 raise WireFormatError(f"golden asset: {path.name!r} is not an input or output")
-            tensors[unquote(quoted)] = _array_from_npy(path.name, path.read_bytes())
+            tensors[unquote(quoted)] = array_from_npy(path.name, path.read_bytes())
     except OSError as exc:
         raise WireFormatError(f"golden asset cannot be read: {exc.strerror}") from exc
     lengths = {len(tensor) for tensor in (*inputs.values(), *outputs.values())}
@@ -114,7 +115,13 @@ def load_golden(directory: Path) -> tuple[Tensors, Tensors]:
     return inputs, outputs
 
 
-def check_golden(session: Session, info: VariantInfo, asset_directory: Path) -> GoldenResult:
+def check_golden(
+    session: Session,
+    info: VariantInfo,
+    asset_directory: Path,
+    *,
+    also: Callable[[Tensors], None] | None = None,
+) -> GoldenResult:
     """Run the golden samples one by one and compare with the reference.
 
     A `FleetError` on the way counts as a test that failed, and is not raised.
@@ -123,6 +130,7 @@ def check_golden(session: Session, info: VariantInfo, asset_directory: Path) -> 
         session: The loaded variant.
         info: Its declaration.
         asset_directory: Where the asset `info.golden.asset` lies.
+        also: Gets the outputs of each sample, and raises a `FleetError` if it cannot use them.
 
     Returns:
         The verdict.
@@ -133,9 +141,37 @@ def check_golden(session: Session, info: VariantInfo, asset_directory: Path) -> 
     try:
         inputs, outputs = load_golden(asset_directory)
         _check_names(info, golden, inputs, outputs)
-        return _run_samples(session, golden, inputs, outputs)
+        return _run_samples(session, golden, inputs, outputs, also)
     except FleetError as exc:
         return _failed(str(exc))
+
+
+def array_from_npy(file_name: str, content: bytes, *, called: str = "golden asset") -> NDArray[Any]:
+    """Read `.npy` bytes without trusting the type and shape in their header.
+
+    Args:
+        file_name: The file's name, for messages.
+        content: Its bytes.
+        called: What the file belongs to, for messages.
+
+    Returns:
+        The array, read-only where the machine is little-endian.
+
+    Raises:
+        WireFormatError: Not version 1.0, not a plain type, Fortran order, or another length.
+    """
+    stream = io.BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(stream)
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    except Exception as exc:  # NumPy's parser passes on what Python's tokenizer raises
+        raise WireFormatError(f"{called}: {file_name!r} is not a .npy file") from exc
+    plain = version == (1, 0) and not fortran and _is_plain(dtype)
+    sized = stream.tell() + math.prod(shape) * dtype.itemsize == len(content)
+    if not plain or not sized or not shape or min(shape) < 0:
+        raise WireFormatError(f"{called}: {file_name!r} does not hold what its header says")
+    array: NDArray[Any] = np.frombuffer(content, dtype=dtype, offset=stream.tell()).reshape(shape)
+    return array.astype(dtype.newbyteorder("="), copy=False)
 
 
 def compare(answer: Tensor, reference: Tensor, tolerance: Tolerance) -> tuple[float, bool]:
@@ -175,7 +211,11 @@ def _ratios(answer: Tensor, reference: Tensor, tolerance: Tolerance) -> NDArray[
 
 
 def _run_samples(
-    session: Session, golden: Golden, inputs: Tensors, outputs: Tensors
+    session: Session,
+    golden: Golden,
+    inputs: Tensors,
+    outputs: Tensors,
+    also: Callable[[Tensors], None] | None,
 ) -> GoldenResult:
     worst, agreed, detail = 0.0, 0, ""
     for index in range(golden.samples):
@@ -190,6 +230,8 @@ def _run_samples(
             detail = f"sample {index}: output {name!r} is off by {ratio:.3g} times its tolerance"
         worst = max(worst, ratio)
         agreed += all(same for _, same in verdicts.values())
+        if also is not None and not detail:
+            also(answers)
     agreement = agreed / golden.samples
     if not agreement >= golden.min_agreement and not detail:  # a limit of NaN always fails
         detail = f"agreement is {agreement:.3f}, at least {golden.min_agreement:.3f} is needed"
@@ -237,26 +279,6 @@ def _npy_bytes(tensor: Tensor) -> bytes:
         buffer, np.ascontiguousarray(tensor, dtype=little), version=(1, 0), allow_pickle=False
     )
     return buffer.getvalue()
-
-
-def _array_from_npy(file_name: str, content: bytes) -> NDArray[Any]:
-    """Read `.npy` bytes without trusting the type and shape in their header.
-
-    Raises:
-        WireFormatError: Not version 1.0, not a plain type, Fortran order, or another length.
-    """
-    stream = io.BytesIO(content)
-    try:
-        version = np.lib.format.read_magic(stream)
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except Exception as exc:  # NumPy's parser passes on what Python's tokenizer raises
-        raise WireFormatError(f"golden asset: {file_name!r} is not a .npy file") from exc
-    plain = version == (1, 0) and not fortran and _is_plain(dtype)
-    sized = stream.tell() + math.prod(shape) * dtype.itemsize == len(content)
-    if not plain or not sized or not shape or min(shape) < 0:
-        raise WireFormatError(f"golden asset: {file_name!r} does not hold what its header says")
-    array: NDArray[Any] = np.frombuffer(content, dtype=dtype, offset=stream.tell()).reshape(shape)
-    return array.astype(dtype.newbyteorder("="), copy=False)
 
 
 def _is_plain(dtype: np.dtype[Any]) -> bool:

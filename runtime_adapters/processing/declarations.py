@@ -26,6 +26,9 @@ DEQUANTIZED: Final = QUANTIZED | {"INT32"}
 MAX_LABELS: Final = 100_000
 MAX_LABEL_CHARACTERS: Final = 200
 MAX_BOXES: Final = 100_000
+BOXES_RANK: Final = 3
+"""Axes of boxes and of their scores: batch, box, and number or class."""
+
 PARTS: Final = ("index", "score")
 """Tensors that an answer has beside its values, named `<output>.<part>`."""
 
@@ -83,6 +86,12 @@ def check_postprocessing(
         _check_scores(where, spec, how)
         if how.suppression:
             _check_suppression(where, spec, how, specs.get(how.suppression.scores))
+            scores = declared.get(how.suppression.scores)
+            if how.suppression.activation and scores is not None and scores.softmax:
+                raise DeclarationError(
+                    f"{where}: the scores get a softmax of their own and an activation",
+                    remedy="leave out one of them",
+                )
 
 
 def computes(how: Preprocessing) -> bool:
@@ -219,16 +228,40 @@ def _check_suppression(
     if how.softmax or how.top_k:
         raise DeclarationError(f"{where}: an output of boxes cannot have softmax or top_k")
     if scores is None:
-        raise DeclarationError(f"{where}: there is no output {wanted.scores[:80]!r} with scores")
-    ranks = {len(spec.shape), len(scores.shape)}
-    if ranks != {3} or spec.shape[2] not in {ANY, 4} or scores.datatype == "BYTES":
         raise DeclarationError(
-            f"{where}: boxes must be (batch, box, 4) and scores (batch, class, box), but they "
-            f"are {list(spec.shape)} and {list(scores.shape)}"
+            f"{where}: there is no output {wanted.scores[:80]!r} with scores",
+            remedy=f'if {spec.name[:80]!r} holds them too, use scores = "{spec.name[:80]}"',
         )
+    _check_form(where, spec, wanted, scores)
     if not 0 <= wanted.iou_threshold <= 1 or not math.isfinite(wanted.score_threshold):
         raise DeclarationError(
             f"{where}: iou_threshold must be 0 to 1, and score_threshold must be finite"
         )
     if not 1 <= wanted.max_boxes_per_class <= MAX_BOXES:
         raise DeclarationError(f"{where}: max_boxes_per_class must be 1 to {MAX_BOXES}")
+
+
+def _check_form(where: str, spec: TensorSpec, how: Suppression, scores: TensorSpec) -> None:
+    together = scores.name == spec.name
+    if together and len(spec.shape) != BOXES_RANK:
+        raise DeclarationError(
+            f"{where}: boxes with their scores must have three axes, but the output is "
+            f"{list(spec.shape)}"
+        )
+    ranks = {len(spec.shape), len(scores.shape)}
+    apart = ranks == {BOXES_RANK} and spec.shape[2] in {ANY, 4} and scores.datatype != "BYTES"
+    if not together and not apart:
+        axes = "batch, box, class" if how.layout == "classes_last" else "batch, class, box"
+        raise DeclarationError(
+            f"{where}: boxes must be (batch, box, 4) and scores ({axes}), but they are "
+            f"{list(spec.shape)} and {list(scores.shape)}"
+        )
+    if how.objectness and not together:
+        raise DeclarationError(
+            f"{where}: only an output that holds the scores too has an objectness",
+            remedy=f'use scores = "{spec.name[:80]}", or leave out objectness',
+        )
+    if how.variances and not how.anchors:
+        raise DeclarationError(f"{where}: variances belong to anchors, and there are none")
+    if how.variances and not all(0 < one < math.inf for one in how.variances):
+        raise DeclarationError(f"{where}: variances must be finite and greater than 0")

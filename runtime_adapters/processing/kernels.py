@@ -25,6 +25,8 @@ from runtime_adapters.protocol import Tensor
 resize_nearest = numpy_forms.resize_nearest
 normalise = numpy_forms.normalise
 softmax = numpy_forms.softmax
+sigmoid = numpy_forms.sigmoid
+from_anchors = numpy_forms.from_anchors
 
 
 class Forms(Protocol):

@@ -7,7 +7,7 @@ Rules:
 
 Source:
     ONNX operator specification (opset 21): Resize, QuantizeLinear, DequantizeLinear, Softmax,
-    TopK, NonMaxSuppression.
+    Sigmoid, TopK, NonMaxSuppression.
 """
 
 from __future__ import annotations
@@ -185,6 +185,26 @@ def softmax(scores: Tensor, axis: int) -> Floats:
     return real
 
 
+def sigmoid(scores: Tensor) -> Floats:
+    """Compute a probability from each score by itself, without overflow.
+
+    Args:
+        scores: Numbers.
+
+    Returns:
+        The same shape.
+
+    Source:
+        ONNX Sigmoid.
+    """
+    real: Floats = -scores.astype(np.float32)
+    with np.errstate(under="ignore", **_QUIET):
+        np.exp(real, out=real)
+        real += np.float32(1)
+        np.reciprocal(real, out=real)
+    return real
+
+
 def top_k(scores: Tensor, k: int) -> tuple[Tensor, Indices]:
     """Return the greatest of each row, greatest first.
 
@@ -233,6 +253,42 @@ def corners(boxes: Floats, *, centre: bool) -> Floats:
         sides = high - low
         area = sides[:, 0] * sides[:, 1]
     return np.ascontiguousarray(np.concatenate([low.T, high.T, area[None]]))
+
+
+def from_anchors(
+    offsets: Tensor, anchors: Floats, variances: tuple[float, float], *, centre: bool
+) -> Floats:
+    """Return boxes that a model gives as offsets from anchors.
+
+    The centre is `anchor centre + offset * variance * anchor size`, the size is
+    `anchor size * exp(offset * variance)`.
+
+    Args:
+        offsets: Shape (batch, boxes, 4): of the centre, then of the size.
+        anchors: Shape (boxes, 4): centre and size, with the axes in the same order.
+        variances: Of the centre and of the size.
+        centre: Whether boxes are wanted as centre and size, rather than as two corners.
+
+    Returns:
+        The same shape as the offsets.
+
+    Source:
+        Liu et al., SSD: Single Shot MultiBox Detector, 2016, section 2.2; the variances are those
+        of its implementation.
+    """
+    of_centre, of_size = np.float32(variances[0]), np.float32(variances[1])
+    real: Floats = offsets.astype(np.float32)
+    middle, size = real[..., :2], real[..., 2:]
+    with np.errstate(under="ignore", **_QUIET):
+        middle *= of_centre * anchors[:, 2:]
+        middle += anchors[:, :2]
+        size *= of_size
+        np.exp(size, out=size)
+        size *= anchors[:, 2:]
+        if not centre:
+            middle -= size / np.float32(2)
+            size += middle
+    return real
 
 
 def candidates(scores: Floats, score_threshold: float) -> Indices:

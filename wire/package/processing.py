@@ -4,9 +4,12 @@ Rules:
 - A declaration holds numbers and names only, never code.
 - A device refuses a declaration that it does not know, because applying only a part of it would
   give other answers.
+- A field that was added after version 1 is unset where it is not used, so that manifests without it
+  keep their bytes, and devices that do not know it take them.
 
 Source:
     ONNX operators QuantizeLinear, DequantizeLinear, Softmax, TopK and NonMaxSuppression.
+    Boxes from anchors: Liu et al., SSD: Single Shot MultiBox Detector, 2016, section 2.2.
 """
 
 from __future__ import annotations
@@ -32,10 +35,36 @@ class Suppression(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Which boxes of an output are kept: the best, without those that overlap a better one."""
 
     scores: str
-    """The output with the scores of the boxes: batch, class, box."""
+    """The output with the scores of the boxes: batch, class, box. Where it is the output of the
+    boxes itself, each box has its four numbers, then its objectness if it has one, then its
+    scores."""
 
     boxes: Literal["corners", "centre"] = "corners"
     """`y1, x1, y2, x2` (either diagonal), or `x, y, width, height` with the centre first."""
+
+    layout: Literal["classes_first", "classes_last"] | msgspec.UnsetType = msgspec.UNSET
+    """Axes of the output of the scores: batch, class, box, or batch, box, class. Unset for the
+    first."""
+
+    objectness: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether the fifth number of a box is how likely it holds anything: a factor of its scores."""
+
+    activation: Literal["softmax", "sigmoid"] | msgspec.UnsetType = msgspec.UNSET
+    """What turns the scores into probabilities; an objectness then gets a sigmoid. Unset where the
+    model does it."""
+
+    background: Literal["first", "last"] | msgspec.UnsetType = msgspec.UNSET
+    """Which class stands for no object: no box of it is kept. Classes keep the model's numbers."""
+
+    anchors: str | msgspec.UnsetType = msgspec.UNSET
+    """File in the variant's directory, `.npy`, with the centre and the size of an anchor for each
+    box (box, 4). The model's boxes are then offsets from them; `boxes` says what they become."""
+
+    variances: tuple[float, float] | msgspec.UnsetType = msgspec.UNSET
+    """Factors of the offsets of centre and size from an anchor; unset for 0.1 and 0.2."""
+
+    class_agnostic: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether a box counts with its best class alone, and hides boxes of all classes."""
 
     iou_threshold: float = 0.5
     """A box whose intersection over union with a better one is above this is dropped."""
@@ -44,6 +73,7 @@ class Suppression(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Only boxes with a score above this count."""
 
     max_boxes_per_class: int = 100
+    """Of all classes together where they are suppressed together."""
 
 
 class Postprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +92,7 @@ class Postprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The axis of the classes."""
 
     suppression: Suppression | None = None
-    """Set for an output of boxes: batch, box, 4."""
+    """Set for an output of boxes: batch, box, 4; or of boxes with their scores."""
 
     labels: tuple[str, ...] = ()
     """Names of the classes, for the classification extension; empty for numbers alone."""

@@ -62,7 +62,7 @@ def test_boxes_come_with_their_scores_and_where_they_were() -> None:
         "boxes.index": (0, 3),
         "boxes.score": (0,),
     }
-    with pytest.raises(InferenceError, match="not boxes with scores"):
+    with pytest.raises(InferenceError, match="the scores of 3 boxes, but 'boxes'"):
         answers.answer("boxes", {"boxes": boxes[:, 1:], "scores": scores})
 
 
