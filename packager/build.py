@@ -21,12 +21,19 @@ from pathlib import Path
 import msgspec
 
 from packager.callables import plain_name
-from packager.errors import BuildError, ModelError
+from packager.errors import BuildError, DataError, ModelError
 from packager.judge.gates import judge, require_variants, too_slow
 from packager.package.compose import assemble, built_variants, measured_variants, needed_repairs
 from packager.package.directory import check_output, write_package
 from packager.package.keys import load_key
-from packager.plan.figures import DataResult, Imported, Inspection, ModelFacts, ReferenceResult
+from packager.plan.figures import (
+    DataResult,
+    Imported,
+    Inspection,
+    ModelFacts,
+    ProcessingResult,
+    ReferenceResult,
+)
 from packager.plan.planner import make_plan
 from packager.plan.recipes import PREPARE, SourceKind
 from packager.plan.steps import (
@@ -34,15 +41,18 @@ from packager.plan.steps import (
     IMPORT,
     INSPECT,
     METRIC,
+    PROCESSING,
     REFERENCE,
     SOURCE,
     TUNING_DATABASE,
+    data_step,
     golden_step,
     import_step,
     inspect_step,
     prepare_step,
+    processing_step,
 )
-from packager.plan.values import Candidate, Plan, PlanSettings, Step
+from packager.plan.values import Candidate, Plan, PlanInputs, PlanSettings, Step
 from packager.request import (
     BuildRequest,
     check_request,
@@ -120,7 +130,8 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         require_variants(verdicts, first_losses(plan, pipeline))
         kept = {n for verdict in verdicts.values() for n, v in verdict.items() if v.kept}
         winners = tuple(c for c in plan.candidates if c.name in kept)
-        pipeline.run([golden_step(winners, metric=metric)])
+        after = prepared.declared.postprocessing
+        pipeline.run([golden_step(winners, metric=metric, declared=after)])
         manifest, files = assemble(
             name, request.version, variants, verdicts, pipeline=pipeline, plan=plan, metric=metric
         )
@@ -149,7 +160,10 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
 
 
 def plan_build(request: BuildRequest, progress: Progress) -> Plan:
-    """Plan a build without carrying it out; only the model is read.
+    """Plan a build without carrying it out.
+
+    The model is read. If postprocessing is declared, it is tried on some samples, where the model
+    can run here.
 
     Args:
         request: What to plan.
@@ -159,9 +173,9 @@ def plan_build(request: BuildRequest, progress: Progress) -> Plan:
         The plan.
 
     Raises:
-        BuildError: The model or the request is at fault.
+        BuildError: The model or the request is at fault, or the declared postprocessing.
     """
-    with _prepared(request, progress) as prepared:
+    with _prepared(request, progress, plan_only=True) as prepared:
         return prepared.plan
 
 
@@ -215,7 +229,9 @@ def _make_and_check(
 
 
 @contextlib.contextmanager
-def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
+def _prepared(
+    request: BuildRequest, progress: Progress, *, plan_only: bool = False
+) -> Iterator[_Prepared]:
     check_request(request)
     kind = source_kind(request.model)
     sets, callables = sample_sources(request)
@@ -253,14 +269,16 @@ def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
             min_duration_s=request.min_duration_s,
             emulation_s=request.emulation_s,
         )
+        given = PlanInputs(facts=facts, host=host, settings=settings, runtimes=RUNTIMES)
         plan = make_plan(facts, request.profiles, runtimes=RUNTIMES, host=host, settings=settings)
         _check_keep(request.keep, plan)
+        kept = _tried(declared, given, pipeline, progress, plan_only=plan_only)
         yield _Prepared(
             pipeline=pipeline,
             plan=plan,
             declared=declared,
             measurements=measurements,
-            notes=(*notes, *facts.notes, *declared_lines(declared)),
+            notes=(*notes, *facts.notes, *declared_lines(declared), *kept),
         )
 
 
@@ -288,6 +306,32 @@ def _declared(request: BuildRequest, facts: ModelFacts) -> Declared:
         preprocessing=read_preprocessing(before, facts.inputs) if before else {},
         postprocessing=read_postprocessing(after, facts.outputs) if after else {},
     )
+
+
+def _tried(
+    declared: Declared,
+    given: PlanInputs,
+    pipeline: Pipeline,
+    progress: Progress,
+    *,
+    plan_only: bool,
+) -> tuple[str, ...]:
+    """Try the declared postprocessing on real answers before anything is built; return notes.
+
+    Raises:
+        BuildError: It does not fit the answers; or the model cannot run, unless only a plan is
+            wanted.
+    """
+    if not declared.postprocessing:
+        return ()
+    try:
+        pipeline.run([data_step(given.settings), processing_step(given, declared.postprocessing)])
+    except BuildError as exc:
+        if not plan_only or isinstance(exc, DataError):
+            raise
+        progress(f"the postprocessing was not tried: {exc}")
+        return ()
+    return pipeline.result(PROCESSING, ProcessingResult).notes
 
 
 def _may_have_external_data(model: Path) -> bool:

@@ -20,6 +20,7 @@ from packager.errors import BuildError, DataError
 from packager.judge.gates import Gates
 from packager.judge.metrics import CHOICES
 from packager.plan.steps import (
+    ANCHORS,
     CALIBRATION,
     EVALUATION,
     METRIC,
@@ -35,6 +36,7 @@ from packager.run.earlier_builds import stored_database
 from packager.run.executors import LOCAL
 from packager.run.pipeline import Source
 from packager.run.process import StepLimits
+from packager.samples.declarations import anchors_file
 from wire.codec import sha256_hex, to_json
 from wire.profile import NAME_PATTERN, DeviceProfile
 
@@ -225,6 +227,8 @@ def other_sources(request: BuildRequest) -> dict[str, Source]:
         sources[PREPROCESSING] = _file_source(request.preprocessing)
     if request.postprocessing is not None:
         sources[POSTPROCESSING] = _file_source(request.postprocessing)
+        if (anchors := anchors_file(request.postprocessing)) is not None:
+            sources[ANCHORS] = _file_source(anchors)
     if is_callable(request.metric):
         sources[METRIC] = _file_source(callable_file(request.metric))
     if request.training:

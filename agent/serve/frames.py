@@ -156,7 +156,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     """Run the golden samples."""
 
     measure: bool = False
-    """Whether to run them for longer, to measure the latency of one sample."""
+    """Whether the variant is new here. Then the declared processing must work on the outputs too,
+    and the latency of one sample is measured."""
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):

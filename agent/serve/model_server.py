@@ -113,7 +113,7 @@ class ModelServer:
             raise
 
     def probe(self, package: Path, digest: str, variant: Variant) -> ProbeResult:
-        """Run the golden samples in a new worker, and measure the latency of one.
+        """Run the golden samples and their processing in a new worker; measure the latency of one.
 
         Args:
             package: The package's directory; its files have been verified.

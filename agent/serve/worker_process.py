@@ -270,7 +270,8 @@ class WorkerProcess:
 
         Args:
             timeout_s: How long it may take.
-            measure: Whether to run them for longer, to measure the latency of one.
+            measure: Whether the variant is new here. Then its processing is tried too, and the
+                latency of one sample is measured.
 
         Returns:
             The verdict.

@@ -16,13 +16,13 @@ from packager.judge.gates import Gates, Verdict, Verdicts
 from packager.judge.ranking import MIB
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts
 from packager.plan.recipes import PREPARE
-from packager.plan.steps import GOLDEN
+from packager.plan.steps import ANCHORS, GOLDEN
 from packager.plan.values import Candidate, Plan, Repair
 from packager.run.cache import file_sha256
 from packager.run.job import GOLDEN_FOLDER
 from packager.run.pipeline import Pipeline
 from packager.runtimes.table import RUNTIMES
-from packager.samples.declarations import Declared
+from packager.samples.declarations import ANCHORS_FILE, Declared
 from wire.codec import sha256_hex, to_json
 from wire.package.index import asset_directory, asset_uri
 from wire.package.manifest import Golden, Manifest, Performance, Variant, VariantInfo
@@ -102,6 +102,8 @@ def assemble(
         kept.append(msgspec.structs.replace(variant, info=info))
         source = pipeline.folder(candidate.build)
         files |= {f"{variant.directory}/{file}": source / file for file in candidate.files}
+        if _has_anchors(variant.info):
+            files[f"{variant.directory}/{ANCHORS_FILE}"] = pipeline.folder(ANCHORS)
     manifest = Manifest(
         name=name,
         version=version or "0",
@@ -160,10 +162,14 @@ def _variant(
         accuracy=comparison.accuracy,
         provenance=_provenance(candidate, pipeline, metric),
     )
+    info = declared.put_into(info)
+    if _has_anchors(info):
+        size_bytes = info.size_bytes + pipeline.folder(ANCHORS).stat().st_size
+        info = msgspec.structs.replace(info, size_bytes=size_bytes)
     return Variant(
         name=candidate.name,
         directory=candidate.name,
-        info=declared.put_into(info),
+        info=info,
         ort=_ort(candidate.info),
     )
 
@@ -181,6 +187,11 @@ def _costs(candidate: Candidate, pipeline: Pipeline) -> VariantInfo:
         ),
         performance=performance,
     )
+
+
+def _has_anchors(info: VariantInfo) -> bool:
+    after = info.postprocessing or {}
+    return any(how.suppression and how.suppression.anchors for how in after.values())
 
 
 def _ort(info: VariantInfo) -> dict[str, Any] | None:

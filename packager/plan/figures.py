@@ -84,6 +84,13 @@ class ReferenceResult(msgspec.Struct, frozen=True, kw_only=True):
     """The metric that the build uses."""
 
 
+class ProcessingResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What the declared postprocessing gave on answers of the unchanged model."""
+
+    notes: tuple[str, ...]
+    """A line for each output whose boxes are kept or dropped."""
+
+
 class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a repair cost and gave, on the tuning samples."""
 

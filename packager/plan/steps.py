@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from packager.plan.recipes import PREPARE, Recipe
@@ -15,6 +16,7 @@ from packager.plan.targets import Target
 from packager.plan.values import Candidate, PlanInputs, PlanSettings, Step
 from wire.codec import to_builtins
 from wire.package.manifest import VariantInfo
+from wire.package.processing import Postprocessing
 
 SOURCE: Final = "source"
 CALIBRATION: Final = "calibration"
@@ -22,6 +24,7 @@ TUNING: Final = "tuning"
 EVALUATION: Final = "evaluation"
 PREPROCESSING: Final = "preprocessing"
 POSTPROCESSING: Final = "postprocessing"
+ANCHORS: Final = "anchors"
 METRIC: Final = "metric"
 TRAINING: Final = "training"
 TUNING_DATABASE: Final = "tuning-database"
@@ -31,6 +34,7 @@ IMPORT: Final = "import"
 INSPECT: Final = "inspect"
 DATA: Final = "data"
 REFERENCE: Final = "reference"
+PROCESSING: Final = "processing"
 GOLDEN: Final = "golden"
 IMPORT_TOOLS: Final = ("torch", "torch-pruning", "scikit-learn", "skl2onnx", "onnx")
 DATA_TOOLS: Final = ("numpy",)
@@ -100,22 +104,35 @@ def data_step(settings: PlanSettings) -> Step:
 
 def reference_step(given: PlanInputs) -> Step:
     """Return the step that lets the unchanged model answer the evaluation samples."""
-    facts, settings = given.facts, given.settings
-    runtime, source = given.runtimes.of_source(facts.kind)
-    info = VariantInfo(
-        runtime=runtime.name,
-        precision="fp32",
-        model_file=source.file,
-        inputs=facts.inputs,
-        outputs=facts.outputs,
-        size_bytes=0,
-    )
+    settings = given.settings
+    info, tools = _unchanged(given)
     return Step(
         name=REFERENCE,
         kind=REFERENCE,
         inputs={"variant": PREPARE, "data": DATA, **_metric_input(settings)},
         options={"info": to_builtins(info), "metric": settings.metric},
-        tools=runtime.packages,
+        tools=tools,
+        vital=True,
+    )
+
+
+def processing_step(given: PlanInputs, declared: Mapping[str, Postprocessing]) -> Step:
+    """Return the step that tries the declared postprocessing on answers of the unchanged model.
+
+    Args:
+        given: What the plan depends on.
+        declared: The postprocessing by output.
+
+    Returns:
+        The step.
+    """
+    info, tools = _unchanged(given)
+    return Step(
+        name=PROCESSING,
+        kind=PROCESSING,
+        inputs={"variant": PREPARE, "data": DATA, **_anchors_input(declared)},
+        options={"info": to_builtins(info), "postprocessing": to_builtins(dict(declared))},
+        tools=tools,
         vital=True,
     )
 
@@ -220,12 +237,18 @@ def is_tuning(step: Step) -> bool:
     return step.kind.startswith(f"{_TUNE}-")
 
 
-def golden_step(kept: tuple[Candidate, ...], *, metric: str) -> Step:
+def golden_step(
+    kept: tuple[Candidate, ...],
+    *,
+    metric: str,
+    declared: Mapping[str, Postprocessing] | None = None,
+) -> Step:
     """Return the step that picks the golden samples of the variants that go into the package.
 
     Args:
         kept: Those variants.
         metric: The metric of the build.
+        declared: The postprocessing that must work on their answers, by output.
 
     Returns:
         The step.
@@ -234,8 +257,14 @@ def golden_step(kept: tuple[Candidate, ...], *, metric: str) -> Step:
     return Step(
         name=GOLDEN,
         kind=GOLDEN,
-        inputs={"model": PREPARE, "data": DATA, "reference": REFERENCE, **answers},
-        options={"metric": metric},
+        inputs={
+            "model": PREPARE,
+            "data": DATA,
+            "reference": REFERENCE,
+            **answers,
+            **_anchors_input(declared or {}),
+        },
+        options={"metric": metric, "postprocessing": to_builtins(dict(declared or {}))},
         vital=True,
     )
 
@@ -254,6 +283,26 @@ def _tuning_step(recipe: Recipe, target: Target, model: str, settings: PlanSetti
 
 def _tools(recipe: Recipe, target: Target | None) -> tuple[str, ...]:
     return (*recipe.tools, *((target.compiler,) if target else ()))
+
+
+def _unchanged(given: PlanInputs) -> tuple[VariantInfo, tuple[str, ...]]:
+    """Return the unchanged model as a variant, and the packages of its runtime."""
+    facts = given.facts
+    runtime, source = given.runtimes.of_source(facts.kind)
+    info = VariantInfo(
+        runtime=runtime.name,
+        precision="fp32",
+        model_file=source.file,
+        inputs=facts.inputs,
+        outputs=facts.outputs,
+        size_bytes=0,
+    )
+    return info, runtime.packages
+
+
+def _anchors_input(declared: Mapping[str, Postprocessing]) -> dict[str, str]:
+    named = any(how.suppression and how.suppression.anchors for how in declared.values())
+    return {"anchors": ANCHORS} if named else {}
 
 
 def _metric_input(settings: PlanSettings) -> dict[str, str]:

@@ -18,7 +18,9 @@ from packager.errors import DataError
 from packager.fault_text import one_line
 from packager.files import read_bounded
 from runtime_adapters.errors import AdapterError
+from runtime_adapters.processing.anchors import read_anchors
 from runtime_adapters.processing.declarations import check_postprocessing, check_preprocessing
+from runtime_adapters.processing.detections import check_shapes
 from wire.codec import from_toml
 from wire.errors import WireFormatError
 from wire.package.manifest import Preprocessing, TensorSpec, VariantInfo
@@ -28,6 +30,9 @@ T = TypeVar("T", Preprocessing, Postprocessing)
 
 MAX_FILE_BYTES: Final = 256 * 1024
 """A manifest has at most 4 MiB and holds it once per variant."""
+
+ANCHORS_FILE: Final = "anchors.npy"
+"""In the directory of every variant, where anchors are declared."""
 
 MAX_VALUES: Final = 4
 """Values of a list that are shown."""
@@ -128,9 +133,56 @@ def read_postprocessing(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, 
         DataError: Unreadable, an unknown output or key, or not fit for that output.
     """
     found = read_tables(path, Postprocessing, specs, side="output", short="y")
+    shapes = {spec.name: spec for spec in specs}
     with as_data_errors():
-        check_postprocessing({spec.name: spec for spec in specs}, found)
-    return found
+        check_postprocessing(shapes, found)
+        for name, how in found.items():
+            if (boxes := how.suppression) is None:
+                continue
+            anchors = read_anchors(path.parent / boxes.anchors) if boxes.anchors else None
+            check_shapes(
+                name,
+                boxes,
+                shapes[name].shape,
+                shapes[boxes.scores].shape,
+                labels=len(how.labels),
+                anchors=None if anchors is None else len(anchors),
+            )
+    return {name: _packed(how) for name, how in found.items()}
+
+
+def anchors_file(path: Path) -> Path | None:
+    """Return the file of anchors that a postprocessing file names, relative to itself.
+
+    Args:
+        path: The postprocessing file.
+
+    Returns:
+        The file, which may not exist; None where none is named, or the file cannot be read.
+
+    Raises:
+        DataError: It names several.
+    """
+    try:
+        found = from_toml(path.read_bytes()[:MAX_FILE_BYTES], dict[str, Postprocessing])
+    except (OSError, WireFormatError):
+        return None  # `read_postprocessing` says what is wrong
+    boxes = [how.suppression for how in found.values() if how.suppression]
+    names = sorted({one.anchors for one in boxes if one.anchors})
+    if len(names) > 1:
+        raise DataError(
+            f"{path.name} names {len(names)} files of anchors",
+            remedy="give the boxes of one output anchors",
+        )
+    return path.parent / names[0] if names else None
+
+
+def _packed(how: Postprocessing) -> Postprocessing:
+    """Return a declaration as the package holds it: anchors have a fixed name there."""
+    if how.suppression is None or not how.suppression.anchors:
+        return how
+    boxes = msgspec.structs.replace(how.suppression, anchors=ANCHORS_FILE)
+    return msgspec.structs.replace(how, suppression=boxes)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
 from packager.runtimes.common.job_inputs import own_metric
 from packager.samples.store import Unit, load_inputs, load_labels, sample, spread, unit_of
 from packager.steps.functions import emulator_of
+from packager.steps.processing import GATE, processor
 from runtime_adapters.golden import save_golden
 from runtime_adapters.protocol import Limits, Session, Tensors
 from runtime_adapters.registry import open_session
@@ -27,7 +28,6 @@ from wire.clock import SystemClock
 from wire.codec import convert, from_json
 from wire.package.manifest import Performance, TensorSpec, VariantInfo
 
-GATE: Final = "gate"
 EMULATED_SAMPLES: Final = 64
 """An emulator is a hundred times slower; so many answers show whether code computes the same."""
 
@@ -104,6 +104,11 @@ def golden(job: Job, output: Path) -> GoldenChoice:
             answered.append(VariantAnswers(answers, indices, comparison))
     chosen = pick(ideal, answered, job.options["metric"])
     inputs = load_inputs(_gate(job), facts.inputs)
+    process, unit = processor(job, facts.outputs), unit_of(facts.inputs)
+    for index in chosen.samples:
+        process(sample(ideal, index, unit))
+        for one in answered:
+            process(sample(one.answers, one.indices.index(index), unit))
     files = save_golden(
         {name: np.asarray(array[chosen.samples]) for name, array in inputs.items()},
         {name: np.asarray(array[chosen.samples]) for name, array in ideal.items()},

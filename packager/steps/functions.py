@@ -21,6 +21,7 @@ KINDS: Final = {
     "import": "packager.steps.inputs:import_model",
     "inspect": "packager.steps.inputs:inspect",
     "data": "packager.steps.inputs:read_samples",
+    "processing": "packager.steps.processing:try_out",
     "reference": "packager.steps.checks:reference",
     "evaluate": "packager.steps.checks:evaluate",
     "measure": "packager.steps.checks:measure",

@@ -17,6 +17,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -25,8 +26,10 @@ import numpy as np
 from runtime_adapters.batches import is_batch
 from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.processing import kernels, numpy_forms
+from runtime_adapters.processing.anchors import anchors_of
 from runtime_adapters.processing.answers import Answers
 from runtime_adapters.processing.declared import Preprocessor
+from runtime_adapters.processing.numpy_forms import Floats
 from runtime_adapters.protocol import Tensor, Tensors
 from wire.package.manifest import Preprocessing, TensorSpec, VariantInfo
 from wire.package.processing import Postprocessing
@@ -59,6 +62,7 @@ class Processing:
         outputs: Its outputs.
         preprocessing: Declarations by input.
         postprocessing: Declarations by output.
+        anchors: The anchors that they name, by output.
 
     Raises:
         DeclarationError: A declaration does not fit its input or output.
@@ -70,6 +74,7 @@ class Processing:
         outputs: Iterable[TensorSpec],
         preprocessing: Mapping[str, Preprocessing] | None = None,
         postprocessing: Mapping[str, Postprocessing] | None = None,
+        anchors: Mapping[str, Floats] | None = None,
     ) -> None:
         declared = preprocessing or {}
         self._inputs = {
@@ -78,22 +83,27 @@ class Processing:
             if spec.name in declared
         }
         self._outputs = {spec.name: spec for spec in outputs}
-        self._answers = Answers(self._outputs.values(), postprocessing or _NONE)
+        self._answers = Answers(self._outputs.values(), postprocessing or _NONE, anchors)
 
     @classmethod
-    def ready(cls, info: VariantInfo) -> Processing:
+    def ready(cls, info: VariantInfo, directory: Path) -> Processing:
         """Return a variant's processing after a first run, so that no request waits for a compiler.
 
         Args:
             info: What the variant declares.
+            directory: The variant's directory, whose files have been verified.
 
         Returns:
             The processing.
 
         Raises:
-            DeclarationError: A declaration does not fit.
+            DeclarationError: A declaration does not fit, or its anchors cannot be read.
+            WireFormatError: A path in it is not safe.
         """
-        made = cls(info.inputs, info.outputs, info.preprocessing, info.postprocessing or _NONE)
+        after = info.postprocessing or _NONE
+        made = cls(
+            info.inputs, info.outputs, info.preprocessing, after, anchors_of(directory, after)
+        )
         for preprocessor in made._inputs.values():
             preprocessor.warm()
         made._answers.warm()
@@ -102,6 +112,17 @@ class Processing:
     def describe(self) -> dict[str, str]:
         """Name what runs the processing."""
         return kernels.describe()
+
+    def try_out(self, outputs: Tensors) -> None:
+        """Try the declared postprocessing on outputs of the model.
+
+        Args:
+            outputs: The outputs of one call.
+
+        Raises:
+            DeclarationError: It does not fit them, or gives NaN or infinity.
+        """
+        self._answers.check(outputs)
 
     def raw(self, name: str) -> TensorSpec:
         """Return what a raw sample of an input must be.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,5 +213,5 @@ def test_a_declaration_that_does_not_fit_is_a_fault_of_the_package() -> None:
         Processing(INPUTS, (), {"image": Preprocessing(source_datatype="FP32", scale=0.0)}, {})
 
 
-def test_a_variant_that_declares_nothing_needs_no_kernels() -> None:
-    assert "image" not in Processing.ready(variant("a").info).describe()
+def test_a_variant_that_declares_nothing_needs_no_kernels(tmp_path: Path) -> None:
+    assert "image" not in Processing.ready(variant("a").info, tmp_path).describe()
