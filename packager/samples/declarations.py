@@ -147,6 +147,7 @@ def read_postprocessing(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, 
                 shapes[boxes.scores].shape,
                 labels=len(how.labels),
                 anchors=None if anchors is None else len(anchors),
+                declared=True,
             )
     return {name: _packed(how) for name, how in found.items()}
 
@@ -164,8 +165,9 @@ def anchors_file(path: Path) -> Path | None:
         DataError: It names several.
     """
     try:
-        found = from_toml(path.read_bytes()[:MAX_FILE_BYTES], dict[str, Postprocessing])
-    except (OSError, WireFormatError):
+        content = read_bounded(path, MAX_FILE_BYTES, DataError, called=path.name)
+        found = from_toml(content, dict[str, Postprocessing])
+    except (DataError, WireFormatError):
         return None  # `read_postprocessing` says what is wrong
     boxes = [how.suppression for how in found.values() if how.suppression]
     names = sorted({one.anchors for one in boxes if one.anchors})

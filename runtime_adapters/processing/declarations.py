@@ -245,8 +245,8 @@ def _check_form(where: str, spec: TensorSpec, how: Suppression, scores: TensorSp
     together = scores.name == spec.name
     if together and len(spec.shape) != BOXES_RANK:
         raise DeclarationError(
-            f"{where}: boxes with their scores must have three axes, but the output is "
-            f"{list(spec.shape)}"
+            f"{where}: boxes must be (batch, box, 4), or with their scores (batch, number, box) or "
+            f"(batch, box, number), but the output is {list(spec.shape)}"
         )
     ranks = {len(spec.shape), len(scores.shape)}
     apart = ranks == {BOXES_RANK} and spec.shape[2] in {ANY, 4} and scores.datatype != "BYTES"

@@ -86,6 +86,7 @@ def check_shapes(
     *,
     labels: int = 0,
     anchors: int | None = None,
+    declared: bool = False,
 ) -> None:
     """Refuse shapes that are not boxes with scores.
 
@@ -96,6 +97,8 @@ def check_shapes(
         scores: Shape of the output of the scores; the same where one output holds both.
         labels: How many labels are declared; 0 for none.
         anchors: How many anchors there are; None where none are declared.
+        declared: Whether these are shapes that a model declares for all its outputs. Then fewer
+            boxes than classes mean that the layout is wrong.
 
     Raises:
         DeclarationError: The shapes do not fit.
@@ -103,6 +106,8 @@ def check_shapes(
     where = f"postprocessing of {name[:80]!r}"
     if how.scores == name:
         count = _check_together(where, name, how, boxes, labels)
+        if declared and not labels:
+            _check_plausible(where, name, how, boxes)
     else:
         count = _check_apart(where, name, how, boxes, scores)
     if anchors is not None and count not in {ANY, anchors}:
@@ -199,12 +204,19 @@ def _check_together(
             f"{labels} labels",
             remedy=_fitting(how, numbers, count, labels),
         )
-    if not labels and count != ANY and numbers > count:
-        raise DeclarationError(
-            f"{said}: {count} boxes with {classes} classes each",
-            remedy=f'use layout = "{_other(how)}"; or give the labels of all {classes} classes',
-        )
     return count
+
+
+def _check_plausible(where: str, name: str, how: Suppression, shape: Sequence[int]) -> None:
+    numbers, count = _sizes(how, shape)
+    if ANY in {numbers, count} or numbers <= count:
+        return
+    classes = numbers - BOX - bool(how.objectness)
+    raise DeclarationError(
+        f"{where}: the output {name[:80]!r} of {list(shape)} is read as "
+        f"{order(how, together=True)}: {count} boxes with {classes} classes each",
+        remedy=f'use layout = "{_other(how)}"; or give the labels of all {classes} classes',
+    )
 
 
 def _fitting(how: Suppression, numbers: int, count: int, labels: int) -> str:

@@ -34,6 +34,8 @@ from tests.simulators.patience import until
 from tests.simulators.rig import INPUT
 from wire.clock import SystemClock
 from wire.messages import Hello, InstallReport, Presence, Refusal
+from wire.package.manifest import TensorSpec
+from wire.package.processing import Postprocessing, Suppression
 
 pytestmark = pytest.mark.broker
 
@@ -250,6 +252,31 @@ def test_a_bad_package_fails_and_the_old_one_never_stops_answering(
     assert set(answers) == {"digits:1.0.0"}
     controller.desire(3, FIRST)
     assert controller.outcome(3).outcome == "succeeded"
+
+
+def test_a_package_whose_answers_cannot_be_processed_is_not_installed(
+    serving: Device, controller: Controller
+) -> None:
+    boxes = TensorSpec(name="boxes", datatype="FP32", shape=(-1, 3, 4))
+    scores = TensorSpec(name="scores", datatype="FP32", shape=(-1, 3, 2))
+    for revision, layout in ((2, "classes_first"), (3, "classes_last")):
+        how = Suppression(scores="scores", layout=layout)  # type: ignore[arg-type]
+        release = null_package(
+            f"{revision}.0.0",
+            more_outputs=(boxes, scores),
+            postprocessing={"boxes": Postprocessing(suppression=how)},
+        )
+        controller.desire(revision, release)
+        outcome = controller.outcome(revision)
+        if layout == "classes_last":
+            assert outcome.outcome == "succeeded"
+            continue
+        assert (outcome.outcome, outcome.error_code) == ("failed", "agent.golden")
+        assert outcome.active == FIRST.digest
+        assert outcome.detail.startswith(
+            "variant best fails its golden test: postprocessing of 'boxes': the output 'scores' of"
+        )
+        assert outcome.detail.endswith('use layout = "classes_last"')
 
 
 def test_a_good_package_takes_over_without_a_failed_request(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -49,7 +50,8 @@ from wire.messages import (
 )
 from wire.mqtt import MqttTransport
 from wire.package.index import CHUNK_BYTES, asset_uri
-from wire.package.manifest import Golden, Tolerance
+from wire.package.manifest import Golden, TensorSpec, Tolerance, Variant
+from wire.package.processing import Postprocessing
 from wire.policy import PolicySpec
 from wire.topics import ALL_UP, ENROL_REQUESTS, down, enrol_reply, parse_up
 from wire.transport import Received
@@ -263,17 +265,20 @@ def null_package(
     names: tuple[str, ...] = ("best", "small"),
     padding_bytes: int = 0,
     key: SigningKey = RELEASE_KEY,
+    more_outputs: tuple[TensorSpec, ...] = (),
+    postprocessing: dict[str, Postprocessing] | None = None,
 ) -> SignedPackage:
     """Make a package of null variants with golden samples from the null runtime itself.
 
     The better one takes longer, though not as long as it declares. Each can bring
-    so many bytes more, which no other package has.
+    so many bytes more, which no other package has. The variants can have more outputs than `y`,
+    and declare what becomes of them.
     """
     pairs, assets = [], {}
     for name, content in [(name, MODELS[name]) for name in names]:
         accuracy, latency_ms = (0.99, 40.0) if name == "best" else (0.90, 5.0)
         options = {"delay_ms": "4"} if name == "best" else {}
-        outputs = reference(variant(name), content)
+        outputs = reference(_answering(variant(name), more_outputs), content)
         files = save_golden({"x": X}, outputs)
         if padding_bytes:
             files["padding.bin"] = random.Random(version + name).randbytes(padding_bytes)
@@ -282,7 +287,7 @@ def null_package(
         golden = Golden(
             asset=asset,
             samples=3,
-            tolerances={"y": Tolerance(absolute=1e-5, relative=1e-4)},
+            tolerances=dict.fromkeys(outputs, Tolerance(absolute=1e-5, relative=1e-4)),
         )
         made = variant(
             name,
@@ -291,8 +296,21 @@ def null_package(
             golden=golden,
             options=options | ({"wrong": "1"} if wrong and name == "best" else {}),
         )
-        pairs.append((made, content))
+        pairs.append((_answering(made, more_outputs, postprocessing), content))
     return package(version, pairs, assets=assets, key=key, chunk_bytes=CHUNK_BYTES)
+
+
+def _answering(
+    made: Variant,
+    more_outputs: tuple[TensorSpec, ...],
+    postprocessing: dict[str, Postprocessing] | None = None,
+) -> Variant:
+    info = msgspec.structs.replace(
+        made.info,
+        outputs=(*made.info.outputs, *more_outputs),
+        postprocessing=postprocessing or msgspec.UNSET,
+    )
+    return msgspec.structs.replace(made, info=info)
 
 
 def reference(

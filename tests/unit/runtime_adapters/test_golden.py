@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -65,6 +66,7 @@ def verdict(
     *,
     golden: Golden | None = None,
     rows: Tensor | None = None,
+    also: Callable[[Tensors], None] | None = None,
 ) -> GoldenResult:
     """Save the reference as golden samples and judge the answers."""
     inputs: Tensors = {"row": np.arange(SAMPLES) if rows is None else rows}
@@ -80,7 +82,7 @@ def verdict(
         golden=golden
         or Golden(asset="sha256:0", samples=SAMPLES, tolerances=dict.fromkeys(reference, LOOSE)),
     )
-    return check_golden(TableSession(answers), info, directory)
+    return check_golden(TableSession(answers), info, directory, also=also)
 
 
 def test_the_reference_itself_passes(tmp_path: Path) -> None:
@@ -88,6 +90,20 @@ def test_the_reference_itself_passes(tmp_path: Path) -> None:
     assert result == GoldenResult(
         passed=True, samples=SAMPLES, agreement=1.0, worst_ratio=0.0, detail=""
     )
+
+
+def test_what_cannot_be_done_with_an_answer_fails_it(tmp_path: Path) -> None:
+    seen: list[Tensor] = []
+
+    def also(outputs: Tensors) -> None:
+        seen.append(outputs["y"])
+        if len(seen) == SAMPLES:
+            raise InferenceError("these are no boxes")
+
+    result = verdict(tmp_path, {"y": scores()}, {"y": scores()}, also=also)
+    assert not result.passed
+    assert result.detail == "these are no boxes"
+    assert np.array_equal(np.concatenate(seen), scores())
 
 
 def test_one_element_out_of_tolerance_fails_and_is_named(tmp_path: Path) -> None:

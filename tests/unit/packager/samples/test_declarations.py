@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from packager.errors import DataError
 from packager.samples.declarations import (
+    ANCHORS_FILE,
     MAX_FILE_BYTES,
     Declared,
+    anchors_file,
     declared_lines,
     read_postprocessing,
 )
@@ -95,6 +98,58 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, content: str, text:
         read_postprocessing(path, (LOGITS, BOXES, SCORES, TEXT))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+WIDE = TensorSpec(name="wide", datatype="FP32", shape=(1, 84, 8400))
+FACES = TensorSpec(name="faces", datatype="FP32", shape=(1, 4420, 2))
+PLACES = TensorSpec(name="places", datatype="FP32", shape=(1, 4420, 4))
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (
+            "[places.suppression]\nscores = 'faces'",
+            "the scores of 2 boxes, but 'places' of .* has 4420 boxes; use layout = .classes_last.",
+        ),
+        (
+            "[wide.suppression]\nscores = 'wide'\nlayout = 'classes_last'",
+            "84 boxes with 8396 classes each; use layout = .classes_first.",
+        ),
+        (
+            "[places.suppression]\nscores = 'faces'\nlayout = 'classes_last'\nanchors = 'no.npy'",
+            "anchors no.npy: No such file",
+        ),
+        (
+            "[places.suppression]\nscores = 'faces'\nlayout = 'classes_last'\nanchors = 'few.npy'",
+            "there are 3 anchors, but the output of .* has 4420 boxes",
+        ),
+        ("[places.suppression]\nscores = 'faces'\nvariances = [0.1]", "length 2"),
+    ],
+)
+def test_boxes_that_do_not_fit_the_declared_shapes_are_refused(
+    tmp_path: Path, content: str, text: str
+) -> None:
+    np.save(tmp_path / "few.npy", np.ones((3, 4)))
+    with pytest.raises(DataError, match=text) as caught:
+        read_postprocessing(written(tmp_path, content), (WIDE, FACES, PLACES))
+    assert "\n" not in str(caught.value)
+
+
+def test_anchors_lie_beside_their_file_and_have_one_name_in_the_package(tmp_path: Path) -> None:
+    text = "[places.suppression]\nscores = 'faces'\nlayout = 'classes_last'\nanchors = 'p.npy'\n"
+    path = written(tmp_path, text)
+    assert anchors_file(path) == tmp_path / "p.npy"
+    np.save(tmp_path / "p.npy", np.ones((4420, 4), np.float32))
+    boxes = read_postprocessing(path, (FACES, PLACES))["places"].suppression
+    assert boxes is not None
+    assert boxes.anchors == ANCHORS_FILE
+    path.write_text(text + text.replace("places", "faces").replace("p.npy", "q.npy"))
+    with pytest.raises(DataError, match="names 2 files of anchors"):
+        anchors_file(path)
+    path.write_text("[places")
+    assert anchors_file(path) is None
+    assert anchors_file(tmp_path / "none.toml") is None
 
 
 def test_a_file_that_is_absent_or_no_text_is_named(tmp_path: Path) -> None:

@@ -193,6 +193,35 @@ def test_probabilities_are_onnx_s(scores: Any, axis: int) -> None:
     np.testing.assert_allclose(found.sum(axis=axis), 1, rtol=1e-5)
 
 
+@given(arrays.arrays(np.float32, (2, 3), elements=FLOATS))
+def test_a_probability_of_each_score_is_onnx_s(scores: Any) -> None:
+    found = forms.sigmoid(scores)
+    content = model("Sigmoid", (("x", TensorProto.FLOAT),), 1, ())
+    expected = run("reference", content, {"x": scores})[0]
+    np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-30)
+
+
+SIZES = st.floats(0.0625, 4, width=32)
+
+
+@given(
+    arrays.arrays(np.float32, (3, 4), elements=SIZES),
+    arrays.arrays(np.float32, (3, 4), elements=SIZES),
+    st.tuples(SIZES, SIZES),
+)
+def test_boxes_from_anchors_undo_their_offsets(
+    boxes: Any, anchors: Any, variances: tuple[float, float]
+) -> None:
+    centre = (boxes[:, :2] - anchors[:, :2]) / (anchors[:, 2:] * np.float32(variances[0]))
+    size = np.log(boxes[:, 2:] / anchors[:, 2:]) / np.float32(variances[1])
+    offsets = np.concatenate([centre, size], axis=1)[None]
+    found = forms.from_anchors(offsets, anchors, variances, centre=True)
+    np.testing.assert_allclose(found[0], boxes, rtol=1e-3, atol=1e-4)
+    low, high = boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2
+    found = forms.from_anchors(offsets, anchors, variances, centre=False)
+    np.testing.assert_allclose(found[0], np.concatenate([low, high], axis=1), rtol=1e-3, atol=1e-3)
+
+
 def test_softmax_of_nothing_and_of_what_is_no_number() -> None:
     assert forms.softmax(np.zeros((2, 0), np.float32), -1).shape == (2, 0)
     odd = np.array([[np.nan, 1], [np.inf, 1], [-np.inf, 1]], np.float32)

@@ -55,6 +55,50 @@ def test_what_is_declared_comes_back() -> None:
     assert manifest_from_bytes(written(one)).variants == (one,)
 
 
+def test_boxes_that_need_nothing_new_are_written_as_before() -> None:
+    old = {
+        "scores",
+        "boxes",
+        "iou_threshold",
+        "score_threshold",
+        "max_boxes_per_class",
+    }
+    assert set(to_builtins(Suppression(scores="s"))) == old
+    how = Suppression(
+        scores="s",
+        layout="classes_last",
+        objectness=False,
+        activation="softmax",
+        background="first",
+        anchors="anchors.npy",
+        variances=(0.1, 0.2),
+        class_agnostic=True,
+    )
+    assert set(to_builtins(how)) - old == {
+        "layout",
+        "objectness",
+        "activation",
+        "background",
+        "anchors",
+        "variances",
+        "class_agnostic",
+    }
+    one = with_processing(Preprocessing(source_datatype="UINT8"), Postprocessing(suppression=how))
+    assert manifest_from_bytes(written(one)).variants == (one,)
+
+
+@pytest.mark.parametrize(
+    "newer", [b'"layout": "boxes_only"', b'"layout": 1', b'"scales": [0.1]'], ids=str
+)
+def test_a_form_of_boxes_that_is_not_known_is_not_read(newer: bytes) -> None:
+    how = Suppression(scores="s", layout="classes_last")
+    one = with_processing(Preprocessing(source_datatype="UINT8"), Postprocessing(suppression=how))
+    content = written(one).replace(b'"layout": "classes_last"', newer)
+    assert newer in content
+    with pytest.raises(WireFormatError):
+        manifest_from_bytes(content)
+
+
 def test_half_a_declaration_is_not_read() -> None:
     one = with_processing(Preprocessing(source_datatype="UINT8"), Postprocessing(top_k=5))
     newer = written(one).replace(b'"top_k"', b'"top_p"')
