@@ -188,7 +188,9 @@ def _carried_out(prepared: _Prepared, request: BuildRequest) -> tuple[Pipeline, 
     pipeline, plan = prepared.pipeline, prepared.plan
     if not plan.candidates:
         raise BuildError(f"there is no candidate: {plan.impossible[0].reason}")
-    _make_and_check(plan.candidates, plan.steps, prepared, request)
+    done = {record.name for record in pipeline.records}  # the samples may be read already
+    steps = {step.name: step for step in plan.steps if step.name not in done}
+    _make_and_check(plan.candidates, tuple(steps.values()), prepared, request)
     if request.tune:
         keep_schedules(pipeline, plan, tuning_database(request))
     needed = needed_repairs(plan, pipeline, request.gates)

@@ -15,7 +15,7 @@ import pytest
 from agent.serve.errors import WorkerLoadError
 from controller.cli import main
 from packager.package.directory import open_package
-from tests.integration.builds import QUICK, refused, write_profile
+from tests.integration.builds import QUICK, built, refused, write_profile
 from tests.simulators.detectors import (
     FACE_CELL,
     FACE_SIZE,
@@ -220,10 +220,14 @@ def test_faces_in_a_photograph_come_back_as_corners(
 
 
 def test_a_head_with_boxes_and_scores_in_one_output_is_read_in_each_form(
-    shapes: Work, rig: Rig, tmp_path: Path
+    shapes: Work, rig: Rig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package = shapes.folder / "package"
-    assert main(shapes.command(SHAPES, "-o", str(package))) == 0
+    result = built(capsys, shapes.command(SHAPES, "-o", str(package)))
+    for output in ("rows", "columns", "logits"):
+        assert f"postprocessing of {output!r} keeps 8 boxes on 8 samples" in result["notes"]
+    steps = [step["name"] for step in result["steps"]]
+    assert len(steps) == len(set(steps)), "the samples are read once"
     rig.server.switch_to(package, DIGEST, only_variant(package))
     pixels = picture(SHAPE_SIZE, SHAPE_CELL, {(1, 2): RED, (3, 5): BLUE})
     expected = {(0, 1 * 6 + 2): (40, 24, *SHAPE_BOX), (1, 3 * 6 + 5): (88, 56, *SHAPE_BOX)}
