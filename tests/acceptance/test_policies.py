@@ -25,7 +25,7 @@ from wire.trust.envelope import SigningKey
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(1800)]
 
 DEVICES = {"lab-1": "lab", "shop-1": "shop", "shop-2": "shop"}
-FRUGAL = "low_memory_bytes = 1_000_000_000_000_000\ndwell_s = {dwell_s}\n"
+FRUGAL = 'kind = "rules"\nlow_memory_bytes = 1_000_000_000_000_000\ndwell_s = {dwell_s}\n'
 WAIT_S = 2 * PATIENCE_S
 
 
