@@ -98,6 +98,7 @@ class Adaptation:
         self._last: Decision | None = None
         self._log = DecisionLog(recorder, clock)
         self.policy = PolicySpec()
+        self._decided_by = self.policy
         self.pinned: str | None = None
 
     @property
@@ -328,6 +329,7 @@ class Adaptation:
         )
         self._state = decision.state
         self._last = decision
+        self._decided_by = self.policy
         levers = decision.levers
         self._model_server.run_requests(
             stream=decision.stream, joins=levers.joins, longest_wait_s=levers.longest_wait_s
@@ -357,6 +359,7 @@ class Adaptation:
                 waiting=active.waiting if active is not None else 0,
             ),
             pinned=self.pinned,
+            is_new_policy=self.policy != self._decided_by,
             levers=self._last.levers if self._last is not None else Levers(),
         )
 

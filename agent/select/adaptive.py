@@ -171,6 +171,10 @@ def _winner(
     if urgent is not None and (least := _rescue(able, serving, urgent)) is not None:
         return least, leaves(serving, urgent, least)
     best = _paid(able, serving, work, cost)
+    if context.is_new_policy and best is None:
+        # What another policy chose has not to be paid for first.
+        best = min((o for o in able if not objection(o, serving)), key=_rank, default=serving)
+        best = best if best.loss < serving.loss - CLEARLY else None
     if best is None:
         return serving, stays(serving)
     if context.since_switch_s < spec.dwell_s:

@@ -80,6 +80,9 @@ class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
     """Observations of that time; None if nothing served."""
 
     pinned: str | None = None
+    is_new_policy: bool = False
+    """Whether the last decision was by another policy, or by other settings."""
+
     levers: Levers = Levers()
     """Those of the last decision."""
 

@@ -8,7 +8,8 @@ Rules:
 - The first output holds floats: scores or probabilities by class, as class metrics need them. A
   classifier's `label` follows; where the classes are texts, `class` replaces it, which is the
   position of the class in their order.
-- The written file is run: it gives the estimator's answers on random samples.
+- The written file is run: it gives the estimator's answers on random samples. Where two classes
+  tie, either is its answer: a forest's votes often do, and float32 may choose another one then.
 - Equal estimators give equal bytes.
 
 Source:
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from packager.errors import ModelError, StepError
 from packager.fault_text import one_line, root_of, typed_line
 from packager.sources.onnx_model import clamp_ir, model_bytes, strip
-from packager.sources.parity import answers, worst_share
+from packager.sources.parity import ABSOLUTE, RELATIVE, answers, worst_share
 
 OPSETS: Final = {"": 18, "ai.onnx.ml": 3}
 """The newest that skl2onnx may write; old versions of ONNX Runtime and others run these too."""
@@ -220,7 +221,7 @@ def _check(
         wanted = expected.get(name)
         if wanted is None:
             continue
-        alike = _alike(wanted, values)
+        alike = _alike(wanted, values, _tied(estimator, name, values, expected))
         if alike < _MIN_SHARE:
             raise ModelError(
                 f"the exported model and {type(estimator).__name__} give different answers: "
@@ -229,8 +230,44 @@ def _check(
             )
 
 
-def _alike(wanted: NDArray[Any], found: NDArray[Any]) -> float:
-    """Return the share of samples with equal answers."""
+def _tied(
+    estimator: Any,  # noqa: ANN401 - sklearn is untyped
+    name: str,
+    found: NDArray[Any],
+    expected: dict[str, NDArray[Any]],
+) -> NDArray[np.bool_]:
+    """Return for which samples a class that was found scores as much as the estimator's own.
+
+    Args:
+        estimator: The estimator, with its classes in order.
+        name: The output that holds the classes.
+        found: What the exported model answers there.
+        expected: What the estimator answers, by output.
+
+    Returns:
+        One value for each sample; False where there are no scores by class.
+    """
+    nothing = np.zeros(len(found), np.bool_)
+    scores, classes = expected.get("probabilities"), getattr(estimator, "classes_", None)
+    if name not in {LABEL, "class"} or scores is None or not isinstance(classes, np.ndarray):
+        return nothing
+    if scores.ndim == 1:  # of two classes, the margin of the second
+        scores = np.stack([-scores, scores], axis=1)
+    order = {each: place for place, each in enumerate(classes.tolist())}
+    given = found.reshape(-1).tolist()
+    places = given if name == "class" else [order.get(each, -1) for each in given]
+    if scores.shape != (len(places), len(classes)) or not set(places) <= set(order.values()):
+        return nothing
+    best = scores.max(axis=1)
+    chosen = scores[np.arange(len(places)), places]
+    tied: NDArray[np.bool_] = best - chosen <= ABSOLUTE + RELATIVE * np.abs(best)
+    return tied
+
+
+def _alike(
+    wanted: NDArray[Any], found: NDArray[Any], tied: NDArray[np.bool_] | bool = False
+) -> float:
+    """Return the share of samples with equal answers, or with another one that ties."""
     rows = wanted.reshape(len(wanted), -1)
     given = found.reshape(len(found), -1)
     if given.shape[1] == 2 and rows.shape[1] == 1:  # noqa: PLR2004 - scores of both classes
@@ -238,7 +275,7 @@ def _alike(wanted: NDArray[Any], found: NDArray[Any]) -> float:
     if len(rows) != len(given) or rows.shape != given.shape:
         return 0.0
     if given.dtype.kind != "f":
-        return float((rows == given).all(axis=1).mean())
+        return float(((rows == given).all(axis=1) | tied).mean())
     pairs = zip(rows.astype(np.float32), given, strict=True)
     return float(np.mean([worst_share(row, answer) <= 1 for row, answer in pairs]))
 

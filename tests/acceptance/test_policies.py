@@ -25,7 +25,7 @@ from wire.trust.envelope import SigningKey
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(1800)]
 
 DEVICES = {"lab-1": "lab", "shop-1": "shop", "shop-2": "shop"}
-FRUGAL = "low_memory_bytes = 1_000_000_000_000_000\ndwell_s = {dwell_s}\n"
+FRUGAL = 'kind = "rules"\nlow_memory_bytes = 1_000_000_000_000_000\ndwell_s = {dwell_s}\n'
 WAIT_S = 2 * PATIENCE_S
 
 
@@ -121,7 +121,11 @@ def test_a_policy_reaches_running_agents_without_an_install(box: Box) -> None:
     until("its reasons", lambda: len(policy_events(box, "lab-1")) == 1, WAIT_S)
     (told,) = policy_events(box, "lab-1")
     assert told["reason"] == "the controller set another policy: rules"
-    assert told["data"]["changed"] == {"low_memory_bytes": 10**15, "dwell_s": 0.0}
+    assert told["data"]["changed"] == {
+        "kind": "rules",
+        "low_memory_bytes": 10**15,
+        "dwell_s": 0.0,
+    }
     until("the switch", lambda: last_switch(box, "lab-1")["data"]["to"] == "small", WAIT_S)
     switched = last_switch(box, "lab-1")
     assert switched["data"]["from"] == "best"

@@ -136,7 +136,7 @@ MESSAGES: dict[str, Message] = {
         issued_at_s=1.5,
         release=RELEASE,
         rollout="r",
-        policy=PolicySpec(dwell_s=2.0),
+        policy=PolicySpec(kind="rules", dwell_s=2.0),
     ),
     "report.json": InstallReport(
         device="d",

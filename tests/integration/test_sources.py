@@ -331,6 +331,32 @@ def test_estimators_become_models_with_scores_first(
     assert again.read_bytes() == target.read_bytes()
 
 
+@pytest.mark.parametrize("texts", [False, True], ids=["numbers", "texts"])
+def test_a_forest_whose_votes_tie_is_no_other_model(tmp_path: Path, texts: bool) -> None:
+    pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.model_selection import train_test_split
+
+    features, classes = load_breast_cancer(return_X_y=True)
+    names = np.array(["malign", "benign"])[classes] if texts else classes
+    known, _, right, _ = train_test_split(features, names, test_size=0.5, random_state=0)
+    fitted = RandomForestClassifier(n_estimators=20, random_state=0).fit(known, right)
+    sklearn_source.convert(fitted, tmp_path / "m.onnx")  # ten votes against ten, in 5 % of samples
+
+
+def test_only_classes_that_score_as_much_tie() -> None:
+    class Fitted:
+        classes_ = np.array([3, 5, 7])
+
+    expected = {"probabilities": np.array([[0.5, 0.5, 0.0], [0.5, 0.4, 0.1], [0.2, 0.3, 0.5]])}
+    found = np.array([5, 5, 7])
+    tied = sklearn_source._tied(Fitted(), "label", found, expected)
+    assert tied.tolist() == [True, False, True]
+    assert not sklearn_source._tied(Fitted(), "label", np.array([5, 5, 9]), expected).any()
+    assert not sklearn_source._tied(Fitted(), "probabilities", found, expected).any()
+
+
 def test_texts_as_classes_become_their_places(iris: tuple[Any, Any], tmp_path: Path) -> None:
     features, classes = iris
     names = np.array(["c", "a", "b"])[classes]

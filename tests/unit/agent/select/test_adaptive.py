@@ -644,8 +644,18 @@ def test_the_state_between_decisions_does_not_grow(seconds: int) -> None:
     assert len(to_json(context.state)) < 20_000
 
 
-@pytest.mark.parametrizeX
+@pytest.mark.parametrize(("headroom", "begins"), [(0.5, "best"), (0.85, "quick")])
 def test_on_a_warm_board_the_least_work_begins(headroom: float, begins: str) -> None:
     decision = decide(None, headroom=headroom)
     assert decision.variant == begins
     assert ("the board is warm" in decision.reason) is (begins == "quick")
+
+
+def test_a_new_policy_does_not_wait_until_its_switch_is_paid() -> None:
+    left = PolicyContext(variant="tiny", period_s=1.0)
+    assert decide(left).variant == "tiny"
+    decision = decide(msgspec.structs.replace(left, is_new_policy=True))
+    assert (decision.variant, decision.reason) == (
+        "best",
+        "keeps 9.00% more of the quality than tiny",
+    )
