@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from packager.errors import QualityGateError
-from packager.judge.gates import Gates, Verdict, judge, require_variants, too_slow
+from packager.judge.gates import Gates, judge, require_variants, too_slow
 from packager.judge.ranking import MIB
+from packager.judge.verdicts import Verdict
 from wire.package.manifest import (
     Accuracy,
     Certainty,
