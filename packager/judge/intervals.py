@@ -19,7 +19,7 @@ from statistics import NormalDist
 from typing import Final
 
 from packager.judge.metrics import AGREEMENT, MAX_RETENTION
-from packager.plan.figures import Comparison, Evidence
+from packager.plan.figures import ABSOLUTE_FLOOR, Comparison, Evidence
 from wire.package.manifest import Accuracy, Certainty
 
 ALPHA: Final = 0.05
@@ -27,6 +27,9 @@ ALPHA: Final = 0.05
 
 MOST_SAMPLES: Final = 1_000_000
 """A gate that needs more says that it needs so many."""
+
+FLOAT32_SQNR_DB: Final = 100.0
+"""Sums of float32 in another order are some 120 to 140 dB above their noise, float16 some 70 dB."""
 
 DIGITS: Final = 6
 _HALVINGS: Final = 60
@@ -39,7 +42,7 @@ def certainty(
     compared: int,
     least_retention: float,
     most_disagreement: float | None,
-    reference: bool = False,
+    same: bool = False,
 ) -> Certainty:
     """Return the bounds of a variant's figures, and the samples that its gates would need.
 
@@ -48,8 +51,8 @@ def certainty(
         compared: Number of candidates that one is chosen from.
         least_retention: The gate of retention.
         most_disagreement: The gate of disagreement; None for none.
-        reference: Whether the variant is the reference model itself; then no sample need show that
-            it passes.
+        same: Whether the variant computes what the reference does; then no sample need show that it
+            passes.
 
     Returns:
         The bounds.
@@ -61,7 +64,7 @@ def certainty(
     if evidence.agreed is not None:
         agreement = wilson(evidence.agreed, accuracy.samples, confidence)
     needed = 0
-    if not reference:
+    if not same:
         needed = _needed_for_retention(accuracy, evidence, confidence, least_retention)
         if evidence.agreed is not None and most_disagreement is not None:
             agreed, samples = evidence.agreed, accuracy.samples
@@ -83,6 +86,13 @@ def certainty(
         compared=max(compared, 1),
         samples_needed=needed,
     )
+
+
+def computes_the_same(comparison: Comparison) -> bool:
+    """Tell whether answers differ from the reference's by no more than the rounding of float32."""
+    noise_db = comparison.accuracy.sqnr_db
+    close = all(error <= ABSOLUTE_FLOOR for error in comparison.worst_errors.values())
+    return close and (noise_db is None or noise_db >= FLOAT32_SQNR_DB)
 
 
 def wilson(successes: float, trials: float, confidence: float) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from packager.judge.gates import Gates
-from packager.judge.intervals import certainty
+from packager.judge.intervals import certainty, computes_the_same
 from packager.judge.ranking import MIB
 from packager.judge.verdicts import Verdict, Verdicts
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts
@@ -59,18 +59,20 @@ def built_variants(
         The variants, still without golden samples.
     """
     built = [c for c in plan.candidates if pipeline.lost(*c.needed) is None]
-    compared = sum(c.name not in plan.references for c in built)
+    found = {c.name: pipeline.result(c.evaluate, Comparison) for c in built}
+    same = {name for name, comparison in found.items() if computes_the_same(comparison)}
+    same |= plan.references
+    compared = sum(c.name not in same for c in built)
     variants: list[Variant] = []
     for candidate in built:
-        comparison = pipeline.result(candidate.evaluate, Comparison)
         bounds = certainty(
-            comparison,
+            found[candidate.name],
             compared=compared,
             least_retention=gates.min_retention,
             most_disagreement=gates.disagreement_limit,
-            reference=candidate.name in plan.references,
+            same=candidate.name in same,
         )
-        accuracy = msgspec.structs.replace(comparison.accuracy, certainty=bounds)
+        accuracy = msgspec.structs.replace(found[candidate.name].accuracy, certainty=bounds)
         variants.append(_variant(candidate, pipeline, metric, declared, accuracy))
     return tuple(variants)
 

@@ -107,7 +107,8 @@ class Certainty(msgspec.Struct, frozen=True, kw_only=True):
     probability of 0.95, whichever variant was chosen."""
 
     compared: int
-    """Candidates that the variants of the build were chosen from."""
+    """Candidates that the variants were chosen from, without those that compute what the reference
+    does."""
 
     samples_needed: int
     """About how many samples would show that the variant passes the gates of quality, if its

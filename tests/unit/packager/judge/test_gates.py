@@ -354,7 +354,7 @@ def test_a_gate_that_cannot_tell_says_so_and_keeps_the_variant() -> None:
     assert found.kept
     assert found.doubt == (
         "cannot tell: retention is 1.0000, but with 99.00% confidence only at least 0.9500, below "
-        "0.9900; 100 samples cannot tell, about 1,400 would be needed"
+        "0.9900; about 1,400 samples would be needed instead of 100"
     )
     assert found.reason == f"kept; {found.doubt}"
     assert decide(FLOAT, variant("int8", certainty=certain()))["int8"].doubt == ""
@@ -396,7 +396,13 @@ def test_disagreement_has_a_gate_of_its_own() -> None:
     unclear = variant("int8", agreement=0.96, certainty=certain(0.995, 0.93, needed=800))
     assert decide(FLOAT, unclear)["int8"].doubt == (
         "cannot tell: disagreement with the reference is 0.0400, but with 99.00% confidence up to "
-        "0.0700, above 0.0500; 100 samples cannot tell, about 800 would be needed"
+        "0.0700, above 0.0500; about 800 samples would be needed instead of 100"
+    )
+    both = variant("int8", agreement=0.96, certainty=certain(0.95, 0.93, needed=1400))
+    assert decide(FLOAT, both)["int8"].doubt == (
+        "cannot tell: retention is 1.0000, but with 99.00% confidence only at least 0.9500, below "
+        "0.9900, and disagreement with the reference is 0.0400, but with 99.00% confidence up to "
+        "0.0700, above 0.0500; about 1,400 samples would be needed instead of 100"
     )
     images = variant("int8", metric="cosine", agreement=0.1, certainty=certain())
     assert decide(FLOAT, images)["int8"].kept, "an image has no one top answer"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from packager.judge.intervals import (
     ALPHA,
     MOST_SAMPLES,
     certainty,
+    computes_the_same,
     ratio_of_right,
     ratio_score,
     student,
@@ -52,13 +54,13 @@ def compared(
     )
 
 
-def needed(comparison: Comparison, *, of: int = 1, reference: bool = False) -> int:
+def needed(comparison: Comparison, *, of: int = 1, same: bool = False) -> int:
     return certainty(
         comparison,
         compared=of,
         least_retention=0.99,
         most_disagreement=0.05,
-        reference=reference,
+        same=same,
     ).samples_needed
 
 
@@ -155,7 +157,7 @@ def test_few_samples_cannot_show_what_many_can() -> None:
     assert needed(compared((30, 0, 0, 0))) == pytest.approx(270, abs=10)
     assert needed(compared((270, 0, 0, 0))) == 0
     assert needed(compared((510, 30, 25, 35))) > 600, "1.01 of 600 samples"
-    assert needed(compared((30, 0, 0, 0)), reference=True) == 0
+    assert needed(compared((30, 0, 0, 0)), same=True) == 0
 
 
 def test_to_choose_among_many_needs_more_samples() -> None:
@@ -197,3 +199,15 @@ def test_a_metric_of_numbers_has_the_bounds_of_its_standard_error() -> None:
     found = certainty(unknown, compared=1, least_retention=0.99, most_disagreement=None)
     assert found.retention_low is None
     assert found.samples_needed == MOST_SAMPLES
+
+
+def test_another_order_of_sums_is_the_same_and_float16_is_not() -> None:
+    def found(error: float, sqnr_db: float | None) -> Comparison:
+        table = compared((30, 0, 0, 0))
+        accuracy = msgspec.structs.replace(table.accuracy, sqnr_db=sqnr_db, worst_error=error)
+        return msgspec.structs.replace(table, accuracy=accuracy, worst_errors={"s": error})
+
+    assert computes_the_same(found(0.0, None))
+    assert computes_the_same(found(2e-6, 135.0))
+    assert not computes_the_same(found(3e-3, 68.0)), "float16"
+    assert not computes_the_same(found(1e-6, 40.0)), "small outputs, and much noise"
