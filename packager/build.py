@@ -64,6 +64,7 @@ from packager.request import (
 from packager.result import (
     BuildResult,
     candidate_reports,
+    doubt_notes,
     first_losses,
     repair_notes,
     tuning_notes,
@@ -116,7 +117,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     with _prepared(request, progress) as prepared:
         pipeline, plan = _carried_out(prepared, request)
         metric = pipeline.result(REFERENCE, ReferenceResult).metric
-        variants = built_variants(plan, pipeline, metric, prepared.declared)
+        variants = built_variants(plan, pipeline, metric, prepared.declared, request.gates)
         verdicts = judge(
             variants,
             request.profiles,
@@ -154,6 +155,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             *data.notes,
             *tuning_notes(plan, pipeline),
             *repair_notes(plan, variants, pipeline),
+            *doubt_notes(variants, verdicts),
         ),
         steps=tuple(pipeline.records),
     )

@@ -162,17 +162,30 @@ def check_request(request: BuildRequest) -> None:
         )
     if not request.evaluation:
         raise BuildError("the build has no evaluation data", remedy="add --evaluation")
-    for limit in (gates.max_size_bytes, gates.max_latency_ms, gates.max_memory_bytes):
-        if limit is not None and not limit > 0:  # also refuses NaN, which lets everything pass
-            raise BuildError(f"a limit of {limit} is not above 0")
-    if not 0.0 <= gates.min_retention <= 1.0:
-        raise BuildError(f"retention {gates.min_retention} is not within 0 to 1")
+    _check_gates(gates)
     if not 0.0 <= request.prune < 1.0:
         raise BuildError(f"cannot prune a share of {request.prune} of the channels")
     if (request.prune or request.training) and not is_callable(request.model):
         raise BuildError(
             "only a PyTorch model can be pruned", remedy="name a function that returns the module"
         )
+
+
+def _check_gates(gates: Gates) -> None:
+    """Refuse limits that nothing, or everything, could keep.
+
+    Raises:
+        BuildError: There is one.
+    """
+    for limit in (gates.max_size_bytes, gates.max_latency_ms, gates.max_memory_bytes):
+        if limit is not None and not limit > 0:  # also refuses NaN, which lets everything pass
+            raise BuildError(f"a limit of {limit} is not above 0")
+    if not 0.0 <= gates.min_retention <= 1.0:
+        raise BuildError(f"retention {gates.min_retention} is not within 0 to 1")
+    if gates.max_disagreement is not None and not 0.0 <= gates.max_disagreement <= 1.0:
+        raise BuildError(f"disagreement {gates.max_disagreement} is not within 0 to 1")
+    if gates.max_variants < 1:
+        raise BuildError(f"a profile cannot get {gates.max_variants} variants")
 
 
 def sample_sources(request: BuildRequest) -> tuple[dict[str, Source], dict[str, str]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from packager.judge.gates import Verdict, Verdicts
+from packager.judge.gates import needed_text
+from packager.judge.verdicts import Verdict, Verdicts
 from packager.package.compose import measured_variants
 from packager.plan.figures import RepairResult, TuningResult
 from packager.plan.steps import is_tuning
@@ -133,6 +134,33 @@ def repair_notes(plan: Plan, variants: tuple[Variant, ...], pipeline: Pipeline) 
         what = text or f"the build tried it instead of {repair.of}"
         notes.append(f"{name}: {what}{_price(known.get(repair.of), known[name])}")
     return tuple(notes)
+
+
+def doubt_notes(variants: tuple[Variant, ...], verdicts: Verdicts) -> tuple[str, ...]:
+    """Warn of variants that are kept though the samples cannot tell whether they pass the gates.
+
+    Args:
+        variants: The variants that were built.
+        verdicts: Which of them are kept for which profile.
+
+    Returns:
+        One line, or none.
+    """
+    kept = {name for found in verdicts.values() for name, v in found.items() if v.kept}
+    doubtful = {name for found in verdicts.values() for name, v in found.items() if v.doubt}
+    if not doubtful:
+        return ()
+    parts: list[str] = []
+    for variant in variants:
+        accuracy = variant.info.accuracy
+        if variant.name in doubtful and accuracy is not None and accuracy.certainty:
+            parts.append(f"{variant.name} ({accuracy.samples}, {needed_text(accuracy.certainty)})")
+    text = (
+        f"warning: the samples cannot tell whether {len(doubtful)} of {len(kept)} kept variants "
+        "pass the gates of quality, although their figures do. Samples that judged each, and "
+        f"about how many are needed: {', '.join(parts)}. --strict refuses such variants"
+    )
+    return (text,)
 
 
 def tuning_notes(plan: Plan, pipeline: Pipeline) -> tuple[str, ...]:

@@ -93,6 +93,21 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             help="Least share of the reference's metric that a variant must keep.", metavar="SHARE"
         ),
     ] = 0.99,
+    max_disagreement: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Most samples whose top answer may differ from the reference's. The default for "
+            "metrics of class scores is 0.05, or 5 times what --min-retention lets a variant lose.",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Refuse a variant if the samples cannot show that it passes the gates of quality.",
+        ),
+    ] = False,
     max_size: Annotated[
         int | None, typer.Option(metavar="BYTES", help="Largest size of a variant.")
     ] = None,
@@ -115,6 +130,12 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             help="Drop the fastest variant of a runtime when one of another runtime is better.",
         ),
     ] = False,
+    max_variants: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Variants that a profile gets, beside those always kept."
+        ),
+    ] = 12,
     repair_trials: Annotated[
         int,
         typer.Option(
@@ -240,9 +261,12 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         metric=metric,
         gates=Gates(
             min_retention=min_retention,
+            max_disagreement=max_disagreement,
+            strict=strict,
             max_size_bytes=max_size,
             max_latency_ms=max_latency_ms,
             max_memory_bytes=max_memory,
+            max_variants=max_variants,
         ),
         keep=tuple(keep or ()),
         drop_beaten=drop_beaten,

@@ -157,8 +157,8 @@ def compare(
     _check_comparable(answers, ideal)
     magnitude = None
     if function is not None:
-        best = _own_value(metric, function, ideal, known)
-        value = _own_value(metric, function, answers, known)
+        best = own_value(metric, function, ideal, known)
+        value = own_value(metric, function, answers, known)
     else:
         best = float(np.mean(per_sample(metric, ideal, ideal, known)))
         value = float(np.mean(per_sample(metric, answers, ideal, known)))
@@ -313,8 +313,17 @@ def _check_comparable(answers: Tensors, reference: Tensors) -> None:
                 )
 
 
-def _own_value(metric: str, function: OwnMetric, answers: Tensors, labels: Tensor | None) -> float:
+def own_value(metric: str, function: OwnMetric, answers: Tensors, labels: Tensor | None) -> float:
     """Call a user's function; it cannot change its arguments.
+
+    Args:
+        metric: Its name.
+        function: The function.
+        answers: By output name.
+        labels: The labels in the same rows, if there are any.
+
+    Returns:
+        What it returned.
 
     Raises:
         DataError: It fails, or does not return a finite number.

@@ -1,16 +1,13 @@
-"""Decides which candidates go into the package: those that pass the gates and that no other beats.
-
-The functions are pure: they get figures and return verdicts with reasons.
+"""Decides which candidates pass the gates of a profile; `selection` chooses among those. Pure.
 
 Rules:
 - A verdict names the gate that a candidate fails, with the figure. No candidate is dropped without
   a reason.
-- The reference variant is kept wherever it passes, because a device falls back to it.
-- The fastest variant of each runtime is kept too, because a device may have that runtime alone.
-  `drop_beaten` turns this off.
-- A latency is valid only for the architecture that it was measured on. For another architecture, a
-  candidate is dropped only in favour of a closer one that runs the same instructions, or of a float
-  variant of the same runtime that is as good and as small.
+- A gate of quality passes, fails, or cannot tell. It fails if the figure itself fails. It cannot
+  tell if the figure passes and its bound does not; then the candidate is kept with a warning, or
+  refused if the gates are strict.
+- A variant that computes what the reference does, apart from the rounding of float32, needs no such
+  proof.
 - A build fails if a profile gets no variant.
 """
 
@@ -22,46 +19,59 @@ from typing import Final
 import msgspec
 
 from packager.errors import QualityGateError
-from packager.judge.ranking import (
-    MAX_SLOWDOWN,
-    SIZE_TOLERANCE,
-    beats,
-    defeat,
-    figures,
-    latency_ms,
-    rank,
-    worth,
-)
-from wire.package.manifest import Variant
+from packager.judge.intervals import MOST_SAMPLES
+from packager.judge.ranking import figures, latency_ms
+from packager.judge.selection import Choice, select
+from packager.judge.verdicts import Verdict, Verdicts
+from wire.package.manifest import Accuracy, Certainty, Variant
 from wire.profile import DeviceProfile
+
+ROUNDING: Final = 1e-9
+"""What a share may be off by the rounding of floats."""
 
 UNFIT: Final = 1e9
 """The excess of a variant that cannot run on the device, far above that of other limits."""
 
-_FLOAT: Final = "fp"
-"""The prefix of the precisions that compute in floats."""
+MAX_SLOWDOWN: Final = 4.0
+"""A variant that is this many times slower than the reference is not evaluated, unless it is among
+the fastest of its runtime: hardly anybody would use it, and evaluation takes long."""
+
+DISAGREEMENT_FLOOR: Final = 0.05
+DISAGREEMENT_RATIO: Final = 5.0
+"""Lost answers that are right are offset by gained ones, and both are disagreements. So the default
+gate is several times the retention that may be lost."""
+
+MAX_VARIANTS: Final = 12
+"""Variants that a profile gets by default; a device fetches and tests every one of them."""
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits that every variant must keep, for every profile."""
+    """The limits that every variant must keep, and that of their number, for every profile."""
 
     min_retention: float = 0.99
     """Share of the reference's metric; a loss of one hundredth is usually accepted for int8."""
+
+    max_disagreement: float | None = None
+    """Share of the samples whose top answer may differ from the reference's. None for
+    `DISAGREEMENT_FLOOR`, or more where `min_retention` allows more, for metrics of class scores."""
+
+    strict: bool = False
+    """Whether the samples must show that the gates of quality pass."""
 
     max_size_bytes: int | None = None
     max_latency_ms: float | None = None
     """Median, on the machine that builds."""
 
     max_memory_bytes: int | None = None
+    max_variants: int = MAX_VARIANTS
+    """How many variants a profile gets; more only if more than these are always kept."""
 
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision about a candidate for a profile."""
-
-    kept: bool
-    reason: str
-    excess: float | None = None
-    """How far it misses the gate that refused it, as a share of the limit; None without a miss."""
+    @property
+    def disagreement_limit(self) -> float:
+        """The gate of disagreement, where a sample has one top answer."""
+        if self.max_disagreement is not None:
+            return self.max_disagreement
+        return max(DISAGREEMENT_FLOOR, DISAGREEMENT_RATIO * (1.0 - self.min_retention))
 
 
 class Miss(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,10 +80,6 @@ class Miss(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     excess: float
     """How far off, as a share of the limit."""
-
-
-Verdicts = dict[str, dict[str, Verdict]]
-"""Profile to candidate to verdict."""
 
 
 def judge(
@@ -113,14 +119,22 @@ def judge(
             name: Verdict(kept=False, reason=miss.text, excess=miss.excess)
             for name, miss in missed.items()
         }
-        pinned = keep | references
-        finalists, inferior = _best_of_families(passed, families or {}, pinned=pinned)
-        found |= inferior
-        if foreign:
-            found |= {v.name: _unmeasured(v, finalists, pinned=pinned) for v in finalists}
-        else:
-            fastest = frozenset[str]() if drop_beaten else _fastest(finalists)
-            found |= _front(finalists, pinned=pinned, fastest=fastest)
+        choice = Choice(
+            pinned=keep | references,
+            families=families or {},
+            foreign=foreign,
+            drop_beaten=drop_beaten,
+            budget=gates.max_variants,
+        )
+        chosen = select(passed, choice)
+        for variant in passed:
+            verdict = chosen[variant.name]
+            doubt = "; ".join(miss.text for miss in _doubts(variant, gates)) if verdict.kept else ""
+            if doubt:
+                verdict = msgspec.structs.replace(
+                    verdict, reason=f"{verdict.reason}; {doubt}", doubt=doubt
+                )
+            found[variant.name] = verdict
         verdicts[profile.name] = found
     return verdicts
 
@@ -179,6 +193,12 @@ def too_slow(
     return found
 
 
+def needed_text(known: Certainty) -> str:
+    """Return about how many samples the gates of quality need."""
+    more = known.samples_needed >= MOST_SAMPLES
+    return f"{MOST_SAMPLES:,} or more" if more else f"{known.samples_needed:,}"
+
+
 def require_variants(verdicts: Verdicts, losses: Mapping[str, str]) -> None:
     """Refuse a build that leaves a profile without any variant.
 
@@ -203,107 +223,89 @@ def require_variants(verdicts: Verdicts, losses: Mapping[str, str]) -> None:
         )
 
 
-def _front(
-    passed: list[Variant], *, pinned: frozenset[str], fastest: frozenset[str]
-) -> dict[str, Verdict]:
-    """Keep the pinned and the fastest variants and those that no other beats, the worst first."""
-    found: dict[str, Verdict] = {}
-    remaining = sorted(passed, key=rank)
-    for variant in reversed(tuple(remaining)):
-        winner = next((v for v in remaining if v is not variant and beats(v, variant)), None)
-        if winner is None or variant.name in pinned:
-            found[variant.name] = Verdict(kept=True, reason="kept")
-        elif variant.name in fastest:
-            reason = f"kept: a device may have {variant.info.runtime} alone"
-            found[variant.name] = Verdict(kept=True, reason=reason)
-        else:
-            remaining.remove(variant)
-            found[variant.name] = Verdict(kept=False, reason=defeat(winner, variant))
-    return found
-
-
-def _fastest(passed: list[Variant]) -> frozenset[str]:
-    """Return the name of the fastest variant of each runtime that no other of it beats."""
-    found: set[str] = set()
-    for runtime in {v.info.runtime for v in passed}:
-        own = [v for v in passed if v.info.runtime == runtime]
-        unbeaten = [v for v in own if not any(beats(other, v) for other in own)]
-        found.add(min(unbeaten or own, key=lambda v: (latency_ms(v), rank(v))).name)
-    return frozenset(found)
-
-
-def _best_of_families(
-    passed: list[Variant], families: Mapping[str, str], *, pinned: frozenset[str]
-) -> tuple[list[Variant], dict[str, Verdict]]:
-    """Select the pinned variants and, of each family, the one closest to the reference.
-
-    A family runs the same instructions, so its time and memory differ only by noise.
-    """
-    finalists: list[Variant] = []
-    inferior: dict[str, Verdict] = {}
-    best: dict[str, Variant] = {}
-    for variant in sorted(passed, key=_exactness):
-        winner = best.setdefault(families.get(variant.name, variant.name), variant)
-        if winner is variant or variant.name in pinned:
-            finalists.append(variant)
-        else:
-            inferior[variant.name] = Verdict(kept=False, reason=_inferior(winner, variant))
-    return finalists, inferior
-
-
-def _unmeasured(variant: Variant, others: list[Variant], *, pinned: frozenset[str]) -> Verdict:
-    """Decide about a variant whose speed on the device is unknown.
-
-    A quantized variant that is neither smaller nor better than a float one is dropped: it could
-    only be faster.
-    """
-    for other in others:
-        if (
-            other is not variant
-            and variant.name not in pinned
-            and other.info.runtime == variant.info.runtime
-            and other.info.precision.startswith(_FLOAT)
-            and not variant.info.precision.startswith(_FLOAT)
-            and worth(figures(other)[0]) >= worth(figures(variant)[0])
-            and other.info.size_bytes <= variant.info.size_bytes * (1 + SIZE_TOLERANCE)
-        ):
-            return Verdict(
-                kept=False,
-                reason=f"it is neither smaller nor better than {other.name}, and its latency "
-                "cannot be measured on this machine",
-            )
-    return Verdict(kept=True, reason="kept; its latency cannot be measured on this machine")
-
-
-def _exactness(variant: Variant) -> tuple[float, float, str]:
-    """Return a sort key, the closest to the reference first; their metrics differ by chance."""
-    accuracy, _ = figures(variant)
-    sqnr_db = float("inf") if accuracy.sqnr_db is None else accuracy.sqnr_db
-    return (-sqnr_db, accuracy.worst_error, variant.name)
-
-
-def _inferior(winner: Variant, loser: Variant) -> str:
-    good, worse = figures(winner)[0], figures(loser)[0]
-    close, far = ("exact" if a.sqnr_db is None else f"{a.sqnr_db:.1f}" for a in (good, worse))
-    return (
-        f"it runs the same instructions as {winner.name} and is no closer to the reference: SQNR "
-        f"{far} against {close} dB"
-    )
-
-
 def _first_miss(variant: Variant, profile: DeviceProfile, gates: Gates) -> Miss | None:
     """Return the gate that a variant misses by most; None when it passes all."""
     return max(_misses(variant, profile, gates), key=lambda miss: miss.excess, default=None)
 
 
 def _misses(variant: Variant, profile: DeviceProfile, gates: Gates) -> Iterator[Miss]:
+    yield from _quality_misses(variant, gates)
+    if gates.strict:
+        yield from _doubts(variant, gates)
+    yield from _cost_misses(variant, profile, gates)
+
+
+def _quality_misses(variant: Variant, gates: Gates) -> Iterator[Miss]:
     accuracy, _ = figures(variant)
+    known = _certainty(accuracy)
     if accuracy.retention < gates.min_retention:
+        bounds = "" if known is None else _bounds(known.retention_low, known.retention_high, known)
         yield Miss(
-            text=f"retention {accuracy.retention:.4f} < {gates.min_retention:.4f}",
+            text=f"retention {accuracy.retention:.4f} < {gates.min_retention:.4f}{bounds}",
             excess=gates.min_retention - accuracy.retention,
         )
-    yield from _cost_misses(variant, profile, gates)
+    one_answer = known is not None and known.agreement_low is not None
+    disagreement, limit = 1.0 - accuracy.agreement, gates.disagreement_limit
+    if (one_answer or gates.max_disagreement is not None) and disagreement > limit + ROUNDING:
+        bounds = ""
+        if (
+            known is not None
+            and known.agreement_low is not None
+            and known.agreement_high is not None
+        ):
+            bounds = _bounds(1 - known.agreement_high, 1 - known.agreement_low, known)
+        yield Miss(
+            text=f"disagreement with the reference {disagreement:.4f} > {limit:.4f}{bounds}",
+            excess=disagreement - limit,
+        )
+
+
+def _doubts(variant: Variant, gates: Gates) -> Iterator[Miss]:
+    """Yield at most one miss: of the gates of quality that a figure passes, but not its bound."""
+    accuracy, _ = figures(variant)
+    known = _certainty(accuracy)
+    if known is None or not known.samples_needed:
+        return
+    if known.retention_low is None:
+        yield Miss(
+            text=f"cannot tell: retention is {accuracy.retention:.4f}, but {accuracy.samples} "
+            f"samples give no bound for {accuracy.metric}",
+            excess=gates.min_retention,
+        )
+        return
+    parts: list[str] = []
+    excess = 0.0
+    told = f"with {known.confidence:.2%} confidence"
+    if known.retention_low < gates.min_retention:
+        parts.append(
+            f"retention is {accuracy.retention:.4f}, but {told} only at least "
+            f"{known.retention_low:.4f}, below {gates.min_retention:.4f}"
+        )
+        excess = gates.min_retention - known.retention_low
+    limit = gates.disagreement_limit
+    most = 0.0 if known.agreement_low is None else 1.0 - known.agreement_low
+    if most > limit + ROUNDING:
+        parts.append(
+            f"disagreement with the reference is {1.0 - accuracy.agreement:.4f}, but {told} up to "
+            f"{most:.4f}, above {limit:.4f}"
+        )
+        excess = max(excess, most - limit)
+    if parts:
+        yield Miss(
+            text=f"cannot tell: {', and '.join(parts)}; about {needed_text(known)} samples would "
+            f"be needed instead of {accuracy.samples}",
+            excess=excess,
+        )
+
+
+def _certainty(accuracy: Accuracy) -> Certainty | None:
+    return accuracy.certainty if isinstance(accuracy.certainty, Certainty) else None
+
+
+def _bounds(low: float | None, high: float | None, known: Certainty) -> str:
+    if low is None or high is None:
+        return ""
+    return f" ({low:.4f} to {high:.4f}, each with {known.confidence:.2%} confidence)"
 
 
 def _cost_misses(variant: Variant, profile: DeviceProfile, gates: Gates) -> Iterator[Miss]:

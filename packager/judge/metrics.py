@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from runtime_adapters.protocol import Tensor
 
 AUTO: Final = "auto"
+AGREEMENT: Final = "agreement"
 TOP5: Final = 5
 MAX_RETENTION: Final = 2.0
 """A larger value would mean that the reference is almost useless, not that the variant is good."""
@@ -111,7 +112,7 @@ METRICS: Final[dict[str, Metric]] = {
             quality=lambda accuracy: accuracy.value,
         ),
         Metric(
-            name="agreement",
+            name=AGREEMENT,
             labels="unused",
             class_scores=True,
             larger_is_better=True,

@@ -1,13 +1,14 @@
-"""Compares two variants by their figures: which is better, and which one beats the other. Pure.
+"""Compares two variants by their figures: which one beats the other, and how well it stands for it.
 
 Rules:
-- One variant beats another if it is as good in everything and better in something, beyond noise.
-- A variant that is many times slower is beaten, whatever it saves.
+- One variant beats another if it is at least as good in quality, latency, peak memory and size, and
+  better in one of them. Of latency, memory and size, differences within a tolerance do not count.
 - Without a measured latency a variant neither beats nor is beaten.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
@@ -21,10 +22,15 @@ MEMORY_TOLERANCE: Final = 0.03
 SIZE_TOLERANCE: Final = 0.01
 """Smaller differences are measurement noise, or too small to keep a variant for."""
 
-MAX_SLOWDOWN: Final = 4.0
-"""A variant that is this many times slower than one of at least its quality is dropped, whatever
-memory or disk it saves: nobody would use it, and every answer costs battery."""
+RETENTION_WEIGHT: Final = 10.0
+"""When one variant stands for another, a point of retention counts as much as 10 % of a cost."""
 
+TOLERANCES: Final = (
+    f"{LATENCY_TOLERANCE:.0%} of latency, {MEMORY_TOLERANCE:.0%} of memory and "
+    f"{SIZE_TOLERANCE:.0%} of size count as equal"
+)
+
+LEAST_MS: Final = 1e-6
 MIB: Final = 1024**2
 
 
@@ -76,8 +82,6 @@ def beats(one: Variant, other: Variant) -> bool:
     (good, ours), (worse, theirs) = figures(one), figures(other)
     if ours is None or theirs is None or worth(good) < worth(worse):
         return False
-    if theirs.latency_p50_ms > MAX_SLOWDOWN * ours.latency_p50_ms:
-        return True
     axes = (
         (ours.latency_p50_ms, theirs.latency_p50_ms, LATENCY_TOLERANCE),
         (ours.peak_memory_bytes, theirs.peak_memory_bytes, MEMORY_TOLERANCE),
@@ -89,17 +93,55 @@ def beats(one: Variant, other: Variant) -> bool:
     return better or worth(good) > worth(worse)
 
 
+def remoteness(one: Variant, other: Variant, *, timed: bool) -> float:
+    """Return how much worse one variant is than another where it is worst; 0.0 if nowhere.
+
+    Args:
+        one: The variant that would stand for the other.
+        other: The other.
+        timed: Whether latency and memory, as measured here, are those of the device.
+
+    Returns:
+        The logarithm of the ratio of a cost, or the lost retention times `RETENTION_WEIGHT`.
+
+    Source:
+        E. Zitzler et al., "Performance assessment of multiobjective optimizers", IEEE Transactions
+        on Evolutionary Computation 7 (2003), 117-132: the multiplicative epsilon indicator.
+    """
+    (good, ours), (worse, theirs) = figures(one), figures(other)
+    lost = min(worse.retention, 1.0) - min(good.retention, 1.0)
+    costs = [(one.info.size_bytes, other.info.size_bytes)]
+    if timed and ours is not None and theirs is not None:
+        costs.append((ours.peak_memory_bytes, theirs.peak_memory_bytes))
+        latencies = (ours.latency_p50_ms, theirs.latency_p50_ms)
+        times = math.log(max(latencies[0], LEAST_MS) / max(latencies[1], LEAST_MS))
+    else:
+        times = 0.0
+    more = (math.log(max(mine, 1) / max(yours, 1)) for mine, yours in costs)
+    return max(0.0, RETENTION_WEIGHT * lost, times, *more)
+
+
 def defeat(winner: Variant, loser: Variant) -> str:
     """Say by which figures a variant beats another."""
-    (good, fast), (worse, slow) = figures(winner), figures(loser)
-    text = f"{winner.name} is better: {good.metric} {good.value:.4f} against {worse.value:.4f}"
-    if fast is None or slow is None:
-        return text
+    luck = ""
+    if figures(loser)[0].retention > 1.0:
+        luck = "; what is above the reference counts as chance"
     return (
-        f"{text}, {fast.latency_p50_ms:.3f} against {slow.latency_p50_ms:.3f} ms, "
-        f"{fast.peak_memory_bytes / MIB:.0f} against {slow.peak_memory_bytes / MIB:.0f} MiB, "
-        f"{winner.info.size_bytes} against {loser.info.size_bytes} B"
+        f"{winner.name} is as good in everything and better in something: "
+        f"{beside(winner, loser)}; {TOLERANCES}{luck}"
     )
+
+
+def beside(one: Variant, other: Variant, *, timed: bool = True) -> str:
+    """Return the judged figures of one variant beside those of another."""
+    (good, ours), (worse, theirs) = figures(one), figures(other)
+    text = f"{good.metric} {good.value:.4f} against {worse.value:.4f}"
+    if timed and ours is not None and theirs is not None:
+        text += (
+            f", {ours.latency_p50_ms:.3f} against {theirs.latency_p50_ms:.3f} ms, "
+            f"{ours.peak_memory_bytes / MIB:.0f} against {theirs.peak_memory_bytes / MIB:.0f} MiB"
+        )
+    return f"{text}, {one.info.size_bytes} against {other.info.size_bytes} B"
 
 
 def latency_ms(variant: Variant) -> float:

@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from packager.judge.gates import Gates, Verdict, Verdicts
+from packager.judge.gates import Gates
+from packager.judge.intervals import certainty, computes_the_same
 from packager.judge.ranking import MIB
+from packager.judge.verdicts import Verdict, Verdicts
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts
 from packager.plan.recipes import PREPARE
 from packager.plan.steps import ANCHORS, GOLDEN
@@ -25,7 +27,7 @@ from packager.runtimes.table import RUNTIMES
 from packager.samples.declarations import ANCHORS_FILE, Declared
 from wire.codec import sha256_hex, to_json
 from wire.package.index import asset_directory, asset_uri
-from wire.package.manifest import Golden, Manifest, Performance, Variant, VariantInfo
+from wire.package.manifest import Accuracy, Golden, Manifest, Performance, Variant, VariantInfo
 
 VERSION_DIGITS: Final = 12
 
@@ -40,24 +42,39 @@ def measured_variants(candidates: tuple[Candidate, ...], pipeline: Pipeline) -> 
 
 
 def built_variants(
-    plan: Plan, pipeline: Pipeline, metric: str, declared: Declared
+    plan: Plan, pipeline: Pipeline, metric: str, declared: Declared, gates: Gates
 ) -> tuple[Variant, ...]:
     """Return the candidates that were built, evaluated and measured, with their figures.
+
+    Each figure of quality has the bounds for a choice among all these candidates.
 
     Args:
         plan: The plan that was carried out.
         pipeline: Its results.
         metric: The metric of the build.
         declared: The declarations that every variant gets.
+        gates: The limits, of which the bounds say whether the samples show that they hold.
 
     Returns:
         The variants, still without golden samples.
     """
-    return tuple(
-        _variant(candidate, pipeline, metric, declared)
-        for candidate in plan.candidates
-        if pipeline.lost(*candidate.needed) is None
-    )
+    built = [c for c in plan.candidates if pipeline.lost(*c.needed) is None]
+    found = {c.name: pipeline.result(c.evaluate, Comparison) for c in built}
+    same = {name for name, comparison in found.items() if computes_the_same(comparison)}
+    same |= plan.references
+    compared = sum(c.name not in same for c in built)
+    variants: list[Variant] = []
+    for candidate in built:
+        bounds = certainty(
+            found[candidate.name],
+            compared=compared,
+            least_retention=gates.min_retention,
+            most_disagreement=gates.disagreement_limit,
+            same=candidate.name in same,
+        )
+        accuracy = msgspec.structs.replace(found[candidate.name].accuracy, certainty=bounds)
+        variants.append(_variant(candidate, pipeline, metric, declared, accuracy))
+    return tuple(variants)
 
 
 def assemble(
@@ -155,11 +172,11 @@ def _variant(
     pipeline: Pipeline,
     metric: str,
     declared: Declared,
+    accuracy: Accuracy,
 ) -> Variant:
-    comparison = pipeline.result(candidate.evaluate, Comparison)
     info = msgspec.structs.replace(
         _costs(candidate, pipeline),
-        accuracy=comparison.accuracy,
+        accuracy=accuracy,
         provenance=_provenance(candidate, pipeline, metric),
     )
     info = declared.put_into(info)

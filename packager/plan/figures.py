@@ -109,10 +109,28 @@ class TuningResult(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What the samples tell of how far chance may have moved the figures of a comparison."""
+
+    right: tuple[int, int, int, int] | None = None
+    """How many samples both models answer rightly, only the variant, only the reference, and
+    neither; None where a sample is more than right or wrong."""
+
+    standard_error: float | None = None
+    """Of the retention, where `right` is None; None if too few samples tell."""
+
+    degrees: int = 0
+    """Degrees of freedom of the standard error."""
+
+    agreed: int | None = None
+    """Samples on which both top answers are the same; None where a sample has not just one."""
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What an evaluate step found: a variant beside the reference."""
 
     accuracy: Accuracy
+    evidence: Evidence = Evidence()
     worst_errors: dict[str, float]
     """Greatest absolute difference of any element, per output."""
 

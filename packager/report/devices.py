@@ -42,6 +42,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     latency: str = ""
     memory: str = ""
     size: str = ""
+    doubt: str = ""
+    """Why the samples cannot tell whether it passes the gates."""
+
     glyph: str = ""
     mark: int = 0
     """Number of its runtime's colour."""
@@ -147,6 +150,7 @@ def _row(candidate: CandidateReport, profile: DeviceProfile, machine: str) -> Ro
     return Row(
         name=candidate.name,
         reason=candidate.profiles[profile.name].reason,
+        doubt=candidate.profiles[profile.name].doubt,
         metric=share(accuracy.value if accuracy else None),
         retention=share(accuracy.retention if accuracy else None),
         latency=ms(here.latency_p50_ms if here else None),

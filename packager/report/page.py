@@ -27,6 +27,7 @@ from packager.report.text import (
     error_text,
     machine_of,
     ms,
+    range_text,
     share,
     size_text,
     sqnr_text,
@@ -89,6 +90,7 @@ def report_page(
         figures=[_figures(candidate, machine, profiles) for candidate in result.candidates],
         steps=_steps(result),
         marks=ALL_MARKS,
+        chance=_chance(result),
     )
 
 
@@ -155,10 +157,13 @@ def _figures(
     cost: tuple[str, ...] = ()
     why = candidate.lost
     if accuracy is not None:
+        known = accuracy.certainty or None
+        retention_range = range_text(known.retention_low, known.retention_high) if known else ""
+        agreement_range = range_text(known.agreement_low, known.agreement_high) if known else ""
         quality = (
             share(accuracy.value),
-            share(accuracy.retention),
-            share(accuracy.agreement),
+            share(accuracy.retention) + retention_range,
+            share(accuracy.agreement) + agreement_range,
             sqnr_text(accuracy.sqnr_db),
             error_text(accuracy.worst_error),
             str(accuracy.samples),
@@ -190,6 +195,19 @@ def _unmeasured(candidate: CandidateReport, machine: str, profiles: Sequence[Dev
     if meant and architecture_of(machine) not in meant:
         return f"built for {' and '.join(sorted(meant))}"
     return "built for instructions that the measuring machine does not have"
+
+
+def _chance(result: BuildResult) -> str:
+    """Say what the ranges of the figures mean; empty if there are none."""
+    for candidate in result.candidates:
+        if candidate.accuracy is not None and candidate.accuracy.certainty:
+            known = candidate.accuracy.certainty
+            return (
+                "In brackets: the range that other samples would give. Each end holds with "
+                f"{known.confidence:.2%} confidence; so all lower ends hold together with 95 %, "
+                f"whichever of {known.compared} candidates is chosen."
+            )
+    return ""
 
 
 def _steps(result: BuildResult) -> dict[str, Any]:

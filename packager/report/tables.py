@@ -27,13 +27,13 @@ KIB = 1024
 def figure_columns(metric: str) -> tuple[str, ...]:
     """Return the headings of the table of figures."""
     return (
-        "VARIANT", "KIB", metric.upper(), "RETENTION", "SAMPLES", "AGREEMENT", "SQNR DB",
-        "WORST ERROR", "P50 MS", "P95 MS", "LOAD MS", "PEAK MIB",
+        "VARIANT", "KIB", metric.upper(), "RETENTION", "AT LEAST", "SAMPLES", "AGREEMENT",
+        "SQNR DB", "WORST ERROR", "P50 MS", "P95 MS", "LOAD MS", "PEAK MIB",
     )  # fmt: skip
 
 
 FIGURES_MINOR: Final = (
-    "SAMPLES", "SQNR DB", "P95 MS", "LOAD MS", "RETENTION", "WORST ERROR", "AGREEMENT",
+    "SAMPLES", "SQNR DB", "P95 MS", "LOAD MS", "RETENTION", "WORST ERROR", "AGREEMENT", "AT LEAST",
 )  # fmt: skip
 """Columns that a narrow terminal leaves out first: a report and `--json` have them all."""
 
@@ -62,12 +62,14 @@ def figures_row(
     performance: Performance | None,
 ) -> Row:
     """Return a variant's row of figures, rounded to what is meaningful."""
-    quality: Row = (None,) * 6
+    quality: Row = (None,) * 7
     cost: Row = (None,) * 4
     if accuracy is not None:
+        low = accuracy.certainty.retention_low if accuracy.certainty else None
         quality = (
             round(accuracy.value, 4),
             round(accuracy.retention, 4),
+            None if low is None else round(low, 4),
             accuracy.samples,
             round(accuracy.agreement, 4),
             "exact" if accuracy.sqnr_db is None else round(accuracy.sqnr_db, 1),

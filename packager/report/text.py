@@ -71,3 +71,8 @@ def error_text(value: float) -> str:
 def sqnr_text(value: float | None) -> str:
     """Return a ratio of signal to noise in decibels."""
     return "exact" if value is None else f"{value:.1f}"
+
+
+def range_text(low: float | None, high: float | None) -> str:
+    """Return a range after its figure; empty if it is not known."""
+    return "" if low is None or high is None else f" ({low:.4f} to {high:.4f})"

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
 import numpy as np
 
 from packager.errors import DataError
 from packager.judge.comparison import check_answers, compare, resolve_metric
+from packager.judge.evidence import evidence
 from packager.judge.golden import VariantAnswers, pick
 from packager.judge.measure import measure as measure_variant
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
@@ -125,14 +127,11 @@ def _compared(
 ) -> Comparison:
     folder = Path(job.inputs["reference"])
     metric = from_json((folder / RESULT_FILE).read_bytes(), ReferenceResult).metric
-    return compare(
-        answers,
-        _load(folder, info.outputs),
-        load_labels(_gate(job)),
-        metric,
-        indices=indices,
-        function=own_metric(job, metric),
-    )
+    ideal, labels = _load(folder, info.outputs), load_labels(_gate(job))
+    function = own_metric(job, metric)
+    found = compare(answers, ideal, labels, metric, indices=indices, function=function)
+    known = evidence(answers, ideal, labels, metric, indices=indices, function=function)
+    return msgspec.structs.replace(found, evidence=known)
 
 
 def _answers(job: Job, info: VariantInfo, output: Path) -> Tensors:

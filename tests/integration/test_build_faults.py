@@ -302,6 +302,7 @@ REQUESTS: list[tuple[Fault, str]] = [
     (option("--max-size", "1000"), "none of "),
     (option("--max-size", "0"), "a limit of 0 is not above 0"),
     (option("--max-latency", "nan"), "a limit of nan is not above 0"),
+    (option("--max-disagreement", "nan"), "disagreement nan is not within 0 to 1"),
     (option("--min-duration-s", "inf"), "inf is more than 3600"),
     (option("--step-memory", "-5"), "-5 is less than 0"),
     (option("--executor", "dask://scheduler"), "there is no executor 'dask://scheduler'"),

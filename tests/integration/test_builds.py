@@ -30,6 +30,8 @@ from tests.integration.builds import (
 from tests.models import ROOT, hard_digits
 from tests.simulators.patience import PATIENCE_S, until
 from wire.clock import SystemClock
+from wire.codec import convert
+from wire.package.manifest import Accuracy
 
 CLOCK = SystemClock()
 
@@ -206,6 +208,30 @@ def test_int8_that_misses_the_gate_is_repaired_and_says_what_it_cost(
         command(folder, profile, tmp_path / "q", "--repair-trials", "0"),
     )
     assert not [c for c in unrepaired["candidates"] if c["name"].endswith("-repaired")]
+
+
+def test_few_samples_are_a_warning_and_strict_gates_refuse_what_they_cannot_show(
+    work: Path, profile: Path, plain: Plain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "onnxruntime-int8-reduced"
+    known = candidate(plain.result, name)["accuracy"]
+    low, retention = known["certainty"]["retention_low"], known["retention"]
+    assert low < retention
+    # A gate between the bound and the figure: too few samples to tell.
+    gate = ("--min-retention", str((low + min(retention, 1.0)) / 2), "--repair-trials", "0")
+    result = built(capsys, command(work, profile, tmp_path / "lenient", *gate))
+    accuracy = candidate(result, name)["accuracy"]
+    needed = accuracy["certainty"]["samples_needed"]
+    assert needed > accuracy["samples"]
+    assert candidate(result, name)["profiles"]["box"]["doubt"].startswith("cannot tell: ")
+    warning = next(n for n in result["notes"] if n.startswith("warning: "))
+    assert f"{name} ({accuracy['samples']}, {needed:,}" in warning
+    written = {v.name: v.info.accuracy for v in open_package(tmp_path / "lenient")[0].variants}
+    assert written[name] == convert(accuracy, Accuracy), "the manifest says it too"
+    strict = built(capsys, command(work, profile, tmp_path / "strict", *gate, "--strict"))
+    assert not candidate(strict, name)["profiles"]["box"]["kept"]
+    assert [v.name for v in open_package(tmp_path / "strict")[0].variants] == ["onnxruntime-fp32"]
+    assert not [n for n in strict["notes"] if n.startswith("warning: ")]
 
 
 def test_ctrl_c_ends_every_process_and_leaves_no_package(

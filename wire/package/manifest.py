@@ -91,6 +91,30 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     """Greatest resident size of the worker process, in bytes, as measured."""
 
 
+class Certainty(msgspec.Struct, frozen=True, kw_only=True):
+    """How far chance may have moved a variant's figures: bounds of what more samples would give."""
+
+    retention_low: float | None
+    retention_high: float | None
+    """None where the samples give no bound."""
+
+    agreement_low: float | None
+    agreement_high: float | None
+    """None where a sample has no one top answer."""
+
+    confidence: float
+    """Probability with which each bound holds. All lower bounds of a build hold together with a
+    probability of 0.95, whichever variant was chosen."""
+
+    compared: int
+    """Candidates that the variants were chosen from, without those that compute what the reference
+    does."""
+
+    samples_needed: int
+    """About how many samples would show that the variant passes the gates of quality, if its
+    figures stay as they are; 0 where the samples of the build show it."""
+
+
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How a variant compares with the float reference on the evaluation data."""
 
@@ -113,6 +137,7 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """Greatest absolute difference of any output element."""
 
     samples: int
+    certainty: Certainty | msgspec.UnsetType = msgspec.UNSET
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from packager.run.pipeline import StepRecord
 from wire.codec import from_json, sha256_hex, to_pretty_json
 from wire.package.manifest import (
     Accuracy,
+    Certainty,
     Performance,
     Requirements,
     TensorSpec,
@@ -303,6 +304,36 @@ def test_what_was_not_measured_says_why(page: str) -> None:
     assert f"openvino-int8 329 KiB 0.9157 0.9991 0.9984 24.7 0.044 {measured}" in text
 
 
+def test_ranges_of_the_figures_and_doubts_are_told(result: BuildResult) -> None:
+    bounds = Certainty(
+        retention_low=0.9712, retention_high=1.0151, agreement_low=None, agreement_high=None,
+        confidence=0.9975, compared=20, samples_needed=1400,
+    )  # fmt: skip
+
+    def doubted(candidate: CandidateReport) -> CandidateReport:
+        if candidate.name != "openvino-int8":
+            return candidate
+        assert candidate.accuracy is not None
+        verdict = msgspec.structs.replace(
+            candidate.profiles["n100"], doubt="cannot tell: <2000> samples are too few"
+        )
+        return msgspec.structs.replace(
+            candidate,
+            accuracy=msgspec.structs.replace(candidate.accuracy, certainty=bounds),
+            profiles={"n100": verdict},
+        )
+
+    told = msgspec.structs.replace(result, candidates=tuple(map(doubted, result.candidates)))
+    text = plain(report_page(told, N100))
+    assert "openvino-int8 329 KiB 0.9157 0.9991 (0.9712 to 1.0151) 0.9984 24.7" in text
+    assert "whichever of 20 candidates is chosen" in text
+    assert (
+        "The samples cannot tell whether these pass the gates, although their figures do: "
+        "openvino-int8: cannot tell: <2000> samples are too few" in text
+    )
+    assert "In brackets" not in plain(report_page(result, N100))
+
+
 def test_figures_of_an_earlier_build_name_their_machine(result: BuildResult) -> None:
     def moved(candidate: CandidateReport) -> CandidateReport:
         if candidate.performance is None or candidate.name == "litert-int8":
@@ -318,7 +349,7 @@ def test_figures_of_an_earlier_build_name_their_machine(result: BuildResult) -> 
     assert "litert-int8 327 KiB 0.9139" in plain(page)
     assert f"1024 measured on {MACHINE}" in plain(page)
     latency, size, memory = drawings(section(page, "n100"))
-    assert [len(names(d)) for d in (latency, size, memory)] == [7, 8, 7], "not comparable"
+    assert [len(names(d)) for d in (latency, size, memory)] == [8, 9, 8], "not comparable"
 
 
 def test_notes_steps_and_digests_are_there(page: str, result: BuildResult) -> None:

@@ -21,6 +21,8 @@ from wire.package.index import (
     index_from_bytes,
 )
 from wire.package.manifest import (
+    Accuracy,
+    Certainty,
     Golden,
     Manifest,
     Requirements,
@@ -71,6 +73,24 @@ def test_manifest_round_trip() -> None:
     data = manifest_to_bytes(manifest)
     assert manifest_from_bytes(data) == manifest
     assert manifest_to_bytes(manifest_from_bytes(data)) == data
+
+
+def test_bounds_are_read_back_and_older_packages_have_none() -> None:
+    plain = Accuracy(
+        metric="top1", value=0.9, reference=0.9, retention=1.0, agreement=0.98, sqnr_db=30.0,
+        worst_error=0.1, samples=600,
+    )  # fmt: skip
+    bounds = Certainty(
+        retention_low=0.981, retention_high=1.019, agreement_low=0.95, agreement_high=None,
+        confidence=0.995, compared=10, samples_needed=1400,
+    )  # fmt: skip
+    older = manifest_to_bytes(make_manifest(make_variant("a", accuracy=plain)))
+    assert b"certainty" not in older
+    read = manifest_from_bytes(older).variant("a").info.accuracy
+    assert read == plain
+    with_bounds = msgspec.structs.replace(plain, certainty=bounds)
+    newer = manifest_to_bytes(make_manifest(make_variant("a", accuracy=with_bounds)))
+    assert manifest_from_bytes(newer).variant("a").info.accuracy == with_bounds
 
 
 def test_manifest_keeps_to_onnx_runtimes_layout() -> None:

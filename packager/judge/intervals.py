@@ -1,0 +1,281 @@
+"""Confidence bounds of a variant's figures of quality, and the samples that a gate needs. Pure.
+
+Rules:
+- Both models answer the same samples, so every interval is that of paired data.
+- Each bound holds with `1 - ALPHA / k`, where `k` is the number of compared candidates. Then all of
+  them hold together with `1 - ALPHA`, whichever candidate looks best (Bonferroni's inequality).
+- Bounds are rounded, so that the last bit of a sum decides nothing on another processor.
+
+Source:
+    O. J. Dunn, "Multiple comparisons among means", JASA 56 (1961), 52-64: simultaneous intervals by
+    Bonferroni's inequality.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Final
+
+from packager.judge.metrics import AGREEMENT, MAX_RETENTION
+from packager.plan.figures import ABSOLUTE_FLOOR, Comparison, Evidence
+from wire.package.manifest import Accuracy, Certainty
+
+ALPHA: Final = 0.05
+"""Probability that chance makes any of a build's lower bounds of a figure too high."""
+
+MOST_SAMPLES: Final = 1_000_000
+"""A gate that needs more says that it needs so many."""
+
+FLOAT32_SQNR_DB: Final = 100.0
+"""Sums of float32 in another order are some 120 to 140 dB above their noise, float16 some 70 dB."""
+
+DIGITS: Final = 6
+_HALVINGS: Final = 60
+_EXACT_DEGREES: Final = 200
+
+
+def certainty(
+    comparison: Comparison,
+    *,
+    compared: int,
+    least_retention: float,
+    most_disagreement: float | None,
+    same: bool = False,
+) -> Certainty:
+    """Return the bounds of a variant's figures, and the samples that its gates would need.
+
+    Args:
+        comparison: The variant beside the reference.
+        compared: Number of candidates that one is chosen from.
+        least_retention: The gate of retention.
+        most_disagreement: The gate of disagreement; None for none.
+        same: Whether the variant computes what the reference does; then no sample need show that it
+            passes.
+
+    Returns:
+        The bounds.
+    """
+    accuracy, evidence = comparison.accuracy, comparison.evidence
+    confidence = 1.0 - ALPHA / max(compared, 1)
+    retention = _retention(accuracy, evidence, confidence)
+    agreement: tuple[float | None, float | None] = (None, None)
+    if evidence.agreed is not None:
+        agreement = wilson(evidence.agreed, accuracy.samples, confidence)
+    needed = 0
+    if not same:
+        needed = _needed_for_retention(accuracy, evidence, confidence, least_retention)
+        if evidence.agreed is not None and most_disagreement is not None:
+            agreed, samples = evidence.agreed, accuracy.samples
+            needed = max(
+                needed,
+                needed_samples(
+                    lambda factor: wilson(factor * agreed, factor * samples, confidence)[0],
+                    1.0 - most_disagreement,
+                    samples,
+                ),
+            )
+    low, high = (None, None) if retention is None else retention
+    return Certainty(
+        retention_low=_rounded(low),
+        retention_high=_rounded(high),
+        agreement_low=_rounded(agreement[0]),
+        agreement_high=_rounded(agreement[1]),
+        confidence=round(confidence, DIGITS),
+        compared=max(compared, 1),
+        samples_needed=needed,
+    )
+
+
+def computes_the_same(comparison: Comparison) -> bool:
+    """Tell whether answers differ from the reference's by no more than the rounding of float32."""
+    noise_db = comparison.accuracy.sqnr_db
+    close = all(error <= ABSOLUTE_FLOOR for error in comparison.worst_errors.values())
+    return close and (noise_db is None or noise_db >= FLOAT32_SQNR_DB)
+
+
+def wilson(successes: float, trials: float, confidence: float) -> tuple[float, float]:
+    """Return the bounds of a probability.
+
+    Args:
+        successes: How often it happened.
+        trials: How often it could.
+        confidence: The probability with which each bound holds.
+
+    Returns:
+        The lower and the upper bound.
+
+    Source:
+        E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA
+        22 (1927), 209-212.
+    """
+    z2 = NormalDist().inv_cdf(confidence) ** 2
+    share = successes / trials
+    middle = share + z2 / (2 * trials)
+    half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * trials)) / trials)
+    whole = 1 + z2 / trials
+    return max((middle - half) / whole, 0.0), min((middle + half) / whole, 1.0)
+
+
+def ratio_of_right(
+    right: tuple[float, float, float, float], confidence: float
+) -> tuple[float, float]:
+    """Return the bounds of the ratio of two models' shares of right answers to the same samples.
+
+    Args:
+        right: How many samples both models answer rightly, only the variant, only the reference,
+            and neither.
+        confidence: The probability with which each bound holds.
+
+    Returns:
+        The lower and the upper bound, at most `MAX_RETENTION`.
+
+    Source:
+        J. Nam, W. C. Blackwelder, "Analysis of the ratio of marginal probabilities in a
+        matched-pair setting", Statistics in Medicine 21 (2002), 689-699: the score interval, with
+        the variance at the constrained maximum of the likelihood.
+    """
+    both, ours, theirs, _ = right
+    if both + theirs == 0:
+        return 0.0, MAX_RETENTION
+    wanted = NormalDist().inv_cdf(confidence)
+    best = (both + ours) / (both + theirs)
+    low = _bisected(lambda ratio: ratio_score(right, ratio) > wanted, 0.0, best) if best else 0.0
+    high = MAX_RETENTION
+    if best < MAX_RETENTION:
+        high = _bisected(lambda ratio: ratio_score(right, ratio) > -wanted, best, MAX_RETENTION)
+    return min(low, MAX_RETENTION), high
+
+
+def ratio_score(right: tuple[float, float, float, float], ratio: float) -> float:
+    """Return by how many standard deviations the counts contradict a ratio of right answers.
+
+    Args:
+        right: As for `ratio_of_right`.
+        ratio: The assumed ratio, above 0.
+
+    Returns:
+        The score; positive where the counts speak for a larger ratio.
+    """
+    both, ours, theirs, _ = right
+    known = both + ours + theirs
+    # The most likely share of "only the variant is right" if the ratio is the assumed one.
+    middle = (both + ours) * (ratio**2 - 1) + (ours + theirs) * ratio**2
+    square = 4 * ratio * (1 + ratio) * known * ours * ratio * (ratio - 1)
+    only = (middle + math.sqrt(max(middle**2 - square, 0.0))) / (2 * ratio * (1 + ratio) * known)
+    only = max(only, 0.0, (ratio - 1) / ratio)
+    variance = ratio * known * (only * (1 + ratio) - (ratio - 1))
+    gain = (both + ours) - ratio * (both + theirs)
+    if variance <= 0:
+        return math.copysign(math.inf, gain) if gain else 0.0
+    return gain / math.sqrt(variance)
+
+
+def student(confidence: float, degrees: int) -> float:
+    """Return a quantile of Student's t distribution.
+
+    Args:
+        confidence: The probability below it, at least one half.
+        degrees: The degrees of freedom, at least 1.
+
+    Returns:
+        The quantile.
+
+    Source:
+        M. Abramowitz, I. A. Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4 (exact),
+        26.7.5 (for many degrees of freedom).
+    """
+    z = NormalDist().inv_cdf(confidence)
+    if degrees > _EXACT_DEGREES:
+        first = (z**3 + z) / (4 * degrees)
+        second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+        return z + first + second
+    angle = _bisected(lambda a: _between(a, degrees) < 2 * confidence - 1, 0.0, math.pi / 2)
+    return math.sqrt(degrees) * math.tan(angle)
+
+
+def needed_samples(low: Callable[[float], float], least: float, samples: int) -> int:
+    """Return about how many samples would show that a figure passes, if it stays as it is.
+
+    Args:
+        low: The lower bound if there were this many times as many samples.
+        least: What it must reach.
+        samples: How many there are.
+
+    Returns:
+        The number, rounded up to two digits; 0 if the samples suffice, `MOST_SAMPLES` if even those
+        would not.
+    """
+    if low(1.0) >= least:
+        return 0
+    most = MOST_SAMPLES / samples
+    if most <= 1.0 or low(most) < least:
+        return MOST_SAMPLES
+    factor = _bisected(lambda f: low(f) < least, 1.0, most)
+    needed = math.ceil(factor * samples)
+    unit: int = 10 ** max(len(str(needed)) - 2, 0)
+    return min(-(-needed // unit) * unit, MOST_SAMPLES)
+
+
+def _retention(
+    accuracy: Accuracy, evidence: Evidence, confidence: float
+) -> tuple[float, float] | None:
+    """Return the bounds of the retention; None where the samples give none."""
+    if evidence.right is not None:
+        if accuracy.metric == AGREEMENT:  # the reference agrees with itself, whatever the sample
+            return wilson(evidence.right[0], accuracy.samples, confidence)
+        return ratio_of_right(evidence.right, confidence)
+    if evidence.standard_error is None:
+        return None
+    half = student(confidence, evidence.degrees) * evidence.standard_error
+    return (
+        max(accuracy.retention - half, 0.0),
+        min(accuracy.retention + half, MAX_RETENTION),
+    )
+
+
+def _needed_for_retention(
+    accuracy: Accuracy, evidence: Evidence, confidence: float, least: float
+) -> int:
+    if evidence.right is None and evidence.standard_error is None:
+        return MOST_SAMPLES
+
+    def low(factor: float) -> float:
+        if evidence.right is not None:
+            both, ours, theirs, neither = (factor * count for count in evidence.right)
+            scaled = (both, ours, theirs, neither)
+            if accuracy.metric == AGREEMENT:
+                return wilson(both, factor * accuracy.samples, confidence)[0]
+            return ratio_of_right(scaled, confidence)[0]
+        error = evidence.standard_error or 0.0
+        half = student(confidence, evidence.degrees) * error / math.sqrt(factor)
+        return accuracy.retention - half
+
+    return needed_samples(low, least, accuracy.samples)
+
+
+def _between(angle: float, degrees: int) -> float:
+    """Return the probability between -t and t, where `tan(angle) = t / sqrt(degrees)`."""
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = degrees % 2
+    term = cosine if odd else 1.0
+    total = 0.0
+    for number in range(2 + odd, degrees + 1, 2):
+        total += term
+        term *= cosine**2 * (number - 1) / number
+    if odd:
+        return 2 / math.pi * (angle + sine * total)
+    return sine * total
+
+
+def _bisected(below: Callable[[float], bool], low: float, high: float) -> float:
+    """Return where a condition that holds for small numbers ends."""
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return (low + high) / 2
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, DIGITS)
