@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -27,6 +28,8 @@ ProfileOption = Annotated[
     typer.Option("--profile", "-p", metavar="PROFILE", help="Kind of device to build for."),
 ]
 DEFAULT_CACHE = Path("~/.cache/edgefleet/build")
+NEEDED: Final = ("numpy", "onnx", "onnxruntime", "onnxslim")
+"""Modules without which no model can be built."""
 
 
 def register(app: typer.Typer) -> None:
@@ -213,6 +216,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         fleet build model.onnx -p rpi4 --evaluation samples.npz -o detector-1.0.0
         fleet build model.onnx -p rpi4 --evaluation samples.npz --dry-run
     """
+    _check_packager()
     from packager.build import build, plan_build
     from packager.device_profiles import load_profile
     from packager.judge.gates import Gates
@@ -269,6 +273,20 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     for path in report or ():
         write_report(path, result, request.profiles, gates=request.gates)
     _show_result(request, result, json=json)
+
+
+def _check_packager() -> None:
+    """Refuse to begin without the extra: a step in a process of its own would fail much later.
+
+    Raises:
+        ArgumentError: It is not installed.
+    """
+    missing = next((name for name in NEEDED if importlib.util.find_spec(name) is None), None)
+    if missing is not None:
+        raise ArgumentError(
+            f"{missing} is not installed here, and building needs it",
+            remedy="pip install 'edgefleet[packager]'",
+        )
 
 
 def tool_list(
