@@ -98,6 +98,7 @@ def assemble(
             variant.info,
             profiles=profiles,
             golden=_golden(candidate, asset, pipeline),
+            files_sha256=pipeline.file_digests(candidate.build, candidate.files),
         )
         kept.append(msgspec.structs.replace(variant, info=info))
         source = pipeline.folder(candidate.build)
