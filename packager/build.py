@@ -24,8 +24,9 @@ from packager.callables import plain_name
 from packager.errors import BuildError, ModelError
 from packager.judge.gates import judge, require_variants, too_slow
 from packager.package.compose import assemble, built_variants, measured_variants, needed_repairs
-from packager.package.directory import check_output, write_package
+from packager.package.directory import write_package
 from packager.package.keys import load_key
+from packager.package.reservation import reserved
 from packager.plan.figures import DataResult, Imported, Inspection, ModelFacts, ReferenceResult
 from packager.plan.planner import make_plan
 from packager.plan.recipes import PREPARE, SourceKind
@@ -101,11 +102,11 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     """
     name = package_name(request)
     output = request.output or Path(f"{name}-package")
-    check_output(output, force=request.force)
     key = load_key(request.key) if request.key else None
-    with _prepared(request, progress) as prepared:
+    with reserved(output, force=request.force), _prepared(request, progress) as prepared:
         pipeline, plan = _carried_out(prepared, request)
-        metric = pipeline.result(REFERENCE, ReferenceResult).metric
+        found = pipeline.result(REFERENCE, ReferenceResult)
+        metric = found.metric
         variants = built_variants(plan, pipeline, metric, prepared.declared)
         verdicts = judge(
             variants,
@@ -135,6 +136,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         signed=key is not None,
         machine=pipeline.toolchain.machine,
         metric=metric,
+        metric_reason=found.reason,
         samples=data.samples["gate"],
         candidates=candidate_reports(plan, variants, verdicts, pipeline),
         impossible=plan.impossible,

@@ -52,8 +52,9 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         typer.Option(
             metavar="DATA",
             help="Samples that judge every variant: an .npz file, a folder of .npy files, or "
-            "module:callable. Its arrays have the names of the model's inputs, and `label` for "
-            "labels. When it is the only set, the build splits it.",
+            "module:callable. Its arrays have the names of the model's inputs, or `x` for the "
+            "only one, and `label` for labels; other names are refused. When it is the only set, "
+            "the build splits it.",
         ),
     ],
     calibration: Annotated[
@@ -377,6 +378,8 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
     if json:
         write_plain_json(result)
         return
+    if result.metric_reason:
+        write(f"metric {result.metric}, chosen by auto: {result.metric_reason}")
     measured = any(candidate.performance for candidate in result.candidates)
     place = f"latency measured on {result.machine}" if measured else "no latency could be measured"
     write(f"{result.samples} evaluation samples; {place}")

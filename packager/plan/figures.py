@@ -74,7 +74,7 @@ class DataResult(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the gate's samples that were in another given set too."""
 
     notes: tuple[str, ...] = ()
-    """How the data were split, and what was left out."""
+    """How the data were split."""
 
 
 class ReferenceResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +82,9 @@ class ReferenceResult(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str
     """The metric that the build uses."""
+
+    reason: str = ""
+    """Why it was chosen; empty where the user named it."""
 
 
 class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
