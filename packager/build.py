@@ -262,7 +262,7 @@ def _prepared(request: BuildRequest, progress: Progress) -> Iterator[_Prepared]:
             plan=plan,
             declared=declared,
             measurements=measurements,
-            notes=(*notes, *facts.notes, *declared_lines(declared)),
+            notes=(*notes, *facts.notes, *facts.interface, *declared_lines(declared)),
         )
 
 

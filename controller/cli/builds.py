@@ -359,6 +359,8 @@ def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
     if json:
         write_plain_json(plan)
         return
+    for line in plan.interface:
+        remark(f"note: {line}")
     write_table(VERDICT_COLUMNS, plan_rows(plan, request.profiles))
     write()
     write_table(IMPOSSIBLE_COLUMNS, impossible_rows(plan.impossible, request.profiles))

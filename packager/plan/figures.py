@@ -43,6 +43,9 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     quantized: bool = False
     """Whether it computes in integers already."""
 
+    interface: tuple[str, ...] = ()
+    """What applications send or get in another form than the user's model has it."""
+
     notes: tuple[str, ...] = ()
     """What was changed in the clean copy, or could not be."""
 
