@@ -24,8 +24,9 @@ from packager.callables import plain_name
 from packager.errors import BuildError, DataError, ModelError
 from packager.judge.gates import judge, require_variants, too_slow
 from packager.package.compose import assemble, built_variants, measured_variants, needed_repairs
-from packager.package.directory import check_output, write_package
+from packager.package.directory import write_package
 from packager.package.keys import load_key
+from packager.package.reservation import reserved
 from packager.plan.figures import (
     DataResult,
     Imported,
@@ -112,11 +113,11 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     """
     name = package_name(request)
     output = request.output or Path(f"{name}-package")
-    check_output(output, force=request.force)
     key = load_key(request.key) if request.key else None
-    with _prepared(request, progress) as prepared:
+    with reserved(output, force=request.force), _prepared(request, progress) as prepared:
         pipeline, plan = _carried_out(prepared, request)
-        metric = pipeline.result(REFERENCE, ReferenceResult).metric
+        found = pipeline.result(REFERENCE, ReferenceResult)
+        metric = found.metric
         variants = built_variants(plan, pipeline, metric, prepared.declared, request.gates)
         verdicts = judge(
             variants,
@@ -147,6 +148,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         signed=key is not None,
         machine=pipeline.toolchain.machine,
         metric=metric,
+        metric_reason=found.reason,
         samples=data.samples["gate"],
         candidates=candidate_reports(plan, variants, verdicts, pipeline),
         impossible=plan.impossible,
@@ -282,7 +284,7 @@ def _prepared(
             plan=plan,
             declared=declared,
             measurements=measurements,
-            notes=(*notes, *facts.notes, *declared_lines(declared), *kept),
+            notes=(*notes, *facts.notes, *facts.interface, *declared_lines(declared), *kept),
         )
 
 

@@ -58,6 +58,9 @@ class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
     """The building machine; figures from an earlier report name their own machine."""
 
     metric: str
+    metric_reason: str = ""
+    """Why `auto` chose this metric; empty where the user named it."""
+
     samples: int
     """Number of evaluation samples that judge the variants."""
 

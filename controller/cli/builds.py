@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -27,6 +28,8 @@ ProfileOption = Annotated[
     typer.Option("--profile", "-p", metavar="PROFILE", help="Kind of device to build for."),
 ]
 DEFAULT_CACHE = Path("~/.cache/edgefleet/build")
+NEEDED: Final = ("numpy", "onnx", "onnxruntime", "onnxslim")
+"""Modules without which no model can be built."""
 
 
 def register(app: typer.Typer) -> None:
@@ -49,8 +52,9 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         typer.Option(
             metavar="DATA",
             help="Samples that judge every variant: an .npz file, a folder of .npy files, or "
-            "module:callable. Its arrays have the names of the model's inputs, and `label` for "
-            "labels. When it is the only set, the build splits it.",
+            "module:callable. Its arrays have the names of the model's inputs, or `x` for the "
+            "only one, and `label` for labels; other names are refused. When it is the only set, "
+            "the build splits it.",
         ),
     ],
     calibration: Annotated[
@@ -234,6 +238,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         fleet build model.onnx -p rpi4 --evaluation samples.npz -o detector-1.0.0
         fleet build model.onnx -p rpi4 --evaluation samples.npz --dry-run
     """
+    _check_packager()
     from packager.build import build, plan_build
     from packager.device_profiles import load_profile
     from packager.judge.gates import Gates
@@ -293,6 +298,20 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     for path in report or ():
         write_report(path, result, request.profiles, gates=request.gates)
     _show_result(request, result, json=json)
+
+
+def _check_packager() -> None:
+    """Refuse to begin without the extra: a step in a process of its own would fail much later.
+
+    Raises:
+        ArgumentError: It is not installed.
+    """
+    missing = next((name for name in NEEDED if importlib.util.find_spec(name) is None), None)
+    if missing is not None:
+        raise ArgumentError(
+            f"{missing} is not installed here, and building needs it",
+            remedy="pip install 'edgefleet[packager]'",
+        )
 
 
 def tool_list(
@@ -364,6 +383,8 @@ def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
     if json:
         write_plain_json(plan)
         return
+    for line in plan.interface:
+        remark(f"note: {line}")
     write_table(VERDICT_COLUMNS, plan_rows(plan, request.profiles))
     write()
     write_table(IMPOSSIBLE_COLUMNS, impossible_rows(plan.impossible, request.profiles))
@@ -383,6 +404,8 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
     if json:
         write_plain_json(result)
         return
+    if result.metric_reason:
+        write(f"metric {result.metric}, chosen by auto: {result.metric_reason}")
     measured = any(candidate.performance for candidate in result.candidates)
     place = f"latency measured on {result.machine}" if measured else "no latency could be measured"
     write(f"{result.samples} evaluation samples; {place}")

@@ -136,6 +136,7 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
             ("size", bytes_text(index.size_bytes)),
             ("signed by", f"{', '.join(keyids)} (not checked)" if keyids else "nobody"),
             ("measured on", manifest.metadata.get("machine")),
+            ("interface", manifest.metadata.get("interface")),
         )
     )
     write()

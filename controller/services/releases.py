@@ -28,6 +28,7 @@ from wire.errors import WireFormatError
 from wire.messages import MAX_MESSAGE_BYTES
 from wire.package.index import PAYLOAD_TYPE, PackageIndex, index_from_bytes
 from wire.package.manifest import MANIFEST_FILE, Manifest, Variant, manifest_from_bytes
+from wire.package.measured import check_measured
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
 from wire.trust.root import TrustRoot
 
@@ -172,6 +173,7 @@ class Releases:
             )
         for variant in manifest.variants:
             index.file(f"{variant.directory}/{variant.info.model_file}")
+        check_measured(manifest, index)
         return manifest
 
 

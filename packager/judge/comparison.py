@@ -80,6 +80,36 @@ def resolve_metric(wanted: str, reference: Tensors, labels: Tensor | None) -> st
     return name
 
 
+def reason_of(metric: str, reference: Tensors, labels: Tensor | None) -> str:
+    """Say why `auto` chose a metric.
+
+    Args:
+        metric: What `resolve_metric` returned for `auto`.
+        reference: The reference's answers.
+        labels: The labels, if there are any.
+
+    Returns:
+        A clause for a person.
+    """
+    output = scored_output(metric, reference)
+    scores = reference[output]
+    kind = "there are no labels"
+    if labels is not None:
+        kind = f"the labels are {labels.dtype} of shape {list(labels.shape[1:])} for each sample"
+    unused = "" if labels is None else ", so they are not used"
+    match metric:
+        case "mae":
+            return f"{kind}, which are targets for the output {output!r}"
+        case "top1":
+            return f"{kind}, and the output {output!r} scores {scores.shape[-1]} classes"
+        case "agreement":
+            missing = kind if labels is None else f"{kind}, which name no classes{unused}"
+            return f"{missing}; the output {output!r} scores {scores.shape[-1]} classes"
+        case _:
+            shape = list(scores.shape[1:])
+            return f"the output {output!r} of shape {shape} scores no classes; {kind}{unused}"
+
+
 def scored_output(metric: str, reference: Tensors) -> str:
     """Return the output that a metric reads.
 

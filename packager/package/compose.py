@@ -115,6 +115,7 @@ def assemble(
             variant.info,
             profiles=profiles,
             golden=_golden(candidate, asset, pipeline),
+            files_sha256=pipeline.file_digests(candidate.build, candidate.files),
         )
         kept.append(msgspec.structs.replace(variant, info=info))
         source = pipeline.folder(candidate.build)
@@ -239,7 +240,8 @@ def _golden(candidate: Candidate, asset: str, pipeline: Pipeline) -> Golden:
 def _metadata(pipeline: Pipeline, plan: Plan, kept: set[str], metric: str) -> dict[str, Any]:
     """Return the data of the build as a whole, with only those tools that made a file."""
     tools = pipeline.toolchain.tools
-    _, source = RUNTIMES.of_source(pipeline.result(PREPARE, ModelFacts).kind)
+    facts = pipeline.result(PREPARE, ModelFacts)
+    _, source = RUNTIMES.of_source(facts.kind)
     used = set(source.tools)
     used |= {tool for c in plan.candidates if c.name in kept for tool in c.tools}
     return {
@@ -248,6 +250,7 @@ def _metadata(pipeline: Pipeline, plan: Plan, kept: set[str], metric: str) -> di
         "metric": metric,
         "sources_sha256": pipeline.source_digests(),
         "tools": {name: tools[name] for name in sorted(used) if name in tools},
+        **({"interface": list(facts.interface)} if facts.interface else {}),
     }
 
 

@@ -184,13 +184,14 @@ class _Side(msgspec.Struct, frozen=True, kw_only=True):
         if variant is None:
             return None
         prefix = f"{variant.directory}/"
+        told = to_builtins(variant.info) | {"ort": variant.ort}
         return cls(
             files={
                 entry.path.removeprefix(prefix): entry.sha256
                 for entry in package.index.files
                 if entry.path.startswith(prefix)
             },
-            declaration=to_builtins(variant.info) | {"ort": variant.ort},
+            declaration={k: v for k, v in told.items() if k != "files_sha256"},
             accuracy=variant.info.accuracy,
             performance=variant.info.performance,
             size_bytes=variant.info.size_bytes,

@@ -41,6 +41,7 @@ from wire.package.manifest import (
     manifest_to_bytes,
     safe_path,
 )
+from wire.package.measured import check_measured
 from wire.trust.envelope import MAX_ENVELOPE_BYTES, SigningKey, Unverified, read_unverified
 from wire.trust.envelope import seal as seal_payload
 from wire.trust.root import TrustRoot, trust_from_bytes
@@ -89,12 +90,14 @@ def write_package(
 
     Raises:
         PackageError: The output exists or cannot be written.
+        IntegrityError: A file is not the one that its figures were measured on.
     """
     with staged(output, force=force) as staging:
         for path, source in files.items():
             _write(staging / path, source.read_bytes())
         _write(staging / MANIFEST_FILE, manifest_to_bytes(manifest))
         index = index_directory(staging)
+        check_measured(manifest, index)
         if key is not None:
             _write_envelope(staging, index, key)
     return index
@@ -159,7 +162,7 @@ def index_directory(directory: Path) -> PackageIndex:
 
 
 def seal(directory: Path, key: SigningKey) -> PackageIndex:
-    """Sign a directory in the package layout.
+    """Sign a directory in the package layout, after checking every file.
 
     Args:
         directory: The package.
@@ -170,10 +173,15 @@ def seal(directory: Path, key: SigningKey) -> PackageIndex:
 
     Raises:
         PackageError: The package is not complete or cannot be written.
+        IntegrityError: A file is not the one that its figures were measured on, or was changed
+            after an earlier signature.
         WireFormatError: A path is malformed.
     """
     index = index_directory(directory)
-    _check_models(directory, _manifest(directory), index)
+    _check_content(directory, _manifest(directory), index)
+    earlier = _readable_index(directory)
+    if earlier is not None:
+        _check_same(earlier, index)
     try:
         _write_envelope(directory, index, key)
     except OSError as exc:
@@ -208,10 +216,12 @@ def open_package(
                 remedy=f"sign it with: fleet package sign {directory} --key FILE",
             )
         manifest = _manifest(directory)
-        _check_models(directory, manifest, actual)
+        _check_content(directory, manifest, actual)
         return manifest, actual
     _check_same(signed, actual)
-    return _manifest(directory), signed
+    manifest = _manifest(directory)
+    check_measured(manifest, signed)
+    return manifest, signed
 
 
 def signers(directory: Path) -> tuple[str, ...]:
@@ -291,17 +301,27 @@ def _unverified(data: bytes, directory: Path) -> Unverified:
         ) from exc
 
 
-def _check_models(directory: Path, manifest: Manifest, index: PackageIndex) -> None:
-    """Refuse an unsigned package that lost a model; no other check would find that.
+def _readable_index(directory: Path) -> PackageIndex | None:
+    """Return the index of an earlier signature; None where there is none that can be read."""
+    try:
+        return _signed_index(directory, None)
+    except (PackageError, WireFormatError):
+        return None  # it is replaced
+
+
+def _check_content(directory: Path, manifest: Manifest, index: PackageIndex) -> None:
+    """Refuse an unsigned package whose files are not those of its manifest.
 
     Raises:
         PackageError: A variant's model is missing.
+        IntegrityError: A file is not the one that its figures were measured on.
     """
     paths = {entry.path for entry in index.files}
     for variant in manifest.variants:
         model = f"{variant.directory}/{variant.info.model_file}"
         if model not in paths:
             raise PackageError(f"{directory} lacks {model}", remedy=AGAIN)
+    check_measured(manifest, index)
 
 
 def _check_same(signed: PackageIndex, actual: PackageIndex) -> None:

@@ -43,6 +43,9 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     quantized: bool = False
     """Whether it computes in integers already."""
 
+    interface: tuple[str, ...] = ()
+    """What applications send or get in another form than the user's model has it."""
+
     notes: tuple[str, ...] = ()
     """What was changed in the clean copy, or could not be."""
 
@@ -74,7 +77,7 @@ class DataResult(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the gate's samples that were in another given set too."""
 
     notes: tuple[str, ...] = ()
-    """How the data were split, and what was left out."""
+    """How the data were split."""
 
 
 class ReferenceResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +85,9 @@ class ReferenceResult(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str
     """The metric that the build uses."""
+
+    reason: str = ""
+    """Why it was chosen; empty where the user named it."""
 
 
 class ProcessingResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -130,6 +130,7 @@ def make_plan(
         ),
         impossible=tuple(impossible),
         references=frozenset(c.candidate.name for c in usual if c.recipe.name == source.recipe),
+        interface=facts.interface,
     )
 
 

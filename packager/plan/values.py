@@ -105,6 +105,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     references: frozenset[str] = frozenset()
     """Candidates that a device falls back to: kept wherever they fit."""
 
+    interface: tuple[str, ...] = ()
+    """What applications send or get in another form than the user's model has it."""
+
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
     """What the building machine has."""

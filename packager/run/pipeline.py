@@ -147,8 +147,12 @@ class Pipeline:
 
     def files_digest(self, step: str, files: tuple[str, ...]) -> str:
         """Return the digest of some files of a step's output."""
+        return sha256_hex(to_json(list(self.file_digests(step, files).items())))
+
+    def file_digests(self, step: str, files: tuple[str, ...]) -> dict[str, str]:
+        """Return the SHA-256 of some files of a step's output, as its later steps had them."""
         known = self._outputs[step].files
-        return sha256_hex(to_json([(file, known[file]) for file in files]))
+        return {file: known[file] for file in files}
 
     def result(self, step: str, kind: type[T]) -> T:
         """Return the result of a step that succeeded.

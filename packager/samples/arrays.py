@@ -2,8 +2,8 @@
 
 Rules:
 - An array has the name of an input of the model, or one of the names in `LABELS`.
-  If the model has one input, its array may be called `x`. Other arrays are not used; a note names
-  them.
+  If the model has one input, its array may be called `x`. An array with another name is refused:
+  labels under a name that nobody reads would change what the figures say without a word.
 - Numbers are converted to a wider or narrower type of the same kind, if no value changes except by
   rounding. Integers are never converted to floats, because only the user knows whether pixels need
   scaling.
@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,7 +23,10 @@ from runtime_adapters.protocol import Tensor, Tensors
 from wire.package.manifest import TensorSpec
 
 LABELS: Final = ("label", "labels", "y", "target", "targets")
-"""Names of the array of labels; the first one that is there counts."""
+"""Names of the array of labels, of which there is one at most; docs/building.md has them."""
+
+SHORT: Final = "x"
+"""What the array of a model's only input may be called."""
 
 MIN_SAMPLES: Final = 8
 """A build wants as many golden samples."""
@@ -44,7 +48,6 @@ class RawSet(NamedTuple):
     name: str
     inputs: Tensors
     labels: Tensor | None
-    notes: tuple[str, ...]
 
 
 class Choice(NamedTuple):
@@ -54,18 +57,11 @@ class Choice(NamedTuple):
     """Input to the name that it is offered under."""
 
     label: str | None
-    ignored: tuple[str, ...]
 
     @property
     def used(self) -> tuple[str, ...]:
         """The names of all that is used."""
         return (*self.inputs.values(), *([self.label] if self.label else []))
-
-    def notes(self, source: str) -> tuple[str, ...]:
-        """Say what was left alone."""
-        if not self.ignored:
-            return ()
-        return (f"{source}: ignored {', '.join(self.ignored)}"[:MAX_TEXT],)
 
 
 def choose(source: str, offered: Iterable[str], specs: tuple[TensorSpec, ...]) -> Choice:
@@ -80,12 +76,13 @@ def choose(source: str, offered: Iterable[str], specs: tuple[TensorSpec, ...]) -
         The choice.
 
     Raises:
-        DataError: An input is missing.
+        DataError: An input is missing, an array has a name that nothing reads, or there are two
+            arrays of labels.
     """
     names = set(offered)
     inputs = {spec.name: spec.name for spec in specs if spec.name in names}
-    if len(specs) == 1 and not inputs and "x" in names:
-        inputs[specs[0].name] = "x"
+    if len(specs) == 1 and not inputs and SHORT in names:
+        inputs[specs[0].name] = SHORT
     for spec in specs:
         if spec.name not in inputs:
             found = ", ".join(sorted(names))[:MAX_TEXT] or "none at all"
@@ -94,8 +91,30 @@ def choose(source: str, offered: Iterable[str], specs: tuple[TensorSpec, ...]) -
                 remedy="name the arrays as the model's inputs, and the labels `label`",
             )
     free = names - set(inputs.values())
-    label = next((name for name in LABELS if name in free), None)
-    return Choice(inputs, label, tuple(sorted(free - {label})))
+    labels = [name for name in LABELS if name in free]
+    if unknown := sorted(free - set(labels)):
+        _refuse(source, unknown[0], specs)
+    if len(labels) > 1:
+        raise DataError(
+            f"{source} has the labels twice, as {' and '.join(labels)}", remedy="keep one of them"
+        )
+    return Choice(inputs, labels[0] if labels else None)
+
+
+def _refuse(source: str, name: str, specs: tuple[TensorSpec, ...]) -> None:
+    """Refuse a name that nothing reads.
+
+    Raises:
+        DataError: Always; with the known names.
+    """
+    short = [SHORT] if len(specs) == 1 else []
+    known = [*(spec.name for spec in specs), *short, *LABELS]
+    near = get_close_matches(name, known, n=1)
+    meant = f" (did you mean {near[0]}?)" if near else ""
+    raise DataError(
+        f"{source} has an array {name[:80]!r}, which nothing reads{meant}",
+        remedy=f"rename it or leave it out; the known names are {', '.join(known)[:MAX_TEXT]}",
+    )
 
 
 def check_shape(source: str, array: Tensor, spec: TensorSpec, unit: Unit) -> None:

@@ -64,10 +64,9 @@ def make_parts(
         save_samples(folder, found.inputs, found.labels, specs, preprocessing=how, indices=indices)
     labelled = sets[division.parts["gate"][0]].labels is not None
     shutil.rmtree(target / RAW_FOLDER)
-    ignored = [note for found in sets.values() for note in found.notes]
     return DataResult(
         samples={part: len(indices) for part, (_, indices) in division.parts.items()},
         labelled=labelled,
         overlap=division.overlap,
-        notes=(*division.notes, *ignored),
+        notes=division.notes,
     )

@@ -172,7 +172,6 @@ def _opened(source: str, choice: Choice, open_array: Callable[[str], Tensor]) ->
         name=source,
         inputs={name: open_array(key) for name, key in choice.inputs.items()},
         labels=open_array(choice.label) if choice.label else None,
-        notes=choice.notes(source),
     )
 
 

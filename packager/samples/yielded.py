@@ -56,8 +56,10 @@ def collect(
     size_bytes = samples = 0
     with ExitStack() as files:
         for offered in _dicts(source, function):
-            if choice is None:
-                choice = choose(source, offered, specs)
+            found = choose(source, offered, specs)
+            choice = choice or found
+            if different := sorted({*found.used} ^ {*choice.used}):
+                raise DataError(f"{source} yields {different[0]!r} only in some dicts")
             pieces = _pieces(source, offered, choice, specs, unit)
             if not columns:
                 for number, (name, rows) in enumerate(pieces.items()):
@@ -75,7 +77,7 @@ def collect(
             raise DataError(f"{source} yields no samples")
         arrays = {name: column.array() for name, column in columns.items()}
     labels = arrays.pop(_LABELS, None)
-    return RawSet(name=source, inputs=arrays, labels=labels, notes=choice.notes(source))
+    return RawSet(name=source, inputs=arrays, labels=labels)
 
 
 class _Column:
@@ -151,11 +153,8 @@ def _pieces(
     """Check one dict, and return its arrays by input.
 
     Raises:
-        DataError: A name is missing, or an array does not fit.
+        DataError: An array does not fit.
     """
-    missing = [name for name in choice.used if name not in offered]
-    if missing:
-        raise DataError(f"{source} yields {missing[0]!r} only in some dicts")
     pieces: Tensors = {}
     for spec in specs:
         rows = _array(source, spec.name, offered[choice.inputs[spec.name]])

@@ -8,6 +8,7 @@ Rules:
 - Inputs with a batch of 1 keep their form; only outputs without that axis get one.
 - Any other model (a fixed batch of many, a scalar, a recurrent state with its batch in the middle)
   is called whole: one sample is all that one call takes.
+- What applications then send or get in another form is told: see `changed_interface`.
 - Inputs and outputs keep their names; values inside the graph get other names.
 """
 
@@ -18,6 +19,7 @@ from typing import Any, Final
 import onnx
 from onnx import helper
 
+from packager.plan.figures import ModelFacts
 from packager.sources.onnx_checks import opset_of, tensor_spec
 from packager.sources.onnx_graph import all_graphs, stored_names
 from packager.sources.onnx_model import with_shapes
@@ -62,6 +64,39 @@ def with_batch_axis(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 
             value.type.tensor_type.shape.dim[0].dim_value = 1
     _widen(copy, feeds if widen_inputs else [], widened)
     return copy, (note,)
+
+
+def changed_interface(model: Any, facts: ModelFacts) -> tuple[str, ...]:  # noqa: ANN401 - untyped
+    """Say what applications send or get in another form than a model has it.
+
+    Args:
+        model: The user's model, checked.
+        facts: Those of what is built from it.
+
+    Returns:
+        A line for each input or output whose type or shape is another one.
+
+    Raises:
+        ModelError: An input or output of the model is of unknown rank or unsupported type.
+    """
+    graph = with_shapes(model).graph
+    weights = stored_names(graph)
+    lines = []
+    for role, values, specs in (
+        ("input", graph.input, facts.inputs),
+        ("output", graph.output, facts.outputs),
+    ):
+        made = {spec.name: spec for spec in specs}
+        for value in values:
+            if value.name in weights:
+                continue
+            old, new = tensor_spec(value, role), made[value.name]
+            if (old.datatype, old.shape) != (new.datatype, new.shape):
+                lines.append(
+                    f"{role} {old.name[:80]!r} is {new.datatype} {list(new.shape)} for "
+                    f"applications, in the model {old.datatype} {list(old.shape)}"
+                )
+    return tuple(lines)
 
 
 def _choice(inputs: list[TensorSpec], outputs: list[TensorSpec]) -> tuple[bool, set[str], str]:

@@ -48,6 +48,16 @@ _NEWEST_TYPE: Final = TensorProto.INT4
 _FLOATS: Final = frozenset(
     {TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE}
 )
+_MULTIPLYING: Final = frozenset(
+    {
+        "BatchNormalization", "Conv", "ConvTranspose", "DequantizeLinear", "Einsum", "GRU", "Gemm",
+        "GroupNormalization", "InstanceNormalization", "LSTM", "LayerNormalization", "MatMul",
+        "Mul", "PRelu", "QuantizeLinear", "RNN",
+    }
+)  # fmt: skip
+"""Operators whose answer is infinite or NaN where a constant of theirs is infinite."""
+
+_EARLIER: Final = "use a checkpoint from before the training diverged"
 _DATATYPES: Final[dict[int, Datatype]] = {
     TensorProto.BOOL: "BOOL",
     TensorProto.UINT8: "UINT8",
@@ -103,14 +113,18 @@ def check_form(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
 
 
 def check_weights(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
-    """Check that no weight holds NaN, which every answer would inherit.
+    """Check that no weight holds NaN or infinity, which every answer would inherit.
+
+    Infinity is refused where an operator multiplies with it. Elsewhere it has a meaning: masks add
+    minus infinity to scores, and limits without an end are infinite.
 
     Args:
         model: A model of valid form.
 
     Raises:
-        ModelError: A weight holds NaN, or cannot be decoded.
+        ModelError: A weight holds NaN or infinity, or cannot be decoded.
     """
+    factors = _factors(model.graph)
     for tensor in all_tensors(model.graph):
         if tensor.data_type not in _FLOATS:
             continue
@@ -124,8 +138,23 @@ def check_weights(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
         if np.isnan(values).any():
             raise ModelError(
                 f"weight {shown(tensor.name)} holds NaN",
-                remedy="use a checkpoint from before the training diverged",
+                remedy=_EARLIER,
             )
+        if tensor.name in factors and np.isinf(values).any():
+            raise ModelError(f"weight {shown(tensor.name)} holds infinity", remedy=_EARLIER)
+
+
+def _factors(graph: Any) -> set[str]:  # noqa: ANN401 - onnx is untyped
+    """Return the names of constants that an operator multiplies with, and of their tensors."""
+    nodes = [*all_nodes(graph)]
+    names = {name for node in nodes if node.op_type in _MULTIPLYING for name in node.input}
+    return names | {
+        attribute.t.name
+        for node in nodes
+        if node.op_type == "Constant" and names & {*node.output}
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
 
 
 def tensor_spec(value: Any, role: str) -> TensorSpec:  # noqa: ANN401 - onnx is untyped

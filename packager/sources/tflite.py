@@ -41,6 +41,10 @@ MAX_RANK: Final = 16
 IDENTIFIER: Final = b"TFL3"
 CUSTOM: Final = "CUSTOM"
 _TAKE_IT_OVER: Final = "export it again, or copy it again"
+_CONVERT: Final = "convert it with operators that this version of LiteRT has"
+_MALFORMED: Final = "not a valid Flatbuffer"
+"""What LiteRT says of a file that is not whole; else the file is right and LiteRT lacks a part."""
+
 
 _OPERATORS: Final[dict[int, str]] = {
     code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)
@@ -101,15 +105,15 @@ def read(path: Path) -> TfliteModel:
         litert.Interpreter(model_content=content)
     except (ValueError, RuntimeError) as exc:
         reason = shortened(str(exc))
-        raise ModelError(
-            f"the TFLite model is truncated or damaged: {reason}", remedy=_TAKE_IT_OVER
-        ) from exc
+        if _MALFORMED in reason:
+            raise ModelError(
+                "the TFLite model is truncated or damaged", remedy=_TAKE_IT_OVER
+            ) from exc
+        raise ModelError(f"LiteRT cannot read the model: {reason}", remedy=_CONVERT) from exc
     try:
         return _described(schema.Model.GetRootAs(content))
     except _DAMAGED as exc:
-        raise ModelError(
-            f"the TFLite model is damaged: {type(exc).__name__}", remedy=_TAKE_IT_OVER
-        ) from exc
+        raise ModelError("the TFLite model is damaged", remedy=_TAKE_IT_OVER) from exc
 
 
 def facts_of(path: Path) -> ModelFacts:
@@ -128,7 +132,9 @@ def facts_of(path: Path) -> ModelFacts:
     try:
         litert.Interpreter(model_path=str(path)).allocate_tensors()
     except (ValueError, RuntimeError) as exc:
-        raise ModelError(f"LiteRT cannot load the model: {shortened(str(exc))}") from exc
+        raise ModelError(
+            f"LiteRT cannot load the model: {shortened(str(exc))}", remedy=_CONVERT
+        ) from exc
     for spec in model.inputs:
         if not spec.shape or spec.shape[0] not in {-1, 1}:
             raise ModelError(

@@ -11,11 +11,12 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 
-from packager.errors import DataError
-from packager.judge.comparison import check_answers, compare, resolve_metric
+from packager.errors import DataError, ModelError
+from packager.judge.comparison import check_answers, compare, reason_of, resolve_metric
 from packager.judge.evidence import evidence
 from packager.judge.golden import VariantAnswers, pick
 from packager.judge.measure import measure as measure_variant
+from packager.judge.metrics import AUTO
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
 from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
@@ -23,6 +24,7 @@ from packager.runtimes.common.job_inputs import own_metric
 from packager.samples.store import Unit, load_inputs, load_labels, sample, spread, unit_of
 from packager.steps.functions import emulator_of
 from packager.steps.processing import GATE, processor
+from runtime_adapters.errors import LoadError
 from runtime_adapters.golden import save_golden
 from runtime_adapters.protocol import Limits, Session, Tensors
 from runtime_adapters.registry import open_session
@@ -30,13 +32,25 @@ from wire.clock import SystemClock
 from wire.codec import convert, from_json
 from wire.package.manifest import Performance, TensorSpec, VariantInfo
 
+REPEATED_SAMPLES: Final = 3
 EMULATED_SAMPLES: Final = 64
 """An emulator is a hundred times slower; so many answers show whether code computes the same."""
 
 
 def reference(job: Job, output: Path) -> ReferenceResult:
-    """Let the unchanged model answer all samples, and settle the metric."""
+    """Let the unchanged model answer all samples, and settle the metric.
+
+    Raises:
+        ModelError: Its runtime cannot run it, or it answers at random.
+    """
     info = convert(job.options["info"], VariantInfo)
+    try:
+        _check_repeatable(job, info)
+    except LoadError as exc:  # words about packages and their files help nobody here
+        reason = exc.message.replace(repr(info.model_file), "the model")
+        raise ModelError(
+            reason, remedy="export it with operators and types that this runtime has"
+        ) from exc
     answers = _answers(job, info, output)
     for name, tensor in answers.items():
         check_answers(name, tensor)
@@ -45,7 +59,10 @@ def reference(job: Job, output: Path) -> ReferenceResult:
     function = own_metric(job, metric)
     if function is not None:  # its faults end the build here, instead of costing every candidate
         compare(answers, answers, labels, metric, function=function)
-    return ReferenceResult(metric=metric)
+    chosen = job.options["metric"] == AUTO
+    return ReferenceResult(
+        metric=metric, reason=reason_of(metric, answers, labels) if chosen else ""
+    )
 
 
 def evaluate(job: Job, output: Path) -> Comparison:
@@ -120,6 +137,31 @@ def golden(job: Job, output: Path) -> GoldenChoice:
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return GoldenChoice(samples=tuple(chosen.samples), min_agreement=chosen.min_agreement)
+
+
+def _check_repeatable(job: Job, info: VariantInfo) -> None:
+    """Run the model twice on some samples: answers by chance can be compared with nothing.
+
+    Raises:
+        ModelError: Two answers to one sample differ.
+    """
+    inputs = load_inputs(_gate(job), info.inputs)
+    unit = unit_of(info.inputs)
+    session = open_session(Path(job.inputs["variant"]), info, Limits(threads=1))
+    for index in spread(len(next(iter(inputs.values()))), REPEATED_SAMPLES):
+        asked = sample(inputs, index, unit)
+        first = {name: np.array(tensor) for name, tensor in session.infer(asked).items()}
+        second = session.infer(asked)
+        for name, tensor in first.items():
+            inexact = tensor.dtype.kind == "f"
+            if not np.array_equal(tensor, second[name], equal_nan=inexact):
+                raise ModelError(
+                    f"the model answers at random: output {name!r} differs between two runs on the "
+                    "same sample",
+                    remedy="export it for inference, in PyTorch after model.eval(), without "
+                    "dropout and random numbers",
+                )
+    session.close()
 
 
 def _compared(

@@ -64,5 +64,7 @@ def test_fleet_in_that_environment_names_the_command_of_the_device(programs: Pat
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr.startswith("fleet: typer is not installed: this environment is that of a")
+    assert done.stderr.startswith(
+        "fleet: typer is not installed here; install 'edgefleet[controller]'"
+    )
     assert "fleet-agent profile detect" in done.stderr

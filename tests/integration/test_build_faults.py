@@ -90,6 +90,44 @@ def nan_weights(folder: Path, work: Path) -> dict[str, str]:
     return changed(work, folder / "m.onnx", poison)
 
 
+def infinite_weights(folder: Path, work: Path) -> dict[str, str]:
+    def poison(model: Any) -> None:
+        tensor = model.graph.initializer[0]
+        values = numpy_helper.to_array(tensor).copy()
+        values.flat[7] = np.inf
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+    return changed(work, folder / "m.onnx", poison)
+
+
+def random_answers(folder: Path, work: Path) -> dict[str, str]:
+    def add_noise(model: Any) -> None:
+        made = model.graph.node[-1]
+        output = made.output[0]
+        made.output[0] = "still"
+        model.graph.node.extend(
+            [
+                helper.make_node("RandomNormalLike", ["still"], ["noise"], scale=1e-3),
+                helper.make_node("Add", ["still", "noise"], [output]),
+            ]
+        )
+
+    return changed(work, folder / "m.onnx", add_noise)
+
+
+def dropout_left_on(folder: Path, work: Path) -> dict[str, str]:
+    def train(model: Any) -> None:
+        made = model.graph.node[-1]
+        output = made.output[0]
+        made.output[0] = "whole"
+        on = helper.make_tensor("on", TensorProto.BOOL, [], [True])
+        share = helper.make_tensor("share", TensorProto.FLOAT, [], [0.5])
+        model.graph.initializer.extend([on, share])
+        model.graph.node.append(helper.make_node("Dropout", ["whole", "share", "on"], [output]))
+
+    return changed(work, folder / "m.onnx", train)
+
+
 def missing_external_file(folder: Path, _work: Path) -> dict[str, str]:
     """Two GiB of weights that are declared and nowhere."""
     weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[ONE_GIB // 32, 16])
@@ -221,6 +259,9 @@ MODELS: list[tuple[Fault, str]] = [
     (cyclic, "the model's graph has a cycle: "),
     (unknown_operator, "has an unknown operator, 'Swizzle'"),
     (nan_weights, "holds NaN"),
+    (infinite_weights, "holds infinity; use a checkpoint from before the training diverged"),
+    (random_answers, "the model answers at random: output 'logits' differs between two runs"),
+    (dropout_left_on, "the model answers at random: output 'logits' differs between two runs"),
     (missing_external_file, "'m.weights', at least 2147483648 bytes, cannot be read: No such"),
     (archive_as_model, "is a ZIP archive"),
     (no_model, "no such model.onnx"),

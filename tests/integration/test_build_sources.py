@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from controller.cli import main
 from examples.digits.data import load_splits
 from runtime_adapters.golden import load_golden
 from runtime_adapters.protocol import Limits
@@ -316,6 +317,55 @@ def test_a_model_without_a_batch_axis_is_judged_by_its_mean_error(
     assert found["retention"] == pytest.approx(1.0, abs=1e-4)
     manifest = proven(tmp_path / "package")
     assert [spec.shape for spec in manifest.variants[0].info.inputs] == [(1, 4, 5)]
+
+
+def test_a_state_whose_batch_is_not_its_first_axis_is_told_in_plan_and_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(2)
+    hidden, features = 4, 3
+    small_model(
+        tmp_path / "state.onnx",
+        [
+            helper.make_node("Transpose", ["x"], ["steps"], perm=[1, 0, 2]),
+            helper.make_node(
+                "LSTM", ["steps", "w", "r", "", "", "h"], ["", "hn"],
+                hidden_size=hidden, direction="bidirectional",
+            ),
+        ],
+        {"x": ("n", 5, features), "h": (2, "n", hidden)},
+        {"hn": (2, "n", hidden)},
+        w=rng.standard_normal((2, 4 * hidden, features)).astype(np.float32),
+        r=rng.standard_normal((2, 4 * hidden, hidden)).astype(np.float32),
+    )  # fmt: skip
+    data = samples(
+        tmp_path / "data",
+        x=rng.standard_normal((32, 1, 5, features)).astype(np.float32),
+        h=rng.standard_normal((32, 2, 1, hidden)).astype(np.float32),
+    )
+    profile = write_profile(tmp_path, "onnxruntime", "openvino", "tvm")
+    told = [
+        "input 'x' is FP32 [1, -1, 5, 3] for applications, in the model FP32 [-1, 5, 3]",
+        "input 'h' is FP32 [1, 2, -1, 4] for applications, in the model FP32 [2, -1, 4]",
+        "output 'hn' is FP32 [1, 2, -1, 4] for applications, in the model FP32 [2, -1, 4]",
+    ]
+    result = build(
+        capsys, tmp_path / "state.onnx", profile, tmp_path / "package",
+        {"--evaluation": data}, "--float-only",
+    )  # fmt: skip
+    assert set(told) <= set(result["notes"])
+    reasons = [i["reason"] for i in result["impossible"] if i["candidate"] == "tvm-fp32"]
+    assert any("has a size besides the batch" in reason for reason in reasons)
+    manifest = proven(tmp_path / "package")
+    assert manifest.metadata["interface"] == told
+    assert {v.info.runtime for v in manifest.variants} == {"onnxruntime", "openvino"}
+    for variant in manifest.variants:
+        shapes = {spec.name: spec.shape for spec in variant.info.inputs}
+        assert shapes == {"x": (1, -1, 5, 3), "h": (1, 2, -1, 4)}, variant.name
+    command = ["build", str(tmp_path / "state.onnx"), "-p", str(profile), "--evaluation", data]
+    assert main([*command, "--cache", str(tmp_path / "cache"), "--dry-run"]) == 0
+    shown = capsys.readouterr().err
+    assert [line in shown for line in told] == [True, True, True]
 
 
 METRIC = '''

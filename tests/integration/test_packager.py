@@ -114,9 +114,14 @@ def test_a_package_can_be_shown_verified_and_compared(
     assert main(verify) == 2
     assert "onnxruntime-int8-reduced/model.onnx was changed" in capsys.readouterr().err
     assert main(["key", "generate", str(work / "other.key")]) == 0
-    assert main(["package", "sign", str(changed), "--key", str(work / "other.key")]) == 0
+    other = ["--key", str(work / "other.key")]
+    assert main(["package", "sign", str(changed), *other]) == 2
+    assert main(["package", "diff", str(package), str(changed)]) == 2
+    again = shutil.copytree(package, work / "again")
+    assert main(["package", "sign", str(again), *other]) == 0
+    verify[2] = str(again)
     assert main(verify) == 2
-    assert main(["package", "diff", str(package), str(changed)]) == 1
+    assert main(["package", "diff", str(package), str(again)]) == 0
 
 
 def test_a_dry_run_writes_no_package(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

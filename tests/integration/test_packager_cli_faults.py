@@ -62,6 +62,11 @@ def no_model(package: Path) -> None:
     (package / "onnxruntime-fp32" / "model.onnx").unlink()
 
 
+def another_model(package: Path) -> None:
+    model = package / "onnxruntime-fp32" / "model.onnx"
+    model.write_bytes(model.read_bytes() + b" ")
+
+
 def file_instead(package: Path) -> None:
     shutil.rmtree(package)
     package.write_bytes(b"package")
@@ -78,6 +83,10 @@ def file_instead(package: Path) -> None:
         (pipe_beside, "pipe is neither a plain file nor a directory"),
         (name_in_bytes, "'\\udcff\\udcfe' is not a name in UTF-8; copy, download or build"),
         (truncated_manifest, "is not a package: manifest.json: Input data was truncated; copy"),
+        (
+            another_model,
+            "onnxruntime-fp32/model.onnx is not the file that the figures of onnxruntime-fp32 were",
+        ),
         (no_model, "lacks onnxruntime-fp32/model.onnx; copy, download or build the package again"),
     ],
 )

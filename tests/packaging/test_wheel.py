@@ -26,17 +26,6 @@ HEAVY = (
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("wheel")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)],
-        cwd=ROOT, check=True, capture_output=True,
-    )  # fmt: skip
-    (built,) = out.glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="session")
 def device(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clean environment with our wheel and the base dependencies, and nothing else.
 

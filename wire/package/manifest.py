@@ -214,6 +214,10 @@ class VariantInfo(msgspec.Struct, frozen=True, kw_only=True):
     provenance: dict[str, str] = {}
     """Steps and tool versions that made it."""
 
+    files_sha256: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """SHA-256 of each file, by its path in the variant's directory, as the figures were measured.
+    Who signs the manifest signs which files the figures are of."""
+
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """A variant of the model: a directory and our data on it."""

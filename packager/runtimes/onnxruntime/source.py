@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from packager.plan.figures import ModelFacts
 from packager.plan.recipes import MODEL_FILE, SOURCE_MODEL_FILE
 from packager.run.job import Job
 from packager.sources import onnx_model
-from packager.sources.onnx_batch import with_batch_axis
+from packager.sources.onnx_batch import changed_interface, with_batch_axis
 
 
 def prepare(job: Job, output: Path) -> ModelFacts:
@@ -18,6 +20,7 @@ def prepare(job: Job, output: Path) -> ModelFacts:
     model, noted = with_batch_axis(loaded)
     cleaned, notes = onnx_model.clean(model)
     facts = onnx_model.facts_of(cleaned, (*noted, *notes))
+    facts = msgspec.structs.replace(facts, interface=changed_interface(loaded, facts))
     onnx_model.clamp_ir(model)
     (output / SOURCE_MODEL_FILE).write_bytes(onnx_model.model_bytes(model))
     (output / MODEL_FILE).write_bytes(onnx_model.model_bytes(cleaned))

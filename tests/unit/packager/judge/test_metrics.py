@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.errors import DataError
-from packager.judge.comparison import agreeing, check_answers, compare, per_sample, resolve_metric
+from packager.judge.comparison import (
+    agreeing,
+    check_answers,
+    compare,
+    per_sample,
+    reason_of,
+    resolve_metric,
+)
 from packager.judge.metrics import MAX_RETENTION, METRICS, quality, retention
 from packager.plan.figures import ABSOLUTE_FLOOR, HEADROOM
 from runtime_adapters.protocol import Tensor, Tensors
@@ -188,6 +195,48 @@ def test_the_metric_follows_from_the_data(
     wanted: str, labels: Tensor | None, shape: tuple[int, ...], metric: str
 ) -> None:
     assert resolve_metric(wanted, {"s": np.zeros(shape, np.float32)}, labels) == metric
+
+
+@pytest.mark.parametrize(
+    ("labels", "shape", "reason"),
+    [
+        (
+            LABELS,
+            (4, 3),
+            "the labels are int64 of shape [] for each sample, and the output 's' scores 3 classes",
+        ),
+        (None, (4, 3), "there are no labels; the output 's' scores 3 classes"),
+        (
+            LABELS,
+            (4, 1),
+            (
+                "the output 's' of shape [1] scores no classes; the labels are int64 of shape [] "
+                "for each sample, so they are not used"
+            ),
+        ),
+        (
+            np.zeros(4),
+            (4, 1),
+            (
+                "the labels are float64 of shape [] for each sample, which are targets for the "
+                "output 's'"
+            ),
+        ),
+        (
+            LABELS,
+            (4, 8, 3),
+            (
+                "the labels are int64 of shape [] for each sample, which name no classes, so they "
+                "are not used; the output 's' scores 3 classes"
+            ),
+        ),
+    ],
+)
+def test_auto_says_why_it_chose_a_metric(
+    labels: Tensor | None, shape: tuple[int, ...], reason: str
+) -> None:
+    reference: Tensors = {"s": np.zeros(shape, np.float32)}
+    assert reason_of(resolve_metric("auto", reference, labels), reference, labels) == reason
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,17 @@ from controller.cli.releases import package_files
 from packager.errors import PackageError
 from packager.package import directory as bundle
 from packager.package.directory import load_trust, open_package, seal, signers, write_package
+from wire.codec import sha256_hex
 from wire.errors import FleetError, IntegrityError, SignatureError
-from wire.package.index import ENVELOPE_FILE, PackageIndex
-from wire.package.manifest import MANIFEST_FILE, Manifest, TensorSpec, Variant, VariantInfo
+from wire.package.index import ENVELOPE_FILE, PackageIndex, asset_directory, asset_uri
+from wire.package.manifest import (
+    MANIFEST_FILE,
+    Golden,
+    Manifest,
+    TensorSpec,
+    Variant,
+    VariantInfo,
+)
 from wire.trust.envelope import SigningKey
 from wire.trust.root import Role, TrustRoot, encode_key
 
@@ -44,6 +52,33 @@ def write(
         name="demo", version="1", variants=(Variant(name="v", directory="v", info=info),)
     )
     return write_package(output, manifest, {"v/m.bin": source}, key=key, force=force)
+
+
+def write_measured(output: Path) -> None:
+    """Write an unsigned package whose manifest says which files its figures are of."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    samples = {"input.t.npy": b"in", "output.t.npy": b"out"}
+    files = {"v/m.bin": b"model", "v/m.data": b"weights"}
+    asset = asset_uri(samples)
+    files |= {f"{asset_directory(asset)}/{name}": data for name, data in samples.items()}
+    sources = {}
+    for number, (path, data) in enumerate(files.items()):
+        sources[path] = output.parent / f"source-{number}"
+        sources[path].write_bytes(data)
+    info = VariantInfo(
+        runtime="null",
+        precision="x",
+        model_file="m.bin",
+        inputs=(SPEC,),
+        outputs=(SPEC,),
+        size_bytes=12,
+        golden=Golden(asset=asset, samples=1, tolerances={}),
+        files_sha256={name: sha256_hex(files[f"v/{name}"]) for name in ("m.bin", "m.data")},
+    )
+    manifest = Manifest(
+        name="demo", version="1", variants=(Variant(name="v", directory="v", info=info),)
+    )
+    write_package(output, manifest, sources, key=None)
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -187,3 +222,52 @@ def test_a_package_that_cannot_be_put_in_its_place_leaves_the_old_one(tmp_path: 
     with pytest.raises(OSError, match="Invalid argument"):
         bundle._replace(tmp_path, tmp_path / "p")  # a directory cannot be moved into itself
     assert open_package(tmp_path / "p")[1] == before
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            lambda package: (package / "v" / "m.bin").write_bytes(b"modeL"),
+            "v/m.bin is not the file that the figures of v were measured on",
+        ),
+        (lambda package: (package / "v" / "m.data").unlink(), "v/m.data is missing"),
+        (lambda package: (package / "v" / "new").touch(), "v/new does not belong to the package"),
+        (lambda package: (package / "new").touch(), "new does not belong to the package"),
+        (
+            lambda package: next(package.rglob("input.t.npy")).write_bytes(b"IN"),
+            "the golden samples in .* are not those of the package",
+        ),
+    ],
+)
+def test_figures_are_never_shown_or_signed_beside_files_that_they_are_not_of(
+    tmp_path: Path, change: Callable[[Path], object], fault: str
+) -> None:
+    write_measured(tmp_path / "p")
+    open_package(tmp_path / "p")
+    change(tmp_path / "p")
+    for read in (lambda: open_package(tmp_path / "p"), lambda: seal(tmp_path / "p", KEY)):
+        with pytest.raises(IntegrityError, match=fault):
+            read()
+    assert not (tmp_path / "p" / ENVELOPE_FILE).exists()
+
+
+def test_what_was_changed_after_a_signature_is_not_signed_again(tmp_path: Path) -> None:
+    write_measured(tmp_path / "p")
+    seal(tmp_path / "p", KEY)
+    manifest = tmp_path / "p" / MANIFEST_FILE
+    manifest.write_bytes(manifest.read_bytes().replace(b'"x"', b'"y"'))
+    before = contents(tmp_path / "p")
+    with pytest.raises(IntegrityError, match=r"manifest.json was changed after"):
+        seal(tmp_path / "p", OTHER)
+    assert contents(tmp_path / "p") == before
+
+
+def test_files_that_changed_since_they_were_measured_are_not_written(tmp_path: Path) -> None:
+    write_measured(tmp_path / "p")
+    manifest, _ = open_package(tmp_path / "p")
+    other = tmp_path / "other"
+    other.write_bytes(b"modeL")
+    with pytest.raises(IntegrityError, match=r"v/m.bin is not the file"):
+        write_package(tmp_path / "q", manifest, {"v/m.bin": other}, key=KEY)
+    assert not (tmp_path / "q").exists()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from packager.errors import BuildError, DataError
-from packager.samples.arrays import Bounds
+from packager.samples.arrays import LABELS, SHORT, Bounds
 from packager.samples.readers import SampleSource, read_samples
 from packager.samples.store import load_inputs, load_labels, sample, save_samples, spread, unit_of
 from wire.package.manifest import TensorSpec
@@ -62,7 +62,6 @@ def test_arrays_are_found_by_name_or_by_the_short_aliases(
     assert np.array_equal(found.inputs["input"], INPUT)
     assert found.labels is not None
     assert np.array_equal(found.labels, LABEL)
-    assert found.notes == ()
 
 
 def test_several_inputs_may_have_any_name(tmp_path: Path, scratch: Path) -> None:
@@ -72,15 +71,44 @@ def test_several_inputs_may_have_any_name(tmp_path: Path, scratch: Path) -> None
     assert found.labels is None
 
 
-def test_other_arrays_are_left_alone_and_named(tmp_path: Path, scratch: Path) -> None:
-    source = archive(tmp_path, x=INPUT, mean=np.zeros(3), std=np.array(["text"], dtype=object))
-    assert read_samples(source, SPECS, scratch).notes == ("a.npz: ignored mean, std",)
+@pytest.mark.parametrize("write", [archive, directory])
+@pytest.mark.parametrize(
+    ("arrays", "text"),
+    [
+        (
+            {"x": INPUT, "lable": LABEL},
+            (
+                "'lable', which nothing reads (did you mean label?); rename it or leave it out; "
+                "the known names are input, x, label, labels, y, target, targets"
+            ),
+        ),
+        ({"input": INPUT, "x": INPUT}, "has an array 'x', which nothing reads"),
+        ({"x": INPUT, "mean": np.zeros(3)}, "has an array 'mean', which nothing reads; rename"),
+        ({"x": INPUT, "label": LABEL, "y": LABEL}, "has the labels twice, as label and y; keep"),
+    ],
+)
+def test_a_name_that_nothing_reads_is_refused_with_the_known_ones(
+    tmp_path: Path,
+    scratch: Path,
+    write: Callable[..., SampleSource],
+    arrays: dict[str, Any],
+    text: str,
+) -> None:
+    with pytest.raises(DataError) as caught:
+        read_samples(write(tmp_path, **arrays), SPECS, scratch)
+    assert text in str(caught.value)
+    assert list(scratch.iterdir()) == [], "nothing is unpacked before the names are known"
+
+
+def test_the_names_of_arrays_are_documented() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "building.md").read_text()
+    assert all(f"`{name}`" in page for name in (SHORT, *LABELS))
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        "for i in range(10): yield {'input': X[i:i+1], 'label': [i], 'name': 'n'}",
+        "for i in range(10): yield {'input': X[i:i+1], 'label': [i]}",
         "return [{'x': X[:7].tolist(), 'y': range(7)}, {'x': X[7:], 'y': [7, 8, 9]}]",
     ],
 )
@@ -92,8 +120,6 @@ def test_a_function_yields_small_archives(tmp_path: Path, scratch: Path, body: s
     assert np.array_equal(found.inputs["input"], INPUT)
     assert found.labels is not None
     assert np.array_equal(found.labels, LABEL)
-    ignored = ("own_samples:samples: ignored name",)
-    assert found.notes == (ignored if "'name'" in body else ())
 
 
 @pytest.mark.parametrize(
@@ -124,6 +150,15 @@ def test_a_function_yields_small_archives(tmp_path: Path, scratch: Path, body: s
         (
             "def samples():\n  yield {'x': X, 'y': range(10)}\n  yield {'x': X}",
             "yields 'y' only in some dicts",
+        ),
+        (
+            "def samples():\n  yield {'x': X}\n  yield {'x': X, 'y': range(10)}",
+            "yields 'y' only in some dicts",
+        ),
+        ("def samples(): yield {'x': X, 'name': 'n'}", "has an array 'name', which nothing"),
+        (
+            "def samples():\n  yield {'x': X}\n  yield {'x': X, 'names': 'n'}",
+            "has an array 'names', which nothing",
         ),
         (
             "def samples():\n  yield {'x': X, 'y': range(10)}\n  yield {'x': X, 'y': np.ones(10)}",
@@ -247,7 +282,7 @@ def test_a_member_that_is_an_archive_itself_is_refused(tmp_path: Path, scratch: 
 def test_the_size_is_checked_before_anything_is_read(
     tmp_path: Path, scratch: Path, write: Callable[..., SampleSource]
 ) -> None:
-    source = write(tmp_path, input=INPUT, huge=np.zeros(1000))
+    source = write(tmp_path, input=INPUT)
     read_samples(source, SPECS, scratch, bounds=Bounds(max_bytes=500))
     with pytest.raises(DataError, match="is over 100 bytes"):
         read_samples(source, SPECS, scratch, bounds=Bounds(max_bytes=100))

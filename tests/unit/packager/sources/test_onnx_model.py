@@ -155,6 +155,7 @@ BROKEN = [
         "optimized this file for one processor",
     ),
     (model(weight=float("nan")), "weight 'w' holds NaN"),
+    (model(weight=float("inf")), "weight 'w' holds infinity"),
     (model(opset=27), "opset 27, newer than 26"),
     (changed(newer_format), "format is version 99"),
     (changed(lambda m: m.graph.ClearField("input")), "takes 'x', which no node"),

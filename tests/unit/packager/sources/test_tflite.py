@@ -109,6 +109,17 @@ def test_a_truncated_file_is_refused(path: Path, share: float) -> None:
     assert "truncated or damaged" in refused(path)
 
 
+def test_what_the_runtime_lacks_is_not_called_damage(path: Path) -> None:
+    def newer(content: schema.ModelT) -> None:
+        content.operatorCodes[0].version = 99
+
+    fault = refused(changed(path, newer))
+    assert "LiteRT cannot read the model: " in fault
+    assert "version '99'" in fault
+    assert "damaged" not in fault
+    assert "copy it again" not in fault
+
+
 def test_a_file_without_a_graph_is_refused(path: Path) -> None:
     def empty(content: schema.ModelT) -> None:
         content.subgraphs = []
