@@ -49,6 +49,9 @@ ONE_POLICY_SET = 1
 """Key of the only row of `PolicySetRow`."""
 
 _DEFAULT = to_builtins(PolicySpec())
+_FIRST_DEFAULT = to_builtins(PolicySpec(kind="rules"))
+"""What a desired state without a policy was issued with: by controllers of before, whose default
+this was. It stays until the next one is issued, as a revision never changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +251,7 @@ def _document(desired: DesiredStateRow, release: ReleaseRow | None, boot_id: str
         issued_at_s=desired.issued_at_s,
         release=ref,
         rollout=desired.rollout,
-        policy=PolicySpec() if desired.policy is None else convert(desired.policy, PolicySpec),
+        policy=convert(desired.policy or _FIRST_DEFAULT, PolicySpec),
         boot_id=boot_id or msgspec.UNSET,
     )
 
@@ -282,8 +285,8 @@ def _choose_policies(session: Session, rows: Sequence[DesiredStateRow]) -> list[
     changed: list[DesiredStateRow] = []
     for row in rows:
         chosen = choose_policy(known.policies, values.get(row.device, {}))
-        spec = None if chosen is None else to_builtins(chosen.spec)
-        if (spec or _DEFAULT) != (row.policy or _DEFAULT):
+        spec = _DEFAULT if chosen is None else to_builtins(chosen.spec)
+        if spec != (row.policy or _FIRST_DEFAULT):
             changed.append(row)
         row.policy = spec
         row.policy_name = None if chosen is None else chosen.name

@@ -260,7 +260,7 @@ POLICIES: Final[list[tuple[object, str]]] = [
     ({"low_memory_bytes": -1}, "low_memory_bytes is negative"),
     ({"dwell_s": -1}, "dwell_s is negative"),
     ({"kind": "magic"}, "kind is rules or adaptive, not 'magic'; write one of them"),
-    ({"objective": {}}, 'only the adaptive policy has an objective; add kind = "adaptive"'),
+    ({"kind": "rules", "objective": {}}, 'has an objective; write kind = "adaptive"'),
     ({"kind": "rules", "objective": {"deadline_ms": 9}}, "only the adaptive policy has an"),
     ({"objective": {"battery_until": "6 pm"}}, 'give a time of day in quotes, such as "18:00"'),
     ({"objective": {"battery_hours": 6}}, "did you mean objective.battery_lasts_s, in seconds"),
@@ -293,7 +293,7 @@ def test_a_policy_that_contradicts_itself(
         ("[objective]\nbattery_until = 18:00", 'write it in quotes: "18:00"'),
         ("[objective]\nbattery_until = 18:00:00", 'write it in quotes: "18:00"'),
         ("dwell_s = nan", "dwell_s is not a number: nan; give 0 or more"),
-        ("[objective]\ndeadline_ms = 5", 'add kind = "adaptive"'),
+        ("kind = 'rules'\n[objective]\ndeadline_ms = 5", 'write kind = "adaptive"'),
     ],
 )
 def test_a_policy_in_toml_that_cannot_be(

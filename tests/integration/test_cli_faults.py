@@ -64,7 +64,7 @@ def stack() -> Iterator[Stack]:
         (["policy", "show", "nothing"], "there is no policy 'nothing'"),
         (["policy", "remove", "nothing"], "there is no policy 'nothing'"),
         (["policy", "show", "Not A Name"], "not a name for a policy"),
-        (["policy", "set", "x"], "give --file or --kind"),
+        (["policy", "set", "x"], "give --file, --kind or an aim"),
         (["policy", "set", "x", "--file", "/nowhere"], "cannot read /nowhere"),
         (["policy", "set", "x", "--file", "/dev/zero"], "it is not a file"),
         (
@@ -74,7 +74,7 @@ def stack() -> Iterator[Stack]:
         (["policy", "set", "X", "--kind", "rules"], "not a name for a policy"),
         (["policy", "set", "x", "--kind", "rules", "--priority", "9999"], "priority"),
         (["policy", "set", "x", "--kind", "rules", "--selector", "site=="], "selector"),
-        (["policy", "set", "x", "--deadline-ms", "10"], "add --kind adaptive"),
+        (["policy", "set", "x", "--kind", "rules", "--deadline-ms", "1"], "give --kind adaptive"),
         (
             ["policy", "set", "x", *AIM, "0"],
             "--deadline-ms: objective.deadline_ms is not positive; give",
@@ -149,11 +149,11 @@ def test_a_policy_file_that_is_none(
 
 def test_an_objective_that_no_policy_would_look_at(stack: Stack, tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
-    file.write_text("[objective]\ndeadline_ms = 20\n")
+    file.write_text("kind = 'rules'\n[objective]\ndeadline_ms = 20\n")
     done = stack.fleet("policy", "set", "x", "--file", str(file))
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        f'fleet: {file}: only the adaptive policy has an objective; add kind = "adaptive"\n'
+        f'fleet: {file}: only the adaptive policy has an objective; write kind = "adaptive"\n'
     )
     assert stack.ok("policy", "list", "--json").json == []
 

@@ -95,7 +95,7 @@ def test_what_was_issued_before_there_were_policies_goes_on(database_url: str) -
         migrate(database_url)
         with database.transaction() as session:
             (document,) = desired.documents(session, ["cam-1"])
-            assert (document.revision, document.policy) == (7, PolicySpec())
+            assert (document.revision, document.policy) == (7, PolicySpec(kind="rules"))
             known = reports.find(session, "cam-1")
             assert known is not None
             assert known.deployment is not None
@@ -125,7 +125,7 @@ def test_a_running_deployment_is_found_again_after_going_down(database_url: str)
         migrate(database_url)
         with database.reading() as session:
             (document,) = desired.documents(session, ["cam-1"])
-            assert (document.revision, document.policy) == (8, PolicySpec())
+            assert (document.revision, document.policy) == (8, PolicySpec(kind="rules"))
     finally:
         database.close()
 

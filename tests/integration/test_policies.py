@@ -86,7 +86,7 @@ def test_a_policy_is_for_those_that_its_selector_means(fleet: Fleet) -> None:
     put(fleet, "lab", ADAPTIVE, selector="stage=lab", priority=10)
     put(fleet, "paris", {"dwell_s": 60.0}, selector="site=paris", priority=99)
     fleet.step()
-    assert works_by(fleet.devices["lab-1"]).kind == "adaptive"
+    assert works_by(fleet.devices["lab-1"]).aim.deadline_ms == 20.0
     assert works_by(fleet.devices["shop-1"]) == PolicySpec(hot_headroom=0.6, cool_headroom=0.5)
     assert [item["name"] for item in fleet.api.get(URL).json()] == ["paris", "lab", "everyone"]
     assert [item["accepted"] for item in fleet.api.get(URL).json()] == [0, 1, 1]
@@ -101,7 +101,7 @@ def test_other_labels_are_another_policy(fleet: Fleet) -> None:
     fleet.api.patch("/v1/devices/cam-1", json={"labels": {"stage": "lab"}}).raise_for_status()
     assert shown(fleet, "cam-1") == ("lab", False)
     fleet.step()
-    assert works_by(device).kind == "adaptive"
+    assert works_by(device).aim.deadline_ms == 20.0
     fleet.api.patch("/v1/devices/cam-1", json={"labels": {"owner": "kim"}}).raise_for_status()
     fleet.step()
     assert works_by(device) == PolicySpec()
@@ -129,7 +129,7 @@ def test_a_device_that_joins_gets_its_policy_with_its_first_release(fleet: Fleet
     assert shown(fleet, "late") == ("lab", False)
     fleet.run(fleet.roll_out("digits:1"))
     (first,) = fleet.devices["late"].accepted
-    assert first.policy.kind == "adaptive"
+    assert first.policy.aim.deadline_ms == 20.0
     assert first.release == ONE.ref
 
 
@@ -147,7 +147,7 @@ def test_a_device_that_is_enrolled_anew_with_other_labels_gets_what_is_for_them(
     assert device.ask_to_enrol(token).accepted
     device.connect()
     fleet.step()
-    assert works_by(device).kind == "adaptive"
+    assert works_by(device).aim.deadline_ms == 20.0
 
 
 def test_another_profile_is_another_policy(fleet: Fleet) -> None:
@@ -167,7 +167,7 @@ def test_another_profile_is_another_policy(fleet: Fleet) -> None:
     )
     fleet.hub.deliver(Received(topics.up("cam-1", "hello"), to_json(hello)))
     fleet.step()
-    assert works_by(device).kind == "adaptive"
+    assert works_by(device).aim.deadline_ms == 20.0
 
 
 def test_a_device_that_is_away_gets_it_at_its_hello(fleet: Fleet) -> None:
@@ -178,7 +178,7 @@ def test_a_device_that_is_away_gets_it_at_its_hello(fleet: Fleet) -> None:
     fleet.step()
     assert len(device.accepted) == 1
     device.connect()
-    assert works_by(device).kind == "adaptive"
+    assert works_by(device).aim.deadline_ms == 20.0
 
 
 def test_a_device_that_lags_behind_is_reminded(fleet: Fleet) -> None:
@@ -190,7 +190,7 @@ def test_a_device_that_lags_behind_is_reminded(fleet: Fleet) -> None:
     device.outcome = "succeeded"
     for _ in range(17):
         fleet.step()
-    assert works_by(device).kind == "adaptive"
+    assert works_by(device).aim.deadline_ms == 20.0
 
 
 def cut(fleet: Fleet, *, publishing: bool) -> None:
@@ -217,7 +217,7 @@ def test_a_controller_that_is_killed_goes_on(fleet: Fleet, publishing: bool) -> 
     fleet.step()
     for device in fleet.devices.values():
         assert [state.revision for state in device.accepted] == [1, 2]
-        assert works_by(device).kind == "adaptive"
+        assert works_by(device).aim.deadline_ms == 20.0
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["", "killed-at-every-step"])
@@ -313,7 +313,7 @@ def test_a_failed_device_goes_back_after_a_policy_too(fleet: Fleet) -> None:
     for device in fleet.devices.values():
         device.connect()
     assert fleet.running(ONE.digest) == set(names("cam", 4))
-    assert {works_by(device).kind for device in fleet.devices.values()} == {"adaptive"}
+    assert {works_by(d).aim.deadline_ms for d in fleet.devices.values()} == {20.0}
 
 
 def test_what_failed_is_not_started_again(fleet: Fleet) -> None:
@@ -325,7 +325,7 @@ def test_what_failed_is_not_started_again(fleet: Fleet) -> None:
     for _ in range(3):
         fleet.step(20)
     assert fleet.show(rollout) == before
-    assert {d.accepted[-1].policy.kind for d in fleet.devices.values()} == {"adaptive"}
+    assert {d.accepted[-1].policy.aim.deadline_ms for d in fleet.devices.values()} == {20.0}
 
 
 def test_a_restored_backup_catches_up_with_its_policy(fleet: Fleet) -> None:
@@ -335,7 +335,7 @@ def test_a_restored_backup_catches_up_with_its_policy(fleet: Fleet) -> None:
     device = fleet.devices["cam-1"]
     device.revision = 70
     device.connect()
-    assert (device.revision, works_by(device).kind) == (71, "adaptive")
+    assert (device.revision, works_by(device).aim.deadline_ms) == (71, 20.0)
 
 
 def test_setting_it_again_changes_nothing(fleet: Fleet) -> None:
@@ -354,9 +354,8 @@ def test_setting_it_again_changes_nothing(fleet: Fleet) -> None:
     fleet.step()
     fleet.api.delete(f"{URL}/plain").raise_for_status()
     fleet.step()
-    assert [s.policy.kind for s in fleet.devices["cam-1"].accepted] == [
-        "rules", "adaptive", "rules", "adaptive"
-    ]  # fmt: skip
+    limits_ms = [s.policy.aim.deadline_ms for s in fleet.devices["cam-1"].accepted]
+    assert limits_ms == [None, 20.0, None, 20.0]
 
 
 def test_what_is_shown_can_be_set_again(fleet: Fleet) -> None:

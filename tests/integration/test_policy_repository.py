@@ -18,12 +18,10 @@ from tests.simulators.stored_fleet import DIGEST, NOW_S, add_device, add_release
 from wire.codec import to_builtins
 from wire.policy import PolicySpec
 
-ADAPTIVE = PolicySpec(kind="adaptive")
+OTHER = PolicySpec(kind="rules")
 
 
-def policy(
-    name: str, selector: str = "", priority: int = 0, spec: PolicySpec = ADAPTIVE
-) -> PolicyRow:
+def policy(name: str, selector: str = "", priority: int = 0, spec: PolicySpec = OTHER) -> PolicyRow:
     return PolicyRow(
         name=name,
         selector=selector,
@@ -84,7 +82,7 @@ def test_the_database_forbids(served: Database, statement: str) -> None:
 def test_a_policy_raises_the_revision_and_leaves_the_release(served: Database) -> None:
     assert put(served, policy("berlin", "site=berlin"))
     assert choose(served) == ["one"]
-    assert (sent(served, "one"), sent(served, "two")) == ((2, "adaptive"), (1, "rules"))
+    assert (sent(served, "one"), sent(served, "two")) == ((2, "rules"), (1, "adaptive"))
     with served.reading() as session:
         row = session.get_one(DesiredStateRow, "one")
         assert (row.release, row.release_revision, row.policy_name) == (DIGEST, 1, "berlin")
@@ -95,14 +93,14 @@ def test_a_policy_raises_the_revision_and_leaves_the_release(served: Database) -
 def test_what_is_offline_is_chosen_for_and_not_told(served: Database) -> None:
     put(served, policy("everyone"))
     assert choose(served) == ["one"]
-    assert sent(served, "two") == (2, "adaptive")
+    assert sent(served, "two") == (2, "rules")
 
 
 def test_a_new_release_comes_with_the_policy_in_one_revision(served: Database) -> None:
     put(served, policy("everyone"))
     with served.transaction() as session:
         desired.issue(session, {"one": DIGEST}, rollout=None, now_s=NOW_S)
-    assert sent(served, "one") == (2, "adaptive")
+    assert sent(served, "one") == (2, "rules")
     with served.reading() as session:
         assert desired.with_stale_policy(session, limit=10) == ["two"]
 
@@ -117,13 +115,13 @@ def test_the_same_again_is_no_change(served: Database) -> None:
     assert put(served, policy("everyone", "site"))
     assert put(served, policy("everyone", "site", spec=PolicySpec()))
     choose(served)
-    assert sent(served, "one") == (3, "rules")
+    assert sent(served, "one") == (3, "adaptive")
 
 
 def test_a_policy_that_is_the_default_one_is_not_worth_a_revision(served: Database) -> None:
     put(served, policy("plain", spec=PolicySpec()))
     assert choose(served) == []
-    assert sent(served, "one") == (1, "rules")
+    assert sent(served, "one") == (1, "adaptive")
     with served.reading() as session:
         assert policies.reach(session)["plain"].devices == 2
 
@@ -135,7 +133,7 @@ def test_removing(served: Database) -> None:
         policies.get(session, "everyone")
         policies.remove(session, "everyone")
     choose(served)
-    assert sent(served, "one") == (3, "rules")
+    assert sent(served, "one") == (3, "adaptive")
     with served.reading() as session, pytest.raises(UnknownPolicyError):
         policies.get(session, "everyone")
 
@@ -155,7 +153,7 @@ def test_a_deployment_stands_whatever_the_policy(database: Database) -> None:
     before = deployment()
     put(database, policy("everyone"))
     choose(database)
-    assert sent(database, "one") == (2, "adaptive")
+    assert sent(database, "one") == (2, "rules")
     assert deployment() == before
 
 

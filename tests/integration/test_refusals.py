@@ -139,7 +139,7 @@ def test_a_refused_change_of_the_policy_does_not_fail_what_succeeded(fleet: Flee
     fleet.step()
     assert fleet.show(rollout)["counts"] == {"succeeded": 1}
     Refuser(fleet)
-    body = {"policy": {"kind": "adaptive"}}
+    body = {"policy": {"kind": "rules"}}
     fleet.api.put("/v1/policies/everyone", json=body).raise_for_status()
     for _ in range(3):
         fleet.step()

@@ -27,6 +27,7 @@ from wire.delivery import Chunk
 from wire.health import HealthSnapshot
 from wire.messages import InstallReport, ReleaseRef
 from wire.package.index import PAYLOAD_TYPE
+from wire.policy import PolicySpec
 from wire.profile import only_runtimes
 from wire.trust.envelope import seal
 
@@ -277,6 +278,7 @@ def test_a_first_choice_that_does_not_load_fails_the_install(device: SimulatedDe
 
 
 def test_a_variant_that_stops_loading_gives_way(device: SimulatedDevice) -> None:
+    device.adaptation.policy = PolicySpec(kind="rules")
     device.bad_load.add("old small")
     device.clock.advance(60)
     device.adaptation.tick(HealthSnapshot(at_s=0, headroom=0.95))
