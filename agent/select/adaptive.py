@@ -170,14 +170,12 @@ def _winner(
     urgent = next((f for f in serving.faults if f.urgent), None)
     if urgent is not None and (least := _rescue(able, serving, urgent)) is not None:
         return least, leaves(serving, urgent, least)
-    best = _paid(able, serving, work, cost)
-    if context.is_new_policy and best is None:
-        # What another policy chose has not to be paid for first.
-        best = min((o for o in able if not objection(o, serving)), key=_rank, default=serving)
-        best = best if best.loss < serving.loss - CLEARLY else None
+    # An operator's change needs neither to pay for itself nor to wait.
+    is_new_policy = context.is_new_policy
+    best = _better(able, serving) if is_new_policy else _paid(able, serving, work, cost)
     if best is None:
         return serving, stays(serving)
-    if context.since_switch_s < spec.dwell_s:
+    if context.since_switch_s < spec.dwell_s and not is_new_policy:
         waited, _ = apart(context.since_switch_s, spec.dwell_s, 1)
         return serving, f"held: {waited} of {spec.dwell_s:g} s since the last switch"
     return best, better(best, serving)
@@ -192,6 +190,12 @@ def _rescue(able: list[Prediction], serving: Prediction, urgent: Fault) -> Predi
     is_sound = not any(f.urgent for f in least.faults)
     margin = 0.0 if is_sound or urgent.kind == "heat" else CLEARLY
     return least if least.loss < serving.loss - margin else None
+
+
+def _better(able: list[Prediction], serving: Prediction) -> Prediction | None:
+    """Return the variant that loses least, if that is clearly less than the serving one."""
+    least = min((o for o in able if not objection(o, serving)), key=_rank, default=serving)
+    return least if least.loss < serving.loss - CLEARLY else None
 
 
 def _paid(

@@ -25,7 +25,7 @@ from agent.select.rates import Rate
 from agent.select.recent import Peak, Scatter, Spread
 from agent.select.records import Record
 from agent.select.slowdowns import Slowdowns
-from agent.select.throttling import Throttling
+from agent.select.throttling import Throttling, is_slowed
 from wire.health import HealthSnapshot
 
 WAIT_PRIOR, WAIT_SIGMA = 0.5, 0.5
@@ -59,8 +59,6 @@ TINY_VARIANCE: Final = 1e-9
 LEAST_RATE: Final = 1e-9
 MS_PER_S: Final = 1000.0
 GIB: Final = 1024.0**3
-UNSLOWED: Final = 0.99
-RISES_PER_S: Final = 0.1 / 3600.0
 LONG_S: Final = 3600.0
 """How long it is remembered how often conditions got worse."""
 
@@ -198,10 +196,6 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
     taken_peak: Peak = Peak()
     """Peak of negative `free_bytes`: it keeps the recent moment with the least free memory."""
 
-    throttles_at: float | None = None
-    """The least headroom at which the processor was throttled lately: a sensor may read too low,
-    and some boards are slowed down below the limit of their zones."""
-
     heat: HeatFit = HeatFit()
     throttling: Throttling = Throttling()
     battery: BatteryFit = BatteryFit()
@@ -244,8 +238,7 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
             else self.memory_lately.update(GIB / max(told_free, 1), period_s, fades_s=LONG_S),
             clock_limit=limit or self.clock_limit,
             slowdown=learnt.slowdown.shifted(step),
-            throttles_at=self._throttles_at(health, period_s),
-            throttling=self.throttling.update(_is_slowed(health), health.headroom, load, period_s),
+            throttling=self.throttling.update(is_slowed(health), health.headroom, load, period_s),
             heat=self.heat.update(
                 health.headroom,
                 load,
@@ -283,16 +276,6 @@ class Estimates(msgspec.Struct, frozen=True, kw_only=True):
             scatter=Scatter(),
             record=Record(),
         )
-
-    def _throttles_at(self, health: HealthSnapshot, period_s: float) -> float | None:
-        known = self.throttles_at
-        if known is not None:
-            # What was long not seen is forgotten: upwards, at a tenth of the scale in the hour.
-            known += RISES_PER_S * period_s
-            known = None if known >= 1.0 else known
-        if not _is_slowed(health) or health.headroom is None or health.headroom >= 1.0:
-            return known
-        return health.headroom if known is None else min(known, health.headroom)
 
     def _served(self, observed: Observed, period_s: float) -> Estimates:
         demand = self.demand.update(observed.requests, period_s, observed.together)
@@ -351,13 +334,6 @@ def _waits(
     most_ms = known.at(busy_ms) + MOST_SURPRISE * math.sqrt(known.variance_at(busy_ms) + noise)
     waited_ms = min(max(observed.latency_ms - service_ms, 0.0) - others_ms, most_ms)
     return known.update(busy_ms, waited_ms, gain=1.0, noise=noise)
-
-
-def _is_slowed(health: HealthSnapshot) -> bool | None:
-    limit = health.cpu_frequency_limit_ratio
-    if health.throttled is None and limit is None:
-        return None
-    return health.throttled is True or (limit is not None and limit < UNSLOWED)
 
 
 def _free_bytes(health: HealthSnapshot, observed: Observed | None) -> int | None:

@@ -302,7 +302,7 @@ def _heat(known: Estimates, load: float) -> Fault | None:
     if near is None or far is None:
         return None
     cost = SOON_HOT * (_chance(near, 1.0) + near_s / far_s * _chance(far, 1.0))
-    slowed_at = known.throttles_at
+    slowed_at = known.throttling.at
     if slowed_at is not None:
         cost += THROTTLED * _chance(far, slowed_at)
     soon = _hottest([(near_s, near, LIKELY)])

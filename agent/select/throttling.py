@@ -1,7 +1,8 @@
-"""Which load throttles the processor, where the temperature sensor does not show the heat.
+"""What throttling shows: at which headroom it comes, and which load the board bears without it.
 
-A sensor may be stuck, or there is none. But where throttling begins or ends, the board was just
-loaded with what it bears, and throttling that goes on, or stays away, tells on which side it is.
+Some boards are slowed down below the limit of their zones, and some sensors read too low, are
+stuck, or there is none. Where throttling begins or ends, the board was just loaded with what it
+bears, and throttling that goes on, or stays away, tells on which side it is.
 
 Rules:
 - Pure.
@@ -23,6 +24,13 @@ import msgspec
 from agent.select.heat import SLOPE_PRIOR
 from agent.select.recent import normal_share
 from wire.durations import HOUR_S
+from wire.health import HealthSnapshot
+
+UNSLOWED: Final = 0.99
+"""A limit of the clock above this slows nothing down."""
+
+RISES_PER_S: Final = 0.1 / HOUR_S
+"""What was long not seen is forgotten: upwards, at a tenth of the scale in the hour."""
 
 COOL: Final = 0.7
 """No board is throttled for its heat below this headroom: where its sensor reads less, the sensor
@@ -80,6 +88,9 @@ class Bearable(msgspec.Struct, frozen=True, kw_only=True):
 class Throttling(msgspec.Struct, frozen=True, kw_only=True):
     """What throttling showed of the heat; nothing at the start."""
 
+    at: float | None = None
+    """The least headroom at which the processor was throttled lately."""
+
     bearable: Bearable | None = None
     """None while no throttling was seen to begin within the last hour."""
 
@@ -96,8 +107,8 @@ class Throttling(msgspec.Struct, frozen=True, kw_only=True):
     """The sensor's mean headroom lately; None before the first reading."""
 
     hot: tuple[float, float] | None = None
-    """That reading and the load when throttling began last; None without a reading then. While it
-    goes on the board cools down, by more than ten degrees under some governors."""
+    """The reading and the mean load when throttling began last; None without a reading then. While
+    it goes on the board cools down, by more than ten degrees under some governors."""
 
     followed: bool = True
     """Whether the readings fell when the board last cooled down after throttling."""
@@ -119,8 +130,9 @@ class Throttling(msgspec.Struct, frozen=True, kw_only=True):
             load: Share of the period in which the processor was busy, 0 to 1.
             period_s: Length of the period in seconds.
         """
+        at = self._at(headroom, period_s, on=on is True)
         if on is None or period_s <= 0.0:
-            return self
+            return msgspec.structs.replace(self, at=at)
         load = _mean(self.load, load, period_s / LAG_S)
         reading = (
             self.reading if headroom is None else _mean(self.reading, headroom, period_s / MEAN_S)
@@ -128,8 +140,9 @@ class Throttling(msgspec.Struct, frozen=True, kw_only=True):
         free_s = 0.0 if on else self.free_s + period_s
         known, edge = self.bearable, self.on is not None and on is not self.on
         if (known is None and not (on and edge)) or free_s > HOUR_S:
-            return Throttling(on=on, free_s=free_s, load=load, reading=reading)
+            return Throttling(at=at, on=on, free_s=free_s, load=load, reading=reading)
         return Throttling(
+            at=at,
             bearable=Bearable(load=load)
             if known is None
             else known.look(load, period_s, on=on, edge=edge),
@@ -141,6 +154,13 @@ class Throttling(msgspec.Struct, frozen=True, kw_only=True):
             followed=self._followed(free_s, reading, load),
         )
 
+    def _at(self, headroom: float | None, period_s: float, *, on: bool) -> float | None:
+        risen = None if self.at is None else self.at + RISES_PER_S * period_s
+        known = risen if risen is not None and risen < 1.0 else None
+        if not on or headroom is None or headroom >= 1.0:  # there every board is throttled
+            return known
+        return headroom if known is None else min(known, headroom)
+
     def _followed(self, free_s: float, reading: float | None, load: float) -> bool:
         """Tell whether the sensor followed when the board cooled down."""
         if self.hot is None or reading is None or free_s < COOLS_S:
@@ -148,6 +168,14 @@ class Throttling(msgspec.Struct, frozen=True, kw_only=True):
         was, under = self.hot
         has_cooled = SLOPE_PRIOR * (under - load) >= COOLED
         return was - reading >= FALLS if has_cooled else self.followed
+
+
+def is_slowed(health: HealthSnapshot) -> bool | None:
+    """Tell whether the processor is throttled; None if that was not read."""
+    limit = health.cpu_frequency_limit_ratio
+    if health.throttled is None and limit is None:
+        return None
+    return health.throttled is True or (limit is not None and limit < UNSLOWED)
 
 
 def _mean(known: float | None, new: float, periods: float) -> float:

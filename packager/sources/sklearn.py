@@ -264,9 +264,7 @@ def _tied(
     return tied
 
 
-def _alike(
-    wanted: NDArray[Any], found: NDArray[Any], tied: NDArray[np.bool_] | bool = False
-) -> float:
+def _alike(wanted: NDArray[Any], found: NDArray[Any], tied: NDArray[np.bool_]) -> float:
     """Return the share of samples with equal answers, or with another one that ties."""
     rows = wanted.reshape(len(wanted), -1)
     given = found.reshape(len(found), -1)

@@ -652,7 +652,7 @@ def test_on_a_warm_board_the_least_work_begins(headroom: float, begins: str) -> 
 
 
 def test_a_new_policy_does_not_wait_until_its_switch_is_paid() -> None:
-    left = PolicyContext(variant="tiny", period_s=1.0)
+    left = PolicyContext(variant="tiny", period_s=1.0, since_switch_s=0.0)
     assert decide(left).variant == "tiny"
     decision = decide(msgspec.structs.replace(left, is_new_policy=True))
     assert (decision.variant, decision.reason) == (

@@ -231,14 +231,14 @@ def test_where_the_processor_was_throttled_is_remembered_for_some_hours() -> Non
         return read(headroom=headroom, cpu_frequency_limit_ratio=limit)
 
     known = Estimates().update(at(0.9), None, 1.0)
-    assert known.throttles_at is None
+    assert known.throttling.at is None
     known = known.update(at(0.8, 0.6), None, 1.0).update(at(0.85, 0.6), None, 1.0)
-    assert known.throttles_at == pytest.approx(0.8, abs=1e-3)
+    assert known.throttling.at == pytest.approx(0.8, abs=1e-3)
     later = known.update(at(0.2), None, 3600.0)
-    assert later.throttles_at == pytest.approx(0.9, abs=1e-3), "a tenth in the hour"
-    assert later.update(at(0.2), None, 3 * 3600.0).throttles_at is None
+    assert later.throttling.at == pytest.approx(0.9, abs=1e-3), "a tenth in the hour"
+    assert later.update(at(0.2), None, 3 * 3600.0).throttling.at is None
     severe = Estimates().update(at(1.2, 0.6), None, 1.0)
-    assert severe.throttles_at is None, "there every board is throttled"
+    assert severe.throttling.at is None, "there every board is throttled"
 
 
 @pytest.mark.parametrize(

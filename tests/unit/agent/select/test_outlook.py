@@ -27,6 +27,7 @@ from agent.select.rates import Rate, Run
 from agent.select.recent import Peak, Scatter, Spread
 from agent.select.records import PRIOR, Record
 from agent.select.slowdowns import Slowdowns
+from agent.select.throttling import Throttling
 from agent.select.usual import Usual
 from wire.policy import Objective, PolicySpec
 
@@ -300,7 +301,7 @@ def test_a_reading_at_severe_or_above_is_a_fault_now_whatever_the_forecast_is(
 
 def test_where_the_processor_was_slowed_heat_is_a_fault_below_severe() -> None:
     warm = hot(0.6)
-    slowed = msgspec.structs.replace(warm, throttles_at=0.5)
+    slowed = msgspec.structs.replace(warm, throttling=Throttling(at=0.5))
     assert faults(warm) == []
     (fault,) = predicted(slowed).faults
     assert fault.text == "headroom may reach 0.50, where it is throttled, within 60 s"

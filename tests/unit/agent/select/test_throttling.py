@@ -92,7 +92,8 @@ def test_after_an_hour_without_throttling_more_work_may_be_tried_again() -> None
 
 def test_what_cannot_be_read_changes_nothing() -> None:
     known = lived(Board(), (HEAVY, 300), sensor=0.4)
-    assert known.update(None, 0.4, HEAVY, 1.0) is known
+    unread = known.update(None, 0.4, HEAVY, 1.0)
+    assert (unread.bearable, unread.on, unread.hot) == (known.bearable, known.on, known.hot)
 
 
 LOOKS = st.lists(
