@@ -25,8 +25,9 @@ from onnx import numpy_helper
 from controller.broker.install import default_cache, locate
 from examples.digits.box import Box, BoxError, Device, until
 from examples.digits.client import Client
+from wire.codec import sha256_hex
 from wire.package.index import ENVELOPE_FILE
-from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes, manifest_to_bytes
+from wire.package.manifest import MANIFEST_FILE, Variant, manifest_from_bytes, manifest_to_bytes
 
 ROOT = Path(__file__).parents[2]
 MODEL = "digits"
@@ -324,7 +325,8 @@ def evaluation(directory: Path) -> tuple[Any, Any]:
 def spoil(good: Path, bad: Path) -> None:
     """Copy a package and put wrong weights into its ONNX models, as a mixed-up checkpoint would.
 
-    The golden sample stays that of the good model: this is how a device can tell.
+    The manifest has the digests of the wrong files, else nobody could sign them. The golden sample
+    stays that of the good model: this is how a device can tell.
     """
     shutil.copytree(good, bad)
     (bad / ENVELOPE_FILE).unlink()
@@ -338,7 +340,16 @@ def spoil(good: Path, bad: Path) -> None:
         onnx.save(model, path)
     manifest_path = bad / MANIFEST_FILE
     manifest = manifest_from_bytes(manifest_path.read_bytes())
-    manifest_path.write_bytes(manifest_to_bytes(msgspec.structs.replace(manifest, version=BAD)))
+    variants = tuple(_with_digests(variant, bad) for variant in manifest.variants)
+    spoilt = msgspec.structs.replace(manifest, version=BAD, variants=variants)
+    manifest_path.write_bytes(manifest_to_bytes(spoilt))
+
+
+def _with_digests(variant: Variant, package: Path) -> Variant:
+    directory = package / variant.directory
+    digests = {p: sha256_hex((directory / p).read_bytes()) for p in variant.info.files_sha256 or {}}
+    info = msgspec.structs.replace(variant.info, files_sha256=digests)
+    return msgspec.structs.replace(variant, info=info)
 
 
 def require(kept: object, promise: str) -> None:
