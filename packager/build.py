@@ -67,6 +67,7 @@ from packager.result import (
     candidate_reports,
     doubt_notes,
     first_losses,
+    latency_notes,
     repair_notes,
     tuning_notes,
 )
@@ -115,7 +116,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     output = request.output or Path(f"{name}-package")
     key = load_key(request.key) if request.key else None
     with reserved(output, force=request.force), _prepared(request, progress) as prepared:
-        pipeline, plan = _carried_out(prepared, request)
+        pipeline, plan, slow = _carried_out(prepared, request)
         found = pipeline.result(REFERENCE, ReferenceResult)
         metric = found.metric
         variants = built_variants(plan, pipeline, metric, prepared.declared, request.gates)
@@ -124,7 +125,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             request.profiles,
             request.gates,
             references=plan.references,
-            architecture=pipeline.toolchain.machine.split()[0],
+            here=plan.here,
             keep=frozenset(request.keep),
             families={c.name: RUNTIMES.recipes[c.recipe].family or c.name for c in plan.candidates},
             drop_beaten=request.drop_beaten,
@@ -149,8 +150,9 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         machine=pipeline.toolchain.machine,
         metric=metric,
         metric_reason=found.reason,
+        here=tuple(sorted(plan.here)),
         samples=data.samples["gate"],
-        candidates=candidate_reports(plan, variants, verdicts, pipeline),
+        candidates=candidate_reports(plan, variants, verdicts, pipeline, slow=slow),
         impossible=plan.impossible,
         notes=(
             *prepared.notes,
@@ -158,6 +160,12 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             *tuning_notes(plan, pipeline),
             *repair_notes(plan, variants, pipeline),
             *doubt_notes(variants, verdicts),
+            *latency_notes(
+                plan,
+                measured_variants(plan.candidates, pipeline),
+                request.profiles,
+                request.gates,
+            ),
         ),
         steps=tuple(pipeline.records),
     )
@@ -183,8 +191,13 @@ def plan_build(request: BuildRequest, progress: Progress) -> Plan:
         return prepared.plan
 
 
-def _carried_out(prepared: _Prepared, request: BuildRequest) -> tuple[Pipeline, Plan]:
+def _carried_out(
+    prepared: _Prepared, request: BuildRequest
+) -> tuple[Pipeline, Plan, dict[str, str]]:
     """Run the plan, then the repairs that its results need.
+
+    Returns:
+        The results, the plan that was carried out, and which candidates are too slow and why.
 
     Raises:
         BuildError: The plan is empty, or a vital step failed.
@@ -194,16 +207,16 @@ def _carried_out(prepared: _Prepared, request: BuildRequest) -> tuple[Pipeline, 
         raise BuildError(f"there is no candidate: {plan.impossible[0].reason}")
     done = {record.name for record in pipeline.records}  # the samples may be read already
     steps = {step.name: step for step in plan.steps if step.name not in done}
-    _make_and_check(plan.candidates, tuple(steps.values()), prepared, request)
+    slow = _make_and_check(plan.candidates, tuple(steps.values()), prepared, request)
     if request.tune:
         keep_schedules(pipeline, plan, tuning_database(request))
     needed = needed_repairs(plan, pipeline, request.gates)
     steps = {step.name: step for repair in needed for step in repair.steps}
-    _make_and_check(
+    slow |= _make_and_check(
         tuple(repair.candidate for repair in needed), tuple(steps.values()), prepared, request
     )
     tried = (*plan.candidates, *(repair.candidate for repair in needed))
-    return pipeline, msgspec.structs.replace(plan, candidates=tried, repairs=needed)
+    return pipeline, msgspec.structs.replace(plan, candidates=tried, repairs=needed), slow
 
 
 def _make_and_check(
@@ -211,19 +224,27 @@ def _make_and_check(
     steps: tuple[Step, ...],
     prepared: _Prepared,
     request: BuildRequest,
-) -> None:
-    """Make candidates, measure them, and evaluate those that are fast enough to be useful."""
+) -> dict[str, str]:
+    """Make candidates, measure them, and evaluate those that are fast enough to be useful.
+
+    Returns:
+        Those that are too slow, with the reason.
+    """
     pipeline, plan = prepared.pipeline, prepared.plan
     evaluating = {candidate.evaluate for candidate in candidates}
     making = [s for s in steps if s.kind != "measure" and s.name not in evaluating]
     pipeline.run(making)
     prepared.measurements.apply(candidates, steps, pipeline)
-    pipeline.run(step for step in steps if step.kind == "measure")
+    measuring = [step for step in steps if step.kind == "measure"]
+    if request.remeasure:
+        pipeline.forget(measuring)
+    pipeline.run(measuring)
     hopeless = too_slow(
         measured_variants((*plan.candidates, *candidates), pipeline),
         request.profiles,
         request.gates,
         references=plan.references,
+        here=plan.here,
         keep=frozenset(request.keep),
         drop_beaten=request.drop_beaten,
     )
@@ -232,6 +253,7 @@ def _make_and_check(
         if step.name in reasons:
             pipeline.skip(step, reasons[step.name])
     pipeline.run(s for s in steps if s.name in evaluating and s.name not in reasons)
+    return hopeless
 
 
 @contextlib.contextmanager
@@ -277,6 +299,8 @@ def _prepared(
         )
         given = PlanInputs(facts=facts, host=host, settings=settings, runtimes=RUNTIMES)
         plan = make_plan(facts, request.profiles, runtimes=RUNTIMES, host=host, settings=settings)
+        if measurements.here is not None:
+            plan = msgspec.structs.replace(plan, here=frozenset(measurements.here))
         _check_keep(request.keep, plan)
         kept = _tried(declared, given, pipeline, progress, plan_only=plan_only)
         yield _Prepared(

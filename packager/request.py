@@ -104,6 +104,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     measurements: Path | None = None
     """The JSON report of an earlier build; its figures are reused for files that are the same."""
 
+    remeasure: bool = False
+    """Measure what variants cost again, although the cache has figures."""
+
     key: Path | None = None
     """Release key to sign with; None for an unsigned package."""
 
@@ -159,6 +162,11 @@ def check_request(request: BuildRequest) -> None:
         raise BuildError(
             f"there is no metric {request.metric!r}",
             remedy=f"use {', '.join(CHOICES)}, or a function as module:callable",
+        )
+    if request.remeasure and request.measurements is not None:
+        raise BuildError(
+            "figures cannot be measured again and taken from a report",
+            remedy="leave out --remeasure or --measurements",
         )
     if not request.evaluation:
         raise BuildError("the build has no evaluation data", remedy="add --evaluation")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import msgspec
 
-from packager.judge.gates import needed_text
+from packager.judge.gates import Gates, needed_text
+from packager.judge.ranking import spans
 from packager.judge.verdicts import Verdict, Verdicts
 from packager.package.compose import measured_variants
 from packager.plan.figures import RepairResult, TuningResult
@@ -12,6 +16,10 @@ from packager.plan.steps import is_tuning
 from packager.plan.values import Impossible, Plan
 from packager.run.pipeline import Pipeline, StepRecord
 from wire.package.manifest import Accuracy, Performance, Variant, VariantInfo
+from wire.profile import DeviceProfile
+
+BUSY_CPUS: Final = 0.25
+"""A quiet desktop keeps less busy than this."""
 
 
 class CandidateReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +40,8 @@ class CandidateReport(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of its files; a later build reuses the figures only for the same digest."""
 
     lost: str = ""
-    """Why it could not be built, evaluated or measured; empty when it could."""
+    """Why it could not be built, evaluated or measured; empty when it could, or was too slow to be
+    evaluated."""
 
     profiles: dict[str, Verdict] = {}
     """Profile to verdict, for the profiles that it was planned for."""
@@ -61,6 +70,10 @@ class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
     metric_reason: str = ""
     """Why `auto` chose this metric; empty where the user named it."""
 
+    here: tuple[str, ...] | None = None
+    """Profiles of such devices as the building machine is one: its latencies are theirs. None in
+    the reports of earlier releases."""
+
     samples: int
     """Number of evaluation samples that judge the variants."""
 
@@ -76,14 +89,31 @@ class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def candidate_reports(
-    plan: Plan, variants: tuple[Variant, ...], verdicts: Verdicts, pipeline: Pipeline
+    plan: Plan,
+    variants: tuple[Variant, ...],
+    verdicts: Verdicts,
+    pipeline: Pipeline,
+    *,
+    slow: Mapping[str, str],
 ) -> tuple[CandidateReport, ...]:
-    """Return a report on every candidate, in the order of the plan."""
+    """Return a report on every candidate, in the order of the plan.
+
+    Args:
+        plan: The plan that was carried out.
+        variants: The variants that were built.
+        verdicts: Which of them are kept for which profile.
+        pipeline: The results of the plan.
+        slow: The candidates that are too slow to be evaluated, with the reason.
+
+    Returns:
+        The reports.
+    """
     measured = measured_variants(plan.candidates, pipeline)
     known = {variant.name: variant.info for variant in (*measured, *variants)}
     reports: list[CandidateReport] = []
     for candidate in plan.candidates:
         info = known.get(candidate.name)
+        skipped = Verdict(kept=False, reason=slow.get(candidate.name, ""), evaluated=False)
         reports.append(
             CandidateReport(
                 name=candidate.name,
@@ -96,8 +126,10 @@ def candidate_reports(
                 files_sha256=pipeline.files_digest(candidate.build, candidate.files)
                 if info
                 else "",
-                lost=pipeline.lost(*candidate.needed) or "",
-                profiles={
+                lost="" if skipped.reason else pipeline.lost(*candidate.needed) or "",
+                profiles=dict.fromkeys(candidate.info.profiles, skipped)
+                if skipped.reason
+                else {
                     profile: found[candidate.name]
                     for profile, found in verdicts.items()
                     if candidate.name in found
@@ -164,6 +196,55 @@ def doubt_notes(variants: tuple[Variant, ...], verdicts: Verdicts) -> tuple[str,
         f"about how many are needed: {', '.join(parts)}. --strict refuses such variants"
     )
     return (text,)
+
+
+def latency_notes(
+    plan: Plan, variants: tuple[Variant, ...], profiles: tuple[DeviceProfile, ...], gates: Gates
+) -> tuple[str, ...]:
+    """Warn of latencies that are not what they seem.
+
+    Args:
+        plan: The plan that was carried out.
+        variants: The variants that were measured.
+        profiles: The profiles of the build.
+        gates: Its limits.
+
+    Returns:
+        One line for each kind: a busy machine, ratios that are not sure, an unused gate.
+    """
+    notes: list[str] = []
+    busy = [
+        p.background_cpus
+        for v in variants
+        if (p := v.info.performance) is not None and p.background_cpus is not msgspec.UNSET
+    ]
+    often = [cpus for cpus in busy if cpus >= BUSY_CPUS]
+    if often:
+        notes.append(
+            f"warning: other processes kept up to {max(often):.1f} processors busy while "
+            f"{len(often)} of {len(busy)} variants were measured, so their latencies may be too "
+            "long; on a quiet machine, --remeasure measures them again"
+        )
+    unsure = [
+        f"{v.name} ({span.low:.3g} to {span.high:.3g})"
+        for v in variants
+        if v.info.performance is not None
+        for span in spans((v,))
+        if not span.is_sure
+    ]
+    if unsure:
+        notes.append(
+            f"warning: the latency of {len(unsure)} variants beside the unchanged model's is not "
+            f"sure: {', '.join(unsure)} times as long. Such a latency drops a variant only if its "
+            "whole range does; --remeasure measures again"
+        )
+    foreign = [p.name for p in profiles if p.name not in plan.here]
+    if gates.max_latency_ms is not None and foreign:
+        notes.append(
+            f"warning: --max-latency-ms is not applied for {', '.join(foreign)}: this machine is "
+            "no such device, so the latency there is not known"
+        )
+    return tuple(notes)
 
 
 def tuning_notes(plan: Plan, pipeline: Pipeline) -> tuple[str, ...]:

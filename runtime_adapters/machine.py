@@ -18,11 +18,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
-from runtime_adapters.processor import cpu_flags, kernel_fields
+from runtime_adapters.processor import board_name, cpu_flags, kernel_fields
 from runtime_adapters.runtimes import REAL
 from wire.codec import from_json, to_json
 from wire.errors import WireFormatError
 from wire.profile import (
+    MAX_PROCESSOR_CHARS,
     VERSION_PATTERN,
     DeviceProfile,
     PowerSource,
@@ -66,19 +67,15 @@ def detect_profile(
     Raises:
         WireFormatError: The machine has an architecture that is not supported, or the name is bad.
     """
-    fields = kernel_fields(procfs / "cpuinfo")
     flags = cpu_flags(procfs / "cpuinfo")
-    board = (
-        _text(procfs / "device-tree/model").strip("\0")
-        or fields.get("Model")
-        or fields.get("model name")
-        or "this-machine"
-    )
+    known = board_name(procfs)
+    board = known or "this-machine"
     versions, libc = _runtime_versions(), platform.libc_ver()[0]
     values = {
         "name": name or re.sub(r"[^a-z0-9]+", "-", board.lower()).strip("-")[:63],
         "description": f"{board}, as found on the machine itself",
         "architecture": os.uname().machine,
+        **({"processor": known[:MAX_PROCESSOR_CHARS]} if known else {}),
         "isa_features": [flag for flag in _ISA_FEATURES if flag in flags],
         "cpu_count": len(os.sched_getaffinity(0)),
         "memory_bytes": max(_MIB, _whole_mib(_memory_bytes(procfs) * _MEMORY_SHARE)),

@@ -26,6 +26,23 @@ def kernel_fields(file: Path) -> dict[str, str]:
     return fields
 
 
+def board_name(procfs: Path = Path("/proc")) -> str:
+    """Return the name of the board, or else of its processor; empty if the kernel has none.
+
+    Args:
+        procfs: Where /proc is.
+
+    Returns:
+        Such as `Raspberry Pi 5 Model B Rev 1.0` or `Intel(R) N100`.
+    """
+    fields = kernel_fields(procfs / "cpuinfo")
+    try:
+        model = (procfs / "device-tree/model").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        model = ""
+    return model.strip("\0\n ") or fields.get("Model") or fields.get("model name") or ""
+
+
 def cpu_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
     """Return the features of the processor, as the kernel names them.
 

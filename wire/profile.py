@@ -32,6 +32,7 @@ MAX_ITEMS = 64
 """Items of a list or a table of a profile: no board comes near."""
 
 MAX_SHOWN_CHARS = 64
+MAX_PROCESSOR_CHARS = 128
 COLDEST_C, HOTTEST_C = -100.0, 150.0
 """Limits lie within: sensors believe no warmer reading, so no other limit would ever count."""
 
@@ -58,6 +59,10 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str = ""
     architecture: Architecture
+    processor: str | msgspec.UnsetType = msgspec.UNSET
+    """The board's or processor's name, as its device tree or /proc/cpuinfo begins it; unset for a
+    class of machines. A build takes latencies as this device's only on a machine of this name."""
+
     isa_features: tuple[str, ...] = ()
     """Instruction-set features as /proc/cpuinfo names them, such as `avx512_vnni` or `asimddp`."""
 
@@ -191,6 +196,11 @@ def checked_profile(profile: DeviceProfile) -> DeviceProfile:
         (
             NAME_PATTERN.fullmatch(profile.name) is None,
             f"name {profile.name[:MAX_SHOWN_CHARS]!r} is not a plain name",
+        ),
+        (
+            not 1 <= len(profile.processor or "unset") <= MAX_PROCESSOR_CHARS
+            or profile.processor == "",
+            f"processor has not 1 to {MAX_PROCESSOR_CHARS} characters",
         ),
         (profile.cpu_count < 1, "cpu_count is below 1"),
         (not 1 <= profile.threads <= profile.cpu_count, "threads is not within 1 to cpu_count"),

@@ -175,6 +175,9 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             metavar="FILE", help="JSON report whose figures count for files that are the same."
         ),
     ] = None,
+    remeasure: Annotated[
+        bool, typer.Option("--remeasure", help="Measure costs again, although they are known.")
+    ] = False,
     name: Annotated[
         str,
         typer.Option(
@@ -282,6 +285,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         min_duration_s=min_duration_s,
         emulation_s=emulation_s,
         measurements=measurements,
+        remeasure=remeasure,
         key=key,
         force=force,
         executor=executor,

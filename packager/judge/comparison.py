@@ -206,7 +206,12 @@ def compare(
         samples=len(next(iter(ideal.values()))),
     )
     integers = tuple(name for name, tensor in ideal.items() if tensor.dtype.kind in "iu")
-    return Comparison(accuracy=accuracy, worst_errors=errors, integers=integers)
+    return Comparison(
+        accuracy=accuracy,
+        worst_errors=errors,
+        greatest={name: _greatest(tensor) for name, tensor in ideal.items()},
+        integers=integers,
+    )
 
 
 def restrict(
@@ -386,6 +391,15 @@ def _magnitude(tensor: Tensor) -> float:
     pairs = [theirs for theirs, _ in _pairs(tensor, tensor)]
     count = sum(theirs.size for theirs in pairs)
     return float(sum(np.abs(theirs).sum() for theirs in pairs)) / max(count, 1)
+
+
+def _greatest(tensor: Tensor) -> float:
+    """Return the greatest absolute value of any finite element."""
+    found = 0.0
+    for block in blocks(tensor):
+        rows = np.abs(np.asarray(tensor[block], np.float64))
+        found = max(found, float(np.max(rows, initial=0.0, where=np.isfinite(rows))))
+    return found
 
 
 def _worst_error(ours: Tensor, theirs: Tensor) -> float:

@@ -20,7 +20,7 @@ import msgspec
 
 from packager.errors import QualityGateError
 from packager.judge.intervals import MOST_SAMPLES
-from packager.judge.ranking import figures, latency_ms
+from packager.judge.ranking import figures, latency_ms, spans
 from packager.judge.selection import Choice, select
 from packager.judge.verdicts import Verdict, Verdicts
 from wire.package.manifest import Accuracy, Certainty, Variant
@@ -88,7 +88,7 @@ def judge(
     gates: Gates,
     *,
     references: frozenset[str],
-    architecture: str,
+    here: frozenset[str],
     keep: frozenset[str] = frozenset(),
     families: Mapping[str, str] | None = None,
     drop_beaten: bool = False,
@@ -100,7 +100,8 @@ def judge(
         profiles: The profiles.
         gates: The limits.
         references: Names of variants that are always kept if they pass.
-        architecture: Architecture of the measuring machine, as `uname -m` prints it.
+        here: Names of the profiles of such devices as the measuring machine is one; for others no
+            latency is known.
         keep: Names of variants that are kept even if others beat them.
         families: Variant to the name that it shares with those that run the same instructions.
         drop_beaten: Drop what another beats even if it is the fastest of its runtime.
@@ -111,7 +112,7 @@ def judge(
     verdicts: Verdicts = {}
     for profile in profiles:
         planned = [v for v in variants if profile.name in v.info.profiles]
-        foreign = profile.architecture != architecture
+        foreign = profile.name not in here
         limits = msgspec.structs.replace(gates, max_latency_ms=None) if foreign else gates
         missed = {v.name: miss for v in planned if (miss := _first_miss(v, profile, limits))}
         passed = [v for v in planned if v.name not in missed]
@@ -145,52 +146,57 @@ def too_slow(
     gates: Gates,
     *,
     references: frozenset[str],
+    here: frozenset[str],
     keep: frozenset[str] = frozenset(),
     drop_beaten: bool = False,
 ) -> dict[str, str]:
     """Return the variants that need no evaluation, because they are too slow to be used.
 
     A variant is too slow if a reference variant, which has the reference's quality, serves the same
-    profiles many times as fast. Only a variant better than the reference could be lost this way. A
-    variant that is not so slow among those of its own runtime is evaluated: `judge` may keep it.
+    profiles surely many times as fast. Only a variant better than the reference could be lost this
+    way. A variant that is not so slow among those of its own runtime is evaluated, because `judge`
+    may keep it, and so is one for a device whose latencies are not known.
 
     Args:
         variants: Variants that are built and measured, but not evaluated yet.
         profiles: The profiles.
         gates: The limits.
         references: Names of variants that compute what the reference computes.
+        here: As for `judge`.
         keep: Names of variants that are evaluated in any case.
         drop_beaten: As for `judge`.
 
     Returns:
         Variant to the reason.
     """
-    able = [v for v in variants if v.name in references and v.info.performance]
+    timed = [v for v in variants if v.info.performance is not None]
+    able = [v for v in timed if v.name in references]
     found: dict[str, str] = {}
-    least_ms: dict[str, float] = {}
-    for variant in () if drop_beaten else variants:
-        runtime, taken_ms = variant.info.runtime, latency_ms(variant)
-        least_ms[runtime] = min(taken_ms, least_ms.get(runtime, taken_ms))
-    for variant in variants:
-        slow = variant.info.performance
-        if slow is None or variant.name in keep | references:
+    for variant in timed:
+        planned = [profile for profile in profiles if profile.name in variant.info.profiles]
+        if variant.name in keep | references or any(p.name not in here for p in planned):
             continue
-        if slow.latency_p50_ms <= MAX_SLOWDOWN * least_ms.get(variant.info.runtime, 0.0):
+        own = [v for v in timed if v.info.runtime == variant.info.runtime]
+        if not drop_beaten and not any(_is_slow(variant, other) for other in own):
             continue
         for other in able:
-            fast = other.info.performance
             serves = all(
                 profile.name in other.info.profiles
                 and next(_cost_misses(other, profile, gates), None) is None
-                for profile in profiles
-                if profile.name in variant.info.profiles
+                for profile in planned
             )
-            if fast and serves and slow.latency_p50_ms > MAX_SLOWDOWN * fast.latency_p50_ms:
+            if serves and _is_slow(variant, other):
                 found[variant.name] = (
-                    f"not evaluated: {slow.latency_p50_ms:.3f} ms is over {MAX_SLOWDOWN:g} times "
-                    f"the {fast.latency_p50_ms:.3f} ms of {other.name}"
+                    f"not evaluated: {latency_ms(variant):.3f} ms is over {MAX_SLOWDOWN:g} times "
+                    f"the {latency_ms(other):.3f} ms of {other.name}"
                 )
     return found
+
+
+def _is_slow(variant: Variant, other: Variant) -> bool:
+    """Tell whether a variant is surely many times as slow as another one."""
+    mine, yours = spans((variant, other))
+    return mine.low > MAX_SLOWDOWN * yours.high
 
 
 def needed_text(known: Certainty) -> str:

@@ -4,12 +4,15 @@ Rules:
 - One variant beats another if it is at least as good in quality, latency, peak memory and size, and
   better in one of them. Of latency, memory and size, differences within a tolerance do not count.
 - Without a measured latency a variant neither beats nor is beaten.
+- Latencies are compared by their ratios to that of the unchanged model, which were measured in turn
+  with it. Where a ratio is not sure, only a variant whose whole range is below counts as as fast.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -32,6 +35,35 @@ TOLERANCES: Final = (
 
 LEAST_MS: Final = 1e-6
 MIB: Final = 1024**2
+
+
+class Span(NamedTuple):
+    """A latency with its range; what was measured without a range has its value at both ends."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is known well enough to be compared by its value."""
+        return self.high <= self.low * (1 + LATENCY_TOLERANCE)
+
+
+def spans(variants: Sequence[Variant]) -> list[Span]:
+    """Return the latencies of measured variants in a common unit.
+
+    Args:
+        variants: They have measured latencies.
+
+    Returns:
+        Ratios to the unchanged model's latency, if all have one; else medians in milliseconds.
+    """
+    measured = [v.info.performance for v in variants if v.info.performance is not None]
+    ratios = [p.relative for p in measured if p.relative is not msgspec.UNSET]
+    if len(ratios) == len(variants) and len({ratio.reference for ratio in ratios}) == 1:
+        return [Span(ratio.ratio, ratio.low, ratio.high) for ratio in ratios]
+    return [Span(*3 * (p.latency_p50_ms,)) for p in measured]
 
 
 def figures(variant: Variant) -> tuple[Accuracy, Performance | None]:
@@ -82,8 +114,13 @@ def beats(one: Variant, other: Variant) -> bool:
     (good, ours), (worse, theirs) = figures(one), figures(other)
     if ours is None or theirs is None or worth(good) < worth(worse):
         return False
+    first, second = spans((one, other))
+    latencies = (first.value, second.value)
+    if not (first.is_sure and second.is_sure):
+        # As fast only if the whole range is below: this takes back what the tolerance allows.
+        latencies = (first.high * (1 + LATENCY_TOLERANCE), second.low)
     axes = (
-        (ours.latency_p50_ms, theirs.latency_p50_ms, LATENCY_TOLERANCE),
+        (*latencies, LATENCY_TOLERANCE),
         (ours.peak_memory_bytes, theirs.peak_memory_bytes, MEMORY_TOLERANCE),
         (one.info.size_bytes, other.info.size_bytes, SIZE_TOLERANCE),
     )
@@ -113,8 +150,8 @@ def remoteness(one: Variant, other: Variant, *, timed: bool) -> float:
     costs = [(one.info.size_bytes, other.info.size_bytes)]
     if timed and ours is not None and theirs is not None:
         costs.append((ours.peak_memory_bytes, theirs.peak_memory_bytes))
-        latencies = (ours.latency_p50_ms, theirs.latency_p50_ms)
-        times = math.log(max(latencies[0], LEAST_MS) / max(latencies[1], LEAST_MS))
+        first, second = spans((one, other))
+        times = math.log(max(first.value, LEAST_MS) / max(second.value, LEAST_MS))
     else:
         times = 0.0
     more = (math.log(max(mine, 1) / max(yours, 1)) for mine, yours in costs)

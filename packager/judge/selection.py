@@ -8,9 +8,9 @@ Rules:
   to; it stands for them.
 - What is pinned, and the fastest of each runtime, stays in any case: a device may have that runtime
   alone. `drop_beaten` takes that from the runtimes.
-- A latency is valid only for the architecture that it was measured on. For another architecture, a
-  candidate is dropped only in favour of a closer one that runs the same instructions, of a float
-  variant of the same runtime that is as good and as small, or for the budget.
+- A latency is valid only for such devices as the measuring machine is one. For others, a candidate
+  is dropped only in favour of a closer one that runs the same instructions, of a float variant of
+  the same runtime that is as good and as small, or for the budget.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from packager.judge.ranking import (
     beside,
     defeat,
     figures,
-    latency_ms,
     rank,
     remoteness,
+    spans,
     worth,
 )
 from packager.judge.verdicts import Verdict
@@ -48,7 +48,7 @@ class Choice(NamedTuple):
     """Variant to the name that it shares with those that run the same instructions."""
 
     foreign: bool
-    """Whether latencies were measured on another architecture."""
+    """Whether latencies were measured on a machine that is no such device."""
 
     drop_beaten: bool
     """Whether a runtime may lose its fastest variant."""
@@ -181,8 +181,13 @@ def _fastest(passed: Sequence[Variant]) -> frozenset[str]:
     found: set[str] = set()
     for runtime in {v.info.runtime for v in passed}:
         own = [v for v in passed if v.info.runtime == runtime]
-        unbeaten = [v for v in own if not any(beats(other, v) for other in own)]
-        found.add(min(unbeaten or own, key=lambda v: (latency_ms(v), rank(v))).name)
+        unbeaten = [v for v in own if not any(beats(other, v) for other in own)] or own
+        timed = [v for v in unbeaten if v.info.performance is not None]
+        if timed:
+            order = sorted(zip(spans(timed), timed, strict=True), key=lambda p: (p[0], rank(p[1])))
+            found.add(order[0][1].name)
+        else:
+            found.add(min(unbeaten, key=rank).name)
     return frozenset(found)
 
 

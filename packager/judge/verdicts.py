@@ -16,6 +16,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     instead: str = ""
     """The shipped variant that another one beats or stands for; empty for any other verdict."""
 
+    evaluated: bool = True
+    """False for what is so slow that its answers were not looked at."""
+
     doubt: str = ""
     """Why the samples cannot tell whether a kept variant passes the gates; empty if they can."""
 

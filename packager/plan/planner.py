@@ -29,7 +29,7 @@ from packager.plan.steps import (
     measure_step,
     reference_step,
 )
-from packager.plan.targets import Target, target_of
+from packager.plan.targets import Target, is_such, target_of
 from packager.plan.values import (
     Candidate,
     Host,
@@ -129,6 +129,11 @@ def make_plan(
             if choice.recipe.repairs
         ),
         impossible=tuple(impossible),
+        here=frozenset(
+            p.name
+            for p in profiles
+            if is_such(p, architecture=host.architecture, board=host.board, target=host.target)
+        ),
         references=frozenset(c.candidate.name for c in usual if c.recipe.name == source.recipe),
         interface=facts.interface,
     )

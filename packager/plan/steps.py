@@ -217,17 +217,21 @@ def evaluate_step(candidate: Candidate, given: PlanInputs) -> Step:
 
 def measure_step(candidate: Candidate, threads: int, given: PlanInputs) -> Step:
     """Return the step that measures what a candidate costs."""
+    unchanged, tools = _unchanged(given)
     return Step(
         name=candidate.measure,
         kind="measure",
-        inputs={"variant": candidate.build, "data": DATA},
+        inputs={"variant": candidate.build, "data": DATA, "reference": PREPARE},
         options={
             "info": to_builtins(candidate.info),
+            "reference": to_builtins(unchanged),
             "threads": threads,
             "min_runs": given.settings.min_runs,
             "min_duration_s": given.settings.min_duration_s,
         },
-        tools=given.runtimes.named(candidate.info.runtime).packages,
+        tools=tuple(
+            dict.fromkeys((*given.runtimes.named(candidate.info.runtime).packages, *tools))
+        ),
         quiet=True,
     )
 

@@ -193,6 +193,29 @@ def target_of(profile: DeviceProfile) -> Target:
     return next((t for t in candidates if named.issuperset(t.isa_features)), candidates[-1])
 
 
+def is_such(profile: DeviceProfile, *, architecture: str, board: str, target: str) -> bool:
+    """Tell whether a machine is such a device, so that its latencies are those of the device.
+
+    A runtime takes the kernels for the best instructions that it finds, so a processor with more of
+    them is another one, even if it runs the same files.
+
+    Args:
+        profile: The kind of device.
+        architecture: The machine's, as `uname -m` prints it.
+        board: Name of its board or processor.
+        target: The most demanding target whose code it runs.
+
+    Returns:
+        True if it has the name that the profile tells; for a class of machines, which has none, if
+        both have the same target.
+    """
+    if profile.architecture != architecture:
+        return False
+    if profile.processor:
+        return board.startswith(profile.processor)
+    return target_of(profile).name == target
+
+
 def named(name: str) -> Target:
     """Return the target of a name.
 

@@ -105,6 +105,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     references: frozenset[str] = frozenset()
     """Candidates that a device falls back to: kept wherever they fit."""
 
+    here: frozenset[str] = frozenset()
+    """Profiles of such devices as the building machine is one: its latencies are theirs."""
+
     interface: tuple[str, ...] = ()
     """What applications send or get in another form than the user's model has it."""
 
@@ -118,6 +121,12 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
     native: frozenset[str] = frozenset()
     """Targets whose code runs here."""
+
+    target: str = ""
+    """The most demanding of all targets whose code runs here."""
+
+    board: str = ""
+    """Name of the board or the processor."""
 
     lacking: dict[str, dict[str, str]] = {}
     """What is missing here to build and check, by runtime and target."""

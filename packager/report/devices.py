@@ -1,8 +1,8 @@
 """What each profile gets and why, for the report's page: verdicts as text, figures as plots.
 
 Rules:
-- A device with another architecture than the measuring machine gets no plot of latency: its
-  variants are drawn by size, which is valid everywhere.
+- A device gets no plot of latency if the measuring machine is no such device: its variants are
+  drawn by size, which is valid everywhere.
 - The variant that serves first is the one that a cool device with enough power chooses: it has the
   best quality; among equals, the smallest worst error, then the least latency.
 """
@@ -64,7 +64,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     profile: DeviceProfile
     limits: str
     foreign: bool
-    """Whether its architecture is not the measuring machine's, so that its speed is unknown."""
+    """Whether the measuring machine is no such device, so that its speed is unknown."""
 
     first: Row | None
     kept: tuple[Row, ...]
@@ -72,6 +72,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """Size of all kept variants together."""
 
     lost: tuple[Row, ...]
+    slow: tuple[Row, ...]
+    """What was too slow to be evaluated."""
+
     refused: tuple[Row, ...]
     beaten: tuple[Row, ...]
     impossible: tuple[tuple[str, tuple[str, ...]], ...]
@@ -112,8 +115,9 @@ def _device(result: BuildResult, profile: DeviceProfile, gates: Gates | None) ->
     machine = machine_of(result)
     judged = [c for c in result.candidates if profile.name in c.profiles and not c.lost]
     kept = serving_order([c for c in judged if c.profiles[profile.name].kept])
-    dropped = [c for c in judged if not c.profiles[profile.name].kept]
-    foreign = architecture_of(machine) != profile.architecture
+    slow = [c for c in judged if not c.profiles[profile.name].evaluated]
+    dropped = [c for c in judged if not c.profiles[profile.name].kept and c not in slow]
+    foreign = is_foreign(result, profile)
     rows = tuple(_row(c, profile, machine) for c in kept)
     beaten = [c for c in dropped if c.profiles[profile.name].excess is None]
     return Device(
@@ -133,15 +137,25 @@ def _device(result: BuildResult, profile: DeviceProfile, gates: Gates | None) ->
             for c in result.candidates
             if c.lost and profile.name in c.planned
         ),
+        slow=tuple(_row(c, profile, machine) for c in slow),
         refused=tuple(_row(c, profile, machine) for c in dropped if c not in beaten),
         beaten=tuple(_row(c, profile, machine) for c in beaten),
         impossible=_impossible(result, profile),
-        pictures=_pictures(judged, profile, machine, gates, first=rows[0].name if rows else ""),
+        pictures=_pictures(
+            judged, profile, machine, gates, first=rows[0].name if rows else "", foreign=foreign
+        ),
         runtimes=tuple(
             (mark(runtime).glyph, runtime, mark(runtime).number)
             for runtime in dict.fromkeys(c.runtime for c in judged)
         ),
     )
+
+
+def is_foreign(result: BuildResult, profile: DeviceProfile) -> bool:
+    """Tell whether the machine that measured latencies is no such device."""
+    if result.here is not None:
+        return profile.name not in result.here
+    return architecture_of(machine_of(result)) != profile.architecture
 
 
 def _row(candidate: CandidateReport, profile: DeviceProfile, machine: str) -> Row:
@@ -178,6 +192,7 @@ def _pictures(
     gates: Gates | None,
     *,
     first: str,
+    foreign: bool,
 ) -> tuple[Picture, ...]:
     told = f"measured on {machine}, not on {profile.name}"
     by_size = ("size", "quality by size (the same on every machine)", _size_axis(profile, gates))
@@ -186,7 +201,7 @@ def _pictures(
         by_size,
         ("memory", f"quality by peak memory, {told}", _memory_axis(profile, gates)),
     ]
-    if architecture_of(machine) != profile.architecture:
+    if foreign:
         views = [by_size]
     y = _quality_axis(judged, gates)
     pictures: list[Picture] = []

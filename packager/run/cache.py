@@ -133,6 +133,26 @@ class Cache:
             return other
         return folder, entry
 
+    def remove(self, key: str) -> None:
+        """Remove a step's output; nothing happens if there is none.
+
+        Args:
+            key: The digest of everything that the step depends on.
+
+        Raises:
+            BuildError: The cache cannot be written.
+        """
+        try:
+            with self.workspace("removed") as workspace:  # one rename, so no build sees a part
+                self._folder(key).rename(workspace / "output")
+        except FileNotFoundError:
+            return
+        except OSError as exc:
+            raise BuildError(
+                f"the build cache cannot be written: {exc.strerror}",
+                remedy="name another folder with --cache",
+            ) from exc
+
     def _sweep(self) -> None:
         """Remove the workspaces of builds that were killed."""
         for folder in self._work.iterdir():

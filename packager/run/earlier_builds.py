@@ -47,6 +47,9 @@ class Measurements(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of a report."""
 
     candidates: tuple[Measured, ...] = ()
+    here: tuple[str, ...] | None = None
+    """Profiles of such devices as the machine of that build is one; None if the report does not
+    tell."""
 
     def apply(
         self, candidates: tuple[Candidate, ...], steps: tuple[Step, ...], pipeline: Pipeline

@@ -196,6 +196,16 @@ class Pipeline:
             (output / RESULT_FILE).write_bytes(to_json(result))
             self._cache.keep(self._key(step), output)
 
+    def forget(self, steps: Iterable[Step]) -> None:
+        """Remove what the cache has of steps, so that they are run again.
+
+        Args:
+            steps: Steps that have not been run; those whose inputs do not exist stay as they are.
+        """
+        for step in steps:
+            if all(name in self._outputs for name in step.inputs.values()):
+                self._cache.remove(self._key(step))
+
     def _start(self, waiting: list[Step], running: dict[Future[Outcome], Step]) -> list[Step]:
         """Start the steps that can start now, and return the others."""
         left: list[Step] = []

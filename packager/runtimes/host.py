@@ -14,12 +14,12 @@ from typing import Final
 
 from packager.plan.runtimes import Runtimes
 from packager.plan.steps import DATA_TOOLS, IMPORT_TOOLS
-from packager.plan.targets import target_of
+from packager.plan.targets import TARGETS, target_of
 from packager.plan.values import Host
 from packager.tools import toolchains
 from packager.tools.environments import default_root, environment_python, environment_version, names
 from runtime_adapters.machine import versions_of
-from runtime_adapters.processor import CPUINFO, kernel_fields
+from runtime_adapters.processor import CPUINFO, board_name, kernel_fields
 from wire.profile import DeviceProfile
 
 _SOURCES: Final = frozenset({".py", ".c", ".lock"})
@@ -47,6 +47,8 @@ def describe_host(profiles: tuple[DeviceProfile, ...], runtimes: Runtimes) -> Ho
     return Host(
         architecture=os.uname().machine,
         tools=tools,
+        target=next((t.name for t in TARGETS if toolchains.natively_runnable(t)), ""),
+        board=board_name(),
         native=frozenset(t.name for t in targets.values() if toolchains.natively_runnable(t)),
         lacking={
             runtime.name: {

@@ -15,6 +15,7 @@ from packager.errors import DataError, ModelError
 from packager.judge.comparison import check_answers, compare, reason_of, resolve_metric
 from packager.judge.evidence import evidence
 from packager.judge.golden import VariantAnswers, pick
+from packager.judge.measure import Opened
 from packager.judge.measure import measure as measure_variant
 from packager.judge.metrics import AUTO
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
@@ -93,18 +94,22 @@ def emulate(job: Job, output: Path) -> Comparison:
 
 def measure(job: Job, _output: Path) -> Performance:
     """Measure what a variant costs, in this process and on one sample."""
-    info = convert(job.options["info"], VariantInfo)
-    unit = unit_of(info.inputs)
     return measure_variant(
-        Path(job.inputs["variant"]),
-        info,
-        sample(load_inputs(_gate(job), info.inputs, role="first"), 0, unit),
+        _opened(job, "variant", "info"),
+        _opened(job, "reference", "reference"),
         limits=Limits(threads=job.options["threads"]),
         min_runs=job.options["min_runs"],
         min_duration_s=job.options["min_duration_s"],
         machine=job.machine,
         clock=SystemClock(),
     )
+
+
+def _opened(job: Job, role: str, option: str) -> Opened:
+    """Return a model with one sample."""
+    info = convert(job.options[option], VariantInfo)
+    inputs = load_inputs(_gate(job), info.inputs, role="first")
+    return Opened(Path(job.inputs[role]), info, sample(inputs, 0, unit_of(info.inputs)))
 
 
 def golden(job: Job, output: Path) -> GoldenChoice:

@@ -92,6 +92,27 @@ def test_a_second_build_does_nothing_and_gives_the_same_bytes(
     assert main(["package", "diff", str(package), str(work / "second")]) == 0
 
 
+def test_costs_are_measured_again_where_that_is_asked_for(
+    package: Path, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longer = ("--min-duration-s", "0.1")
+    built(capsys, command(work, work / "known", *longer))
+    result = built(capsys, command(work, work / "third", "--remeasure", *longer))
+    again = {s["name"] for s in result["steps"] if s["state"] == "done"}
+    measured = {c["name"]: c["performance"]["relative"] for c in result["candidates"]}
+    assert again == {f"measure-{name}" for name in measured}
+    for relative in measured.values():
+        assert relative["reference"] == "onnxruntime"
+        assert relative["low"] <= relative["ratio"] <= relative["high"]
+    settled = built(capsys, command(work, work / "fourth", *longer))
+    assert not [s for s in settled["steps"] if s["seconds"]]
+    assert contents(work / "fourth") == contents(work / "third"), "the cache has the new figures"
+    assert names(open_package(work / "third")[0]) >= {"onnxruntime-fp32"}
+    assert package.is_dir()
+    both = command(work, work / "fifth", "--remeasure", "--measurements", "report.json")
+    assert "leave out --remeasure or --measurements" in refused(capsys, both)
+
+
 def test_a_package_can_be_shown_verified_and_compared(
     package: Path, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

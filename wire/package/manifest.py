@@ -140,6 +140,22 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     certainty: Certainty | msgspec.UnsetType = msgspec.UNSET
 
 
+class Relative(msgspec.Struct, frozen=True, kw_only=True):
+    """How slow a variant is beside the unchanged model, both measured in turn in one process."""
+
+    reference: str
+    """The runtime that served the unchanged model."""
+
+    ratio: float
+    """Median, over the pairs, of the variant's latency divided by the unchanged model's."""
+
+    low: float
+    high: float
+    """The range in which the ratio lies with a probability of at least 0.95."""
+
+    pairs: int
+
+
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
     """What a variant needed on the machine that built the package, for one sample at a time."""
 
@@ -157,6 +173,12 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     machine: str
     """`uname -m` and the processor's name: figures hold for this machine only."""
+
+    relative: Relative | msgspec.UnsetType = msgspec.UNSET
+    """Unset where there were too few pairs."""
+
+    background_cpus: float | msgspec.UnsetType = msgspec.UNSET
+    """How many processors other processes kept busy meanwhile, on average."""
 
 
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):

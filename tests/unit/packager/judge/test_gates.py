@@ -9,12 +9,13 @@ import pytest
 
 from packager.errors import QualityGateError
 from packager.judge.gates import Gates, judge, require_variants, too_slow
-from packager.judge.ranking import MIB
+from packager.judge.ranking import MIB, Span, spans
 from packager.judge.verdicts import Verdict
 from wire.package.manifest import (
     Accuracy,
     Certainty,
     Performance,
+    Relative,
     Requirements,
     TensorSpec,
     Variant,
@@ -91,6 +92,10 @@ def profile(name: str = "box", **values: Any) -> DeviceProfile:
     return DeviceProfile(name=name, **(defaults | values))
 
 
+HERE = frozenset({"box", "both"})
+"""Profiles of such devices as the measuring machine is one."""
+
+
 def decide(*variants: Variant, gates: Gates | None = None, **options: Any) -> dict[str, Verdict]:
     device = options.pop("device", profile())
     return judge(
@@ -98,7 +103,7 @@ def decide(*variants: Variant, gates: Gates | None = None, **options: Any) -> di
         (device,),
         gates or Gates(),
         references=frozenset({"float"}),
-        architecture="x86_64",
+        here=options.pop("here", HERE),
         **options,
     )[device.name]
 
@@ -167,8 +172,10 @@ def test_the_fastest_of_a_runtime_is_evaluated_though_it_is_slow() -> None:
         variant("tvm-slow", runtime="tvm", latency_ms=400.0),
     )
     references = frozenset({"float"})
-    assert set(too_slow(variants, (BOTH,), Gates(), references=references)) == {"tvm-slow"}
-    found = too_slow(variants, (BOTH,), Gates(), references=references, drop_beaten=True)
+    assert set(too_slow(variants, (BOTH,), Gates(), references=references, here=HERE)) == {
+        "tvm-slow"
+    }
+    found = too_slow(variants, (BOTH,), Gates(), references=references, here=HERE, drop_beaten=True)
     assert set(found) == {"tvm", "tvm-int8", "tvm-slow"}
 
 
@@ -215,13 +222,13 @@ def test_latency_measured_elsewhere_drops_nothing() -> None:
         FLOAT,
         variant("good"),
         variant("slow", latency_ms=9.0),
-        device=profile(architecture="aarch64"),
+        here=frozenset(),
     )
     assert found["slow"] == Verdict(
         kept=True, reason="kept; its latency cannot be measured on this machine"
     )
     gates = Gates(max_latency_ms=1.0)
-    elsewhere = decide(FLOAT, gates=gates, device=profile(architecture="aarch64"))
+    elsewhere = decide(FLOAT, gates=gates, here=frozenset())
     assert elsewhere["float"].kept, "a limit of latency is about the machine that measured"
 
 
@@ -229,10 +236,17 @@ def test_what_is_hopelessly_slow_is_not_even_evaluated() -> None:
     references = frozenset({"float"})
     slow = variant("slow", latency_ms=8.1, memory_mib=10)
     bearable = variant("bearable", latency_ms=7.9)
-    found = too_slow((FLOAT, slow, bearable), (profile(),), Gates(), references=references)
+    found = too_slow(
+        (FLOAT, slow, bearable), (profile(),), Gates(), references=references, here=HERE
+    )
     assert found == {"slow": "not evaluated: 8.100 ms is over 4 times the 2.000 ms of float"}
     kept = too_slow(
-        (FLOAT, slow), (profile(),), Gates(), references=references, keep=frozenset({"slow"})
+        (FLOAT, slow),
+        (profile(),),
+        Gates(),
+        references=references,
+        here=HERE,
+        keep=frozenset({"slow"}),
     )
     assert not kept
 
@@ -241,7 +255,53 @@ def test_slow_is_better_than_nothing_where_the_reference_does_not_fit() -> None:
     slow = variant("slow", latency_ms=80.0, memory_mib=10)
     small = profile(memory_bytes=50 * MIB)
     references = frozenset({"float"})
-    assert not too_slow((FLOAT, slow), (small,), Gates(), references=references)
+    assert not too_slow((FLOAT, slow), (small,), Gates(), references=references, here=HERE)
+
+
+def beside(name: str, ratio: float, low: float, high: float, **values: Any) -> Variant:
+    """Return a variant whose latency was measured in turn with the unchanged model."""
+    made = variant(name, latency_ms=2.0 * ratio, **values)
+    performance = made.info.performance
+    assert performance is not None
+    relative = Relative(reference="onnxruntime", ratio=ratio, low=low, high=high, pairs=8)
+    timed = msgspec.structs.replace(performance, relative=relative)
+    return msgspec.structs.replace(made, info=msgspec.structs.replace(made.info, performance=timed))
+
+
+def test_noise_drops_nothing_before_it_is_evaluated() -> None:
+    sure, noisy = beside("sure", 6.0, 5.9, 6.1), beside("noisy", 6.0, 3.0, 12.0)
+    variants = (beside("float", 1.0, 0.99, 1.01), beside("fast", 1.0, 0.99, 1.01), sure, noisy)
+    references = frozenset({"float"})
+    assert set(too_slow(variants, (profile(),), Gates(), references=references, here=HERE)) == {
+        "sure"
+    }
+
+
+def test_what_is_slow_here_is_evaluated_for_a_device_of_another_kind() -> None:
+    references, slow = frozenset({"float"}), variant("slow", latency_ms=400.0)
+    variants, fast = (FLOAT, slow), variant("fast")
+    devices = (profile(),)
+    all_ = (*variants, fast)
+    assert too_slow(all_, devices, Gates(), references=references, here=HERE)
+    assert not too_slow(all_, devices, Gates(), references=references, here=frozenset())
+
+
+def test_a_latency_that_is_not_sure_beats_only_with_its_whole_range() -> None:
+    exact = beside("float", 1.0, 0.99, 1.01, size=4000)
+    worse = {"value": 0.899, "size": 1100}
+    good = beside("good", 0.5, 0.49, 0.51)
+    found = decide(exact, good, beside("noisy", 0.6, 0.5, 0.7, **worse))
+    assert found["noisy"].kept, "it may be as fast"
+    found = decide(exact, good, beside("noisy", 0.7, 0.55, 0.8, **worse))
+    assert found["noisy"].instead == "good"
+    found = decide(exact, good, beside("sure", 0.6, 0.59, 0.61, **worse))
+    assert found["sure"].instead == "good"
+
+
+def test_latencies_of_two_yardsticks_are_compared_in_milliseconds() -> None:
+    old, new = variant("old", latency_ms=3.0), beside("new", 1.0, 0.9, 1.2)
+    assert spans((old, new)) == [Span(3.0, 3.0, 3.0), Span(2.0, 2.0, 2.0)]
+    assert spans((new, new)) == [Span(1.0, 0.9, 1.2)] * 2
 
 
 def test_of_those_that_run_the_same_instructions_the_closest_is_kept() -> None:
@@ -251,7 +311,7 @@ def test_of_those_that_run_the_same_instructions_the_closest_is_kept() -> None:
         variant("minmax", value=0.9, sqnr_db=28.0),
         variant("entropy", value=0.899, latency_ms=9.0),
         variant("int4", value=0.895),
-        device=profile(architecture="aarch64"),
+        here=frozenset(),
         families=families,
     )
     assert {name for name, verdict in found.items() if verdict.kept} == {"float", "entropy", "int4"}
@@ -266,7 +326,8 @@ def test_elsewhere_a_quantized_variant_must_be_smaller_or_better_than_its_float_
         variant("folded", size=4000, precision="int8"),
         variant("small", size=1000, precision="int8"),
         variant("other", size=4000, precision="int8", runtime="tvm"),
-        device=profile(architecture="aarch64", runtimes=("onnxruntime", "tvm")),
+        device=profile(runtimes=("onnxruntime", "tvm")),
+        here=frozenset(),
     )
     assert {name for name, verdict in found.items() if verdict.kept} == {
         "float", "plain", "small", "other"
@@ -322,7 +383,7 @@ def test_one_empty_profile_fails_the_whole_build() -> None:
         (profile(), other),
         Gates(),
         references=frozenset({"float"}),
-        architecture="x86_64",
+        here=HERE,
     )
     with pytest.raises(
         QualityGateError, match="profile other: no candidate could be built: a hung"

@@ -209,5 +209,8 @@ def test_another_order_of_sums_is_the_same_and_float16_is_not() -> None:
 
     assert computes_the_same(found(0.0, None))
     assert computes_the_same(found(2e-6, 135.0))
+    assert not computes_the_same(found(3e-3, 130.0))
+    large = msgspec.structs.replace(found(3e-3, 130.0), greatest={"s": 5000.0})
+    assert computes_the_same(large), "scores of raw pixels are in the thousands"
     assert not computes_the_same(found(3e-3, 68.0)), "float16"
     assert not computes_the_same(found(1e-6, 40.0)), "small outputs, and much noise"

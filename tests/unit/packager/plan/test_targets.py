@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from packager.plan.targets import TARGETS, Target, named, target_of
+from packager.plan.targets import TARGETS, Target, is_such, named, target_of
 from packager.tools import toolchains
 from wire.profile import Architecture, DeviceProfile, profile_from_toml
 
@@ -113,3 +113,33 @@ def test_running_here_needs_the_architecture_and_every_flag(tmp_path: Path) -> N
     assert not toolchains.natively_runnable(here, cpuinfo=cpuinfo)
     other = next(t for t in TARGETS if t.architecture != os.uname().machine)
     assert not toolchains.natively_runnable(other)
+
+
+N100 = "Intel(R) N100"
+XEON = "Intel(R) Xeon(R) Processor"
+
+
+@pytest.mark.parametrize(
+    ("name", "board", "target", "such"),
+    [
+        ("n100", N100, "x86-64-v3", True),
+        ("n100", XEON, "x86-64-v3", False),
+        ("x86-64-vnni", XEON, "x86-64-v4-vnni", True),
+        ("x86-64-vnni", N100, "x86-64-v3", False),
+        ("edge-min", XEON, "x86-64-v4-vnni", False),
+        ("edge-min", "Intel(R) Atom(TM) CPU E3815", "x86-64-v2", True),
+        ("rpi4", XEON, "x86-64-v4-vnni", False),
+    ],
+)
+def test_latencies_hold_for_such_devices_as_measured_them(
+    name: str, board: str, target: str, such: bool
+) -> None:
+    device = profile_from_toml((PROFILES / f"{name}.toml").read_bytes())
+    assert is_such(device, architecture="x86_64", board=board, target=target) == such
+
+
+def test_a_board_is_known_by_the_beginning_of_its_name() -> None:
+    device = profile_from_toml((PROFILES / "rpi5.toml").read_bytes())
+    for board, such in (("Raspberry Pi 5 Model B Rev 1.0", True), ("Neoverse-N1", False)):
+        found = is_such(device, architecture="aarch64", board=board, target="aarch64-dotprod")
+        assert found == such

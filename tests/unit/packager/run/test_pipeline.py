@@ -51,6 +51,15 @@ def test_an_entry_is_found_again_and_a_damaged_one_is_not(tmp_path: Path) -> Non
     assert not folder.exists()
 
 
+def test_a_removed_entry_is_made_again(tmp_path: Path) -> None:
+    cache, key = Cache(tmp_path), "ab" * 32
+    cache.remove(key)
+    keep(cache, key, b"1")
+    cache.remove(key)
+    assert cache.find(key) is None
+    assert (keep(cache, key, b"2") / RESULT_FILE).read_bytes() == b"2"
+
+
 def test_the_slower_of_two_builds_takes_what_the_other_made(tmp_path: Path) -> None:
     cache, key = Cache(tmp_path), "ab" * 32
     assert keep(cache, key, b"1") == keep(cache, key, b"2")
