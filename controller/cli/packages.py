@@ -184,13 +184,12 @@ def package_layers(
         write_plain_json(profile)
         return
     write_fields(layers.layer_facts(profile, found.info.performance))
-    for columns, rows in (
-        (layers.TOTAL_COLUMNS, layers.total_rows(profile)),
-        (layers.COLUMNS, layers.layer_rows(profile)),
-    ):
-        if rows:
-            write()
-            write_table(columns, rows, minor=layers.MINOR)
+    if sums := layers.total_rows(profile):
+        write()
+        write_table(layers.TOTAL_COLUMNS, sums)
+    if rows := layers.layer_rows(profile):
+        write()
+        write_table(layers.COLUMNS, rows, minor=layers.MINOR)
     left = layers.left_text(profile)
     untold = f"no times: {profile.untold}" if profile.untold else ""
     for line in (left and f"{left}; --json lists them", untold, *layers.layer_notes(profile)):

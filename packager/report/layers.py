@@ -130,8 +130,8 @@ def layer_notes(profile: LayerProfile) -> tuple[str, ...]:
     if profile.removed:
         count = len(profile.removed)
         notes.append(
-            f"no time of their own have {count} of the model's layers, which the runtime removed, "
-            f"computed in advance or did in place: {_names(profile.removed)}"
+            f"{count} of the model's layers have no time of their own, because the runtime removed "
+            f"them, computed them in advance or works in place: {_names(profile.removed)}"
         )
     return tuple(f"{note[:1].upper()}{note[1:]}." for note in notes)
 

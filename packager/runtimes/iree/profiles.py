@@ -19,7 +19,7 @@ from wire.codec import from_json
 MAX_ROWS_BYTES: Final = 16 * 1024**2
 NS_PER_US: Final = 1000.0
 _NAME: Final = re.compile(
-    r"dispatch_(?P<number>\d+)"
+    r"(dispatch|encoding)_(?P<number>\d+)"
     r"(_(?P<operation>[a-z_]+?(?=_\d|_D|$)))?(_(?P<sizes>[\dDx]+))?(_(?P<types>[a-z]+\d\w*))?$"
 )
 _FUNCTION: Final = "host_execution_function"

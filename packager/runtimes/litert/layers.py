@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from ai_edge_litert import schema_py_generated as schema
 
 from packager.layers.memory import Node, live_peak
 from packager.layers.sums import precision_text
 from packager.layers.values import Layer, LayerProfile, MemoryPlan
+from packager.runtimes.litert import tflite_files
 from packager.tools.quiet import tool
 from runtime_adapters.litert.adapter import open_interpreter, operators_of
 from runtime_adapters.litert.library import VERSION
@@ -52,9 +54,12 @@ def profile_layers(
         interpreter = open_interpreter(directory / info.model_file, info, limits)
         operators, taken = operators_of(interpreter)
         tensors = {int(d["index"]): d for d in interpreter.get_tensor_details()}
+        narrow = _narrow(directory / info.model_file)
         given = [int(detail["index"]) for detail in interpreter.get_input_details()]
         kept = [int(detail["index"]) for detail in interpreter.get_output_details()]
     made = {*given, *(int(tensor) for node in operators for tensor in node["outputs"])}
+    for index in narrow & tensors.keys():
+        tensors[index] |= {"narrow": True}
     rows = [_row(node, tensors, made, by_delegate=node["index"] in taken) for node in operators]
     nodes = [
         Node(
@@ -98,7 +103,15 @@ def _row(
     )
 
 
+def _narrow(path: Path) -> set[int]:
+    """Return the tensors of 4-bit numbers, which LiteRT's Python package calls int8."""
+    tensors = tflite_files.read(path).subgraphs[0].tensors
+    return {i for i, tensor in enumerate(tensors) if tensor.type == schema.TensorType.INT4}
+
+
 def _kind(detail: dict[str, Any]) -> str:
+    if "narrow" in detail:
+        return "int4"
     return str(np.dtype(detail["dtype"]).name)
 
 
@@ -106,4 +119,6 @@ def _bytes(detail: dict[str, Any] | None) -> int:
     if detail is None:
         return 0
     elements = math.prod(int(size) for size in detail["shape"])
+    if "narrow" in detail:
+        return (elements + 1) // 2
     return elements * int(np.dtype(detail["dtype"]).itemsize)

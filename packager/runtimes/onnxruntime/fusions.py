@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from graphlib import TopologicalSorter
 from typing import Final
 
 import msgspec
@@ -64,14 +65,15 @@ def find_fusions(
     """Lay the model's graph and the one that ran side by side.
 
     Args:
-        model: The model's nodes, each after those whose values it reads.
+        model: The model's nodes, in any order: not every writer of ONNX files sorts them.
         ran: The nodes that ran, in their order.
         inputs: The model's inputs; what neither they nor a node makes is a weight.
 
     Returns:
         What was fused into each of `ran`.
     """
-    makers = {value: index for index, node in enumerate(model) for value in node.outputs if value}
+    model = _sorted(model)
+    makers = _makers(model)
     owners = _namesakes(model, ran, makers)
     constant = _constants(model, inputs)
     visible = {value for node in ran for value in node.outputs}
@@ -104,6 +106,20 @@ def find_fusions(
         fused=tuple(_labels(model, found) for found in members),
         removed=_labels(model, set(range(len(model))) - placed.keys()),
     )
+
+
+def _sorted(nodes: Sequence[GraphNode]) -> list[GraphNode]:
+    """Put each node after those whose values it reads."""
+    makers = _makers(nodes)
+    needs = {
+        index: {makers[value] for value in node.inputs if value in makers} - {index}
+        for index, node in enumerate(nodes)
+    }
+    return [nodes[index] for index in TopologicalSorter(needs).static_order()]
+
+
+def _makers(nodes: Sequence[GraphNode]) -> dict[str, int]:
+    return {value: index for index, node in enumerate(nodes) for value in node.outputs if value}
 
 
 def _namesakes(
