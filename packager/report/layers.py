@@ -14,7 +14,7 @@ import msgspec
 
 from packager.layers.sums import by_time, layers_us, totals
 from packager.layers.values import LayerProfile
-from packager.report.text import UNKNOWN, digits, size_text
+from packager.report.text import UNKNOWN, size_text
 from packager.result import CandidateReport
 from wire.package.manifest import Performance
 
@@ -98,7 +98,7 @@ def layer_facts(
             ("sum of the layers", f"{layers_us(profile) / US_PER_MS:.3f} ms"),
             (
                 "whole inference with the profiler on",
-                f"{profile.inference_us / US_PER_MS:.3f} ms, mean of {profile.runs}",
+                f"{profile.inference_us / US_PER_MS:.3f} ms, mean of {profile.runs} runs",
             ),
         ]
     if performance is not None:
@@ -109,7 +109,7 @@ def layer_facts(
         at = f" at {profile.memory.at}" if profile.memory.at else ""
         facts.append(("greatest memory of values", size_text(profile.memory.peak_bytes) + at))
     if profile.arena_bytes is not None:
-        facts.append(("in use by the runtime's allocator", size_text(profile.arena_bytes)))
+        facts.append(("most in use by the runtime's allocator", size_text(profile.arena_bytes)))
     if profile.weights_bytes is not None:
         facts.append(("weights", size_text(profile.weights_bytes)))
     if performance is not None:
@@ -117,8 +117,8 @@ def layer_facts(
             ("measured peak of the whole process", size_text(performance.peak_memory_bytes))
         )
     threads = "1 thread" if profile.threads == 1 else f"{profile.threads} threads"
-    facts.append(("with", f"{profile.runtime} {profile.version}, {threads}".replace(" ,", ",")))
-    facts.append(("on", profile.machine))
+    facts.append(("runtime", f"{profile.runtime} {profile.version}, {threads}".replace(" ,", ",")))
+    facts.append(("machine", profile.machine))
     return tuple(facts)
 
 
@@ -169,4 +169,4 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{digits(share * PERCENT)} %"
+    return f"{share * PERCENT:.1f} %"
