@@ -5,19 +5,20 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 from controller.cli import main
-from packager.errors import StepError
 from packager.layers.sums import layers_us
 from packager.layers.values import LayerProfile
 from packager.package.directory import open_package
-from packager.runtimes.onnxruntime import profiles
 from packager.steps.functions import ProfileLayers
 from runtime_adapters.errors import LoadError
 from runtime_adapters.protocol import Limits, Tensor
@@ -179,15 +180,48 @@ def test_litert_lists_the_operators_and_says_that_it_tells_no_times(tmp_path: Pa
     assert any(len(layer.fused) > 1 for layer in found.layers)
 
 
-def test_a_profile_that_is_too_large_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(StepError, match="over 100 bytes"):
-        import packager.runtimes.onnxruntime.layers as module
+def branching(path: Path) -> Path:
+    """Write a model with a branch, in which all of its work is."""
+    weights = numpy_helper.from_array(uniform(64, 64), "w")
 
-        monkeypatch.setattr(module, "MAX_PROFILE_BYTES", 100)
-        profiled("onnxruntime", DIGITS, tmp_path)
-    assert profiles.MAX_PROFILE_BYTES > 100
+    def branch(name: str, times: int) -> onnx.GraphProto:
+        values = ["flat", *(f"{name}{i}" for i in range(times))]
+        nodes = [
+            helper.make_node("MatMul", [before, "w"], [after], name=f"product_{after}")
+            for before, after in pairwise(values)
+        ]
+        answer = helper.make_tensor_value_info(values[-1], TensorProto.FLOAT, ["batch", 64])
+        return helper.make_graph(nodes, name, [], [answer])
+
+    columns = numpy_helper.from_array(np.arange(10), "columns")
+    size = numpy_helper.from_array(np.array([-1, 64]), "size")
+    zero = numpy_helper.from_array(np.float32(-1.0), "zero")
+    nodes = [
+        helper.make_node("Reshape", ["input", "size"], ["flat"], name="flatten"),
+        helper.make_node("ReduceMax", ["flat"], ["most"], name="most", keepdims=0),
+        helper.make_node("Greater", ["most", "zero"], ["condition"], name="ask"),
+        helper.make_node(
+            "If", ["condition"], ["chosen"], name="choose",
+            then_branch=branch("many", 9), else_branch=branch("few", 2),
+        ),
+        helper.make_node("Gather", ["chosen", "columns"], ["logits"], name="cut", axis=1),
+    ]  # fmt: skip
+    ends = [("input", ["batch", 1, 8, 8]), ("logits", ["batch", 10])]
+    first, last = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in ends)
+    graph = helper.make_graph(nodes, "branching", [first], [last], [weights, columns, size, zero])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    onnx.save(model, str(path))
+    return path
+
+
+def test_the_time_of_a_branch_counts_once(tmp_path: Path) -> None:
+    found = profiled("onnxruntime", branching(tmp_path / "branching.onnx"), tmp_path)
+    names = [layer.name for layer in found.layers]
+    assert "choose" in names
+    assert not any(name.startswith("product") for name in names)
+    assert found.inference_us is not None
+    assert layers_us(found) <= found.inference_us
 
 
 def test_a_model_that_does_not_load_is_a_fault_of_one_line(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from packager.runtimes.onnxruntime.profiles import (
     MAX_PROFILE_BYTES,
     Inference,
     NodeRun,
+    affordable_runs,
     read_inferences,
 )
 from packager.tools.quiet import tool
@@ -37,9 +38,6 @@ from runtime_adapters.protocol import Limits, Tensors
 from wire.package.manifest import VariantInfo
 
 WARM_UP_RUNS: Final = 5
-_EVENT_BYTES: Final = 2048
-"""More than an event takes: 650 B for a convolution with its shapes."""
-
 _SOURCE: Final = (
     "computed from the sizes of the outputs that ONNX Runtime reports, in the order in which it "
     "runs the nodes, as if none worked in place"
@@ -79,7 +77,7 @@ def profile_layers(
         model = onnx.load(str(directory / info.model_file), load_external_data=False)
         ran = None if kept is None else onnx.load(str(kept), load_external_data=False)
         count = len((ran or model).graph.node)
-        runs = max(1, min(runs, MAX_PROFILE_BYTES // (_EVENT_BYTES * max(count, 1))))
+        runs = affordable_runs(runs, count, WARM_UP_RUNS)
         for _ in range(WARM_UP_RUNS + runs):
             session.infer(inputs)
         written = Path(native.end_profiling())
@@ -97,7 +95,9 @@ def profile_layers(
         layers=_layers(chosen),
         arena_bytes=chosen[-1].arena_bytes,
     )
-    return profile if ran is None else _with_graph(profile, chosen[-1], model.graph, ran.graph)
+    return (
+        profile if ran is None else _with_graph(profile, chosen[-1], inputs, model.graph, ran.graph)
+    )
 
 
 def _layers(inferences: list[Inference]) -> tuple[Layer, ...]:
@@ -125,6 +125,7 @@ def _layers(inferences: list[Inference]) -> tuple[Layer, ...]:
 def _with_graph(
     profile: LayerProfile,
     inference: Inference,
+    inputs: Tensors,
     model: Any,  # noqa: ANN401 - onnx is untyped
     ran: Any,  # noqa: ANN401
 ) -> LayerProfile:
@@ -148,12 +149,17 @@ def _with_graph(
             for layer in profile.layers
         ),
         removed=fusions.removed,
-        memory=_memory(known, inference, ran),
+        memory=_memory(known, inference, inputs, ran),
         notes=(_FUSED,),
     )
 
 
-def _memory(order: list[GraphNode], inference: Inference, ran: Any) -> MemoryPlan | None:  # noqa: ANN401
+def _memory(
+    order: list[GraphNode],
+    inference: Inference,
+    inputs: Tensors,
+    ran: Any,  # noqa: ANN401 - onnx is untyped
+) -> MemoryPlan | None:
     nodes: list[Node] = []
     for node, told in zip(order, inference.nodes, strict=True):
         made = [value for value in node.outputs if value]
@@ -166,12 +172,8 @@ def _memory(order: list[GraphNode], inference: Inference, ran: Any) -> MemoryPla
                 outputs=tuple(zip(made, told.output_bytes, strict=True)),
             )
         )
-    weights = {tensor.name for tensor in ran.initializer}
-    given = {v.name: _value_bytes(v) for v in ran.input if v.name not in weights}
-    if None in given.values():
-        return None
-    sizes = {name: size_bytes for name, size_bytes in given.items() if size_bytes is not None}
-    peak = live_peak(nodes, sizes, [value.name for value in ran.output])
+    given = {name: tensor.nbytes for name, tensor in inputs.items()}
+    peak = live_peak(nodes, given, [value.name for value in ran.output])
     return MemoryPlan(peak_bytes=peak.bytes, at=peak.at, source=_SOURCE)
 
 
@@ -190,14 +192,6 @@ def _nodes(graph: Any) -> list[GraphNode]:  # noqa: ANN401 - onnx is untyped
 def _tensor_bytes(tensor: Any) -> int:  # noqa: ANN401 - onnx is untyped
     elements: int = math.prod(tensor.dims)
     return math.ceil(elements * _element_bytes(tensor.data_type))
-
-
-def _value_bytes(value: Any) -> int | None:  # noqa: ANN401 - onnx is untyped
-    """Return the bytes of one sample of an input; None for text. An open size counts as one."""
-    kind = value.type.tensor_type
-    element_bytes = _element_bytes(kind.elem_type)
-    sizes = [size.dim_value or 1 for size in kind.shape.dim]
-    return math.ceil(math.prod(sizes) * element_bytes) if element_bytes else None
 
 
 def _element_bytes(kind: int) -> float:

@@ -21,6 +21,9 @@ from packager.layers.sums import precision_text
 from wire.codec import from_json
 
 MAX_PROFILE_BYTES: Final = 64 * 1024**2
+EVENT_BYTES: Final = 2048
+"""More than an event takes: 650 B for a convolution with its shapes."""
+
 _SUFFIX: Final = "_kernel_time"
 _RUN: Final = "model_run"
 _ROWS: Final = 2
@@ -69,6 +72,21 @@ class Inference(msgspec.Struct, frozen=True, kw_only=True):
 
     arena_bytes: int | None
     """The most that the runtime's allocator had in use until its end."""
+
+
+def affordable_runs(runs: int, nodes: int, warm_ups: int) -> int:
+    """Return how many inferences a profile may hold so that it can still be read.
+
+    Args:
+        runs: How many are wanted.
+        nodes: Nodes of the graph that runs, each of which writes an event.
+        warm_ups: Inferences before them, which write events too.
+
+    Returns:
+        The number, at least 1.
+    """
+    most = MAX_PROFILE_BYTES // (EVENT_BYTES * max(nodes, 1))
+    return max(1, min(runs, most - warm_ups))
 
 
 def read_inferences(content: bytes) -> tuple[Inference, ...]:
