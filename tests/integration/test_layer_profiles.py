@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,16 +20,27 @@ from controller.cli import main
 from packager.layers.sums import layers_us
 from packager.layers.values import LayerProfile
 from packager.package.directory import open_package
+from packager.plan.steps import layers_step
+from packager.plan.values import Candidate, Plan
+from packager.result import layers_notes
+from packager.run.cache import Cache
+from packager.run.pipeline import Pipeline, Source, Toolchain
+from packager.run.process import StepLimits
+from packager.runtimes.table import RUNTIMES
 from packager.steps.functions import ProfileLayers
 from runtime_adapters.errors import LoadError
 from runtime_adapters.protocol import Limits, Tensor
 from tests.contract.compiled_files import missing, write_module
 from tests.integration.builds import QUICK, build_command, built, candidate, digits, write_profile
 from tests.models import DIGITS, trained, uniform
-from wire.package.manifest import TensorSpec, VariantInfo
+from wire.package.manifest import Performance, TensorSpec, VariantInfo
 
 IMAGE = uniform(1, 1, 8, 8)
 RUNS = 8
+FIGURES = Performance(
+    latency_p50_ms=300.0, latency_p95_ms=300.0, load_ms=1.0, first_inference_ms=1.0,
+    peak_memory_bytes=1, runs=1, threads=1, machine="this one",
+)  # fmt: skip
 
 
 class Images(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime is untyped
@@ -47,17 +59,23 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def profiled(runtime: str, model: Path, workspace: Path, **options: str) -> LayerProfile:
-    """Profile a model of the digits in this process."""
-    info = VariantInfo(
+def digits_info(
+    runtime: str = "onnxruntime", file: str = "digits.onnx", **options: str
+) -> VariantInfo:
+    return VariantInfo(
         runtime=runtime,
         precision="any",
-        model_file=model.name,
+        model_file=file,
         options=options,
         inputs=(TensorSpec(name="input", datatype="FP32", shape=(-1, 1, 8, 8)),),
         outputs=(TensorSpec(name="logits", datatype="FP32", shape=(-1, 10)),),
         size_bytes=0,
     )
+
+
+def profiled(runtime: str, model: Path, workspace: Path, **options: str) -> LayerProfile:
+    """Profile a model of the digits in this process."""
+    info = digits_info(runtime, model.name, **options)
     profile: ProfileLayers = importlib.import_module(
         f"packager.runtimes.{runtime}.layers"
     ).profile_layers
@@ -229,6 +247,39 @@ def test_a_model_that_does_not_load_is_a_fault_of_one_line(tmp_path: Path) -> No
     broken.write_bytes(b"no model")
     with pytest.raises(LoadError):
         profiled("onnxruntime", broken, tmp_path)
+
+
+def test_a_profile_that_fails_is_a_note_and_no_fault(tmp_path: Path) -> None:
+    sound, broken = tmp_path / "sound", tmp_path / "broken"
+    for folder in (sound, broken, tmp_path / "data" / "gate"):
+        folder.mkdir(parents=True)
+    shutil.copy(DIGITS, sound / "digits.onnx")
+    (broken / "digits.onnx").write_bytes(b"no model")
+    np.save(tmp_path / "data" / "gate" / "first.input.npy", IMAGE)
+    folders = {"sound": sound, "broken": broken, "data": tmp_path / "data"}
+    with ThreadPoolExecutor(1) as executor:
+        pipeline = Pipeline(
+            {name: Source(path=path, sha256=name) for name, path in folders.items()},
+            cache=Cache(tmp_path / "cache"),
+            toolchain=Toolchain(tools={}, code="code", machine="this one"),
+            limits=StepLimits(),
+            executor=executor,
+            progress=lambda _line: None,
+        )
+        candidates = [
+            Candidate(
+                name=name, recipe="any", build=name, files=("digits.onnx",), info=digits_info(),
+                steps=(), tools=(),
+            )
+            for name in ("sound", "broken")
+        ]  # fmt: skip
+        pipeline.run([layers_step(c, FIGURES, RUNTIMES) for c in candidates])
+    plan = Plan(steps=(), candidates=tuple(candidates), impossible=())
+    (note,) = layers_notes(plan, pipeline)
+    assert note.startswith("broken has no profile by layer: layers-broken: ")
+    found = pipeline.result("layers-sound", LayerProfile)
+    assert found.machine == "this one"
+    assert fused_together(found, "/0/Conv", "/2/Relu")
 
 
 class Made(NamedTuple):
