@@ -72,8 +72,7 @@ class LayerProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     left_out_us: float = 0.0
     removed: tuple[str, ...] = ()
-    """The model's layers that cost no time of their own: computed in advance, done in place, or
-    removed."""
+    """The model's layers that cost no time of their own: computed in advance, or removed."""
 
     memory: MemoryPlan | None = None
     weights_bytes: int | None = None

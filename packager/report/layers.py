@@ -131,7 +131,7 @@ def layer_notes(profile: LayerProfile) -> tuple[str, ...]:
         count = len(profile.removed)
         notes.append(
             f"{count} of the model's layers have no time of their own, because the runtime removed "
-            f"them, computed them in advance or works in place: {_names(profile.removed)}"
+            f"them or computed them in advance: {_names(profile.removed)}"
         )
     return tuple(f"{note[:1].upper()}{note[1:]}." for note in notes)
 

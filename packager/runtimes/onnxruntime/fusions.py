@@ -3,8 +3,8 @@
 ONNX Runtime does not tell. But it keeps the names of most values and nodes, so the model's graph
 and the graph that it runs can be laid side by side:
 
-1. A node that ran stands for the model's node with its name (`_token_<n>` and `_nchwc` are what
-   ONNX Runtime adds to a name), or for the one that makes a value of the same name.
+1. A node that ran stands for the model's node with its name, or for the one that makes a value of
+   the same name (`_token_<n>`, `_nchwc` and `/<name>Fusion` are what ONNX Runtime adds to a name).
 2. If only the last of the nodes in it is known, those before it are in it too, back to the one
    with its operator (`Conv` of `FusedConv`) or to values of the graph that ran. What prepares its
    inputs is in it: constants, and `DequantizeLinear`. `QuantizeLinear` ends what came before.
@@ -28,8 +28,13 @@ import msgspec
 
 _ADDED: Final = re.compile(r"_token_\d+$")
 _NCHWC: Final = "_nchwc"
-_MOVES: Final = frozenset({"ReorderInput", "ReorderOutput"})
-"""They only change a layout, though they make values with the model's names."""
+_FUSION: Final = re.compile(r"/\w+Fusion/?$")
+_MOVES: Final = frozenset({
+    "Cast", "Flatten", "Identity", "Reshape", "ReorderInput", "ReorderOutput", "Squeeze",
+    "Transpose", "Unsqueeze",
+})  # fmt: skip
+"""ONNX Runtime adds such nodes around others, and they make values with the model's names. They
+compute nothing, so they stand only for one another."""
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 _CONSTANT: Final = "Constant"
@@ -133,12 +138,14 @@ def _namesakes(
         lambda node: [named.get(node.name)],
         lambda node: [named.get(_ADDED.sub("", node.name)), makers.get(_nchwc_value(node))],
         lambda node: [makers.get(value) for value in node.outputs],
+        lambda node: [named.get(_FUSION.sub("", _ADDED.sub("", node.name)))],
     )
     for way in ways:
         for position, node in enumerate(ran):
-            if position in found or node.operator in _MOVES:
+            if position in found:
                 continue
-            index = next((i for i in way(node) if i is not None and i not in owners), None)
+            stands = (i for i in way(node) if i is not None and i not in owners)
+            index = next((i for i in stands if _can_be(node, model[i])), None)
             if index is not None:
                 owners[index] = position
                 found.add(position)
@@ -148,6 +155,10 @@ def _namesakes(
 def _is_named_after_value(node: GraphNode, ran: GraphNode) -> bool:
     """Tell whether a node of the model is the last of those in the one that ran."""
     return bool(set(node.outputs) & {*ran.outputs, _nchwc_value(ran)} - {""})
+
+
+def _can_be(node: GraphNode, original: GraphNode) -> bool:
+    return node.operator not in _MOVES or original.operator in _MOVES
 
 
 def _nchwc_value(node: GraphNode) -> str:

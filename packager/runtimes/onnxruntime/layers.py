@@ -16,7 +16,7 @@ import onnx
 from packager.errors import StepError
 from packager.files import read_bounded
 from packager.layers.memory import Node, live_peak
-from packager.layers.sums import middle_half
+from packager.layers.sums import faster_half
 from packager.layers.values import Layer, LayerProfile, MemoryPlan
 from packager.runtimes.onnxruntime.fusions import Fusions, GraphNode, find_fusions
 from packager.runtimes.onnxruntime.profiles import (
@@ -82,7 +82,7 @@ def profile_layers(
             session.infer(inputs)
         written = Path(native.end_profiling())
     inferences = read_inferences(read_bounded(written, MAX_PROFILE_BYTES, StepError))[-runs:]
-    chosen = [inferences[i] for i in middle_half([found.time_us for found in inferences])]
+    chosen = [inferences[i] for i in faster_half([found.time_us for found in inferences])]
     if not chosen:
         raise StepError("ONNX Runtime wrote a profile without an inference")
     profile = LayerProfile(

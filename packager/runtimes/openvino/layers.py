@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from packager.layers.values import LayerProfile
 from packager.runtimes.openvino.profiles import (
     RuntimeNode,
-    idle_layers,
     layers_of,
     mean_times,
     memory_of,
@@ -28,8 +27,21 @@ from wire.clock import SystemClock
 from wire.package.manifest import VariantInfo
 
 WARM_UP_RUNS: Final = 5
+SERIES: Final = 3
+"""The fastest one counts: what held up another one for milliseconds is not in it."""
+
+_TOLD: Final = (
+    "OpenVINO tells the times, the precision, and what it fused; it cuts each time to whole "
+    "microseconds, so 0 stands for less than one, or for work in place"
+)
 US_PER_S: Final = 1e6
 _SMALL_BITS: Final = {"u1": 1, "u2": 2, "u4": 4, "i4": 4, "nf4": 4, "f4e2m1": 4}
+
+
+class _Series(NamedTuple):
+    inference_us: float
+    times: dict[str, float]
+    nodes: list[RuntimeNode]
 
 
 def profile_layers(
@@ -43,6 +55,27 @@ def profile_layers(
     workspace: Path,  # noqa: ARG001 - OpenVINO writes no file
 ) -> LayerProfile:
     """Profile a variant; the protocol is `packager.steps.functions.ProfileLayers`."""
+    runs = max(1, runs // SERIES)
+    series = [_series(directory, info, inputs, limits, runs) for _ in range(SERIES)]
+    inference_us, times, nodes = min(series, key=lambda one: one.inference_us)
+    return LayerProfile(
+        runtime=info.runtime,
+        version=str(openvino.__version__).partition("-")[0],
+        threads=limits.threads,
+        machine=machine,
+        runs=runs,
+        inference_us=inference_us,
+        layers=layers_of(nodes, times),
+        memory=memory_of(nodes, times),
+        weights_bytes=weights_bytes(nodes),
+        notes=(_TOLD,),
+    )
+
+
+def _series(
+    directory: Path, info: VariantInfo, inputs: Tensors, limits: Limits, runs: int
+) -> _Series:
+    """Compile the model and run it: counters begin anew only with the model."""
     found = compile_model(directory, info, limits, {"PERF_COUNT": True})
     clock = SystemClock()
     with tool("openvino"):
@@ -56,20 +89,7 @@ def profile_layers(
             request.infer(feeds)
         seconds = clock.monotonic_s() - began_s
         times = mean_times(before, WARM_UP_RUNS, _counters(request), runs)
-        nodes = _nodes(found.compiled)
-    return LayerProfile(
-        runtime=info.runtime,
-        version=str(openvino.__version__).partition("-")[0],
-        threads=limits.threads,
-        machine=machine,
-        runs=runs,
-        inference_us=seconds * US_PER_S / runs,
-        layers=layers_of(nodes, times),
-        removed=idle_layers(nodes, times),
-        memory=memory_of(nodes, times),
-        weights_bytes=weights_bytes(nodes),
-        notes=("OpenVINO tells the times, the precision, and what it fused",),
-    )
+        return _Series(seconds * US_PER_S / runs, times, _nodes(found.compiled))
 
 
 def _counters(request: openvino.InferRequest) -> dict[str, float]:

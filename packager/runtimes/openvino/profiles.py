@@ -12,10 +12,12 @@ from packager.layers.sums import precision_text
 from packager.layers.values import Layer, MemoryPlan
 
 _CONSTANT: Final = "Const"
-_ENDS: Final = frozenset({"Input", "Output", _CONSTANT})
+_INPUT: Final = "Input"
+_ENDS: Final = frozenset({_INPUT, "Output", _CONSTANT})
+_VIEW: Final = "Reshape"
 _SOURCE: Final = (
-    "computed from the shapes that OpenVINO reports, in the order in which it runs the nodes; a "
-    "node that it did not run works in place"
+    "computed from the shapes that OpenVINO reports, in the order in which it runs the nodes, as "
+    "if only reshapes that take no time worked in place"
 )
 
 
@@ -46,11 +48,12 @@ class RuntimeNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def layers_of(nodes: Sequence[RuntimeNode], times: Mapping[str, float]) -> tuple[Layer, ...]:
-    """Return a row for each node that ran.
+    """Return a row for each node that depends on an input.
 
     Args:
         nodes: In the order in which they run.
-        times: The microseconds of each node that ran, by its name.
+        times: The microseconds of the nodes, by name. OpenVINO says of a node whose mean is below
+            one that it did not run, as of one that works in place.
 
     Returns:
         The rows.
@@ -61,12 +64,12 @@ def layers_of(nodes: Sequence[RuntimeNode], times: Mapping[str, float]) -> tuple
             operator=node.operator,
             kernel=node.kernel,
             precision=precision_text([node.precision], node.output_precision),
-            time_us=times[node.name],
+            time_us=times.get(node.name, 0.0),
             output_bytes=_sum(node),
             fused=node.originals,
         )
-        for node in nodes
-        if node.name in times
+        for node in _varying(nodes)
+        if node.operator not in _ENDS
     )
 
 
@@ -85,10 +88,10 @@ def mean_times(
         runs: How many inferences there were in between.
 
     Returns:
-        Microseconds by node, true to about one.
+        Microseconds by node, up to about two too few, because the counters round down twice.
 
     Source:
-        OpenVINO 2026.4, `PerfCount::avg` in its plug-in for processors.
+        OpenVINO, `src/plugins/intel_cpu/src/perf_count.h`: `finish_itr` and `avg`.
     """
     return {
         name: max(0.0, (mean * (warm_ups + runs) - before.get(name, 0.0) * warm_ups) / runs)
@@ -96,27 +99,15 @@ def mean_times(
     }
 
 
-def idle_layers(nodes: Sequence[RuntimeNode], times: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the model's layers that no row has: their nodes did not run in any inference.
-
-    Args:
-        nodes: In the order in which they run.
-        times: The nodes that ran, by name.
-
-    Returns:
-        Names; without what follows from constants alone.
-    """
-    varying: set[str] = set()
-    ran = {original for n in nodes if n.name in times for original in n.originals}
-    idle: dict[str, None] = {}
+def _varying(nodes: Sequence[RuntimeNode]) -> list[RuntimeNode]:
+    """Return the nodes that depend on an input; the others were computed in advance."""
+    found: list[RuntimeNode] = []
+    values: set[str] = set()
     for node in nodes:
-        if node.operator == "Input" or varying & set(node.inputs):
-            varying |= {value for value, _ in node.outputs}
-            if node.operator not in _ENDS:
-                idle |= dict.fromkeys(
-                    original for original in node.originals if original not in ran
-                )
-    return tuple(idle)
+        if node.operator == _INPUT or values & set(node.inputs):
+            values |= {value for value, _ in node.outputs}
+            found.append(node)
+    return found
 
 
 def weights_bytes(nodes: Sequence[RuntimeNode]) -> int | None:
@@ -125,17 +116,17 @@ def weights_bytes(nodes: Sequence[RuntimeNode]) -> int | None:
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def memory_of(nodes: Sequence[RuntimeNode], ran: Mapping[str, float]) -> MemoryPlan | None:
+def memory_of(nodes: Sequence[RuntimeNode], times: Mapping[str, float]) -> MemoryPlan | None:
     """Return the memory of the values between the nodes.
 
     Args:
         nodes: In the order in which they run.
-        ran: The nodes that ran, by name.
+        times: The microseconds of the nodes, by name.
 
     Returns:
         The plan; None where a shape is open.
     """
-    known = [node for node in nodes if node.operator != _CONSTANT]
+    known = _varying(nodes)
     if any(_sum(node) is None for node in known):
         return None
     plan = [
@@ -143,12 +134,12 @@ def memory_of(nodes: Sequence[RuntimeNode], ran: Mapping[str, float]) -> MemoryP
             name=node.name,
             inputs=_varying_first(node, known),
             outputs=tuple((value, size or 0) for value, size in node.outputs),
-            in_place=node.name not in ran,
+            in_place=node.operator == _VIEW and not times.get(node.name),
         )
         for node in known
         if node.operator not in _ENDS
     ]
-    inputs = {value: size or 0 for n in known if n.operator == "Input" for value, size in n.outputs}
+    inputs = {value: size or 0 for n in known if n.operator == _INPUT for value, size in n.outputs}
     kept = [value for node in known if node.operator == "Output" for value in node.inputs]
     peak = live_peak(plan, inputs, kept)
     return MemoryPlan(peak_bytes=peak.bytes, at=peak.at, source=_SOURCE)

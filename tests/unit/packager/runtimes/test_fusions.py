@@ -90,6 +90,23 @@ def test_nodes_without_names_are_found_by_their_values() -> None:
     assert find_fusions(model, [node("", "Relu", "x", "y")], ["x"]).fused == (("Relu of y",),)
 
 
+def test_a_product_and_a_sum_become_one_node_between_added_reshapes() -> None:
+    model = [
+        node("norm/Sub", "Sub", "x m", "s"),
+        node("norm/Mul", "Mul", "s g", "n"),
+        node("q/MatMul", "MatMul", "n w", "p"),
+        node("q/Add", "Add", "p b", "y"),
+    ]
+    ran = [
+        node("norm/Mul/LayerNormFusion/", "LayerNormalization", "x g m", "n"),
+        node("gemm_input_reshape", "Reshape", "n shape", "n2"),
+        node("q/MatMul/MatMulAddFusion", "Gemm", "n2 w b", "y2"),
+        node("gemm_output_reshape_token_3", "Reshape", "y2 shape", "y"),
+    ]
+    found = find_fusions(model, ran, ["x"])
+    assert found.fused == (("norm/Sub", "norm/Mul"), (), ("q/MatMul", "q/Add"), ())
+
+
 NAMES = st.sampled_from(["n0", "n1", "n2", "n3_token_4", "v1_nchwc", ""])
 
 
