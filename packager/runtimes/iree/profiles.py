@@ -8,7 +8,7 @@ Source:
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -39,11 +39,11 @@ class _Row(msgspec.Struct):
 
 class _Benchmark(msgspec.Struct):
     real_time: float
-    time_unit: str
+    time_unit: Literal["ns", "us", "ms", "s"]
 
 
 class _Benchmarks(msgspec.Struct):
-    benchmarks: tuple[_Benchmark, ...]
+    benchmarks: Annotated[tuple[_Benchmark, ...], msgspec.Meta(min_length=1)]
 
 
 def layers_of(statistics: bytes, runs: int) -> tuple[tuple[Layer, ...], MemoryPlan | None]:
