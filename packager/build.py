@@ -50,6 +50,7 @@ from packager.plan.steps import (
     golden_step,
     import_step,
     inspect_step,
+    layers_step,
     prepare_step,
     processing_step,
 )
@@ -68,6 +69,7 @@ from packager.result import (
     doubt_notes,
     first_losses,
     latency_notes,
+    layers_notes,
     repair_notes,
     tuning_notes,
 )
@@ -84,6 +86,7 @@ from packager.samples.declarations import (
     read_preprocessing,
 )
 from packager.sources.kinds import Kind, source_kind
+from wire.package.manifest import Variant
 
 
 class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +138,8 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         winners = tuple(c for c in plan.candidates if c.name in kept)
         after = prepared.declared.postprocessing
         pipeline.run([golden_step(winners, metric=metric, declared=after)])
+        if request.profile_layers:
+            pipeline.run(_layers_steps(winners, variants))
         manifest, files = assemble(
             name, request.version, variants, verdicts, pipeline=pipeline, plan=plan, metric=metric
         )
@@ -166,9 +171,17 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
                 request.profiles,
                 request.gates,
             ),
+            *layers_notes(plan, pipeline),
         ),
         steps=tuple(pipeline.records),
     )
+
+
+def _layers_steps(kept: tuple[Candidate, ...], variants: tuple[Variant, ...]) -> list[Step]:
+    """Return the steps that profile those of the kept variants that were measured."""
+    known = {variant.name: variant.info.performance for variant in variants}
+    found = [(candidate, known[candidate.name]) for candidate in kept if candidate.measured]
+    return [layers_step(c, figures, RUNTIMES) for c, figures in found if figures is not None]
 
 
 def plan_build(request: BuildRequest, progress: Progress) -> Plan:

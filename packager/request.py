@@ -101,6 +101,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     emulation_s: float = 60.0
     """How long a variant for a foreign processor may answer samples under emulation."""
 
+    profile_layers: bool = False
+    """Profile each kept variant by layer, where it was measured."""
+
     measurements: Path | None = None
     """The JSON report of an earlier build; its figures are reused for files that are the same."""
 

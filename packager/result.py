@@ -10,10 +10,11 @@ import msgspec
 from packager.judge.gates import Gates, needed_text
 from packager.judge.ranking import spans
 from packager.judge.verdicts import Verdict, Verdicts
+from packager.layers.values import LayerProfile
 from packager.package.compose import measured_variants
 from packager.plan.figures import RepairResult, TuningResult
 from packager.plan.steps import is_tuning
-from packager.plan.values import Impossible, Plan
+from packager.plan.values import Candidate, Impossible, Plan
 from packager.run.pipeline import Pipeline, StepRecord
 from wire.package.manifest import Accuracy, Performance, Variant, VariantInfo
 from wire.profile import DeviceProfile
@@ -38,6 +39,9 @@ class CandidateReport(msgspec.Struct, frozen=True, kw_only=True):
 
     files_sha256: str = ""
     """Digest of its files; a later build reuses the figures only for the same digest."""
+
+    layers: LayerProfile | None = None
+    """What each of its layers costs, where that was asked for and the variant is kept."""
 
     lost: str = ""
     """Why it could not be built, evaluated or measured; empty when it could, or was too slow to be
@@ -126,6 +130,7 @@ def candidate_reports(
                 files_sha256=pipeline.files_digest(candidate.build, candidate.files)
                 if info
                 else "",
+                layers=_layers(candidate, pipeline),
                 lost="" if skipped.reason else pipeline.lost(*candidate.needed) or "",
                 profiles=dict.fromkeys(candidate.info.profiles, skipped)
                 if skipped.reason
@@ -137,6 +142,26 @@ def candidate_reports(
             )
         )
     return tuple(reports)
+
+
+def _layers(candidate: Candidate, pipeline: Pipeline) -> LayerProfile | None:
+    if not pipeline.has(candidate.layers):
+        return None
+    return pipeline.result(candidate.layers, LayerProfile)
+
+
+def layers_notes(plan: Plan, pipeline: Pipeline) -> tuple[str, ...]:
+    """Say which profiles by layer failed, and why: that costs no variant.
+
+    Args:
+        plan: The plan that was carried out.
+        pipeline: Its results.
+
+    Returns:
+        One line for each.
+    """
+    reasons = {candidate.name: pipeline.lost(candidate.layers) for candidate in plan.candidates}
+    return tuple(f"{name} has no profile by layer: {why}" for name, why in reasons.items() if why)
 
 
 def first_losses(plan: Plan, pipeline: Pipeline) -> dict[str, str]:

@@ -169,6 +169,14 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         float,
         typer.Option(metavar="SECONDS", min=1.0, help="Time to check a variant under emulation."),
     ] = 60.0,
+    profile_layers: Annotated[
+        bool,
+        typer.Option(
+            "--profile-layers",
+            help="Profile each layer of the kept variants: time, precision, memory and fusions, "
+            "for the report.",
+        ),
+    ] = False,
     measurements: Annotated[
         Path | None,
         typer.Option(
@@ -284,6 +292,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         min_runs=min_runs,
         min_duration_s=min_duration_s,
         emulation_s=emulation_s,
+        profile_layers=profile_layers,
         measurements=measurements,
         remeasure=remeasure,
         key=key,

@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     add_group(app, "profile", "Show kinds of devices.", profiles)
     packages: Commands = {
         "show": package_show,
+        "layers": package_layers,
         "sign": package_sign,
         "verify": package_verify,
         "diff": package_diff,
@@ -151,6 +152,49 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
     if declared:
         write()
         write_table(("DECLARED",), [(line,) for line in declared])
+
+
+def package_layers(
+    directory: PackageArgument,
+    variant: Annotated[str, typer.Option(metavar="VARIANT", help="The variant to profile.")],
+    threads: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="Threads; 0 for as many as the build measured with."),
+    ] = 0,
+    runs: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="Inferences to profile; 0 for about two seconds."),
+    ] = 0,
+    *,
+    json: JsonOption = False,
+) -> None:
+    """Profile each layer of a variant on this machine.
+
+    It shows the time of each layer, its precision, the size of its output, and which layers of the
+    model the runtime fused into it, as far as the runtime tells.
+
+    Examples:
+        fleet package layers detector-1.0.0 --variant onnxruntime-fp32
+    """
+    from packager.package.layers import profile_variant
+    from packager.report import layers
+
+    found, profile = profile_variant(directory, variant, threads=threads, runs=runs)
+    if json:
+        write_plain_json(profile)
+        return
+    write_fields(layers.layer_facts(profile, found.info.performance))
+    if sums := layers.total_rows(profile):
+        write()
+        write_table(layers.TOTAL_COLUMNS, sums)
+    if rows := layers.layer_rows(profile):
+        write()
+        write_table(layers.COLUMNS, rows, minor=layers.MINOR)
+    left = layers.left_text(profile)
+    untold = f"no times: {profile.untold}" if profile.untold else ""
+    for line in (left and f"{left}; --json lists them", untold, *layers.layer_notes(profile)):
+        if line:
+            remark(f"note: {line}")
 
 
 def package_sign(

@@ -49,6 +49,12 @@ class BuildRuntime(msgspec.Struct, frozen=True, kw_only=True):
     emulate: str = ""
     """The function that runs another processor's variant, as `module:function` in that folder."""
 
+    layers: str = ""
+    """The function that profiles a variant by layer, as `module:function` in that folder."""
+
+    untold: str = ""
+    """Why there is none."""
+
     tunes: bool = False
     """Whether the step `tune-<name>` searches for fast schedules."""
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from packager.plan.recipes import PREPARE, Recipe
-from packager.plan.runtimes import SourceFormat
+from packager.plan.runtimes import Runtimes, SourceFormat
 from packager.plan.targets import Target
 from packager.plan.values import Candidate, PlanInputs, PlanSettings, Step
 from wire.codec import to_builtins
-from wire.package.manifest import VariantInfo
+from wire.package.manifest import Performance, VariantInfo
 from wire.package.processing import Postprocessing
 
 SOURCE: Final = "source"
@@ -34,8 +34,14 @@ IMPORT: Final = "import"
 INSPECT: Final = "inspect"
 DATA: Final = "data"
 REFERENCE: Final = "reference"
+LAYERS: Final = "layers"
 PROCESSING: Final = "processing"
 GOLDEN: Final = "golden"
+PROFILE_S: Final = 2.0
+MIN_PROFILED_RUNS: Final = 5
+MAX_PROFILED_RUNS: Final = 200
+"""A profile needs few runs to show where the time goes; a large model has many events in each."""
+
 IMPORT_TOOLS: Final = ("torch", "torch-pruning", "scikit-learn", "skl2onnx", "onnx")
 DATA_TOOLS: Final = ("numpy",)
 _TUNE: Final = "tune"
@@ -234,6 +240,36 @@ def measure_step(candidate: Candidate, threads: int, given: PlanInputs) -> Step:
         ),
         quiet=True,
     )
+
+
+def layers_step(candidate: Candidate, performance: Performance, given: Runtimes) -> Step:
+    """Return the step that profiles a candidate by layer.
+
+    Args:
+        candidate: A candidate that was measured here.
+        performance: Its figures: a profile has as many threads, and about `PROFILE_S` of runs.
+        given: The runtimes.
+
+    Returns:
+        The step.
+    """
+    return Step(
+        name=candidate.layers,
+        kind=LAYERS,
+        inputs={"variant": candidate.build, "data": DATA},
+        options={"info": to_builtins(candidate.info), **profile_options(performance)},
+        tools=given.named(candidate.info.runtime).packages,
+        quiet=True,
+    )
+
+
+def profile_options(performance: Performance | None) -> dict[str, Any]:
+    """Return how a variant with such figures is profiled: `threads` and `runs`."""
+    if performance is None:
+        return {"threads": 1, "runs": MIN_PROFILED_RUNS}
+    wanted = int(PROFILE_S * 1000 / max(performance.latency_p50_ms, 1e-3))
+    runs = min(max(wanted, MIN_PROFILED_RUNS), MAX_PROFILED_RUNS)
+    return {"threads": performance.threads, "runs": runs}
 
 
 def is_tuning(step: Step) -> bool:

@@ -73,6 +73,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return f"measure-{self.name}"
 
     @property
+    def layers(self) -> str:
+        """The step that profiles it by layer, where one was asked for."""
+        return f"layers-{self.name}"
+
+    @property
     def needed(self) -> tuple[str, ...]:
         """The steps without which nothing is known of it."""
         own = (self.build, self.evaluate)

@@ -169,6 +169,10 @@ class Pipeline:
         """
         return from_json((self.folder(step) / RESULT_FILE).read_bytes(), kind)
 
+    def has(self, step: str) -> bool:
+        """Tell whether a step was run and succeeded."""
+        return step in self._outputs
+
     def lost(self, *steps: str) -> str | None:
         """Return why one of some steps has no output; None when all have one."""
         return next((self._reasons[step] for step in steps if step in self._reasons), None)

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
+from packager.layers.values import LayerProfile
 from packager.plan.targets import Target
 from packager.run.job import Job
 from packager.runtimes.table import RUNTIMES
-from runtime_adapters.protocol import Tensors
+from runtime_adapters.protocol import Limits, Tensors
 from wire.package.manifest import VariantInfo
 
 KINDS: Final = {
@@ -26,6 +27,7 @@ KINDS: Final = {
     "evaluate": "packager.steps.checks:evaluate",
     "measure": "packager.steps.checks:measure",
     "golden": "packager.steps.checks:golden",
+    "layers": "packager.steps.layers:layers",
     **{f"emulate-{r.name}": "packager.steps.checks:emulate" for r in RUNTIMES.rows if r.emulate},
     **{
         kind: f"packager.runtimes.{runtime.name}.{place}"
@@ -69,6 +71,41 @@ class Emulate(Protocol):
         ...
 
 
+class ProfileLayers(Protocol):
+    """The function of a runtime that profiles a variant by layer."""
+
+    def __call__(
+        self,
+        directory: Path,
+        info: VariantInfo,
+        inputs: Tensors,
+        *,
+        limits: Limits,
+        runs: int,
+        machine: str,
+        workspace: Path,
+    ) -> LayerProfile:
+        """Profile a variant in this process, which must do nothing else.
+
+        Args:
+            directory: The variant's files.
+            info: Its declaration.
+            inputs: One sample.
+            limits: What the session may use.
+            runs: How many inferences to profile, at most.
+            machine: Name of the machine that runs this.
+            workspace: A folder for files that are not kept.
+
+        Returns:
+            The layers with their mean times; `untold` where the runtime does not tell these.
+
+        Raises:
+            AdapterError: The runtime cannot load or run the variant.
+            StepError: Its profiler failed.
+        """
+        ...
+
+
 def step_function(kind: str) -> Callable[[Job, Path], Any]:
     """Return the function that does a step.
 
@@ -88,6 +125,14 @@ def emulator_of(runtime: str) -> Emulate:
     """Return the function that runs variants of a runtime for other processors."""
     place = RUNTIMES.named(runtime).emulate
     return cast("Emulate", _function(f"packager.runtimes.{runtime}.{place}"))
+
+
+def profiler_of(runtime: str) -> ProfileLayers | None:
+    """Return the function that profiles variants of a runtime; None where there is none."""
+    place = RUNTIMES.named(runtime).layers
+    if not place:
+        return None
+    return cast("ProfileLayers", _function(f"packager.runtimes.{runtime}.{place}"))
 
 
 def _function(place: str) -> object:

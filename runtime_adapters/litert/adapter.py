@@ -140,14 +140,7 @@ class LiteRtSession:
             self._interpreter = None
 
     def _open(self) -> litert.Interpreter:
-        interpreter = litert.Interpreter(
-            model_path=str(self._path),
-            num_threads=self._limits.threads,
-            experimental_op_resolver_type=_RESOLVERS[
-                self._info.options.get(DELEGATE_OPTION, _XNNPACK)
-            ],
-        )
-        interpreter.allocate_tensors()
+        interpreter = open_interpreter(self._path, self._info, self._limits)
         self._shapes = {d["name"]: tuple(d["shape"]) for d in interpreter.get_input_details()}
         return interpreter
 
@@ -203,6 +196,26 @@ class LiteRtAdapter:
             raise LoadError(load_fault(info, reason), remedy=REBUILD) from exc
 
 
+def open_interpreter(path: Path, info: VariantInfo, limits: Limits) -> litert.Interpreter:
+    """Load a model as LiteRT's own interpreter, with memory for its tensors.
+
+    Args:
+        path: The model file.
+        info: The variant's declaration, whose options are checked.
+        limits: What the interpreter may use.
+
+    Returns:
+        The interpreter. Whatever LiteRT raises passes through.
+    """
+    interpreter = litert.Interpreter(
+        model_path=str(path),
+        num_threads=limits.threads,
+        experimental_op_resolver_type=_RESOLVERS[info.options.get(DELEGATE_OPTION, _XNNPACK)],
+    )
+    interpreter.allocate_tensors()
+    return interpreter
+
+
 def _one_by_one(
     info: VariantInfo, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]]
 ) -> bool:
@@ -256,10 +269,24 @@ def _index(details: list[dict[str, Any]], name: str) -> int:
 
 
 def _devices(interpreter: litert.Interpreter) -> tuple[str, ...]:
-    """Return what computes: XNNPACK, LiteRT's own kernels, or both.
+    """Return what computes: XNNPACK, LiteRT's own kernels, or both."""
+    operators, taken = operators_of(interpreter)
+    if not taken:
+        return ("CPU",)
+    return (_XNNPACK.upper(),) if len(taken) == len(operators) else (_XNNPACK.upper(), "CPU")
+
+
+def operators_of(interpreter: litert.Interpreter) -> tuple[list[dict[str, Any]], set[int]]:
+    """Return the model's operators, and which of them a delegate took.
 
     A delegate's node names the inputs and outputs of the part that it took. The operators in
     between are still listed, so they are found by going back from these outputs.
+
+    Args:
+        interpreter: An interpreter with memory for its tensors.
+
+    Returns:
+        The operators as LiteRT describes them, in their order; `index` of those that were taken.
     """
     nodes = interpreter._get_ops_details()  # noqa: SLF001 - nothing public tells
     delegates = [node for node in nodes if node["op_name"] == _DELEGATED]
@@ -274,8 +301,7 @@ def _devices(interpreter: litert.Interpreter) -> tuple[str, ...]:
             if node is not None and node["index"] not in taken:
                 taken.add(node["index"])
                 wanted |= set(map(int, node["inputs"])) - given
-    by_delegate = (_XNNPACK.upper(),) if delegates else ()
-    return by_delegate if delegates and len(taken) == len(operators) else (*by_delegate, "CPU")
+    return operators, taken
 
 
 ADAPTER: Final[Adapter] = LiteRtAdapter()

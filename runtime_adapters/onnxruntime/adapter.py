@@ -168,19 +168,43 @@ class OnnxRuntimeAdapter:
         Raises:
             LoadError: ONNX Runtime does not take the model, or it is not what is declared.
         """
-        path = model_path(directory, info, limits)
-        known = onnxruntime.get_all_providers()
-        check_options(info, {_LEVEL_OPTION: _LEVELS, PROVIDER_OPTION: known})
-        try:
-            session = onnxruntime.InferenceSession(
-                str(path), _session_options(info, limits), providers=_providers(info)
-            )
-            session.disable_fallback()
-        except Exception as exc:
-            reason = _reason(exc).replace(str(path), path.name)
-            raise LoadError(load_fault(info, reason), remedy=REBUILD) from exc
-        check_declaration(info, _tensors(session.get_inputs()), _tensors(session.get_outputs()))
-        return OnnxRuntimeSession(info, session)
+        return OnnxRuntimeSession(info, open_model(directory, info, limits))
+
+
+def open_model(
+    directory: Path,
+    info: VariantInfo,
+    limits: Limits,
+    adjust: Callable[[onnxruntime.SessionOptions], None] | None = None,
+) -> onnxruntime.InferenceSession:
+    """Load an ONNX model as ONNX Runtime's own session.
+
+    Args:
+        directory: The variant's directory.
+        info: The variant's declaration.
+        limits: What the session may use.
+        adjust: Changes the options of the session, such as to profile it.
+
+    Returns:
+        The session.
+
+    Raises:
+        LoadError: ONNX Runtime does not take the model, or it is not what is declared.
+    """
+    path = model_path(directory, info, limits)
+    known = onnxruntime.get_all_providers()
+    check_options(info, {_LEVEL_OPTION: _LEVELS, PROVIDER_OPTION: known})
+    options = _session_options(info, limits)
+    if adjust is not None:
+        adjust(options)
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=_providers(info))
+        session.disable_fallback()
+    except Exception as exc:
+        reason = _reason(exc).replace(str(path), path.name)
+        raise LoadError(load_fault(info, reason), remedy=REBUILD) from exc
+    check_declaration(info, _tensors(session.get_inputs()), _tensors(session.get_outputs()))
+    return session
 
 
 def _providers(info: VariantInfo) -> list[str]:

@@ -19,9 +19,9 @@ Rules:
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from runtime_adapters.checks import (
     REBUILD,
@@ -65,6 +65,19 @@ _DATATYPES: Final[dict[str, Datatype]] = {
 }
 
 
+class Compiled(NamedTuple):
+    """A model and what OpenVINO made of it."""
+
+    model: openvino.Model
+    compiled: openvino.CompiledModel
+    precision: str
+
+    def positions(self, info: VariantInfo) -> dict[str, int]:
+        """Return the position of each declared input that the model uses."""
+        ports = named_ports(self.model.inputs, info.inputs)
+        return {name: position for name, (position, _) in ports.items()}
+
+
 class OpenVinoAdapter:
     """The adapter for OpenVINO."""
 
@@ -88,32 +101,15 @@ class OpenVinoAdapter:
         Raises:
             LoadError: OpenVINO does not take the model, or it is not what is declared.
         """
-        path = model_path(directory, info, limits)
-        check_options(info, {PRECISION_OPTION: _PRECISIONS, DEVICE_OPTION: _DEVICES})
-        if path.suffix not in _FRONT_ENDS:
-            raise LoadError(
-                load_fault(info, f"its name must end with {' or '.join(_FRONT_ENDS)}"),
-                remedy=REBUILD,
-            )
-        precision = info.options.get(PRECISION_OPTION, "f32")
+        found = compile_model(directory, info, limits)
         try:
-            model, idle = _read(path)
-            device = _device(info)
-            compiled = _core().compile_model(model, device, _properties(device, precision, limits))
-            description = self._describe(info, precision, compiled)
-            follow = shapes_follow(model)
+            description = self._describe(info, found.precision, found.compiled)
+            follow = shapes_follow(found.model)
         except Exception as exc:
-            reason = reason_of(exc).replace(str(path), path.name)
-            raise LoadError(load_fault(info, reason), remedy=REBUILD) from exc
-        check_declaration(
-            info,
-            idle | _tensors(model.inputs, info.inputs),
-            _tensors(compiled.outputs, info.outputs),
+            raise LoadError(load_fault(info, reason_of(exc)), remedy=REBUILD) from exc
+        return OpenVinoSession(
+            description, found.compiled, found.positions(info), shapes_follow=follow
         )
-        positions = {
-            name: position for name, (position, _) in named_ports(model.inputs, info.inputs).items()
-        }
-        return OpenVinoSession(description, compiled, positions, shapes_follow=follow)
 
     def _describe(
         self, info: VariantInfo, precision: str, compiled: openvino.CompiledModel
@@ -138,6 +134,47 @@ class OpenVinoAdapter:
             inputs=info.inputs,
             outputs=info.outputs,
         )
+
+
+def compile_model(
+    directory: Path, info: VariantInfo, limits: Limits, more: Mapping[str, Any] | None = None
+) -> Compiled:
+    """Read and compile a model, as a session of it has it.
+
+    Args:
+        directory: The variant's directory.
+        info: The variant's declaration.
+        limits: What the model may use.
+        more: Further properties, such as to profile it.
+
+    Returns:
+        The model, which has what is declared.
+
+    Raises:
+        LoadError: OpenVINO does not take the model, or it is not what is declared.
+    """
+    path = model_path(directory, info, limits)
+    check_options(info, {PRECISION_OPTION: _PRECISIONS, DEVICE_OPTION: _DEVICES})
+    if path.suffix not in _FRONT_ENDS:
+        raise LoadError(
+            load_fault(info, f"its name must end with {' or '.join(_FRONT_ENDS)}"),
+            remedy=REBUILD,
+        )
+    precision = info.options.get(PRECISION_OPTION, "f32")
+    try:
+        model, idle = _read(path)
+        device = _device(info)
+        properties = {**_properties(device, precision, limits), **(more or {})}
+        compiled = _core().compile_model(model, device, properties)
+    except Exception as exc:
+        reason = reason_of(exc).replace(str(path), path.name)
+        raise LoadError(load_fault(info, reason), remedy=REBUILD) from exc
+    check_declaration(
+        info,
+        idle | _tensors(model.inputs, info.inputs),
+        _tensors(compiled.outputs, info.outputs),
+    )
+    return Compiled(model, compiled, precision)
 
 
 @functools.cache

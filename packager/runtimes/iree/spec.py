@@ -58,6 +58,7 @@ SPEC: Final = BuildRuntime(
         recipe=f"{NAME}-fp32",
     ),
     emulate="steps:emulate",
+    layers="layers:profile_layers",
     installs={"iree-base-compiler": "pip install 'edgefleet[packager-iree]'"},
     missing=missing,
 )

@@ -65,6 +65,7 @@ SPEC: Final = BuildRuntime(
         "convert-litert": "steps:convert",
         "quantize-litert": "steps:quantize",
     },
+    layers="layers:profile_layers",
     source=SourceFormat(
         kind="tflite", tools=("ai-edge-litert",), file=TFLITE_FILE, recipe=f"{NAME}-given"
     ),

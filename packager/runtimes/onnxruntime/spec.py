@@ -155,6 +155,7 @@ SPEC: Final = BuildRuntime(
     source=SourceFormat(
         kind="onnx", tools=("onnx", "onnxslim"), file=SOURCE_MODEL_FILE, recipe=f"{NAME}-fp32"
     ),
+    layers="layers:profile_layers",
     reads_packages=True,
     environment={"ORT_DISABLE_TELEMETRY": "1"},
 )

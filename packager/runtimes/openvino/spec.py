@@ -100,6 +100,7 @@ SPEC: Final = BuildRuntime(
         "quantize-openvino-accuracy": "steps:quantize_with_accuracy",
         "compress-openvino": "steps:compress",
     },
+    layers="layers:profile_layers",
     environment={"CI": "true", "NNCF_CI": "1"},  # its converter and NNCF report usage otherwise
     blocked=("openvino_telemetry",),
 )

@@ -43,6 +43,7 @@ SPEC: Final = BuildRuntime(
     recipes=compiled_recipes(NAME, files=("model.so",), tools=PACKAGES, last_resort=True),
     steps={"compile-tvm": "steps:build", "tune-tvm": "steps:tune"},
     emulate="steps:emulate",
+    untold="a model compiled by TVM is one piece of code and does not tell what its parts take",
     tunes=True,
     installs={"apache-tvm": "pip install 'edgefleet[packager-tvm]'"},
     missing=missing,
