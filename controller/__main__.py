@@ -5,16 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from runtime_adapters.runtimes import BY_NAME
 from wire.console.loading import silent_interrupts
 from wire.console.program import fault
 
 OURS: Final = frozenset(
     {"agent", "controller", "packager", "runtime_adapters", "telemetry", "wire"}
 )
-PACKAGER: Final = frozenset(
-    {"jinja2", "matplotlib", "nncf", "onnx", "onnx_ir", "onnxruntime", "onnxslim", "openvino"}
-)
-"""Modules that the extra `packager` alone brings."""
+PACKAGER: Final = frozenset({"jinja2", "matplotlib", "nncf", "onnx", "onnx_ir", "onnxslim"})
+"""Modules that the extra `packager` alone brings, beside the runtimes."""
 
 COMMAND_LINE: Final = frozenset({"rich", "typer"})
 """Modules that every extra with a command brings, so that no such extra is there without them."""
@@ -47,7 +46,7 @@ def _remedy(module: str) -> str:
             "to build packages; a device needs only `fleet-agent`, also for "
             "`fleet-agent profile detect`"
         )
-    extra = "packager" if module in PACKAGER else "controller"
+    extra = "packager" if module in PACKAGER or module in BY_NAME else "controller"
     return f"this command needs it: pip install 'edgefleet[{extra}]'"
 
 

@@ -28,7 +28,7 @@ ProfileOption = Annotated[
     typer.Option("--profile", "-p", metavar="PROFILE", help="Kind of device to build for."),
 ]
 DEFAULT_CACHE = Path("~/.cache/edgefleet/build")
-NEEDED: Final = ("numpy", "onnx", "onnxruntime", "onnxslim")
+NEEDED: Final = ("numpy", "onnx", "onnxslim")
 """Modules without which no model can be built."""
 
 

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.random import PCG64
 from numpy.typing import NDArray
 
 from packager.errors import DataError
@@ -146,7 +147,7 @@ def _bootstrap(
 
 def _draws(samples: int) -> Iterator[NDArray[np.uint64]]:
     """Yield the numbers of as many samples, drawn with replacement, `RESAMPLES` times."""
-    generator = np.random.PCG64(SEED)
+    generator = PCG64(SEED)
     for _ in range(RESAMPLES):
         yield generator.random_raw(samples) % samples
 
@@ -170,7 +171,7 @@ def _jackknife(
     if groups == 1:
         return None, 0
     # A random group each: samples may lie in the order of their classes.
-    order = np.argsort(np.random.PCG64(SEED).random_raw(samples), kind="stable")
+    order = np.argsort(PCG64(SEED).random_raw(samples), kind="stable")
     group = np.empty(samples, np.intp)
     group[order] = np.arange(samples) % groups
     found: list[float] = []

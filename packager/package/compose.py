@@ -115,7 +115,7 @@ def assemble(
             variant.info,
             profiles=profiles,
             golden=_golden(candidate, asset, pipeline),
-            files_sha256=pipeline.file_digests(candidate.build, candidate.files),
+            files_sha256=_digests(candidate, variant.info, pipeline),
         )
         kept.append(msgspec.structs.replace(variant, info=info))
         source = pipeline.folder(candidate.build)
@@ -205,6 +205,14 @@ def _costs(candidate: Candidate, pipeline: Pipeline) -> VariantInfo:
         ),
         performance=performance,
     )
+
+
+def _digests(candidate: Candidate, info: VariantInfo, pipeline: Pipeline) -> dict[str, str]:
+    """Return the SHA-256 of each file that belongs to a variant."""
+    digests = pipeline.file_digests(candidate.build, candidate.files)
+    if _has_anchors(info):
+        digests[ANCHORS_FILE] = file_sha256(pipeline.folder(ANCHORS))
+    return digests
 
 
 def _has_anchors(info: VariantInfo) -> bool:
