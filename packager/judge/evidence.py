@@ -33,10 +33,10 @@ from packager.errors import DataError
 from packager.judge.choice import scored_output
 from packager.judge.comparison import (
     OwnMetric,
+    Pair,
     agreeing,
-    magnitude_of,
-    measured,
     own_value,
+    paired,
     restrict,
 )
 from packager.judge.detection_form import Detector
@@ -66,6 +66,7 @@ def evidence(
     indices: Sequence[int] | None = None,
     function: OwnMetric | None = None,
     detector: Detector | None = None,
+    pair: Pair | None = None,
 ) -> Evidence:
     """Return what the samples tell of how far chance may have moved the figures.
 
@@ -77,6 +78,7 @@ def evidence(
         indices: As for `compare`.
         function: As for `compare`.
         detector: As for `compare`.
+        pair: As for `compare`.
 
     Returns:
         The evidence.
@@ -101,8 +103,9 @@ def evidence(
     agreed = None
     if scores_classes(metric) and ideal[scored_output(metric, ideal)].ndim == ONE_ANSWER_AXES:
         agreed = int(agreeing(answers, ideal).sum())
-    ours = measured(metric, answers, ideal, known, detector)
-    theirs = measured(metric, ideal, ideal, known, detector)
+    ours, theirs, size = pair or paired(
+        answers, reference, labels, metric, indices=indices, detector=detector
+    )
     if not (isinstance(ours, Sums) and isinstance(theirs, Sums)):
         error, degrees = _jackknife(
             samples, metric, lambda rows: (ours.value_of(rows), theirs.value_of(rows))
@@ -111,7 +114,7 @@ def evidence(
     if scores_classes(metric) and _is_binary(ours.table) and _is_binary(theirs.table):
         right, best = ours.table[:, 0] > 0, theirs.table[:, 0] > 0
         return Evidence(right=_counts(right, best), agreed=agreed)
-    error, degrees = _bootstrap(metric, ours, theirs, magnitude_of(metric, ideal, known))
+    error, degrees = _bootstrap(metric, ours, theirs, size)
     return Evidence(standard_error=error, degrees=degrees, agreed=agreed)
 
 

@@ -153,7 +153,8 @@ def wanted(text: str) -> Wanted:
     """Return the metric that a text names.
 
     Args:
-        text: `name`, or `name,option=value,...`; or `module:callable`.
+        text: `name`, or `name,option=value,...`, or `output=name` for an output of that name; or
+            `module:callable`.
 
     Returns:
         The metric; `auto` may have the option `output` alone.
@@ -164,6 +165,9 @@ def wanted(text: str) -> Wanted:
     if is_own(text):
         return Wanted(text, {})
     name, *parts = text.split(",")
+    output, _, last = name.rpartition("=")
+    if output and last in CHOICES:
+        name, parts = last, [*parts, f"{OUTPUT}={output}"]
     row = METRICS.get(name)
     if row is None and name != AUTO:
         raise DataError(
@@ -186,12 +190,13 @@ def wanted(text: str) -> Wanted:
 
 def is_own(text: str) -> bool:
     """Tell whether a metric is a user's function, by its name."""
-    return ":" in text and text.split(",", maxsplit=1)[0] not in CHOICES
+    head = text.split(",", maxsplit=1)[0]
+    return ":" in text and head.rpartition("=")[2] not in CHOICES
 
 
 def named(text: str) -> str:
     """Return a metric's name without its options."""
-    return text if is_own(text) else text.split(",", maxsplit=1)[0]
+    return text if is_own(text) else text.split(",", maxsplit=1)[0].rpartition("=")[2]
 
 
 def scores_classes(text: str) -> bool:

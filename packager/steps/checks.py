@@ -13,7 +13,7 @@ import numpy as np
 
 from packager.errors import DataError, ModelError
 from packager.judge.choice import reason_of, resolve_metric
-from packager.judge.comparison import check_answers, compare
+from packager.judge.comparison import check_answers, compare, paired
 from packager.judge.evidence import evidence
 from packager.judge.golden import VariantAnswers, pick
 from packager.judge.measure import measure as measure_variant
@@ -174,13 +174,12 @@ def _compared(
     metric = from_json((folder / RESULT_FILE).read_bytes(), ReferenceResult).metric
     ideal, labels = _load(folder, info.outputs), load_labels(_gate(job))
     function = own_metric(job, metric)
-    detector = detector_of(job, metric, info.inputs, info.outputs)
-    found = compare(
-        answers, ideal, labels, metric, indices=indices, function=function, detector=detector
-    )
-    known = evidence(
-        answers, ideal, labels, metric, indices=indices, function=function, detector=detector
-    )
+    pair = None
+    if function is None:
+        detector = detector_of(job, metric, info.inputs, info.outputs)
+        pair = paired(answers, ideal, labels, metric, indices=indices, detector=detector)
+    found = compare(answers, ideal, labels, metric, indices=indices, function=function, pair=pair)
+    known = evidence(answers, ideal, labels, metric, indices=indices, function=function, pair=pair)
     return msgspec.structs.replace(found, evidence=known)
 
 

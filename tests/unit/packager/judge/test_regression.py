@@ -86,9 +86,11 @@ def test_the_standard_error_is_the_scatter_over_other_samples(metric: str, label
     )
 
 
-def test_another_output_can_be_named() -> None:
-    two = {"a": REFERENCE["y"], "b": 2 * REFERENCE["y"]}
-    metric = resolve_metric("rmse,output=b", two, None)
-    other = {"a": REFERENCE["y"] + 1, "b": 2 * REFERENCE["y"]}
+@pytest.mark.parametrize("text", ["rmse,output=b:0", "b:0=rmse"])
+def test_another_output_can_be_named(text: str) -> None:
+    two = {"a": REFERENCE["y"], "b:0": 2 * REFERENCE["y"]}
+    metric = resolve_metric(text, two, None)
+    assert metric == "rmse,output=b:0"
+    other = {"a": REFERENCE["y"] + 1, "b:0": 2 * REFERENCE["y"]}
     accuracy = compare(other, two, None, metric).accuracy
     assert (accuracy.metric, accuracy.value) == ("rmse", 0.0)
