@@ -23,6 +23,7 @@ import msgspec
 from packager.callables import plain_name
 from packager.errors import BuildError, DataError, ModelError
 from packager.judge.gates import judge, require_variants, too_slow
+from packager.judge.metrics import AUTO, MAP, named
 from packager.package.compose import assemble, built_variants, measured_variants, needed_repairs
 from packager.package.directory import write_package
 from packager.package.keys import load_key
@@ -295,7 +296,8 @@ def _prepared(
         facts = pipeline.result(PREPARE, ModelFacts)
         declared = _declared(request, facts)
         settings = PlanSettings(
-            metric=plain_name(request.metric),
+            metric=plain_name(request.metric) if METRIC in sources else request.metric,
+            boxes=declared.boxes if named(request.metric) in {AUTO, MAP} else {},
             own_metric=METRIC in sources,
             sets=tuple(sets),
             callables=callables,

@@ -18,7 +18,7 @@ import msgspec
 from packager.callables import callable_file, is_callable
 from packager.errors import BuildError, DataError
 from packager.judge.gates import Gates
-from packager.judge.metrics import CHOICES
+from packager.judge.metrics import is_own, wanted
 from packager.plan.steps import (
     ANCHORS,
     CALIBRATION,
@@ -161,11 +161,7 @@ def check_request(request: BuildRequest) -> None:
         )
     if len(set(names)) != len(names):
         raise BuildError("the same profile is given twice")
-    if request.metric not in CHOICES and not is_callable(request.metric):
-        raise BuildError(
-            f"there is no metric {request.metric!r}",
-            remedy=f"use {', '.join(CHOICES)}, or a function as module:callable",
-        )
+    wanted(request.metric)
     if request.remeasure and request.measurements is not None:
         raise BuildError(
             "figures cannot be measured again and taken from a report",
@@ -253,7 +249,7 @@ def other_sources(request: BuildRequest) -> dict[str, Source]:
         sources[POSTPROCESSING] = _file_source(request.postprocessing)
         if (anchors := anchors_file(request.postprocessing)) is not None:
             sources[ANCHORS] = _file_source(anchors)
-    if is_callable(request.metric):
+    if is_own(request.metric):
         sources[METRIC] = _file_source(callable_file(request.metric))
     if request.training:
         sources[TRAINING] = _file_source(callable_file(request.training))

@@ -87,7 +87,8 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     metric: Annotated[
         str,
         typer.Option(
-            help="One of auto, top1, top5, mae, cosine and agreement, or module:callable.",
+            help="One of auto, top1, top5, agreement, mae, rmse, r2, cosine, miou, map, wer, cer "
+            "and perplexity, also with options as in miou,axis=1; or module:callable.",
             metavar="METRIC",
         ),
     ] = "auto",

@@ -11,120 +11,41 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from packager.errors import DataError
 from packager.fault_text import typed_line
-from packager.judge.metrics import AUTO, METRICS, TOP5, is_own, retention, scores_classes
+from packager.judge.choice import (
+    MIN_AXES,
+    REFERENCE,
+    TRUTH,
+    has_classes,
+    scored_output,
+)
+from packager.judge.detection_form import Detector
+from packager.judge.metrics import (
+    MAP,
+    METRICS,
+    Wanted,
+    named,
+    retention,
+    scores_classes,
+    sums_of,
+    wanted,
+)
+from packager.judge.sums import Sums
 from packager.plan.figures import Comparison
 from packager.samples.store import blocks
 from runtime_adapters.protocol import Tensor, Tensors
 from wire.package.manifest import Accuracy
 
-MIN_CLASSES: Final = 2
-MIN_AXES: Final = 2
-"""Samples and scores."""
-
-MAX_CLASS_AXES: Final = 3
-"""Samples, places in a sequence, scores. With more axes, the last one is a place in an image,
-unless the user names a metric."""
+if TYPE_CHECKING:
+    from packager.judge.detection import Matches
 
 OwnMetric = Callable[[Tensors, Tensor | None], float]
-
-
-def resolve_metric(wanted: str, reference: Tensors, labels: Tensor | None) -> str:
-    """Decide which metric is used.
-
-    Args:
-        wanted: A metric's name. `auto` means `mae` if the labels are targets, `top1` if they are
-            classes, `agreement` if there are class scores without labels, else `cosine`. An image
-            does not count as class scores.
-        reference: The reference's answers, samples along the first axis.
-        labels: The labels, if there are any.
-
-    Returns:
-        The name of the metric.
-
-    Raises:
-        DataError: The metric cannot be computed from these data.
-    """
-    if is_own(wanted):
-        return wanted
-    name = _automatic(reference, labels) if wanted == AUTO else wanted
-    metric = METRICS.get(name)
-    if metric is None:
-        raise DataError(
-            f"there is no metric {name[:80]!r}",
-            remedy=f"use {', '.join(METRICS)}, or module:callable",
-        )
-    output = scored_output(name, reference)
-    scores = reference[output]
-    if metric.class_scores and not _has_classes(scores):
-        raise DataError(
-            f"metric {name}: no output holds class scores; {output!r} is {list(scores.shape[1:])}",
-            remedy="use --metric cosine",
-        )
-    if name == "top5" and scores.shape[-1] <= TOP5:
-        raise DataError(f"metric top5: the model has only {scores.shape[-1]} classes")
-    if metric.labels == "needed":
-        _check_classes(name, scores, labels)
-    elif metric.labels == "used" and labels is not None and not _are_targets(scores, labels):
-        raise DataError(
-            f"metric {name}: a label has shape {list(labels.shape[1:])}, or is not finite; "
-            f"the output has {list(scores.shape[1:])}",
-            remedy="remove the labels; then the answers of the reference model are the labels",
-        )
-    return name
-
-
-def reason_of(metric: str, reference: Tensors, labels: Tensor | None) -> str:
-    """Say why `auto` chose a metric.
-
-    Args:
-        metric: What `resolve_metric` returned for `auto`.
-        reference: The reference's answers.
-        labels: The labels, if there are any.
-
-    Returns:
-        A clause for a person.
-    """
-    output = scored_output(metric, reference)
-    scores = reference[output]
-    kind = "there are no labels"
-    if labels is not None:
-        kind = f"the labels are {labels.dtype} of shape {list(labels.shape[1:])} for each sample"
-    unused = "" if labels is None else ", so they are not used"
-    match metric:
-        case "mae":
-            return f"{kind}, which are targets for the output {output!r}"
-        case "top1":
-            return f"{kind}, and the output {output!r} scores {scores.shape[-1]} classes"
-        case "agreement":
-            missing = kind if labels is None else f"{kind}, which name no classes{unused}"
-            return f"{missing}; the output {output!r} scores {scores.shape[-1]} classes"
-        case _:
-            shape = list(scores.shape[1:])
-            return f"the output {output!r} of shape {shape} scores no classes; {kind}{unused}"
-
-
-def scored_output(metric: str, reference: Tensors) -> str:
-    """Return the output that a metric reads.
-
-    Args:
-        metric: Its name.
-        reference: The reference's answers.
-
-    Returns:
-        The first output with class scores if the metric needs those, else the first output.
-    """
-    if scores_classes(metric):
-        for name, tensor in reference.items():
-            if _has_classes(tensor):
-                return name
-    return next(iter(reference))
 
 
 def check_answers(name: str, answers: Tensor) -> None:
@@ -156,6 +77,38 @@ def check_answers(name: str, answers: Tensor) -> None:
         )
 
 
+class Pair(NamedTuple):
+    """What a metric of a variant, and that of the reference on the same samples, follow from."""
+
+    ours: Sums | Matches
+    theirs: Sums | Matches
+    size: Sums | None
+    """See `magnitude_of`."""
+
+
+def paired(
+    answers: Tensors,
+    reference: Tensors,
+    labels: Tensor | None,
+    metric: str,
+    *,
+    indices: Sequence[int] | None = None,
+    detector: Detector | None = None,
+) -> Pair:
+    """Return what a variant's metric follows from, and the reference's; as for `compare`.
+
+    To match the boxes of a thousand pictures takes ten seconds, so it is done once for the figures
+    and for their evidence.
+    """
+    ideal, known = restrict(reference, labels, answers, indices)
+    _check_comparable(answers, ideal)
+    return Pair(
+        measured(metric, answers, ideal, known, detector),
+        measured(metric, ideal, ideal, known, detector),
+        magnitude_of(metric, ideal, known),
+    )
+
+
 def compare(
     answers: Tensors,
     reference: Tensors,
@@ -164,6 +117,8 @@ def compare(
     *,
     indices: Sequence[int] | None = None,
     function: OwnMetric | None = None,
+    detector: Detector | None = None,
+    pair: Pair | None = None,
 ) -> Comparison:
     """Compare a variant's answers with the reference's.
 
@@ -175,6 +130,8 @@ def compare(
         indices: The samples that the variant got, in that order; it may have answered only the
             first ones. None when it answered all.
         function: The user's function, if the metric is one.
+        detector: The declared postprocessing, where it gives boxes.
+        pair: What `paired` returned for the same arguments, where it is known already.
 
     Returns:
         The comparison.
@@ -184,23 +141,24 @@ def compare(
             failed.
     """
     ideal, known = restrict(reference, labels, answers, indices)
-    _check_comparable(answers, ideal)
     magnitude = None
     if function is not None:
+        _check_comparable(answers, ideal)
         best = own_value(metric, function, ideal, known)
         value = own_value(metric, function, answers, known)
     else:
-        best = float(np.mean(per_sample(metric, ideal, ideal, known)))
-        value = float(np.mean(per_sample(metric, answers, ideal, known)))
-        if known is None and not METRICS[metric].larger_is_better:
-            magnitude = _magnitude(ideal[scored_output(metric, ideal)])
+        pair = pair or paired(
+            answers, reference, labels, metric, indices=indices, detector=detector
+        )
+        best, value = pair.theirs.value(), pair.ours.value()
+        magnitude = None if pair.size is None else pair.size.value()
     errors = {name: _worst_error(answers[name], ideal[name]) for name in ideal}
     accuracy = Accuracy(
-        metric=metric,
+        metric=named(metric),
         value=value,
         reference=best,
-        retention=retention(metric, value, best, magnitude=magnitude),
-        agreement=float(np.mean(agreeing(answers, ideal))),
+        retention=retention(named(metric), value, best, magnitude=magnitude),
+        agreement=_agreement(metric, answers, ideal),
         sqnr_db=_sqnr_db(answers, ideal),
         worst_error=max(errors.values()),
         samples=len(next(iter(ideal.values()))),
@@ -241,26 +199,59 @@ def restrict(
     return taken, None if labels is None else labels[asked]
 
 
-def per_sample(
-    metric: str, answers: Tensors, reference: Tensors, labels: Tensor | None
-) -> NDArray[np.float64]:
-    """Return a metric's number for each sample; for `top1`, whether the answer is correct.
+def measured(
+    metric: str,
+    answers: Tensors,
+    reference: Tensors,
+    labels: Tensor | None,
+    detector: Detector | None = None,
+) -> Sums | Matches:
+    """Return what a metric that is no user's function is computed from.
 
     Args:
-        metric: A name in `METRICS`.
+        metric: What `resolve_metric` returned.
         answers: By output name.
         reference: The reference's answers, in the same rows.
         labels: The labels in the same rows, if there are any.
+        detector: The declared postprocessing, where it gives boxes.
 
     Returns:
-        One number per sample.
+        What gives the value.
     """
-    name, row = scored_output(metric, reference), METRICS[metric]
-    found = np.empty(len(reference[name]), np.float64)
-    for block in blocks(reference[name]):
-        known = None if labels is None else labels[block]
-        found[block] = row.score(answers[name][block], reference[name][block], known)
-    return found
+    asked = wanted(metric)
+    used = labels if asked.options.get(TRUTH) != REFERENCE else None
+    if asked.name == MAP and detector is not None:
+        from packager.judge.detection import matches
+
+        return matches(answers, reference, used, asked.options, detector)
+    return sums(asked, answers, reference, used)
+
+
+def sums(metric: Wanted, answers: Tensors, reference: Tensors, labels: Tensor | None) -> Sums:
+    """Return what each sample adds to a metric that follows from sums; see `measured`."""
+    name = scored_output(metric.text(), reference)
+    used = None if METRICS[metric.name].labels == "unused" else labels
+    return sums_of(metric, answers[name], reference[name], used)
+
+
+def magnitude_of(metric: str, reference: Tensors, labels: Tensor | None) -> Sums | None:
+    """Return what gives a metric's value of answers that are all 0; None where it has no use."""
+    asked = wanted(metric)
+    if labels is not None or METRICS[asked.name].kept != "inverse":
+        return None
+    zeros = {n: np.broadcast_to(np.zeros((), t.dtype), t.shape) for n, t in reference.items()}
+    return sums(asked, zeros, reference, None)
+
+
+def _agreement(metric: str, answers: Tensors, reference: Tensors) -> float | None:
+    """Return the share of equal top answers; None where the metric's output has no top answer."""
+    scores = reference[scored_output(metric, reference)]
+    row = METRICS.get(named(metric))
+    numbers = row is not None and row.labels != "unused"
+    classes = has_classes(scores) and scores.ndim == MIN_AXES  # with more, they may be boxes
+    if not scores_classes(metric) and (numbers or not classes):
+        return None
+    return float(np.mean(agreeing(answers, reference)))
 
 
 def agreeing(answers: Tensors, reference: Tensors) -> NDArray[np.bool_]:
@@ -278,57 +269,6 @@ def first_answers(scores: Tensor) -> NDArray[np.intp]:
     wide = scores if scores.ndim > 1 else scores[:, None]
     answers: NDArray[np.intp] = np.argmax(wide, axis=-1)
     return answers
-
-
-def _automatic(reference: Tensors, labels: Tensor | None) -> str:
-    scores = next(iter(reference.values()))
-    if labels is not None and labels.dtype.kind == "f" and _are_targets(scores, labels):
-        return "mae"
-    classes = reference[scored_output("top1", reference)]
-    if not _has_classes(classes) or classes.ndim > MAX_CLASS_AXES:
-        return "cosine"
-    labelled = labels is not None and labels.dtype.kind in "iu"
-    return "top1" if labelled and _shape(labels) == classes.shape[:-1] else "agreement"
-
-
-def _shape(labels: Tensor | None) -> tuple[int, ...]:
-    return () if labels is None else labels.shape
-
-
-def _has_classes(scores: Tensor) -> bool:
-    # A model that computes in integers may give 8-bit scores; wider integers are labels.
-    kind = scores.dtype
-    scored = kind.kind == "f" or (kind.kind in "iu" and kind.itemsize == 1)
-    return scored and scores.ndim >= MIN_AXES and scores.shape[-1] >= MIN_CLASSES
-
-
-def _check_classes(metric: str, scores: Tensor, labels: Tensor | None) -> None:
-    """Refuse labels that are not classes of these scores.
-
-    Raises:
-        DataError: There are none, they have another shape or type, or are not within the classes.
-    """
-    if labels is None:
-        raise DataError(
-            f"metric {metric}: the evaluation data have no labels",
-            remedy="add an array `label`, or use --metric agreement",
-        )
-    if labels.dtype.kind not in "iu" or labels.shape != scores.shape[:-1]:
-        raise DataError(
-            f"metric {metric}: labels are {labels.dtype} of shape {list(labels.shape)}, "
-            f"integers of shape {list(scores.shape[:-1])} are needed",
-            remedy="give the class number of each sample, or use --metric agreement",
-        )
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= scores.shape[-1]:
-        raise DataError(
-            f"metric {metric}: labels go from {low} to {high}, but the model's classes go from 0 "
-            f"to {scores.shape[-1] - 1}"
-        )
-
-
-def _are_targets(scores: Tensor, labels: Tensor) -> bool:
-    return labels.size == scores.size and bool(np.isfinite(labels).all())
 
 
 def _check_comparable(answers: Tensors, reference: Tensors) -> None:
@@ -385,12 +325,6 @@ def _pairs(ours: Tensor, theirs: Tensor) -> Iterator[tuple[NDArray[Any], NDArray
     for block in blocks(theirs):
         usable = np.isfinite(theirs[block])
         yield ours[block][usable].astype(np.float64), theirs[block][usable].astype(np.float64)
-
-
-def _magnitude(tensor: Tensor) -> float:
-    pairs = [theirs for theirs, _ in _pairs(tensor, tensor)]
-    count = sum(theirs.size for theirs in pairs)
-    return float(sum(np.abs(theirs).sum() for theirs in pairs)) / max(count, 1)
 
 
 def _greatest(tensor: Tensor) -> float:

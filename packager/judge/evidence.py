@@ -6,8 +6,10 @@ of it when the number of compared candidates is known.
 Rules:
 - Both models answered the same samples, so samples are drawn in pairs.
 - Where each answer is right or wrong, four counts say everything (McNemar's table).
-- Other metrics have the standard error of the paired bootstrap over samples. It needs some hundred
-  calls of the metric, so a user's function has that of a jackknife over 20 groups instead.
+- Other metrics have the standard error of the paired bootstrap over samples, if they follow from
+  sums over samples: means, roots of means, and ratios of sums.
+- The bootstrap needs some hundred calls of a metric, so a user's function, and mean average
+  precision, which sorts the boxes of all samples, have that of a jackknife over 20 groups instead.
 - The drawn samples are the same in every build: the seed is fixed, and NumPy promises the raw
   numbers of a bit generator for all versions (NEP 19).
 
@@ -20,7 +22,7 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -28,17 +30,19 @@ from numpy.random import PCG64
 from numpy.typing import NDArray
 
 from packager.errors import DataError
+from packager.judge.choice import scored_output
 from packager.judge.comparison import (
     OwnMetric,
+    Pair,
     agreeing,
     own_value,
-    per_sample,
+    paired,
     restrict,
-    scored_output,
 )
-from packager.judge.metrics import METRICS, retention, scores_classes
+from packager.judge.detection_form import Detector
+from packager.judge.metrics import named, retention, scores_classes
+from packager.judge.sums import Sums
 from packager.plan.figures import Evidence
-from packager.samples.store import blocks
 from runtime_adapters.protocol import Tensor, Tensors
 
 SEED: Final = 20
@@ -61,6 +65,8 @@ def evidence(
     *,
     indices: Sequence[int] | None = None,
     function: OwnMetric | None = None,
+    detector: Detector | None = None,
+    pair: Pair | None = None,
 ) -> Evidence:
     """Return what the samples tell of how far chance may have moved the figures.
 
@@ -71,27 +77,49 @@ def evidence(
         metric: As for `compare`.
         indices: As for `compare`.
         function: As for `compare`.
+        detector: As for `compare`.
+        pair: As for `compare`.
 
     Returns:
         The evidence.
     """
     ideal, known = restrict(reference, labels, answers, indices)
+    samples = len(next(iter(ideal.values())))
     if function is not None:
-        error, degrees = _jackknife(answers, ideal, known, metric, function)
+        copied = sum(tensor.nbytes for tensor in (*answers.values(), *ideal.values()))
+
+        def own_values(rows: NDArray[np.intp]) -> tuple[float, float]:
+            some = None if known is None else known[rows]
+            value, best = (
+                own_value(metric, function, {n: t[rows] for n, t in tensors.items()}, some)
+                for tensors in (answers, ideal)
+            )
+            return value, best
+
+        error, degrees = (
+            _jackknife(samples, metric, own_values) if copied <= MOST_BYTES else (None, 0)
+        )
         return Evidence(standard_error=error, degrees=degrees)
     agreed = None
     if scores_classes(metric) and ideal[scored_output(metric, ideal)].ndim == ONE_ANSWER_AXES:
         agreed = int(agreeing(answers, ideal).sum())
-    ours = per_sample(metric, answers, ideal, known)
-    theirs = per_sample(metric, ideal, ideal, known)
-    if scores_classes(metric) and _is_binary(ours) and _is_binary(theirs):
-        return Evidence(right=_counts(ours > 0, theirs > 0), agreed=agreed)
-    error, degrees = _bootstrap(metric, ours, theirs, ideal, labelled=known is not None)
+    ours, theirs, size = pair or paired(
+        answers, reference, labels, metric, indices=indices, detector=detector
+    )
+    if not (isinstance(ours, Sums) and isinstance(theirs, Sums)):
+        error, degrees = _jackknife(
+            samples, metric, lambda rows: (ours.value_of(rows), theirs.value_of(rows))
+        )
+        return Evidence(standard_error=error, degrees=degrees)
+    if scores_classes(metric) and _is_binary(ours.table) and _is_binary(theirs.table):
+        right, best = ours.table[:, 0] > 0, theirs.table[:, 0] > 0
+        return Evidence(right=_counts(right, best), agreed=agreed)
+    error, degrees = _bootstrap(metric, ours, theirs, size)
     return Evidence(standard_error=error, degrees=degrees, agreed=agreed)
 
 
 def _is_binary(values: NDArray[np.float64]) -> bool:
-    return bool(np.isin(values, (0.0, 1.0)).all())
+    return values.shape[1] == 1 and bool(np.isin(values, (0.0, 1.0)).all())
 
 
 def _counts(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> tuple[int, int, int, int]:
@@ -104,26 +132,18 @@ def _counts(ours: NDArray[np.bool_], theirs: NDArray[np.bool_]) -> tuple[int, in
 
 
 def _bootstrap(
-    metric: str,
-    ours: NDArray[np.float64],
-    theirs: NDArray[np.float64],
-    ideal: Tensors,
-    *,
-    labelled: bool,
+    metric: str, ours: Sums, theirs: Sums, size: Sums | None
 ) -> tuple[float | None, int]:
     """Return the standard error of the retention over drawn samples, and its degrees of freedom."""
-    samples = len(ours)
+    samples = len(ours.table)
     if samples == 1:
         return None, 0
-    columns = [ours, theirs]
-    if not labelled and not METRICS[metric].larger_is_better:
-        columns += _sizes(ideal[scored_output(metric, ideal)])
-    table = np.stack(columns, axis=1)
     drawn: list[float] = []
     for chosen in _draws(samples):
-        value, best, *size = table[chosen].mean(axis=0)
-        magnitude = float(size[0] / (size[1] or 1.0)) if size else None
-        drawn.append(retention(metric, float(value), float(best), magnitude=magnitude))
+        weights = np.bincount(chosen.astype(np.intp), minlength=samples) / samples
+        value, best = (part.metric(weights @ part.table) for part in (ours, theirs))
+        magnitude = None if size is None else size.metric(weights @ size.table)
+        drawn.append(retention(named(metric), value, best, magnitude=magnitude))
     error = float(np.std(drawn, ddof=1)) * (samples / (samples - 1)) ** 0.5
     return error, samples - 1
 
@@ -135,28 +155,23 @@ def _draws(samples: int) -> Iterator[NDArray[np.uint64]]:
         yield generator.random_raw(samples) % samples
 
 
-def _sizes(tensor: Tensor) -> list[NDArray[np.float64]]:
-    """Return for each sample the sum of its finite elements' sizes, and their number."""
-    sums, counts = np.empty(len(tensor)), np.empty(len(tensor))
-    for block in blocks(tensor):
-        rows = np.asarray(tensor[block], np.float64).reshape(block.stop - block.start, -1)
-        usable = np.isfinite(rows)
-        sums[block] = np.where(usable, np.abs(rows), 0.0).sum(axis=1)
-        counts[block] = usable.sum(axis=1)
-    return [sums, counts]
-
-
 def _jackknife(
-    answers: Tensors, ideal: Tensors, labels: Tensor | None, metric: str, function: OwnMetric
+    samples: int, metric: str, values: Callable[[NDArray[np.intp]], tuple[float, float]]
 ) -> tuple[float | None, int]:
     """Return the standard error of the retention, without one group of samples after the other.
 
-    A function that fails without some of the samples has none.
+    A metric that fails without some of the samples has none.
+
+    Args:
+        samples: How many there are.
+        metric: The metric.
+        values: The metric of the variant and of the reference, of some of the samples.
+
+    Returns:
+        The error and its degrees of freedom.
     """
-    samples = len(next(iter(ideal.values())))
     groups = min(GROUPS, samples)
-    copied = sum(tensor.nbytes for tensor in (*answers.values(), *ideal.values()))
-    if groups == 1 or copied > MOST_BYTES:
+    if groups == 1:
         return None, 0
     # A random group each: samples may lie in the order of their classes.
     order = np.argsort(PCG64(SEED).random_raw(samples), kind="stable")
@@ -164,15 +179,10 @@ def _jackknife(
     group[order] = np.arange(samples) % groups
     found: list[float] = []
     for left_out in range(groups):
-        rows = np.flatnonzero(group != left_out)
-        known = None if labels is None else labels[rows]
         try:
-            value, best = (
-                own_value(metric, function, {n: t[rows] for n, t in tensors.items()}, known)
-                for tensors in (answers, ideal)
-            )
+            value, best = values(np.flatnonzero(group != left_out))
         except DataError:
             return None, 0
-        found.append(retention(metric, value, best))
+        found.append(retention(named(metric), value, best))
     spread = float(np.var(found)) * groups
     return ((groups - 1) / groups * spread) ** 0.5, groups - 1

@@ -251,6 +251,8 @@ def _quality_misses(variant: Variant, gates: Gates) -> Iterator[Miss]:
             excess=gates.min_retention - accuracy.retention,
         )
     one_answer = known is not None and known.agreement_low is not None
+    if accuracy.agreement is None:
+        return
     disagreement, limit = 1.0 - accuracy.agreement, gates.disagreement_limit
     if (one_answer or gates.max_disagreement is not None) and disagreement > limit + ROUNDING:
         bounds = ""
@@ -290,7 +292,7 @@ def _doubts(variant: Variant, gates: Gates) -> Iterator[Miss]:
         excess = gates.min_retention - known.retention_low
     limit = gates.disagreement_limit
     most = 0.0 if known.agreement_low is None else 1.0 - known.agreement_low
-    if most > limit + ROUNDING:
+    if accuracy.agreement is not None and most > limit + ROUNDING:
         parts.append(
             f"disagreement with the reference is {1.0 - accuracy.agreement:.4f}, but {told} up to "
             f"{most:.4f}, above {limit:.4f}"

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packager.errors import DataError
-from packager.judge.comparison import scored_output
+from packager.judge.choice import scored_output
 from packager.judge.metrics import scores_classes
 from packager.plan.figures import ABSOLUTE_FLOOR, Comparison
 from packager.samples.store import blocks, spread

@@ -1,7 +1,7 @@
 """The metrics that judge a variant, one row each, and the meaning of retention for each.
 
-A metric gives one number per sample; its value is their mean. It reads one output: the first, or
-the first with class scores if it needs those.
+A metric reads one output: the one that the user names, else the first one that it can read. The
+user may give it options, as in `miou,axis=1`; what steps hand on has every option that was settled.
 
 Rules:
 - A build reads the rows without loading NumPy.
@@ -12,144 +12,216 @@ Rules:
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
+from packager.errors import DataError
 from wire.package.manifest import Accuracy
 
 if TYPE_CHECKING:
+    from packager.judge.sums import Sums
     from runtime_adapters.protocol import Tensor
 
 AUTO: Final = "auto"
 AGREEMENT: Final = "agreement"
-TOP5: Final = 5
+MAP: Final = "map"
+MIOU: Final = "miou"
+PERPLEXITY: Final = "perplexity"
+RATES: Final = ("wer", "cer")
+OUTPUT: Final = "output"
 MAX_RETENTION: Final = 2.0
 """A larger value would mean that the reference is almost useless, not that the variant is good."""
 
+NUMBERED: Final = frozenset({"axis", "ignore", "blank", "end", "space"})
+"""Options whose value may be a whole number."""
+
 Labels = Literal["needed", "used", "unused"]
+Kept = Literal["ratio", "inverse", "complement"]
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table."""
 
     name: str
+    sums: str
+    """Where the function is that makes its sums, `module:function` of this package; empty for
+    `map`, which does not follow from sums."""
+
     labels: Labels
     """`used`: compared with the labels if there are any, else with the reference's answers."""
 
-    class_scores: bool
+    truth: Literal["classes", "targets", "own"] = "own"
+    """What labels are, where they are used: classes of the scores, numbers of the output's shape,
+    or what the metric's own module says."""
+
+    class_scores: bool = False
     """Whether the last axis of the output must hold scores of classes."""
 
-    larger_is_better: bool
-    score: Callable[[Tensor, Tensor, Tensor | None], Tensor]
-    """Answers, the reference's answers and labels of some samples to one number per sample."""
+    kept: Kept = "ratio"
+    """How retention follows: see `retention`. Where it is not `ratio`, smaller is better."""
 
-    quality: Callable[[Accuracy], float]
-    """The number by which two variants are compared; larger is better."""
+    by_worst_error: bool = False
+    """Whether variants are compared by their worst error instead of the metric."""
 
+    options: dict[str, tuple[str, ...]] = {}
+    """Option to its values, beside whole numbers."""
 
-def _top(count: int) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    def score(answers: Tensor, _reference: Tensor, labels: Tensor | None) -> Tensor:
-        """Return the share of places where the label is among the greatest scores."""
-        import numpy as np
-
-        wanted = np.asarray(labels)[..., None]
-        own = np.take_along_axis(answers, wanted, axis=-1)
-        places = np.arange(answers.shape[-1])
-        # The rank of a stable sort: a greater score, or an equal and earlier one, comes before.
-        before = (answers > own) | ((answers == own) & (places < wanted))
-        return _mean_per_sample(before.sum(axis=-1) < count)
-
-    return score
-
-
-def _agreement(answers: Tensor, reference: Tensor, _labels: Tensor | None) -> Tensor:
-    return _mean_per_sample(answers.argmax(axis=-1) == reference.argmax(axis=-1))
-
-
-def _mae(answers: Tensor, reference: Tensor, labels: Tensor | None) -> Tensor:
-    """Return the mean absolute error, without elements that are infinite in the reference."""
-    import numpy as np
-
-    target = reference if labels is None else labels.reshape(answers.shape)
-    usable = np.isfinite(reference)
-    ours, theirs = (np.where(usable, a, 0).astype(np.float64) for a in (answers, target))
-    return _mean_per_sample(np.abs(ours - theirs))
-
-
-def _cosine(answers: Tensor, reference: Tensor, _labels: Tensor | None) -> Tensor:
-    """Return the cosine of the angle to the reference's answer; 1 if equal, 0 if only one is 0."""
-    import numpy as np
-
-    usable = np.isfinite(reference)
-    ours, theirs = (
-        np.where(usable, a, 0).reshape(len(a), -1).astype(np.float64) for a in (answers, reference)
-    )
-    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-    cosines = np.einsum("ij,ij->i", ours, theirs) / np.where(norms == 0, 1.0, norms)
-    exact: Tensor = np.where((ours == theirs).all(axis=1), 1.0, cosines)
-    return exact
+    @property
+    def larger_is_better(self) -> bool:
+        """Whether larger values are better."""
+        return self.kept == "ratio"
 
 
 METRICS: Final[dict[str, Metric]] = {
     metric.name: metric
     for metric in (
         Metric(
-            name="top1",
-            labels="needed",
-            class_scores=True,
-            larger_is_better=True,
-            score=_top(1),
-            quality=lambda accuracy: accuracy.value,
+            name="top1", sums="classes:top1", labels="needed", truth="classes", class_scores=True
         ),
         Metric(
-            name="top5",
-            labels="needed",
-            class_scores=True,
-            larger_is_better=True,
-            score=_top(TOP5),
-            quality=lambda accuracy: accuracy.value,
+            name="top5", sums="classes:top5", labels="needed", truth="classes", class_scores=True
         ),
-        Metric(
-            name=AGREEMENT,
-            labels="unused",
-            class_scores=True,
-            larger_is_better=True,
-            score=_agreement,
-            quality=lambda accuracy: accuracy.value,
-        ),
-        Metric(
-            name="mae",
-            labels="used",
-            class_scores=False,
-            larger_is_better=False,
-            score=_mae,
-            quality=lambda accuracy: -accuracy.value,
-        ),
+        Metric(name=AGREEMENT, sums="classes:agreement", labels="unused", class_scores=True),
+        Metric(name="mae", sums="regression:mae", labels="used", truth="targets", kept="inverse"),
+        Metric(name="rmse", sums="regression:rmse", labels="used", truth="targets", kept="inverse"),
+        Metric(name="r2", sums="regression:r2", labels="used", truth="targets"),
         Metric(
             name="cosine",
+            sums="regression:cosine",
             labels="unused",
-            class_scores=False,
-            larger_is_better=True,
-            score=_cosine,
             # The cosines of good variants are all close to 1, so their differences say little.
-            quality=lambda accuracy: -accuracy.worst_error,
+            by_worst_error=True,
+        ),
+        Metric(
+            name=MIOU,
+            sums="segmentation:miou",
+            labels="used",
+            options={"axis": ("numbers",), "ignore": ()},
+        ),
+        Metric(
+            name=MAP,
+            sums="",
+            labels="used",
+            options={"order": ("xy", "yx"), "truth": ("labels", "reference")},
+        ),
+        Metric(
+            name="wer",
+            sums="text:wer",
+            labels="used",
+            kept="complement",
+            options={"blank": (), "end": (), "space": ()},
+        ),
+        Metric(
+            name="cer",
+            sums="text:cer",
+            labels="used",
+            kept="complement",
+            options={"blank": (), "end": ()},
+        ),
+        Metric(
+            name=PERPLEXITY,
+            sums="text:perplexity",
+            labels="needed",
+            class_scores=True,
+            kept="inverse",
+            options={"scores": ("logits", "probabilities")},
         ),
     )
 }
 
 CHOICES: Final = (AUTO, *METRICS)
+_DIGITS: Final = 9
 
 
-def is_own(name: str) -> bool:
+class Wanted(NamedTuple):
+    """A metric with its options."""
+
+    name: str
+    options: dict[str, str]
+
+    def text(self) -> str:
+        """Return it as a user writes it; equal metrics give equal texts."""
+        return ",".join(
+            (self.name, *(f"{key}={self.options[key]}" for key in sorted(self.options)))
+        )
+
+
+def wanted(text: str) -> Wanted:
+    """Return the metric that a text names.
+
+    Args:
+        text: `name`, or `name,option=value,...`, or `output=name` for an output of that name; or
+            `module:callable`.
+
+    Returns:
+        The metric; `auto` may have the option `output` alone.
+
+    Raises:
+        DataError: There is no such metric, or it has no such option or value.
+    """
+    if is_own(text):
+        return Wanted(text, {})
+    name, *parts = text.split(",")
+    output, _, last = name.rpartition("=")
+    if output and last in CHOICES:
+        name, parts = last, [*parts, f"{OUTPUT}={output}"]
+    row = METRICS.get(name)
+    if row is None and name != AUTO:
+        raise DataError(
+            f"there is no metric {name[:80]!r}",
+            remedy=f"use {', '.join(CHOICES)}, or a function as module:callable",
+        )
+    known: dict[str, tuple[str, ...]] = row.options if row else {}
+    options: dict[str, str] = {}
+    for part in parts:
+        key, _, value = part.partition("=")
+        fits = key in known and (value in known[key] or (key in NUMBERED and _is_whole(value)))
+        if not (value and (key == OUTPUT or fits)):
+            raise DataError(
+                f"metric {name}: there is no option {part[:80]!r}",
+                remedy=f"its options are {', '.join(_shown(known))}",
+            )
+        options[key] = value
+    return Wanted(name, options)
+
+
+def is_own(text: str) -> bool:
     """Tell whether a metric is a user's function, by its name."""
-    return ":" in name
+    head = text.split(",", maxsplit=1)[0]
+    return ":" in text and head.rpartition("=")[2] not in CHOICES
 
 
-def scores_classes(name: str) -> bool:
+def named(text: str) -> str:
+    """Return a metric's name without its options."""
+    return text if is_own(text) else text.split(",", maxsplit=1)[0].rpartition("=")[2]
+
+
+def scores_classes(text: str) -> bool:
     """Tell whether a metric takes the last axis of an output as scores of classes."""
-    return name in METRICS and METRICS[name].class_scores
+    row = METRICS.get(named(text))
+    return row is not None and row.class_scores
+
+
+def sums_of(metric: Wanted, answers: Tensor, reference: Tensor, labels: Tensor | None) -> Sums:
+    """Return what each sample adds to a metric that follows from sums.
+
+    Args:
+        metric: The metric.
+        answers: The output that it reads, samples along the first axis.
+        reference: The reference's answers to these samples.
+        labels: Their labels, if there are any and the metric uses them.
+
+    Returns:
+        The sums.
+    """
+    module, _, function = METRICS[metric.name].sums.partition(":")
+    make: Callable[..., Sums] = getattr(
+        importlib.import_module(f"packager.judge.{module}"), function
+    )
+    return make(answers, reference, labels, metric.options)
 
 
 def retention(
@@ -159,8 +231,10 @@ def retention(
 
     - Larger is better: `value / reference`; where the reference is negative,
       `1 - (reference - value) / |reference|`, which is the same formula.
-    - Smaller is better, against labels: `reference / value`.
+    - Smaller is better, against labels (`inverse`): `reference / value`.
     - Smaller is better, against the reference's own answers: `1 - value / magnitude`.
+    - A share of errors (`complement`): `(1 - value) / (1 - reference)`, what is right of the truth,
+      as for the larger. The ratio of two small shares would refuse a variant for a single error.
 
     The result is within 0 to `MAX_RETENTION`. If the divisor is 0, it is 1.0 for a variant as good
     as the reference, 0.0 for a worse one, and `MAX_RETENTION` for a better one.
@@ -169,13 +243,16 @@ def retention(
         name: Name of the metric.
         value: The variant's value.
         reference: The reference's value.
-        magnitude: Mean absolute element of the reference's answers, if a metric for which smaller
-            is better compares with those; None if it compares with labels.
+        magnitude: The metric's value of answers that are all 0, if a metric for which smaller is
+            better compares with the reference's answers; None if it compares with labels.
 
     Returns:
         The retention.
     """
-    if name not in METRICS or METRICS[name].larger_is_better:
+    kind: Kept = METRICS[name].kept if name in METRICS else "ratio"
+    if kind == "complement":
+        value, reference, kind = 1.0 - value, 1.0 - reference, "ratio"
+    if kind == "ratio":
         whole, gain = abs(reference), value - reference
         kept = value if reference >= 0 else value + 2 * whole
     elif magnitude is None:
@@ -190,9 +267,17 @@ def retention(
 def quality(accuracy: Accuracy) -> float:
     """Return the number by which two variants' quality is compared: larger is better."""
     metric = METRICS.get(accuracy.metric)
-    return accuracy.value if metric is None else metric.quality(accuracy)
+    if metric is not None and metric.by_worst_error:
+        return -accuracy.worst_error
+    return accuracy.value if metric is None or metric.larger_is_better else -accuracy.value
 
 
-def _mean_per_sample(values: Any) -> Tensor:  # noqa: ANN401 - an array, or what a comparison gives
-    found: Tensor = values.reshape(len(values), -1).mean(axis=1)
-    return found
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal() and len(text) <= _DIGITS
+
+
+def _shown(known: dict[str, tuple[str, ...]]) -> list[str]:
+    shown = [
+        f"{key}={'N' if key in NUMBERED else '|'.join(values)}" for key, values in known.items()
+    ]
+    return [*shown, f"{OUTPUT}=NAME"]

@@ -116,7 +116,11 @@ def reference_step(given: PlanInputs) -> Step:
         name=REFERENCE,
         kind=REFERENCE,
         inputs={"variant": PREPARE, "data": DATA, **_metric_input(settings)},
-        options={"info": to_builtins(info), "metric": settings.metric},
+        options={
+            "info": to_builtins(info),
+            "metric": settings.metric,
+            **_boxes_option(settings),
+        },
         tools=tools,
         vital=True,
     )
@@ -174,6 +178,7 @@ def build_steps(recipe: Recipe, target: Target | None, given: PlanInputs) -> tup
     if "tuning" in recipe.data:
         inputs |= {"reference": REFERENCE, **_metric_input(settings)}
         options |= {
+            **_boxes_option(settings),
             "min_retention": settings.min_retention,
             "trials": settings.repair_trials,
             "seconds": settings.repair_s,
@@ -202,7 +207,7 @@ def base_of(recipe: Recipe, given: PlanInputs) -> Recipe | None:
 def evaluate_step(candidate: Candidate, given: PlanInputs) -> Step:
     """Return the step that runs a candidate on the evaluation data."""
     settings = given.settings
-    options: dict[str, Any] = {"info": to_builtins(candidate.info)}
+    options: dict[str, Any] = {"info": to_builtins(candidate.info), **_boxes_option(settings)}
     kind = "evaluate"
     if candidate.target is not None and candidate.emulated:
         kind = f"emulate-{candidate.info.runtime}"
@@ -346,4 +351,10 @@ def _anchors_input(declared: Mapping[str, Postprocessing]) -> dict[str, str]:
 
 
 def _metric_input(settings: PlanSettings) -> dict[str, str]:
-    return {"metric": METRIC} if settings.own_metric else {}
+    """Return what a step needs that computes the metric."""
+    own = {"metric": METRIC} if settings.own_metric else {}
+    return {**own, **_anchors_input(settings.boxes)}
+
+
+def _boxes_option(settings: PlanSettings) -> dict[str, Any]:
+    return {"postprocessing": to_builtins(settings.boxes)} if settings.boxes else {}

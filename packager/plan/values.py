@@ -10,6 +10,7 @@ from packager.plan.figures import ModelFacts
 from packager.plan.runtimes import Runtimes
 from packager.plan.targets import Target
 from wire.package.manifest import VariantInfo
+from wire.package.processing import Postprocessing
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +144,10 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     metric: str = "auto"
     own_metric: bool = False
     """Whether the metric is a function of the user's."""
+
+    boxes: dict[str, Postprocessing] = {}
+    """The declared postprocessing by output, where the metric may compare the boxes that it gives;
+    else nothing."""
 
     sets: tuple[str, ...] = ("calibration", "evaluation")
     """Which sets of samples were given: of `calibration`, `tuning` and `evaluation`."""

@@ -261,7 +261,10 @@ def _quality_axis(judged: Sequence[CandidateReport], gates: Gates | None) -> Axi
 def _retention(accuracy: Accuracy, gates: Gates, *, smaller: bool) -> tuple[Limit, ...]:
     """Return the gate of retention as a value of the metric."""
     kept, reference = gates.min_retention, accuracy.reference
-    if not smaller:
+    row = METRICS.get(accuracy.metric)
+    if row is not None and row.kept == "complement":
+        at = 1.0 - kept * (1.0 - reference)
+    elif not smaller:
         at = reference - (1.0 - kept) * abs(reference)
     elif kept and reference:
         at = reference / kept

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from packager.judge.metrics import named
 from packager.judge.ranking import MIB
 from packager.plan.values import Impossible, Plan
 from packager.result import BuildResult, CandidateReport
@@ -27,7 +28,7 @@ KIB = 1024
 def figure_columns(metric: str) -> tuple[str, ...]:
     """Return the headings of the table of figures."""
     return (
-        "VARIANT", "KIB", metric.upper(), "RETENTION", "AT LEAST", "SAMPLES", "AGREEMENT",
+        "VARIANT", "KIB", named(metric).upper(), "RETENTION", "AT LEAST", "SAMPLES", "AGREEMENT",
         "SQNR DB", "WORST ERROR", "P50 MS", "P95 MS", "LOAD MS", "PEAK MIB",
     )  # fmt: skip
 
@@ -71,7 +72,7 @@ def figures_row(
             round(accuracy.retention, 4),
             None if low is None else round(low, 4),
             accuracy.samples,
-            round(accuracy.agreement, 4),
+            None if accuracy.agreement is None else round(accuracy.agreement, 4),
             "exact" if accuracy.sqnr_db is None else round(accuracy.sqnr_db, 1),
             float(f"{accuracy.worst_error:.3g}"),
         )

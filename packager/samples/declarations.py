@@ -47,6 +47,12 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     postprocessing: dict[str, Postprocessing] = {}
     """By output."""
 
+    @property
+    def boxes(self) -> dict[str, Postprocessing]:
+        """The postprocessing, if it makes boxes of any output; else nothing."""
+        any_boxes = any(how.suppression for how in self.postprocessing.values())
+        return self.postprocessing if any_boxes else {}
+
     def put_into(self, info: VariantInfo) -> VariantInfo:
         """Return a variant's description with these declarations."""
         return msgspec.structs.replace(

@@ -12,15 +12,17 @@ import msgspec
 import numpy as np
 
 from packager.errors import DataError, ModelError
-from packager.judge.comparison import check_answers, compare, reason_of, resolve_metric
+from packager.judge.choice import reason_of, resolve_metric
+from packager.judge.comparison import check_answers, compare, paired
 from packager.judge.evidence import evidence
 from packager.judge.golden import VariantAnswers, pick
 from packager.judge.measure import Opened
 from packager.judge.measure import measure as measure_variant
-from packager.judge.metrics import AUTO
+from packager.judge.metrics import AUTO, named
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
 from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
+from packager.runtimes.common.detector import detector_of
 from packager.runtimes.common.job_inputs import own_metric
 from packager.samples.store import Unit, load_inputs, load_labels, sample, spread, unit_of
 from packager.steps.functions import emulator_of
@@ -56,11 +58,12 @@ def reference(job: Job, output: Path) -> ReferenceResult:
     for name, tensor in answers.items():
         check_answers(name, tensor)
     labels = load_labels(_gate(job))
-    metric = resolve_metric(job.options["metric"], answers, labels)
+    detector = detector_of(job, job.options["metric"], info.inputs, info.outputs)
+    metric = resolve_metric(job.options["metric"], answers, labels, detector)
     function = own_metric(job, metric)
     if function is not None:  # its faults end the build here, instead of costing every candidate
         compare(answers, answers, labels, metric, function=function)
-    chosen = job.options["metric"] == AUTO
+    chosen = named(job.options["metric"]) == AUTO
     return ReferenceResult(
         metric=metric, reason=reason_of(metric, answers, labels) if chosen else ""
     )
@@ -176,8 +179,12 @@ def _compared(
     metric = from_json((folder / RESULT_FILE).read_bytes(), ReferenceResult).metric
     ideal, labels = _load(folder, info.outputs), load_labels(_gate(job))
     function = own_metric(job, metric)
-    found = compare(answers, ideal, labels, metric, indices=indices, function=function)
-    known = evidence(answers, ideal, labels, metric, indices=indices, function=function)
+    pair = None
+    if function is None:
+        detector = detector_of(job, metric, info.inputs, info.outputs)
+        pair = paired(answers, ideal, labels, metric, indices=indices, detector=detector)
+    found = compare(answers, ideal, labels, metric, indices=indices, function=function, pair=pair)
+    known = evidence(answers, ideal, labels, metric, indices=indices, function=function, pair=pair)
     return msgspec.structs.replace(found, evidence=known)
 
 

@@ -12,15 +12,13 @@ from typing import Final
 
 from packager.plan.figures import ProcessingResult
 from packager.run.job import Job
+from packager.runtimes.common.detector import declared_answers
 from packager.samples.declarations import as_data_errors
 from packager.samples.store import load_inputs, sample, spread, unit_of
-from runtime_adapters.processing.anchors import read_anchors
-from runtime_adapters.processing.answers import Answers
 from runtime_adapters.protocol import Limits, Tensors
 from runtime_adapters.registry import open_session
 from wire.codec import convert
 from wire.package.manifest import TensorSpec, VariantInfo
-from wire.package.processing import Postprocessing
 
 SAMPLES: Final = 8
 """As many as the golden samples; a wrong declaration fails on the first."""
@@ -60,14 +58,7 @@ def processor(job: Job, outputs: tuple[TensorSpec, ...]) -> Callable[[Tensors], 
         A function of the outputs of one call. It returns how many boxes are kept by output, and
         raises a DataError if the declarations do not fit.
     """
-    declared = convert(job.options["postprocessing"], dict[str, Postprocessing])
-    with as_data_errors():
-        anchors = {
-            name: read_anchors(Path(job.inputs["anchors"]))
-            for name, how in declared.items()
-            if how.suppression and how.suppression.anchors
-        }
-        answers = Answers(outputs, declared, anchors)
+    answers = declared_answers(job, outputs)
 
     def tried(found: Tensors) -> dict[str, int]:
         with as_data_errors():

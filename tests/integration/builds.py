@@ -120,7 +120,7 @@ def proven(package: Path, *, min_retention: float = 0.99) -> Manifest:
         assert info.size_bytes == sum(len(content) for content in contents(folder).values())
         assert info.accuracy is not None
         assert min_retention <= info.accuracy.retention <= 2.0
-        assert 0.0 <= info.accuracy.agreement <= 1.0
+        assert info.accuracy.agreement is None or 0.0 <= info.accuracy.agreement <= 1.0
         assert info.accuracy.samples >= 8
         if info.performance is not None:
             assert 0 < info.performance.latency_p50_ms <= info.performance.latency_p95_ms < 1000

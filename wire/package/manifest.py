@@ -119,7 +119,8 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How a variant compares with the float reference on the evaluation data."""
 
     metric: str
-    """Such as `top1`. For most metrics a larger value is better; for `mae` a smaller one."""
+    """Such as `top1`. For most metrics a larger value is better; a smaller one for errors (`mae`,
+    `rmse`, `wer`, `cer`) and `perplexity`."""
 
     value: float
     reference: float
@@ -127,8 +128,9 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the reference's quality that is kept; larger is better for every metric. It is
     `value / reference` where larger values are better."""
 
-    agreement: float
-    """Share of samples whose top answer equals the reference's."""
+    agreement: float | None
+    """Share of samples whose top answer equals the reference's; None where the metric reads an
+    output that has no top answer."""
 
     sqnr_db: float | None
     """Signal to quantization noise over all outputs; None when there was no noise."""

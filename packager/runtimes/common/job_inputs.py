@@ -12,6 +12,7 @@ from packager.plan.figures import ModelFacts, ReferenceResult
 from packager.plan.recipes import MODEL_FILE
 from packager.plan.steps import METRIC
 from packager.run.job import RESULT_FILE, Job
+from packager.runtimes.common.detector import detector_of
 from packager.samples.store import load_inputs, load_labels
 from runtime_adapters.protocol import Tensors
 from wire.codec import from_json
@@ -52,9 +53,18 @@ def tuning_of(job: Job) -> Tuning:
     path = Path(job.inputs["reference"]) / RESULT_FILE
     metric = from_json(path.read_bytes(), ReferenceResult).metric
     function = own_metric(job, metric)
+    detector = detector_of(job, metric, facts.inputs, facts.outputs)
 
     def retention(answers: Tensors, indices: list[int]) -> float:
-        found = compare(answers, reference, labels, metric, indices=indices, function=function)
+        found = compare(
+            answers,
+            reference,
+            labels,
+            metric,
+            indices=indices,
+            function=function,
+            detector=detector,
+        )
         return found.accuracy.retention
 
     return Tuning(samples(job), tuning, retention)

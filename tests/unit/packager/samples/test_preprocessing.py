@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.errors import DataError
-from packager.judge.comparison import compare, resolve_metric
+from packager.judge.choice import resolve_metric
+from packager.judge.comparison import compare
 from packager.samples import preprocessing
 from packager.samples.declarations import MAX_FILE_BYTES, read_preprocessing
 from packager.samples.parts import make_parts
