@@ -210,6 +210,12 @@ def test_int8_that_misses_the_gate_is_repaired_and_says_what_it_cost(
     assert not [c for c in unrepaired["candidates"] if c["name"].endswith("-repaired")]
 
 
+def warnings(result: dict[str, Any]) -> list[str]:
+    """The warnings about the figures; how busy the machine was is no matter of the samples."""
+    notes = [note for note in result["notes"] if note.startswith("warning: ")]
+    return [note for note in notes if not note.startswith("warning: other processes ")]
+
+
 def test_few_samples_are_a_warning_and_strict_gates_refuse_what_they_cannot_show(
     work: Path, profile: Path, plain: Plain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,14 +230,13 @@ def test_few_samples_are_a_warning_and_strict_gates_refuse_what_they_cannot_show
     needed = accuracy["certainty"]["samples_needed"]
     assert needed > accuracy["samples"]
     assert candidate(result, name)["profiles"]["box"]["doubt"].startswith("cannot tell: ")
-    warning = next(n for n in result["notes"] if n.startswith("warning: "))
-    assert f"{name} ({accuracy['samples']}, {needed:,}" in warning
+    assert any(f"{name} ({accuracy['samples']}, {needed:,}" in note for note in warnings(result))
     written = {v.name: v.info.accuracy for v in open_package(tmp_path / "lenient")[0].variants}
     assert written[name] == convert(accuracy, Accuracy), "the manifest says it too"
     strict = built(capsys, command(work, profile, tmp_path / "strict", *gate, "--strict"))
     assert not candidate(strict, name)["profiles"]["box"]["kept"]
     assert [v.name for v in open_package(tmp_path / "strict")[0].variants] == ["onnxruntime-fp32"]
-    assert not [n for n in strict["notes"] if n.startswith("warning: ")]
+    assert not warnings(strict)
 
 
 def test_ctrl_c_ends_every_process_and_leaves_no_package(
