@@ -140,6 +140,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     worst_errors: dict[str, float]
     """Greatest absolute difference of any element, per output."""
 
+    kernels: str = ""
+    """Whose kernels computed, as the adapter names them."""
+
     integers: tuple[str, ...] = ()
     """Outputs that are whole numbers: another processor's rounding may change them by 1."""
 
