@@ -1,7 +1,7 @@
 """Virtual environments from a lock of their own, for what does not go with the locked packages.
 
 Rules:
-- An environment is found by the digest of its lock, and appears complete or not at all: it is made
+- An environment is found by the digest of its locks, and appears complete or not at all: it is made
   aside and renamed.
 - Every file is checked by its hash. A file with another hash is a fault, not a reason to skip.
 """
@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from tests.simulators.patience import PATIENCE_S
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+LOCKS: Final = ROOT / "requirements"
 FOLDER: Final = ROOT / "build" / "environments"
-"""Ignored by git; `make clean` removes it."""
+"""Ignored by git."""
 
 _TOLD: Final = 300
 
@@ -32,7 +33,7 @@ class NoEnvironmentError(Exception):
 
 
 def locked_environment(lock: Path) -> Path:
-    """Make an environment from a lock, once.
+    """Make a virtual environment from a lock, once.
 
     Args:
         lock: Every file by hash, as pip reads it.
@@ -42,38 +43,69 @@ def locked_environment(lock: Path) -> Path:
 
     Raises:
         NoEnvironmentError: No package index can be reached, or it has no wheel for this machine.
-        AssertionError: A file has another hash.
     """
-    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
+
+    def fill(folder: Path) -> None:
+        run([sys.executable, "-m", "venv", str(folder)])
+        pip(["install", "-r", str(lock)], python=folder / "bin" / "python")
+
     minor = f"py{sys.version_info.major}{sys.version_info.minor}"
-    home = FOLDER / f"{lock.stem}-{digest}-{minor}"
-    python = home / "bin" / "python"
+    return made_once(f"{lock.stem}-{minor}", (lock,), fill) / "bin" / "python"
+
+
+def made_once(name: str, locks: tuple[Path, ...], fill: Callable[[Path], None]) -> Path:
+    """Make a folder from locks, once.
+
+    Args:
+        name: What the folder's name begins with.
+        locks: What decides its content.
+        fill: Fills a folder, which then gets its name.
+
+    Returns:
+        The folder.
+    """
+    digest = hashlib.sha256(b"".join(lock.read_bytes() for lock in locks)).hexdigest()[:16]
+    home = FOLDER / f"{name}-{digest}"
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w", encoding="ascii") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        if not python.is_file():
+        if not home.is_dir():
             aside = Path(tempfile.mkdtemp(prefix="making-", dir=FOLDER))
             try:
-                _fill(aside, lock)
+                fill(aside)
                 aside.replace(home)
             finally:
                 shutil.rmtree(aside, ignore_errors=True)
-    return python
+    return home
 
 
-def _fill(aside: Path, lock: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", str(aside)], check=True)
+def pip(arguments: list[str], *, python: Path | str = sys.executable) -> None:
+    """Let pip take files by hash from where it is told to look.
+
+    Raises:
+        NoEnvironmentError: It cannot have them.
+        AssertionError: A file has another hash.
+    """
+    command, *more = arguments
+    fixed = ["--quiet", "--no-input", "--disable-pip-version-check", "--require-hashes"]
+    if "--no-binary" not in " ".join(more):
+        fixed.append("--only-binary=:all:")
+    run([str(python), "-m", "pip", command, *fixed, *more])
+
+
+def run(command: list[str], *, cwd: Path | None = None) -> None:
+    """Run a command that may lack what it needs.
+
+    Raises:
+        NoEnvironmentError: It failed.
+        AssertionError: A file has another hash.
+    """
     done = subprocess.run(
-        [
-            str(aside / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input",
-            "--disable-pip-version-check", "--only-binary=:all:", "--require-hashes",
-            "-r", str(lock),
-        ],
-        capture_output=True, text=True, check=False, env=os.environ, timeout=10 * PATIENCE_S,
-    )  # fmt: skip
+        command, cwd=cwd, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_S
+    )
     if done.returncode == 0:
         return
-    faults = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-    told = (faults or [done.stderr])[0][:_TOLD]
+    lines = done.stderr.strip().splitlines() or ["it said nothing"]
+    told = next((line for line in lines if line.startswith(("ERROR", "E: "))), lines[-1])
     assert "HASHES" not in told, done.stderr
-    raise NoEnvironmentError(f"{lock.name} cannot be installed: {told}")
+    raise NoEnvironmentError(f"{Path(command[0]).name} {command[-1]}: {told[:_TOLD]}")
