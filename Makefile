@@ -73,6 +73,9 @@ lock:  ## compile the locks anew; needs uv
 	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url -c requirements/constraints.txt \
 	  --extra delta -o requirements/device.lock
+	uv pip compile -q pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url \
+	  --group tflite -o requirements/tflite.lock
 
 clean:  ## remove the environment and what was built
 	rm -rf $(VENV) build dist

@@ -27,6 +27,7 @@ from packager.judge.metrics import AUTO, MAP, named
 from packager.package.compose import assemble, built_variants, measured_variants, needed_repairs
 from packager.package.directory import write_package
 from packager.package.keys import load_key
+from packager.package.other_kernels import try_other_kernels
 from packager.package.reservation import reserved
 from packager.plan.figures import (
     DataResult,
@@ -138,11 +139,23 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         kept = {n for verdict in verdicts.values() for n, v in verdict.items() if v.kept}
         winners = tuple(c for c in plan.candidates if c.name in kept)
         after = prepared.declared.postprocessing
-        pipeline.run([golden_step(winners, metric=metric, declared=after)])
+        others = try_other_kernels(
+            winners, variants, plan=plan, pipeline=pipeline, gates=request.gates
+        )
+        pipeline.run(
+            [golden_step(winners, others=others.tolerances, metric=metric, declared=after)]
+        )
         if request.profile_layers:
             pipeline.run(_layers_steps(winners, variants))
         manifest, files = assemble(
-            name, request.version, variants, verdicts, pipeline=pipeline, plan=plan, metric=metric
+            name,
+            request.version,
+            variants,
+            verdicts,
+            pipeline=pipeline,
+            plan=plan,
+            metric=metric,
+            others=others.tolerances,
         )
         index = write_package(output, manifest, files, key=key, force=request.force)
     data = pipeline.result(DATA, DataResult)
@@ -173,6 +186,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
                 request.gates,
             ),
             *layers_notes(plan, pipeline),
+            *others.notes,
         ),
         steps=tuple(pipeline.records),
     )

@@ -7,6 +7,7 @@ Rules:
 - Equal samples give equal bytes.
 - The reader never unpickles, and reads nothing larger than the limits.
 - A test that cannot run counts as failed.
+- The tolerances are those of the kernels that compute on this device.
 """
 
 from __future__ import annotations
@@ -141,9 +142,31 @@ def check_golden(
     try:
         inputs, outputs = load_golden(asset_directory)
         _check_names(info, golden, inputs, outputs)
+        golden = for_kernels(golden, session.describe().kernels)
         return _run_samples(session, golden, inputs, outputs, also)
     except FleetError as exc:
         return _failed(str(exc))
+
+
+def for_kernels(golden: Golden, kernels: str) -> Golden:
+    """Return what is asked of a variant where some kernels compute.
+
+    Args:
+        golden: The variant's golden test.
+        kernels: Whose kernels compute here.
+
+    Returns:
+        The same, with the wider tolerances if others than at the build compute and the build has
+        tried others.
+    """
+    others = golden.other_tolerances or {}
+    if kernels == golden.kernels or not others:
+        return golden
+    tolerances = {
+        name: _wider(tolerance, others.get(name, tolerance))
+        for name, tolerance in golden.tolerances.items()
+    }
+    return msgspec.structs.replace(golden, tolerances=tolerances)
 
 
 def array_from_npy(file_name: str, content: bytes, *, called: str = "golden asset") -> NDArray[Any]:
@@ -241,6 +264,12 @@ def _run_samples(
         agreement=agreement,
         worst_ratio=worst,
         detail=detail,
+    )
+
+
+def _wider(one: Tolerance, other: Tolerance) -> Tolerance:
+    return Tolerance(
+        absolute=max(one.absolute, other.absolute), relative=max(one.relative, other.relative)
     )
 
 

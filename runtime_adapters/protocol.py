@@ -37,6 +37,9 @@ class SessionDescription(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...]
     """Where the work really runs, as the runtime names it, such as `CPUExecutionProvider`."""
 
+    kernels: str = ""
+    """Whose kernels compute, where the same runtime has several that answer differently."""
+
     fallback: str = ""
     """Why this is not what the variant promised; empty when it is."""
 

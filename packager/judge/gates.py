@@ -199,6 +199,25 @@ def _is_slow(variant: Variant, other: Variant) -> bool:
     return mine.low > MAX_SLOWDOWN * yours.high
 
 
+def vouched(variant: Variant, accuracy: Accuracy, gates: Gates) -> str:
+    """Judge how a variant answers with other kernels of its runtime.
+
+    Args:
+        variant: The variant, which is kept.
+        accuracy: How it compares with the reference with those kernels.
+        gates: The limits.
+
+    Returns:
+        The gate of quality that it fails; empty if it passes.
+    """
+    known = variant.info.accuracy
+    if known is not None:  # it tells whether a sample has one top answer
+        accuracy = msgspec.structs.replace(accuracy, certainty=known.certainty)
+    info = msgspec.structs.replace(variant.info, accuracy=accuracy)
+    misses = _quality_misses(msgspec.structs.replace(variant, info=info), gates)
+    return next((miss.text for miss in misses), "")
+
+
 def needed_text(known: Certainty) -> str:
     """Return about how many samples the gates of quality need."""
     more = known.samples_needed >= MOST_SAMPLES

@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,15 @@ from packager.runtimes.table import RUNTIMES
 from packager.samples.declarations import ANCHORS_FILE, Declared
 from wire.codec import sha256_hex, to_json
 from wire.package.index import asset_directory, asset_uri
-from wire.package.manifest import Accuracy, Golden, Manifest, Performance, Variant, VariantInfo
+from wire.package.manifest import (
+    Accuracy,
+    Golden,
+    Manifest,
+    Performance,
+    Tolerance,
+    Variant,
+    VariantInfo,
+)
 
 VERSION_DIGITS: Final = 12
 
@@ -86,6 +95,7 @@ def assemble(
     pipeline: Pipeline,
     plan: Plan,
     metric: str,
+    others: Mapping[str, dict[str, Tolerance]],
 ) -> tuple[Manifest, dict[str, Path]]:
     """Compose the package.
 
@@ -97,6 +107,7 @@ def assemble(
         pipeline: Holds the files and the golden samples.
         plan: Names the files.
         metric: The metric of the build.
+        others: By variant, the tolerances where other kernels of its runtime compute.
 
     Returns:
         The manifest, and every other file of the package by its path there.
@@ -114,7 +125,7 @@ def assemble(
         info = msgspec.structs.replace(
             variant.info,
             profiles=profiles,
-            golden=_golden(candidate, asset, pipeline),
+            golden=_golden(candidate, asset, pipeline, others.get(variant.name)),
             files_sha256=_digests(candidate, variant.info, pipeline),
         )
         kept.append(msgspec.structs.replace(variant, info=info))
@@ -235,13 +246,21 @@ def _provenance(candidate: Candidate, pipeline: Pipeline, metric: str) -> dict[s
     }
 
 
-def _golden(candidate: Candidate, asset: str, pipeline: Pipeline) -> Golden:
+def _golden(
+    candidate: Candidate,
+    asset: str,
+    pipeline: Pipeline,
+    others: dict[str, Tolerance] | None,
+) -> Golden:
     chosen = pipeline.result(GOLDEN, GoldenChoice)
+    found = pipeline.result(candidate.evaluate, Comparison)
     return Golden(
         asset=asset,
         samples=len(chosen.samples),
-        tolerances=pipeline.result(candidate.evaluate, Comparison).tolerances(),
+        tolerances=found.tolerances(),
         min_agreement=chosen.min_agreement,
+        kernels=found.kernels or msgspec.UNSET,
+        other_tolerances=others or msgspec.UNSET,
     )
 
 

@@ -143,6 +143,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     greatest: dict[str, float] = {}
     """Greatest absolute value of any finite element of the reference, per output."""
 
+    kernels: str = ""
+    """Whose kernels computed, as the adapter names them."""
+
     integers: tuple[str, ...] = ()
     """Outputs that are whole numbers: another processor's rounding may change them by 1."""
 

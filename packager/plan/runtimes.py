@@ -55,6 +55,10 @@ class BuildRuntime(msgspec.Struct, frozen=True, kw_only=True):
     untold: str = ""
     """Why there is none."""
 
+    other_kernels: dict[str, str] = {}
+    """Session options by which the runtime computes with its other kernels, as a device may have
+    to; empty where it has one set of kernels."""
+
     tunes: bool = False
     """Whether the step `tune-<name>` searches for fast schedules."""
 

@@ -7,8 +7,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from packager.plan.recipes import PREPARE, Recipe
 from packager.plan.runtimes import Runtimes, SourceFormat
@@ -37,6 +39,9 @@ REFERENCE: Final = "reference"
 LAYERS: Final = "layers"
 PROCESSING: Final = "processing"
 GOLDEN: Final = "golden"
+ANSWERS_ROLE: Final = "answers-"
+OTHERS_ROLE: Final = "other-answers-"
+"""Before a variant's name: what it answered, with the usual kernels and with the other ones."""
 PROFILE_S: Final = 2.0
 MIN_PROFILED_RUNS: Final = 5
 MAX_PROFILED_RUNS: Final = 200
@@ -226,6 +231,38 @@ def evaluate_step(candidate: Candidate, given: PlanInputs) -> Step:
     )
 
 
+def other_kernels_steps(
+    kept: tuple[Candidate, ...], planned: tuple[Step, ...], runtimes: Runtimes
+) -> tuple[Step, ...]:
+    """Return the steps that evaluate the variants of a package with their runtimes' other kernels.
+
+    Args:
+        kept: Those variants.
+        planned: Steps, among them the evaluation of each.
+        runtimes: What other kernels there are.
+
+    Returns:
+        A step for each variant whose runtime has other kernels.
+    """
+    evaluated = {step.name: step for step in planned}
+    steps: list[Step] = []
+    for candidate in kept:
+        other = runtimes.named(candidate.info.runtime).other_kernels
+        if not other or other.items() <= candidate.info.options.items():
+            continue
+        step = evaluated[candidate.evaluate]
+        options = {**candidate.info.options, **other}
+        info = msgspec.structs.replace(candidate.info, options=options)
+        steps.append(
+            msgspec.structs.replace(
+                step,
+                name=candidate.evaluate_others,
+                options={**step.options, "info": to_builtins(info)},
+            )
+        )
+    return tuple(steps)
+
+
 def measure_step(candidate: Candidate, threads: int, given: PlanInputs) -> Step:
     """Return the step that measures what a candidate costs."""
     unchanged, tools = _unchanged(given)
@@ -285,6 +322,7 @@ def is_tuning(step: Step) -> bool:
 def golden_step(
     kept: tuple[Candidate, ...],
     *,
+    others: Collection[str] = (),
     metric: str,
     declared: Mapping[str, Postprocessing] | None = None,
 ) -> Step:
@@ -292,13 +330,15 @@ def golden_step(
 
     Args:
         kept: Those variants.
+        others: The names of those that devices may serve with their runtimes' other kernels.
         metric: The metric of the build.
         declared: The postprocessing that must work on their answers, by output.
 
     Returns:
         The step.
     """
-    answers = {f"answers-{c.name}": c.evaluate for c in kept}
+    answers = {f"{ANSWERS_ROLE}{c.name}": c.evaluate for c in kept}
+    answers |= {f"{OTHERS_ROLE}{c.name}": c.evaluate_others for c in kept if c.name in others}
     return Step(
         name=GOLDEN,
         kind=GOLDEN,

@@ -69,6 +69,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         return f"evaluate-{self.name}"
 
     @property
+    def evaluate_others(self) -> str:
+        """The step that runs it on the evaluation data with the runtime's other kernels."""
+        return f"{self.evaluate}-other-kernels"
+
+    @property
     def measure(self) -> str:
         """The step that measures what it costs."""
         return f"measure-{self.name}"

@@ -15,11 +15,12 @@ from packager.errors import DataError, ModelError
 from packager.judge.choice import reason_of, resolve_metric
 from packager.judge.comparison import check_answers, compare, paired
 from packager.judge.evidence import evidence
-from packager.judge.golden import VariantAnswers, pick
+from packager.judge.golden import GUARD, OTHER_GUARD, VariantAnswers, pick
 from packager.judge.measure import Opened
 from packager.judge.measure import measure as measure_variant
 from packager.judge.metrics import AUTO, named
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
+from packager.plan.steps import ANSWERS_ROLE, OTHERS_ROLE
 from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
 from packager.runtimes.common.detector import detector_of
@@ -54,7 +55,7 @@ def reference(job: Job, output: Path) -> ReferenceResult:
         raise ModelError(
             reason, remedy="export it with operators and types that this runtime has"
         ) from exc
-    answers = _answers(job, info, output)
+    answers, _ = _answers(job, info, output)
     for name, tensor in answers.items():
         check_answers(name, tensor)
     labels = load_labels(_gate(job))
@@ -72,7 +73,8 @@ def reference(job: Job, output: Path) -> ReferenceResult:
 def evaluate(job: Job, output: Path) -> Comparison:
     """Let a variant answer all samples, and compare it with the reference."""
     info = convert(job.options["info"], VariantInfo)
-    return _compared(job, info, _answers(job, info, output), None)
+    answers, kernels = _answers(job, info, output)
+    return msgspec.structs.replace(_compared(job, info, answers, None), kernels=kernels)
 
 
 def emulate(job: Job, output: Path) -> Comparison:
@@ -122,13 +124,14 @@ def golden(job: Job, output: Path) -> GoldenChoice:
     total = len(next(iter(ideal.values())))
     answered: list[VariantAnswers] = []
     for role, path in sorted(job.inputs.items()):
-        if role.startswith("answers-"):
+        if role.startswith((ANSWERS_ROLE, OTHERS_ROLE)):
             folder = Path(path)
             answers = _load(folder, facts.outputs)
             count = len(next(iter(answers.values())))
             indices = _asked(total) if count < total else range(total)
             comparison = from_json((folder / RESULT_FILE).read_bytes(), Comparison)
-            answered.append(VariantAnswers(answers, indices, comparison))
+            guard = OTHER_GUARD if role.startswith(OTHERS_ROLE) else GUARD
+            answered.append(VariantAnswers(answers, indices, comparison, guard))
     chosen = pick(ideal, answered, job.options["metric"])
     inputs = load_inputs(_gate(job), facts.inputs)
     process, unit = processor(job, facts.outputs), unit_of(facts.inputs)
@@ -188,8 +191,11 @@ def _compared(
     return msgspec.structs.replace(found, evidence=known)
 
 
-def _answers(job: Job, info: VariantInfo, output: Path) -> Tensors:
+def _answers(job: Job, info: VariantInfo, output: Path) -> tuple[Tensors, str]:
     """Run a variant on every sample of the gate, one after the other, and keep its answers.
+
+    Returns:
+        The answers, and whose kernels computed them.
 
     Raises:
         DataError: The outputs of different samples cannot be put side by side.
@@ -216,8 +222,9 @@ def _answers(job: Job, info: VariantInfo, output: Path) -> Tensors:
             answers[spec.name][index] = row[spec.name] if unit == "calls" else row[spec.name][0]
     for array in answers.values():
         array.flush()
+    kernels = session.describe().kernels
     session.close()
-    return dict(answers)
+    return dict(answers), kernels
 
 
 def _rows(session: Session, inputs: Tensors, total: int, unit: Unit) -> Iterator[Tensors]:

@@ -12,6 +12,8 @@ Rules:
 - `Limits.threads` are the threads of a session; `Limits.memory_bytes` has no effect here: the
   worker process limits itself.
 - An interpreter is used by one thread at a time.
+- XNNPACK and LiteRT's own kernels round quantized models differently, and each package delegates
+  other operators: a session says which package's kernels compute.
 - After a fault the session makes a new interpreter: with each failed resize the old one would
   become slower and larger.
 - LiteRT writes a line to stderr when a process makes its first delegate; nothing turns that off.
@@ -39,7 +41,7 @@ from runtime_adapters.checks import (
     shortened,
 )
 from runtime_adapters.errors import InferenceError, InputError, LoadError
-from runtime_adapters.litert.library import VERSION, litert
+from runtime_adapters.litert.library import PACKAGE, VERSION, litert
 from runtime_adapters.protocol import Adapter, Limits, Session, SessionDescription, Tensors
 from runtime_adapters.tensors import ANY, InputCheck, datatype_of
 from wire.package.manifest import Datatype, TensorSpec, VariantInfo
@@ -128,6 +130,7 @@ class LiteRtSession:
             runtime="litert",
             version=VERSION,
             devices=self._devices,
+            kernels=f"{PACKAGE}: {' and '.join(self._devices)}",
             fallback="XNNPACK took no operator of this model" if missed else "",
             inputs=self._info.inputs,
             outputs=self._info.outputs,

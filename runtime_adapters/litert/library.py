@@ -27,8 +27,11 @@ elif importlib.util.find_spec("tflite_runtime") is not None:
 else:
     raise ImportError("the package ai-edge-litert is not installed")
 
-VERSION: str = str(package.__version__)
-if package.__name__ != "ai_edge_litert":
-    VERSION += "+tflite-runtime"  # its numbers do not compare with those of ai-edge-litert
+PACKAGE: str = package.__name__.replace("_", "-")
+"""The package that is the runtime here."""
 
-__all__ = ["VERSION", "litert"]
+VERSION: str = str(package.__version__)
+if PACKAGE != "ai-edge-litert":
+    VERSION += f"+{PACKAGE}"  # its numbers do not compare with those of ai-edge-litert
+
+__all__ = ["PACKAGE", "VERSION", "litert"]

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -19,10 +20,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runtime_adapters.openvino.library import openvino
 from runtime_adapters.protocol import Limits, Session, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
-from tests.contract import compiled_files
 from wire.package.manifest import Datatype, TensorSpec, VariantInfo
 
 WIDTH = 3
@@ -84,6 +83,10 @@ class Kit:
     write: Callable[[Path, onnx.ModelProto], None] = field(repr=False)
     """Write a model, given as ONNX, as this runtime's file."""
 
+    checks_files: bool = True
+    """Whether the runtime checks a file before it reads it; else a damaged file may look like a
+    model of other tensors."""
+
     greeting: str = ""
     """What the runtime writes once in a process, whether or not anyone wants to know."""
 
@@ -102,7 +105,11 @@ class Kit:
                 version(distribution)
             except PackageNotFoundError:
                 return f"{distribution} is not installed"
-        return compiled_files.missing(self.runtime) if self.compiled else None
+        if not self.compiled:
+            return None
+        from tests.contract import compiled_files  # it needs compilers, which may be absent
+
+        return compiled_files.missing(self.runtime)
 
     def copying(self, directory: Path, datatype: Datatype) -> VariantInfo:
         """Write a model whose output `y` is its input `x` twice, side by side."""
@@ -222,6 +229,8 @@ def _write_onnx(path: Path, model: onnx.ModelProto) -> None:
 
 
 def _write_ir(path: Path, model: onnx.ModelProto) -> None:
+    from runtime_adapters.openvino.library import openvino
+
     source = path.with_suffix(".source.onnx")
     onnx.save(model, str(source))
     front_end = openvino.frontend.FrontEndManager().load_by_framework("onnx")
@@ -246,15 +255,35 @@ def _write_tflite_of_one(path: Path, model: onnx.ModelProto) -> None:
     litert_files.write(path, model, batch=1)
 
 
+def _write_library(path: Path, model: onnx.ModelProto) -> None:
+    from tests.contract import compiled_files
+
+    compiled_files.write_library(path, model)
+
+
+def _write_module(path: Path, model: onnx.ModelProto) -> None:
+    from tests.contract import compiled_files
+
+    compiled_files.write_module(path, model)
+
+
+ONLY_TFLITE_RUNTIME = (
+    find_spec("ai_edge_litert") is None and find_spec("tflite_runtime") is not None
+)
+"""Whether LiteRT's predecessor is what this environment has of it."""
+
+_NOT_CONCATENATED = {"UINT16", "UINT64", "FP64"} | ({"FP16"} if ONLY_TFLITE_RUNTIME else set())
+"""The types for which LiteRT's concatenation has no kernel."""
+
 LITERT = Kit(
     runtime="litert",
     device="XNNPACK",
-    # Its concatenation has no kernel for the others.
-    datatypes=tuple(name for name in NUMBERS if name not in {"UINT16", "UINT64", "FP64"}),
+    datatypes=tuple(name for name in NUMBERS if name not in _NOT_CONCATENATED),
     model_file="model.tflite",
     write=_write_tflite,
+    checks_files=not ONLY_TFLITE_RUNTIME,
     greeting="INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n",
-    distributions=("ai-edge-litert",),
+    distributions=("tflite-runtime" if ONLY_TFLITE_RUNTIME else "ai-edge-litert",),
 )
 
 KITS = (
@@ -297,7 +326,7 @@ KITS = (
         compiled=True,
         shapes_from_values=False,
         model_file="model.so",
-        write=compiled_files.write_library,
+        write=_write_library,
     ),
     Kit(
         runtime="iree",
@@ -307,7 +336,7 @@ KITS = (
         compiled=True,
         shapes_from_values=False,
         model_file="model.vmfb",
-        write=compiled_files.write_module,
+        write=_write_module,
         distributions=("iree-base-compiler", "iree-base-runtime"),
     ),
 )

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import flatbuffers
 import onnx
-from ai_edge_litert import schema_py_generated as schema
-from ai_edge_litert.tools import flatbuffer_utils
 from onnx import TensorProto, numpy_helper
+
+try:
+    from ai_edge_litert import schema_py_generated as schema
+except ModuleNotFoundError:  # tflite-runtime has no schema; its tests put LiteRT's beside it
+    import litert_schema as schema
 
 TYPES = {
     TensorProto.BOOL: schema.TensorType.BOOL,
@@ -57,7 +61,9 @@ def write(path: Path, model: onnx.ModelProto, *, batch: int = -1) -> None:
         graph.operators.append(_operator(tflite, ready, index))
     graph.inputs = [index[value.name] for value in model.graph.input]
     graph.outputs = [index[value.name] for value in model.graph.output]
-    path.write_bytes(bytes(flatbuffer_utils.convert_object_to_bytearray(tflite)))
+    builder = flatbuffers.Builder()
+    builder.Finish(tflite.Pack(builder), b"TFL3")
+    path.write_bytes(bytes(builder.Output()))
 
 
 def _tensor(graph: Any, name: str, kind: Any, batch: int) -> int:

@@ -71,7 +71,8 @@ def test_a_truncated_model_is_a_load_error(
     path = tmp_path / kit.model_file
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    assert kit.model_file in refused(tmp_path, info).message
+    message = refused(tmp_path, info).message
+    assert kit.model_file in message or not kit.checks_files
     assert capfd.readouterr() in {("", ""), ("", kit.greeting)}
 
 

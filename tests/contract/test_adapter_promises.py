@@ -19,8 +19,6 @@ import numpy as np
 import pytest
 
 from agent.serve.model_server import ModelServer
-from runtime_adapters.onnxruntime.library import onnxruntime
-from runtime_adapters.openvino.library import openvino
 from runtime_adapters.registry import open_session
 from tests.contract.adapter_models import KITS, LIMITS, Kit, batch, expected
 from tests.simulators.packages import package, variant
@@ -155,6 +153,10 @@ def test_a_session_starts_no_more_threads_than_it_may(kit: Kit, tmp_path: Path) 
 def present(options: Mapping[str, str]) -> bool:
     """Tell whether this machine has what the options ask for and these tests want to be absent."""
     if "device" in options:
+        from runtime_adapters.openvino.library import openvino
+
         found = [str(name).partition(".")[0] for name in openvino.Core().available_devices]
         return options["device"] in found
+    from runtime_adapters.onnxruntime.library import onnxruntime
+
     return options["provider"] == ABSENT and ABSENT in onnxruntime.get_available_providers()

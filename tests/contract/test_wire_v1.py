@@ -48,6 +48,7 @@ from wire.messages import (
     decode_message,
 )
 from wire.package.index import PackageIndex, entry_for, index_from_bytes
+from wire.package.manifest import Golden, Tolerance, manifest_from_bytes, manifest_to_bytes
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 from wire.trust.envelope import SigningKey, seal
@@ -403,3 +404,30 @@ def test_a_package_index_of_version_1_is_unchanged() -> None:
     recorded = (HERE / "index.json").read_bytes()
     assert index.to_bytes() == recorded
     assert index_from_bytes(recorded) == index
+
+
+def test_a_manifest_of_version_1_is_unchanged() -> None:
+    data = (HERE / "manifest.json").read_bytes()
+    assert manifest_to_bytes(manifest_from_bytes(data)) == data
+
+
+class FirstGolden(msgspec.Struct, frozen=True, kw_only=True):
+    """A golden test as the first release knew it."""
+
+    asset: str
+    samples: int
+    tolerances: dict[str, Tolerance]
+    min_agreement: float = 1.0
+
+
+def test_an_agent_that_knows_no_kernels_reads_a_golden_test_that_names_some() -> None:
+    old = manifest_from_bytes((HERE / "manifest.json").read_bytes()).variants[0].info.golden
+    assert old is not None
+    new = msgspec.structs.replace(
+        old,
+        kernels="ai-edge-litert: XNNPACK",
+        other_tolerances={"y": Tolerance(absolute=86.5, relative=0.001)},
+    )
+    read = msgspec.json.decode(to_json(new), type=FirstGolden)
+    assert to_json(read) == to_json(old)
+    assert msgspec.json.decode(to_json(new), type=Golden) == new

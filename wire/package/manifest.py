@@ -204,6 +204,14 @@ class Golden(msgspec.Struct, frozen=True, kw_only=True):
     """Share of samples whose top answer must equal the reference's; 0.0 where outputs are not
     scores of classes."""
 
+    kernels: str | msgspec.UnsetType = msgspec.UNSET
+    """Whose kernels made the error that `tolerances` were derived from, as the adapter names them;
+    for a runtime that has several."""
+
+    other_tolerances: dict[str, Tolerance] | msgspec.UnsetType = msgspec.UNSET
+    """One for each output name, derived from the error of the runtime's other kernels. A device
+    where not `kernels` compute may be as far off as either allows."""
+
 
 class VariantInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Our data on a variant: the content of `executor_info["edgefleet"]`."""

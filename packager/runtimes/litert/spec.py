@@ -69,6 +69,8 @@ SPEC: Final = BuildRuntime(
     source=SourceFormat(
         kind="tflite", tools=("ai-edge-litert",), file=TFLITE_FILE, recipe=f"{NAME}-given"
     ),
+    # tflite-runtime delegates less to XNNPACK, and quantized models not at all.
+    other_kernels={"delegate": "none"},
     installs={
         "ai-edge-litert": _EXTRA,
         "ai-edge-quantizer": _EXTRA,

@@ -35,8 +35,9 @@ PLAIN_TYPES = st.sampled_from([dtype for dtype in DTYPES.values() if not dtype.h
 class TableSession:
     """A session that knows its answers by heart: the first input's first element says which."""
 
-    def __init__(self, outputs: Tensors) -> None:
+    def __init__(self, outputs: Tensors, kernels: str = "") -> None:
         self._outputs = outputs
+        self._kernels = kernels
 
     def infer(self, inputs: Tensors) -> Tensors:
         index = int(next(iter(inputs.values())).flat[0])
@@ -45,7 +46,9 @@ class TableSession:
         return {name: tensor[index : index + 1] for name, tensor in self._outputs.items()}
 
     def describe(self) -> SessionDescription:
-        return SessionDescription(runtime="t", version="1", devices=(), inputs=(), outputs=())
+        return SessionDescription(
+            runtime="t", version="1", devices=(), kernels=self._kernels, inputs=(), outputs=()
+        )
 
     def close(self) -> None:
         return
@@ -67,6 +70,7 @@ def verdict(
     golden: Golden | None = None,
     rows: Tensor | None = None,
     also: Callable[[Tensors], None] | None = None,
+    kernels: str = "",
 ) -> GoldenResult:
     """Save the reference as golden samples and judge the answers."""
     inputs: Tensors = {"row": np.arange(SAMPLES) if rows is None else rows}
@@ -82,7 +86,7 @@ def verdict(
         golden=golden
         or Golden(asset="sha256:0", samples=SAMPLES, tolerances=dict.fromkeys(reference, LOOSE)),
     )
-    return check_golden(TableSession(answers), info, directory, also=also)
+    return check_golden(TableSession(answers, kernels), info, directory, also=also)
 
 
 def test_the_reference_itself_passes(tmp_path: Path) -> None:
@@ -113,6 +117,52 @@ def test_one_element_out_of_tolerance_fails_and_is_named(tmp_path: Path) -> None
     assert not result.passed
     assert 4.0 < result.worst_ratio < 5.1
     assert result.detail.startswith("sample 2: output 'y' is off by")
+
+
+FAST, OWN = "one: fast", "another: own"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "off", "passed"),
+    [
+        (FAST, 0.009, True),
+        (FAST, 0.05, False),  # wider tolerances are for other kernels alone
+        (OWN, 0.05, True),
+        (OWN, 0.2, False),
+        ("", 0.05, True),
+    ],
+)
+def test_a_device_is_held_to_the_tolerances_of_the_kernels_that_compute_there(
+    tmp_path: Path, kernels: str, off: float, passed: bool
+) -> None:
+    golden = Golden(
+        asset="sha256:0",
+        samples=SAMPLES,
+        tolerances={"y": LOOSE},
+        kernels=FAST,
+        other_tolerances={"y": Tolerance(absolute=0.1, relative=0.001)},
+    )
+    answers = scores() + np.float32(off)
+    found = verdict(tmp_path, {"y": answers}, {"y": scores()}, golden=golden, kernels=kernels)
+    assert found.passed == passed
+
+
+@pytest.mark.parametrize("kernels", [FAST, OWN])
+def test_other_kernels_never_narrow_a_tolerance(tmp_path: Path, kernels: str) -> None:
+    golden = Golden(
+        asset="sha256:0",
+        samples=SAMPLES,
+        tolerances={"y": LOOSE},
+        kernels=FAST,
+        other_tolerances={"y": EXACT},
+    )
+    answers = scores() + np.float32(0.009)
+    assert verdict(tmp_path, {"y": answers}, {"y": scores()}, golden=golden, kernels=kernels).passed
+
+
+def test_a_build_that_tried_no_other_kernels_asks_the_same_of_all(tmp_path: Path) -> None:
+    answers = scores() + np.float32(0.05)
+    assert not verdict(tmp_path, {"y": answers}, {"y": scores()}, kernels=OWN).passed
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

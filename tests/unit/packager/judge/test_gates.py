@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from packager.errors import QualityGateError
-from packager.judge.gates import Gates, judge, require_variants, too_slow
+from packager.judge.gates import Gates, judge, require_variants, too_slow, vouched
 from packager.judge.ranking import MIB, Span, spans
 from packager.judge.verdicts import Verdict
 from wire.package.manifest import (
@@ -469,3 +469,26 @@ def test_disagreement_has_a_gate_of_its_own() -> None:
     assert decide(FLOAT, images)["int8"].kept, "an image has no one top answer"
     asked = Gates(max_disagreement=0.5)
     assert not decide(FLOAT, images, gates=asked)["int8"].kept
+
+
+@pytest.mark.parametrize(
+    ("value", "agreement", "words"),
+    [
+        (0.9, 1.0, ""),
+        (0.892, 0.96, ""),
+        (0.88, 1.0, "retention 0.9778 < 0.9900"),
+        (0.9, 0.9, "disagreement with the reference 0.1000 > 0.0500"),
+    ],
+)
+def test_other_kernels_are_vouched_for_where_they_pass_the_gates_of_quality(
+    value: float, agreement: float, words: str
+) -> None:
+    known = Certainty(
+        retention_low=0.98, retention_high=1.0, agreement_low=0.9, agreement_high=1.0,
+        confidence=0.95, compared=1, samples_needed=0,
+    )  # fmt: skip
+    usual = variant("a", certainty=known)
+    other = variant("a", value=value, agreement=agreement).info.accuracy
+    assert other is not None
+    assert vouched(usual, other, Gates()).startswith(words)
+    assert bool(vouched(usual, other, Gates())) == bool(words)

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from packager.errors import DataError
 from packager.judge.comparison import agreeing, compare
-from packager.judge.golden import GUARD, SAMPLES, VariantAnswers, errors, margins, pick
+from packager.judge.golden import (
+    GUARD,
+    OTHER_GUARD,
+    SAMPLES,
+    VariantAnswers,
+    errors,
+    margins,
+    pick,
+)
 from runtime_adapters.golden import compare as device_compare
 from runtime_adapters.protocol import Tensors
 
@@ -47,6 +55,18 @@ def passed_by_all(chosen: list[int], reference: Tensors, variants: list[VariantA
         for name, tensor in reference.items()
         for index in chosen
     )
+
+
+def test_other_kernels_keep_them_further_from_the_boundary() -> None:
+    reference = scores(400)
+    exact = answered(reference, reference, "agreement")
+    others = answered(noisy(reference, 0.05, 1), reference, "agreement")
+    others = others._replace(guard=OTHER_GUARD)
+    chosen = pick(reference, [exact, others], "agreement").samples
+    error = others.comparison.worst_errors["s"]
+    assert min(margins(others.answers["s"])[chosen]) > OTHER_GUARD * error
+    near = pick(reference, [exact], "agreement").samples
+    assert min(margins(reference["s"])[near]) < OTHER_GUARD * error
 
 
 def test_they_lie_near_the_decision_boundary() -> None:

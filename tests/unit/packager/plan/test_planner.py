@@ -10,7 +10,7 @@ import pytest
 from packager.plan.figures import ModelFacts
 from packager.plan.planner import make_plan
 from packager.plan.recipes import PREPARE
-from packager.plan.steps import DATA, REFERENCE, golden_step
+from packager.plan.steps import DATA, REFERENCE, golden_step, other_kernels_steps
 from packager.plan.values import Host, Plan, PlanSettings
 from packager.runtimes.table import RUNTIMES
 from wire.package.manifest import TensorSpec
@@ -272,6 +272,30 @@ def test_golden_samples_depend_on_every_kept_variant() -> None:
     made = plan(profile())
     step = golden_step(made.candidates, metric="top1")
     assert {c.evaluate for c in made.candidates} <= set(step.inputs.values())
+
+
+def test_a_runtime_with_other_kernels_is_evaluated_with_them_too() -> None:
+    made = plan(profile())
+    steps = other_kernels_steps(made.candidates, made.steps, RUNTIMES)
+    litert = [c for c in made.candidates if c.info.runtime == "litert"]
+    assert [step.name for step in steps] == [c.evaluate_others for c in litert]
+    usual = {step.name: step for step in made.steps}
+    for step, candidate in zip(steps, litert, strict=True):
+        assert step.options["info"]["options"] == {"delegate": "none"}
+        assert step.inputs == usual[candidate.evaluate].inputs
+    without = msgspec.structs.replace(
+        litert[0], info=msgspec.structs.replace(litert[0].info, options={"delegate": "none"})
+    )
+    assert other_kernels_steps((without,), made.steps, RUNTIMES) == ()
+
+
+def test_the_answers_of_other_kernels_choose_golden_samples_where_they_are_vouched_for() -> None:
+    made = plan(profile())
+    step = golden_step(made.candidates, others={"litert-int8"}, metric="top1")
+    asked = set(step.inputs.values())
+    assert {c.evaluate_others for c in made.candidates} & asked == {
+        "evaluate-litert-int8-other-kernels"
+    }
 
 
 def test_equal_arguments_give_equal_plans() -> None:
