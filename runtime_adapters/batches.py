@@ -2,11 +2,15 @@
 
 A first size of -1 in a declaration is a batch of any size. A model that was made for a batch of one
 answers such a request sample by sample.
+
+Sets of samples and golden samples count along the first axis of each array. Where a tensor has a
+batch, that axis is the batch; where it has none (a scalar, a recurrent state), it stands in front
+of the tensor's own axes. So the number of axes tells which it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -24,6 +28,29 @@ def is_batch(spec: TensorSpec) -> bool:
 def sample_shape(spec: TensorSpec) -> tuple[int, ...]:
     """Return the shape of a tensor for one sample: a batch counts one."""
     return (1, *spec.shape[1:]) if is_batch(spec) else spec.shape
+
+
+def ranks_of(specs: Iterable[TensorSpec]) -> dict[str, int]:
+    """Return how many axes each tensor has."""
+    return {spec.name: len(spec.shape) for spec in specs}
+
+
+def one_sample(tensors: Mapping[str, Tensor], index: int, ranks: Mapping[str, int]) -> Tensors:
+    """Return one sample of a set, in the shapes that the model declares.
+
+    Args:
+        tensors: Arrays by name; the first axis counts the samples.
+        index: Which one.
+        ranks: How many axes the model's tensors have, by name.
+
+    Returns:
+        A batch of one where the array has as many axes as the tensor; else the element, whose axes
+        are the tensor's own.
+    """
+    return {
+        name: tensor[index : index + 1] if tensor.ndim == ranks[name] else np.asarray(tensor[index])
+        for name, tensor in tensors.items()
+    }
 
 
 def batch_rows(inputs: Tensors, batched: Collection[str]) -> int:
@@ -67,12 +94,18 @@ def sample_by_sample(
         The answers, joined along the first axis.
 
     Raises:
-        InferenceError: The batches differ in size.
+        InferenceError: The batches differ in size, or the answers cannot be joined.
     """
     rows = batch_rows(inputs, batched)
     answers = [
         run(inputs | {name: inputs[name][row : row + 1] for name in batched}) for row in range(rows)
     ]
+    for name, tensor in answers[0].items() if rows > 1 else ():
+        if tensor.shape[:1] != (1,):
+            raise InferenceError(
+                f"output {name!r} of one sample has shape {list(tensor.shape)}, so the answers to "
+                "a batch cannot be put together; send one sample with each request"
+            )
     return {
         name: np.concatenate([answer[name] for answer in answers] or [empty])
         for name, empty in nothing.items()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime_adapters.batches import one_sample, ranks_of
 from runtime_adapters.errors import InputError
 from runtime_adapters.protocol import Session, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
@@ -143,7 +144,12 @@ def check_golden(
         inputs, outputs = load_golden(asset_directory)
         _check_names(info, golden, inputs, outputs)
         golden = for_kernels(golden, session.describe().kernels)
-        return _run_samples(session, golden, inputs, outputs, also)
+        feeds, wanted = ranks_of(info.inputs), ranks_of(info.outputs)
+        samples = [
+            (one_sample(inputs, index, feeds), one_sample(outputs, index, wanted))
+            for index in range(golden.samples)
+        ]
+        return _run_samples(session, golden, samples, also)
     except FleetError as exc:
         return _failed(str(exc))
 
@@ -236,16 +242,14 @@ def _ratios(answer: Tensor, reference: Tensor, tolerance: Tolerance) -> NDArray[
 def _run_samples(
     session: Session,
     golden: Golden,
-    inputs: Tensors,
-    outputs: Tensors,
+    samples: Sequence[tuple[Tensors, Tensors]],
     also: Callable[[Tensors], None] | None,
 ) -> GoldenResult:
     worst, agreed, detail = 0.0, 0, ""
-    for index in range(golden.samples):
-        here = slice(index, index + 1)
-        answers = session.infer({name: tensor[here] for name, tensor in inputs.items()})
+    for index, (inputs, outputs) in enumerate(samples):
+        answers = session.infer(inputs)
         verdicts = {
-            name: compare(answers[name], reference[here], golden.tolerances[name])
+            name: compare(answers[name], reference, golden.tolerances[name])
             for name, reference in outputs.items()
         }
         name, (ratio, _) = max(verdicts.items(), key=lambda item: item[1][0])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from runtime_adapters.batches import one_sample, ranks_of
 from runtime_adapters.errors import InputError
 from runtime_adapters.protocol import Session, Tensors
 from wire.clock import Clock
@@ -41,10 +42,11 @@ def measure_latency_ms(session: Session, inputs: Tensors, clock: Clock) -> float
     samples = min((len(tensor) for tensor in inputs.values()), default=0)
     if samples == 0:
         raise InputError("no sample to measure with")
+    ranks = ranks_of(session.describe().inputs)
     runs_s: list[float] = []
     while len(runs_s) < MAX_RUNS and sum(runs_s) < MEASURE_S:
         row = len(runs_s) % samples
-        sample = {name: tensor[row : row + 1] for name, tensor in inputs.items()}
+        sample = one_sample(inputs, row, ranks)
         began_s = clock.monotonic_s()
         session.infer(sample)
         runs_s.append(clock.monotonic_s() - began_s)

@@ -14,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from packager.samples.preprocessing import prepare
+from runtime_adapters.batches import one_sample
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
 from wire.package.manifest import Preprocessing, TensorSpec
@@ -115,11 +116,34 @@ def load_labels(directory: Path) -> NDArray[Any] | None:
     return np.load(path, mmap_mode="r") if path.exists() else None
 
 
-def sample(inputs: Tensors, index: int, unit: Unit = "samples") -> Tensors:
-    """Return one sample as a session takes it: a batch of one, or a whole call."""
-    if unit == "calls":
-        return {name: np.array(array[index]) for name, array in inputs.items()}
-    return {name: np.ascontiguousarray(array[index : index + 1]) for name, array in inputs.items()}
+def sample(tensors: Tensors, index: int, ranks: Mapping[str, int]) -> Tensors:
+    """Return one sample as a session takes it, in memory.
+
+    Args:
+        tensors: Arrays by name, as a set holds them.
+        index: Which sample.
+        ranks: How many axes the model's tensors have, by name.
+
+    Returns:
+        Each a batch of one, or a whole call's tensor.
+    """
+    return {name: np.array(a, order="C") for name, a in one_sample(tensors, index, ranks).items()}
+
+
+def has_batch(spec: TensorSpec, unit: Unit) -> bool:
+    """Tell whether the answer to one sample is a batch of one in this output."""
+    return unit == "samples" and spec.shape[:1] in {(1,), (-1,)}
+
+
+def joined(answers: Sequence[Tensor]) -> Tensor:
+    """Put answers side by side that are only compared with others of the same model."""
+    first = answers[0]
+    return np.concatenate(answers) if first.shape[:1] == (1,) else np.stack(answers)
+
+
+def stacked(answers: Sequence[Tensor], spec: TensorSpec, unit: Unit) -> Tensor:
+    """Put the answers to single samples side by side, as a set of answers holds them."""
+    return np.concatenate(answers) if has_batch(spec, unit) else np.stack(answers)
 
 
 def spread(total: int, count: int) -> list[int]:

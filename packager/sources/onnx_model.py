@@ -168,7 +168,7 @@ def facts_of(model: Any, notes: tuple[str, ...]) -> ModelFacts:  # noqa: ANN401 
         The facts.
 
     Raises:
-        ModelError: An input or output of unknown rank or unsupported type, or without a batch axis.
+        ModelError: An input or output of unknown rank or unsupported type.
     """
     inferred = with_shapes(model)
     inputs = tuple(tensor_spec(value, "input") for value in inferred.graph.input)
@@ -178,13 +178,6 @@ def facts_of(model: Any, notes: tuple[str, ...]) -> ModelFacts:  # noqa: ANN401 
             "the model has no inputs or no outputs",
             remedy="export it with at least one input that is not a weight, and one output",
         )
-    for spec in inputs:
-        if not spec.shape or spec.shape[0] not in {-1, 1}:
-            raise ModelError(
-                f"input {spec.name!r} of shape {list(spec.shape)} has no batch axis in the first "
-                "place",
-                remedy="export the model with a batch size of 1 or a dynamic batch size",
-            )
     return ModelFacts(
         inputs=inputs,
         outputs=outputs,

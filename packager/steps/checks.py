@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -25,9 +25,18 @@ from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
 from packager.runtimes.common.detector import detector_of
 from packager.runtimes.common.job_inputs import own_metric
-from packager.samples.store import Unit, load_inputs, load_labels, sample, spread, unit_of
+from packager.samples.store import (
+    Unit,
+    has_batch,
+    load_inputs,
+    load_labels,
+    sample,
+    spread,
+    unit_of,
+)
 from packager.steps.functions import emulator_of
 from packager.steps.processing import GATE, processor
+from runtime_adapters.batches import ranks_of
 from runtime_adapters.errors import LoadError
 from runtime_adapters.golden import save_golden
 from runtime_adapters.protocol import Limits, Session, Tensors
@@ -59,7 +68,7 @@ def reference(job: Job, output: Path) -> ReferenceResult:
     for name, tensor in answers.items():
         check_answers(name, tensor)
     labels = load_labels(_gate(job))
-    detector = detector_of(job, job.options["metric"], info.inputs, info.outputs)
+    detector = detector_of(job, job.options["metric"], info.outputs)
     metric = resolve_metric(job.options["metric"], answers, labels, detector)
     function = own_metric(job, metric)
     if function is not None:  # its faults end the build here, instead of costing every candidate
@@ -114,7 +123,7 @@ def _opened(job: Job, role: str, option: str) -> Opened:
     """Return a model with one sample."""
     info = convert(job.options[option], VariantInfo)
     inputs = load_inputs(_gate(job), info.inputs, role="first")
-    return Opened(Path(job.inputs[role]), info, sample(inputs, 0, unit_of(info.inputs)))
+    return Opened(Path(job.inputs[role]), info, sample(inputs, 0, ranks_of(info.inputs)))
 
 
 def golden(job: Job, output: Path) -> GoldenChoice:
@@ -134,11 +143,11 @@ def golden(job: Job, output: Path) -> GoldenChoice:
             answered.append(VariantAnswers(answers, indices, comparison, guard))
     chosen = pick(ideal, answered, job.options["metric"])
     inputs = load_inputs(_gate(job), facts.inputs)
-    process, unit = processor(job, facts.outputs), unit_of(facts.inputs)
+    process, ranks = processor(job, facts.outputs), ranks_of(facts.outputs)
     for index in chosen.samples:
-        process(sample(ideal, index, unit))
+        process(sample(ideal, index, ranks))
         for one in answered:
-            process(sample(one.answers, one.indices.index(index), unit))
+            process(sample(one.answers, one.indices.index(index), ranks))
     files = save_golden(
         {name: np.asarray(array[chosen.samples]) for name, array in inputs.items()},
         {name: np.asarray(array[chosen.samples]) for name, array in ideal.items()},
@@ -157,10 +166,9 @@ def _check_repeatable(job: Job, info: VariantInfo) -> None:
         ModelError: Two answers to one sample differ.
     """
     inputs = load_inputs(_gate(job), info.inputs)
-    unit = unit_of(info.inputs)
     session = open_session(Path(job.inputs["variant"]), info, Limits(threads=1))
     for index in spread(len(next(iter(inputs.values()))), REPEATED_SAMPLES):
-        asked = sample(inputs, index, unit)
+        asked = sample(inputs, index, ranks_of(info.inputs))
         first = {name: np.array(tensor) for name, tensor in session.infer(asked).items()}
         second = session.infer(asked)
         for name, tensor in first.items():
@@ -184,7 +192,7 @@ def _compared(
     function = own_metric(job, metric)
     pair = None
     if function is None:
-        detector = detector_of(job, metric, info.inputs, info.outputs)
+        detector = detector_of(job, metric, info.outputs)
         pair = paired(answers, ideal, labels, metric, indices=indices, detector=detector)
     found = compare(answers, ideal, labels, metric, indices=indices, function=function, pair=pair)
     known = evidence(answers, ideal, labels, metric, indices=indices, function=function, pair=pair)
@@ -204,7 +212,7 @@ def _answers(job: Job, info: VariantInfo, output: Path) -> tuple[Tensors, str]:
     unit = unit_of(info.inputs)
     total = len(next(iter(inputs.values())))
     session = open_session(Path(job.inputs["variant"]), info, Limits(threads=1))
-    rows = _rows(session, inputs, total, unit)
+    rows = _rows(session, inputs, total, ranks_of(info.inputs))
     first = next(rows)
     answers = {
         spec.name: np.lib.format.open_memmap(
@@ -219,7 +227,8 @@ def _answers(job: Job, info: VariantInfo, output: Path) -> tuple[Tensors, str]:
         for spec in info.outputs:
             if row[spec.name].shape != first[spec.name].shape:
                 raise DataError(f"output {spec.name!r} has a different shape for different samples")
-            answers[spec.name][index] = row[spec.name] if unit == "calls" else row[spec.name][0]
+            answer = row[spec.name]
+            answers[spec.name][index] = answer[0] if has_batch(spec, unit) else answer
     for array in answers.values():
         array.flush()
     kernels = session.describe().kernels
@@ -227,9 +236,11 @@ def _answers(job: Job, info: VariantInfo, output: Path) -> tuple[Tensors, str]:
     return dict(answers), kernels
 
 
-def _rows(session: Session, inputs: Tensors, total: int, unit: Unit) -> Iterator[Tensors]:
+def _rows(
+    session: Session, inputs: Tensors, total: int, ranks: Mapping[str, int]
+) -> Iterator[Tensors]:
     for index in range(total):
-        yield session.infer(sample(inputs, index, unit))
+        yield session.infer(sample(inputs, index, ranks))
 
 
 def _row_shape(spec: TensorSpec, first: Tensors, unit: Unit) -> tuple[int, ...]:
@@ -239,7 +250,7 @@ def _row_shape(spec: TensorSpec, first: Tensors, unit: Unit) -> tuple[int, ...]:
         DataError: An answer to one sample is not a batch of one.
     """
     shape = first[spec.name].shape
-    if unit == "calls":
+    if not has_batch(spec, unit):
         return shape
     if shape[:1] != (1,):
         raise DataError(f"output {spec.name!r} of one sample has shape {list(shape)}")

@@ -8,9 +8,10 @@ from packager.layers.sums import bounded
 from packager.layers.values import LayerProfile
 from packager.run.job import Job
 from packager.runtimes.table import RUNTIMES
-from packager.samples.store import load_inputs, sample, unit_of
+from packager.samples.store import load_inputs, sample
 from packager.steps.functions import profiler_of
 from packager.steps.processing import GATE
+from runtime_adapters.batches import ranks_of
 from runtime_adapters.golden import load_golden
 from runtime_adapters.protocol import Limits, Tensors
 from wire.codec import convert
@@ -46,8 +47,8 @@ def layers(job: Job, output: Path) -> LayerProfile:
 
 
 def _first(job: Job, info: VariantInfo) -> Tensors:
-    unit = unit_of(info.inputs)
+    ranks = ranks_of(info.inputs)
     if "golden" in job.inputs:
         golden, _ = load_golden(Path(job.inputs["golden"]))
-        return sample({spec.name: golden[spec.name] for spec in info.inputs}, 0, unit)
-    return sample(load_inputs(Path(job.inputs["data"]) / GATE, info.inputs, role="first"), 0, unit)
+        return sample({spec.name: golden[spec.name] for spec in info.inputs}, 0, ranks)
+    return sample(load_inputs(Path(job.inputs["data"]) / GATE, info.inputs, role="first"), 0, ranks)

@@ -14,7 +14,8 @@ from packager.plan.figures import ProcessingResult
 from packager.run.job import Job
 from packager.runtimes.common.detector import declared_answers
 from packager.samples.declarations import as_data_errors
-from packager.samples.store import load_inputs, sample, spread, unit_of
+from packager.samples.store import load_inputs, sample, spread
+from runtime_adapters.batches import ranks_of
 from runtime_adapters.protocol import Limits, Tensors
 from runtime_adapters.registry import open_session
 from wire.codec import convert
@@ -30,13 +31,13 @@ def try_out(job: Job, _output: Path) -> ProcessingResult:
     """Let the unchanged model answer some samples, and process the answers."""
     info = convert(job.options["info"], VariantInfo)
     inputs = load_inputs(Path(job.inputs["data"]) / GATE, info.inputs)
-    unit = unit_of(info.inputs)
+    ranks = ranks_of(info.inputs)
     process = processor(job, info.outputs)
     session = open_session(Path(job.inputs["variant"]), info, Limits(threads=1))
     chosen = spread(len(next(iter(inputs.values()))), SAMPLES)
     kept: dict[str, int] = {}
     for index in chosen:
-        for name, boxes in process(session.infer(sample(inputs, index, unit))).items():
+        for name, boxes in process(session.infer(sample(inputs, index, ranks))).items():
             kept[name] = kept.get(name, 0) + boxes
     session.close()
     return ProcessingResult(

@@ -16,7 +16,7 @@ from packager.errors import ModelError
 from packager.sources import onnx_model, pruning, pytorch
 from packager.sources import sklearn as sklearn_source
 from packager.sources.kinds import made_kind
-from packager.sources.onnx_batch import with_batch_axis
+from packager.sources.onnx_batch import with_one_batch
 from packager.sources.parity import answers
 from tests.simulators.patience import PATIENCE_S
 
@@ -110,7 +110,7 @@ def nets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def taken(path: Path) -> Any:
-    loaded, _ = with_batch_axis(onnx_model.load_checked(path))
+    loaded, _ = with_one_batch(onnx_model.load_checked(path))
     cleaned, notes = onnx_model.clean(loaded)
     return onnx_model.facts_of(cleaned, notes)
 

@@ -11,7 +11,8 @@ from packager.judge.detection_form import Detector, Found
 from packager.judge.metrics import MAP, OUTPUT, named, wanted
 from packager.run.job import Job
 from packager.samples.declarations import as_data_errors
-from packager.samples.store import sample, unit_of
+from packager.samples.store import sample
+from runtime_adapters.batches import ranks_of
 from runtime_adapters.processing.anchors import read_anchors
 from runtime_adapters.processing.answers import Answers
 from runtime_adapters.protocol import Tensors
@@ -45,15 +46,12 @@ def declared_answers(job: Job, outputs: tuple[TensorSpec, ...]) -> Answers:
         return Answers(outputs, declared, anchors)
 
 
-def detector_of(
-    job: Job, metric: str, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
-) -> Detector | None:
+def detector_of(job: Job, metric: str, outputs: tuple[TensorSpec, ...]) -> Detector | None:
     """Return what finds the boxes in the answers to some samples.
 
     Args:
         job: The step, as for `declared_answers`.
         metric: The metric; it may name the output of the boxes.
-        inputs: The model's inputs.
         outputs: The model's outputs.
 
     Returns:
@@ -75,11 +73,11 @@ def detector_of(
             )
         name = asked
     how = declared[name].suppression
-    answers, unit = declared_answers(job, outputs), unit_of(inputs)
+    answers, ranks = declared_answers(job, outputs), ranks_of(outputs)
 
     def found(tensors: Tensors) -> list[Found]:
         return [
-            _in_one(name, answers.answer(name, sample(tensors, index, unit)))
+            _in_one(name, answers.answer(name, sample(tensors, index, ranks)))
             for index in range(len(tensors[name]))
         ]
 

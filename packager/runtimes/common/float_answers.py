@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from packager.runtimes.common.onnx_files import session_of
-from packager.samples.store import sample
+from packager.runtimes.common.onnx_files import ranks_in, session_of
+from packager.samples.store import joined, sample
 from packager.tools.quiet import tool
 from runtime_adapters.protocol import Tensors
 from runtime_adapters.runtimes import ONNXRUNTIME
@@ -30,7 +28,6 @@ def float_answers(model: Path, inputs: Tensors, names: list[str]) -> Tensors:
     total = len(next(iter(inputs.values())))
     with tool(ONNXRUNTIME.title):
         session = session_of(model)
-        rows = [session.run(names, sample(inputs, index)) for index in range(total)]
-    return {
-        name: np.concatenate([row[position] for row in rows]) for position, name in enumerate(names)
-    }
+        ranks = ranks_in(session)
+        rows = [session.run(names, sample(inputs, index, ranks)) for index in range(total)]
+    return {name: joined([row[position] for row in rows]) for position, name in enumerate(names)}

@@ -53,7 +53,7 @@ def tuning_of(job: Job) -> Tuning:
     path = Path(job.inputs["reference"]) / RESULT_FILE
     metric = from_json(path.read_bytes(), ReferenceResult).metric
     function = own_metric(job, metric)
-    detector = detector_of(job, metric, facts.inputs, facts.outputs)
+    detector = detector_of(job, metric, facts.outputs)
 
     def retention(answers: Tensors, indices: list[int]) -> float:
         found = compare(

@@ -81,6 +81,11 @@ def optimize(content: bytes, target: Path, *, level: str) -> None:
     onnxruntime.InferenceSession(content, options, providers=_PROVIDERS)
 
 
+def ranks_in(session: onnxruntime.InferenceSession) -> dict[str, int]:
+    """Return how many axes each input of a model has."""
+    return {value.name: len(value.shape) for value in session.get_inputs()}
+
+
 def session_of(model: Path | bytes, *, threads: int = 1) -> onnxruntime.InferenceSession:
     """Open a model as a device would: on the processor, with every optimisation.
 

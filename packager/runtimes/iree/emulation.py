@@ -23,8 +23,10 @@ import numpy as np
 
 from packager.errors import StepError
 from packager.plan.targets import Target
+from packager.samples.store import sample, stacked, unit_of
 from packager.tools.emulated_process import emulation, run_limited
 from packager.tools.environments import default_root, foreign_files
+from runtime_adapters.batches import ranks_of, sample_shape
 from runtime_adapters.iree.abi import FUNCTION, CompiledModel
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import ANY, DTYPES
@@ -101,7 +103,7 @@ def run_emulated(
     if not answers:
         raise StepError(f"the emulated module answered no sample within {timeout_s:g} s")
     return {
-        spec.name: np.concatenate([row[index] for row in answers])
+        spec.name: stacked([row[index] for row in answers], spec, unit_of(model.inputs))
         for index, spec in enumerate(model.outputs)
     }
 
@@ -129,14 +131,14 @@ def _sample(inputs: Tensors, spec: TensorSpec, row: int) -> Tensor:
     Raises:
         StepError: The array is not what the module takes.
     """
-    sample = np.ascontiguousarray(inputs[spec.name][row : row + 1])
-    shape = (1, *spec.shape[1:])
-    if sample.dtype != DTYPES[spec.datatype] or sample.shape != shape:
+    taken = sample({spec.name: inputs[spec.name]}, row, ranks_of([spec]))[spec.name]
+    shape = sample_shape(spec)
+    if taken.dtype != DTYPES[spec.datatype] or taken.shape != shape:
         raise StepError(
-            f"a sample of {spec.name!r} is {sample.dtype} of shape {list(sample.shape)}, but the "
+            f"a sample of {spec.name!r} is {taken.dtype} of shape {list(taken.shape)}, but the "
             f"module takes {spec.datatype} of shape {list(shape)}"
         )
-    return sample
+    return taken
 
 
 def _answer(workspace: Path, index: int, spec: TensorSpec) -> Tensor:

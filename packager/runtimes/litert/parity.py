@@ -20,9 +20,10 @@ import numpy as np
 import onnx
 
 from packager.errors import StepError
-from packager.samples.store import sample, spread, unit_of
+from packager.samples.store import sample, spread, stacked, unit_of
 from packager.sources.onnx_checks import tensor_spec
 from packager.sources.onnx_graph import all_nodes
+from runtime_adapters.batches import ranks_of
 from runtime_adapters.litert import adapter as litert_adapter
 from runtime_adapters.onnxruntime import adapter as onnxruntime_adapter
 from runtime_adapters.protocol import Adapter, Limits, Tensor, Tensors
@@ -62,9 +63,8 @@ def check_parity(model: Path, converted: Path, samples: Tensors, *, count: int =
     allowed = rounding_bound(proto)
     inputs = tuple(tensor_spec(value, "input") for value in proto.graph.input)
     outputs = tuple(tensor_spec(value, "output") for value in proto.graph.output)
-    unit = unit_of(inputs)
     indices = spread(len(next(iter(samples.values()))), count)
-    chosen = [sample(samples, index, unit) for index in indices]
+    chosen = [sample(samples, index, ranks_of(inputs)) for index in indices]
     try:
         right = _answers(onnxruntime_adapter.ADAPTER, model, (inputs, outputs), chosen)
         found = _answers(litert_adapter.ADAPTER, converted, (inputs, outputs), chosen)
@@ -147,5 +147,6 @@ def _answers(
     finally:
         session.close()
     return {
-        spec.name: np.concatenate([answer[spec.name] for answer in answers]) for spec in outputs
+        spec.name: stacked([answer[spec.name] for answer in answers], spec, unit_of(inputs))
+        for spec in outputs
     }

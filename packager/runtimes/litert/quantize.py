@@ -34,9 +34,10 @@ from ai_edge_quantizer.utils import qsv_utils
 
 from packager.errors import StepError
 from packager.runtimes.litert import tflite_files
-from packager.samples.store import sample, spread, unit_of
+from packager.samples.store import sample, spread
 from packager.sources import tflite
 from packager.tools.quiet import tool
+from runtime_adapters.batches import ranks_of
 from runtime_adapters.protocol import Tensors
 
 STATIC: Final = "static-int8"
@@ -176,7 +177,7 @@ def _feeds(source: Path, inputs: Tensors, count: int) -> list[Tensors]:
         raise StepError(f"there is no calibration data for input {missing[0][:80]!r}")
     chosen = {spec.name: inputs[spec.name] for spec in specs}
     indices = spread(len(next(iter(chosen.values()))), count)
-    return [sample(chosen, index, unit_of(specs)) for index in indices]
+    return [sample(chosen, index, ranks_of(specs)) for index in indices]
 
 
 def _check(source: Path, target: Path, scheme: str) -> None:

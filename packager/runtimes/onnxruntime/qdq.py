@@ -180,7 +180,7 @@ def _min_max(path: Path, inputs: Tensors, samples: int) -> Any:  # noqa: ANN401 
     from onnxruntime.quantization import CalibrationMethod
 
     calibrator = _calibrator(path, CalibrationMethod.MinMax)
-    calibrator.collect_data(_Reader(inputs, samples))
+    calibrator.collect_data(_Reader(inputs, samples, path))
     return calibrator.compute_data()
 
 
@@ -211,7 +211,7 @@ def _histograms(path: Path, inputs: Tensors, options: dict[str, Any], ranges: An
         )
         collector.histogram_dict[name] = (counts, edges.astype(low.dtype), low, high, threshold)
     calibrator.collector = collector
-    reader = _Reader(inputs, options["samples"])
+    reader = _Reader(inputs, options["samples"], path)
     while (feeds := reader.get_next()) is not None:
         calibrator.collect_data(_One(feeds))
     found = calibrator.compute_data()
@@ -238,17 +238,23 @@ def _unbounded(model: Any, ranges: Any) -> set[str]:  # noqa: ANN401 - both are 
     return {node.name for node in model.graph.node if broken & {*node.input, *node.output}}
 
 
+def _ranks(model: Path) -> dict[str, int]:
+    """Return how many axes each input of a model has."""
+    graph = onnx.load(str(model), load_external_data=False).graph
+    return {value.name: len(value.type.tensor_type.shape.dim) for value in graph.input}
+
+
 class _Reader:
     """Hands samples to a calibrator one at a time."""
 
-    def __init__(self, inputs: Tensors, count: int) -> None:
-        self._inputs = inputs
+    def __init__(self, inputs: Tensors, count: int, model: Path) -> None:
+        self._inputs, self._ranks = inputs, _ranks(model)
         self._indices = iter(spread(len(next(iter(inputs.values()))), count))
 
     def get_next(self) -> Tensors | None:
         """Return the next sample, or None after the last."""
         index = next(self._indices, None)
-        return None if index is None else sample(self._inputs, index)
+        return None if index is None else sample(self._inputs, index, self._ranks)
 
 
 class _One:

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
-from packager.runtimes.common.onnx_files import save, session_of, tidy
+from packager.runtimes.common.onnx_files import ranks_in, save, session_of, tidy
 from packager.runtimes.onnxruntime import qdq
 from packager.runtimes.onnxruntime.repair_search import (
     MAX_SHARE,
@@ -29,7 +28,7 @@ from packager.runtimes.onnxruntime.repair_search import (
     rank,
     relative_noise,
 )
-from packager.samples.store import sample, spread
+from packager.samples.store import joined, sample, spread
 from packager.sources.onnx_model import model_bytes
 from packager.tools.quiet import tool
 from runtime_adapters.protocol import Tensors
@@ -224,10 +223,10 @@ class _Trial:
         with tool("onnxruntime"):
             session = session_of(model_bytes(model))
             names = [output.name for output in session.get_outputs()]
-            rows = [session.run(names, sample(self._tuning, index)) for index in indices]
+            ranks = ranks_in(session)
+            rows = [session.run(names, sample(self._tuning, index, ranks)) for index in indices]
             return {
-                name: np.concatenate([row[position] for row in rows])
-                for position, name in enumerate(names)
+                name: joined([row[position] for row in rows]) for position, name in enumerate(names)
             }
 
 

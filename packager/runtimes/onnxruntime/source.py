@@ -10,14 +10,14 @@ from packager.plan.figures import ModelFacts
 from packager.plan.recipes import MODEL_FILE, SOURCE_MODEL_FILE
 from packager.run.job import Job
 from packager.sources import onnx_model
-from packager.sources.onnx_batch import changed_interface, with_batch_axis
+from packager.sources.onnx_batch import changed_interface, with_one_batch
 
 
 def prepare(job: Job, output: Path) -> ModelFacts:
     """Check an ONNX model, and make the clean copy that all tools start from."""
     path = Path(job.inputs["model"])
     loaded = onnx_model.load_checked(path / MODEL_FILE if path.is_dir() else path)
-    model, noted = with_batch_axis(loaded)
+    model, noted = with_one_batch(loaded)
     cleaned, notes = onnx_model.clean(model)
     facts = onnx_model.facts_of(cleaned, (*noted, *notes))
     facts = msgspec.structs.replace(facts, interface=changed_interface(loaded, facts))

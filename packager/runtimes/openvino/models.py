@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from packager.errors import StepError
-from packager.samples.store import sample, spread
+from packager.samples.store import joined, sample, spread
 from packager.tools.quiet import tool
 from runtime_adapters.openvino.library import openvino
 from runtime_adapters.protocol import Tensors
@@ -95,7 +95,7 @@ def quantize(
         nncf.set_log_level(logging.ERROR)
         quantized = nncf.quantize(
             float_model,
-            nncf.Dataset([sample(inputs, index) for index in indices]),
+            nncf.Dataset([sample(inputs, index, _ranks(float_model)) for index in indices]),
             subset_size=len(indices),
             **_quantization(options),
         )
@@ -137,13 +137,14 @@ def quantize_with_accuracy_control(
 
     float_model = read(model)
     outputs = [min(port.get_names()) for port in float_model.outputs]
+    ranks = _ranks(float_model)
     indices = _indices(calibration, options)
     total = len(next(iter(tuning.values())))
     found: list[float] = []
 
     def validate(compiled: Any, items: Iterable[int]) -> tuple[float, None]:  # noqa: ANN401 - untyped
         chosen = list(items)
-        value = quality(_answers(compiled, tuning, chosen, outputs), chosen)
+        value = quality(_answers(compiled, tuning, chosen, (ranks, outputs)), chosen)
         if len(chosen) == total:
             found.append(value)
         return value, None
@@ -152,7 +153,7 @@ def quantize_with_accuracy_control(
         nncf.set_log_level(logging.ERROR)
         quantized = nncf.quantize_with_accuracy_control(
             float_model,
-            nncf.Dataset([sample(calibration, index) for index in indices]),
+            nncf.Dataset([sample(calibration, index, ranks) for index in indices]),
             nncf.Dataset(range(total)),
             validation_fn=validate,
             max_drop=options["max_drop"],
@@ -266,15 +267,23 @@ def _indices(inputs: Tensors, options: dict[str, Any]) -> list[int]:
     return spread(len(next(iter(inputs.values()))), options["samples"])
 
 
+def _ranks(model: openvino.Model) -> dict[str, int]:
+    """Return how many axes each input has."""
+    return {
+        name: len(port.get_partial_shape()) for port in model.inputs for name in port.get_names()
+    }
+
+
 def _answers(
     compiled: Any,  # noqa: ANN401 - nncf's wrapper of a compiled model
     inputs: Tensors,
     indices: Iterable[int],
-    outputs: list[str],
+    names: tuple[dict[str, int], list[str]],
 ) -> Tensors:
-    rows = [compiled(sample(inputs, index)) for index in indices]
+    ranks, outputs = names
+    rows = [compiled(sample(inputs, index, ranks)) for index in indices]
     return {
-        name: np.concatenate([np.array(row[position]) for row in rows])
+        name: joined([np.array(row[position]) for row in rows])
         for position, name in enumerate(outputs)
     }
 

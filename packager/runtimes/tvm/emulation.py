@@ -19,8 +19,10 @@ import numpy as np
 from packager.errors import StepError
 from packager.plan.targets import Target
 from packager.runtimes.tvm.driver import compile_c
+from packager.samples.store import Unit, has_batch, unit_of
 from packager.tools import toolchains
 from packager.tools.emulated_process import emulation, run_limited
+from runtime_adapters.batches import sample_shape
 from runtime_adapters.protocol import Tensors
 from runtime_adapters.tensors import DTYPES
 from wire.package.manifest import TensorSpec
@@ -69,7 +71,8 @@ def run_emulated(
         source=source,
         sink=sink,
     )
-    return _answers(sink, output_specs, timeout_s=None if ended else timeout_s)
+    unit = unit_of(input_specs)
+    return _answers(sink, output_specs, unit, timeout_s=None if ended else timeout_s)
 
 
 def _command(target: Target, workspace: Path, library: Path) -> list[str]:
@@ -99,11 +102,12 @@ def _write_samples(path: Path, inputs: Tensors, specs: Sequence[TensorSpec]) -> 
         array = inputs.get(spec.name)
         if array is None:
             raise StepError(f"there are no samples of {spec.name!r}")
-        if array.dtype != DTYPES[spec.datatype] or array.shape[1:] != spec.shape[1:]:
+        shape = spec.shape[1:] if array.ndim == len(spec.shape) else sample_shape(spec)
+        if array.dtype != DTYPES[spec.datatype] or array.shape[1:] != shape:
             raise StepError(
                 f"the samples of {spec.name!r} are {array.dtype} of shape "
                 f"{list(array.shape[1:])}, but the model takes {spec.datatype} of shape "
-                f"{list(spec.shape[1:])}"
+                f"{list(shape)}"
             )
     with path.open("wb") as stream:
         for index in range(min((len(inputs[spec.name]) for spec in specs), default=1)):
@@ -111,7 +115,9 @@ def _write_samples(path: Path, inputs: Tensors, specs: Sequence[TensorSpec]) -> 
                 stream.write(np.ascontiguousarray(inputs[spec.name][index]).tobytes())
 
 
-def _answers(path: Path, specs: Sequence[TensorSpec], *, timeout_s: float | None) -> Tensors:
+def _answers(
+    path: Path, specs: Sequence[TensorSpec], unit: Unit, *, timeout_s: float | None
+) -> Tensors:
     """Read the answers of whole samples.
 
     Raises:
@@ -128,11 +134,12 @@ def _answers(path: Path, specs: Sequence[TensorSpec], *, timeout_s: float | None
     answers: Tensors = {}
     start = 0
     for spec, size in zip(specs, sizes, strict=True):
+        shape = spec.shape[1:] if has_batch(spec, unit) else sample_shape(spec)
         part = np.ascontiguousarray(rows[:, start : start + size])
-        answers[spec.name] = part.view(DTYPES[spec.datatype]).reshape(count, *spec.shape[1:])
+        answers[spec.name] = part.view(DTYPES[spec.datatype]).reshape(count, *shape)
         start += size
     return answers
 
 
 def _size_bytes(spec: TensorSpec) -> int:
-    return math.prod(spec.shape[1:]) * DTYPES[spec.datatype].itemsize
+    return math.prod(sample_shape(spec)) * DTYPES[spec.datatype].itemsize

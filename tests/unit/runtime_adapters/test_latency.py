@@ -11,7 +11,12 @@ from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.latency import MAX_RUNS, MEASURE_S, measure_latency_ms
 from runtime_adapters.protocol import SessionDescription, Tensors
 from tests.simulators.clock import FakeClock
+from wire.package.manifest import TensorSpec
 
+INPUTS = (
+    TensorSpec(name="x", datatype="FP64", shape=(-1, 2)),
+    TensorSpec(name="y", datatype="INT64", shape=(-1,)),
+)
 SAMPLES: Tensors = {"x": np.arange(6.0).reshape(3, 2), "y": np.arange(3)}
 
 
@@ -29,7 +34,7 @@ class TimedSession:
         return {}
 
     def describe(self) -> SessionDescription:
-        return SessionDescription(runtime="t", version="1", devices=(), inputs=(), outputs=())
+        return SessionDescription(runtime="t", version="1", devices=(), inputs=INPUTS, outputs=())
 
     def close(self) -> None:
         return

@@ -242,7 +242,7 @@ def test_from_raw_photographs_to_the_known_accuracy(cifar: Path, tmp_path: Path)
     )
     inputs, labels = load_inputs(tmp_path / "gate", (spec,)), load_labels(tmp_path / "gate")
     session = open_session(cifar, info, Limits(threads=1))
-    rows = [session.infer(sample(inputs, index))["logits"] for index in range(2000)]
+    rows = [session.infer(sample(inputs, index, {spec.name: 4}))["logits"] for index in range(2000)]
     session.close()
     answers = {"logits": np.concatenate(rows)}
     assert resolve_metric("auto", answers, labels) == "top1"

@@ -14,6 +14,7 @@ from packager.errors import BuildError, DataError
 from packager.samples.arrays import LABELS, SHORT, Bounds
 from packager.samples.readers import SampleSource, read_samples
 from packager.samples.store import load_inputs, load_labels, sample, save_samples, spread, unit_of
+from runtime_adapters.batches import ranks_of
 from wire.package.manifest import TensorSpec
 
 SPECS = (TensorSpec(name="input", datatype="FP32", shape=(-1, 2, 3)),)
@@ -304,7 +305,7 @@ def test_a_part_of_the_samples_is_saved_in_the_order_asked(tmp_path: Path) -> No
     save_samples(tmp_path, {"input": INPUT}, LABEL, SPECS, indices=np.array([7, 2, 5]))
     inputs = load_inputs(tmp_path, SPECS)
     assert np.array_equal(inputs["input"], INPUT[[7, 2, 5]])
-    assert np.array_equal(sample(inputs, 1)["input"], INPUT[2:3])
+    assert np.array_equal(sample(inputs, 1, {"input": 3})["input"], INPUT[2:3])
     labels = load_labels(tmp_path)
     assert labels is not None
     assert labels.tolist() == [7, 2, 5]
@@ -320,7 +321,7 @@ def test_a_model_without_a_batch_axis_takes_whole_calls(tmp_path: Path, scratch:
     states = np.arange(80, dtype=np.float32).reshape(10, 2, 1, 4)
     found = read_samples(archive(tmp_path, state=states, rate=np.arange(10)), specs, scratch)
     save_samples(tmp_path, found.inputs, None, specs)
-    call = sample(load_inputs(tmp_path, specs), 3, "calls")
+    call = sample(load_inputs(tmp_path, specs), 3, ranks_of(specs))
     assert np.array_equal(call["state"], states[3])
     assert call["rate"].shape == ()
     assert call["rate"] == 3
