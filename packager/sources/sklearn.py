@@ -1,8 +1,10 @@
 """Converts scikit-learn estimators and pipelines to ONNX with skl2onnx.
 
 A user's function takes nothing and returns a fitted estimator, or `(estimator, number of features)`
-where the estimator does not know it. The model takes one float32 tensor `input` of samples by
-features. Nothing is unpickled here; the function may do so.
+where the estimator does not know it, or `(estimator, number of features, "float64")`. The model
+takes one tensor `input` of samples by features, of float32 unless float64 is asked for: features
+may differ by less than float32 can tell, until a scaler has subtracted their mean. (scikit-learn's
+trees round what they get to float32 themselves.) Nothing is unpickled here; the function may do so.
 
 Rules:
 - The first output holds floats: scores or probabilities by class, as class metrics need them. A
@@ -35,11 +37,14 @@ OPSETS: Final = {"": 18, "ai.onnx.ml": 3}
 """The newest that skl2onnx may write; old versions of ONNX Runtime and others run these too."""
 
 INPUT: Final = "input"
+FLOAT32: Final = "float32"
+FLOAT64: Final = "float64"
 LABEL: Final = "label"
 INSTALL: Final = "install it with: pip install 'edgefleet[packager-sklearn]'"
 MAX_FEATURES: Final = 1_000_000
 MAX_CLASSES_SHOWN: Final = 20
 
+_MOST_PARTS: Final = 3
 _SAMPLES: Final = 256
 _SCALES: Final = (0.1, 1.0, 10.0, 100.0)
 _MIN_SHARE: Final = 0.99
@@ -60,11 +65,14 @@ def convert(made: object, target: Path) -> tuple[str, ...]:
         ModelError: It is not fitted, cannot be exported, or the exported model gives other answers.
         StepError: skl2onnx is not installed.
     """
-    estimator, features = _unpack(made)
-    model = _exported(estimator, features)
+    estimator, features, dtype = _unpack(made)
+    model = _exported(estimator, features, dtype)
     classes = getattr(estimator, "classes_", None)
     texts = isinstance(classes, np.ndarray) and classes.dtype.kind not in "iub"
     notes = []
+    if dtype == FLOAT64:
+        _type_outputs(model)
+        notes.append("the model takes float64")
     if isinstance(classes, np.ndarray) and classes.tolist() != list(range(len(classes))):
         listed = ", ".join(str(name) for name in classes[:MAX_CLASSES_SHOWN])
         notes.append(f"scores are in the order of the classes: {listed[:400]}")
@@ -72,23 +80,31 @@ def convert(made: object, target: Path) -> tuple[str, ...]:
     strip(model)
     clamp_ir(model)
     target.write_bytes(model_bytes(model))
-    _check(estimator, model, target, features, texts=texts)
+    _check(estimator, model, target, np.zeros((_SAMPLES, features), dtype), texts=texts)
     return tuple(notes)
 
 
-def _unpack(made: object) -> tuple[Any, int]:
+def _unpack(made: object) -> tuple[Any, int, str]:
     try:
         from sklearn.base import BaseEstimator
         from sklearn.exceptions import NotFittedError
         from sklearn.utils.validation import check_is_fitted
     except ImportError as exc:
         raise StepError("scikit-learn is not installed", remedy=INSTALL) from exc
-    pair = made if isinstance(made, tuple) else (made, None)
-    estimator, features = pair if len(pair) == 2 else (None, None)  # noqa: PLR2004 - a pair
+    given = made if isinstance(made, tuple) else (made,)
+    estimator = given[0] if 0 < len(given) <= _MOST_PARTS else None
+    features = given[1] if len(given) > 1 else None
+    dtype = given[-1] if len(given) == _MOST_PARTS else FLOAT32
     if not isinstance(estimator, BaseEstimator):
         raise ModelError(
             "the function returned no scikit-learn estimator",
-            remedy="return a fitted estimator, or (estimator, number of features)",
+            remedy="return a fitted estimator, (estimator, number of features) or "
+            f'(estimator, number of features, "{FLOAT64}")',
+        )
+    if dtype not in {FLOAT32, FLOAT64}:
+        raise ModelError(
+            f"the function asks for inputs of {str(dtype)[:40]!r}",
+            remedy=f'write "{FLOAT32}" or "{FLOAT64}"',
         )
     try:
         check_is_fitted(estimator)
@@ -103,18 +119,16 @@ def _unpack(made: object) -> tuple[Any, int]:
             remedy="return (estimator, number of features); convert texts to numbers before the "
             "model",
         )
-    return estimator, count
+    return estimator, count, str(dtype)
 
 
-def _exported(estimator: Any, features: int) -> Any:  # noqa: ANN401 - sklearn is untyped
+def _exported(estimator: Any, features: int, dtype: str) -> Any:  # noqa: ANN401 - sklearn is untyped
     try:
         from skl2onnx import convert_sklearn
-        from skl2onnx.common.data_types import (
-            FloatTensorType,
-        )
+        from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
     except ImportError as exc:
         raise StepError("skl2onnx is not installed", remedy=INSTALL) from exc
-    kind = FloatTensorType([None, features])
+    kind = (DoubleTensorType if dtype == FLOAT64 else FloatTensorType)([None, features])
     steps = getattr(estimator, "steps", None)  # a pipeline's options are those of its last step
     owner = steps[-1][1] if steps else estimator
     last: Exception | None = None
@@ -153,6 +167,26 @@ def _options(estimator: Any) -> Iterator[dict[str, bool]]:  # noqa: ANN401 - skl
             yield {"raw_scores": True}
         yield {"zipmap": False}
     yield {}
+
+
+def _type_outputs(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
+    """Declare outputs as float32 where the operator gives nothing else.
+
+    skl2onnx declares float64, but ONNX's trees and some classifiers answer in float32 whatever they
+    take, and ONNX Runtime refuses the difference.
+    """
+    import onnx
+
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+    ends = {value.name: value for value in model.graph.output}
+    for node in model.graph.node:
+        for place, name in enumerate(node.output):
+            if name not in ends:
+                continue
+            schema = onnx.defs.get_schema(node.op_type, versions[node.domain], node.domain)
+            form = schema.outputs[min(place, len(schema.outputs) - 1)]
+            if form.type_str == "tensor(float)":
+                ends[name].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
 
 
 def _order_outputs(model: Any, *, texts: bool) -> None:  # noqa: ANN401 - onnx is untyped
@@ -195,18 +229,18 @@ def _check(
     estimator: Any,  # noqa: ANN401 - sklearn is untyped
     model: Any,  # noqa: ANN401 - onnx is untyped
     target: Path,
-    features: int,
+    form: NDArray[Any],
     *,
     texts: bool,
 ) -> None:
-    """Compare the exported model with the estimator on random samples.
+    """Compare the exported model with the estimator on random samples of a shape and type.
 
     Raises:
         ModelError: They differ.
     """
     random = np.random.default_rng(0)
     scales = np.resize(_SCALES, (_SAMPLES, 1))
-    samples = (random.standard_normal((_SAMPLES, features)) * scales).astype(np.float32)
+    samples = (random.standard_normal(form.shape) * scales).astype(form.dtype)
     try:
         expected = _expected(estimator, samples)
     except ValueError:  # some take no negative numbers
@@ -226,7 +260,8 @@ def _check(
             raise ModelError(
                 f"the exported model and {type(estimator).__name__} give different answers: "
                 f"{1 - alike:.1%} of {name!r} on random samples",
-                remedy="give an ONNX file that was exported with other options, such as float64",
+                remedy=f'let the function return (estimator, number of features, "{FLOAT64}"), or '
+                "give an ONNX file that was exported with other options",
             )
 
 
@@ -274,11 +309,11 @@ def _alike(wanted: NDArray[Any], found: NDArray[Any], tied: NDArray[np.bool_]) -
         return 0.0
     if given.dtype.kind != "f":
         return float(((rows == given).all(axis=1) | tied).mean())
-    pairs = zip(rows.astype(np.float32), given, strict=True)
+    pairs = zip(rows.astype(given.dtype), given, strict=True)
     return float(np.mean([worst_share(row, answer) <= 1 for row, answer in pairs]))
 
 
-def _expected(estimator: Any, samples: NDArray[np.float32]) -> dict[str, NDArray[Any]]:  # noqa: ANN401
+def _expected(estimator: Any, samples: NDArray[Any]) -> dict[str, NDArray[Any]]:  # noqa: ANN401
     """Return what the estimator answers, by the names that skl2onnx gives to outputs.
 
     Raises:

@@ -179,6 +179,22 @@ def test_a_scikit_learn_pipeline_with_samples_from_a_function(
     assert candidate(result, "onnxruntime-fp32")["accuracy"]["value"] > 0.85
 
 
+def test_a_float64_pipeline_becomes_variants_that_take_float64(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
+    text = SKLEARN + "\n\ndef wide():\n    return make(), 64, 'float64'\n"
+    (tmp_path / "pipe.py").write_text(text)
+    result = build(
+        capsys, f"{tmp_path / 'pipe.py'}:wide",
+        write_profile(tmp_path, "onnxruntime", "openvino"), tmp_path / "package",
+        {"--evaluation": f"{tmp_path / 'pipe.py'}:evaluation"},
+    )  # fmt: skip
+    assert "the model takes float64" in result["notes"]
+    for variant in proven(tmp_path / "package").variants:
+        assert [spec.datatype for spec in variant.info.inputs] == ["FP64"], variant.name
+
+
 def images(folder: Path, kind: str) -> dict[str, str]:
     """Write CIFAR-10 images as the MLPerf Tiny models take them."""
     options = {}

@@ -345,6 +345,29 @@ def test_a_forest_whose_votes_tie_is_no_other_model(tmp_path: Path, texts: bool)
     sklearn_source.convert(fitted, tmp_path / "m.onnx")  # ten votes against ten, in 5 % of samples
 
 
+@pytest.mark.parametrize("tree", [False, True], ids=["logistic", "tree"])
+def test_float64_decides_where_float32_cannot_tell(tmp_path: Path, *, tree: bool) -> None:
+    pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.tree import DecisionTreeClassifier
+
+    rng = np.random.default_rng(0)
+    features = 1.0 + 1e-9 * rng.random((400, 3))  # all the same in float32
+    classes = (features[:, 0] > 1.0 + 5e-10).astype(int)
+    last = DecisionTreeClassifier(random_state=0) if tree else LogisticRegression(C=1e6)
+    fitted = make_pipeline(StandardScaler(), last).fit(features, classes)
+    target = tmp_path / "m.onnx"
+    notes = sklearn_source.convert((fitted, 3, "float64"), target)
+    assert notes == ("the model takes float64",)
+    assert [spec.datatype for spec in taken(target).inputs] == ["FP64"]
+    fresh = 1.0 + 1e-9 * rng.random((400, 3))
+    found = answers(target, onnx.load(target), {"input": fresh})
+    assert np.array_equal(found["label"], fitted.predict(fresh))
+    assert len(set(found["label"].tolist())) == 2
+
+
 def test_only_classes_that_score_as_much_tie() -> None:
     class Fitted:
         classes_ = np.array([3, 5, 7])
@@ -387,6 +410,8 @@ def test_estimators_that_cannot_be_taken_are_refused(iris: tuple[Any, Any], tmp_
         "how many features": TfidfVectorizer().fit(["a word"]),
         "cannot convert Own": own,
         "no scikit-learn estimator": 3,
+        "returned no scikit-learn estimator": (own, 4, "float64", True),
+        "inputs of 'float16'": (own, 4, "float16"),
     }
     for text, made in cases.items():
         with pytest.raises(ModelError, match=text) as caught:
