@@ -74,6 +74,7 @@ from packager.result import (
     layers_notes,
     repair_notes,
     tuning_notes,
+    unused_gate_notes,
 )
 from packager.run.cache import Cache, file_sha256
 from packager.run.earlier_builds import Measurements, keep_schedules, read_measurements
@@ -179,6 +180,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             *tuning_notes(plan, pipeline),
             *repair_notes(plan, variants, pipeline),
             *doubt_notes(variants, verdicts),
+            *unused_gate_notes(variants, request.gates),
             *latency_notes(
                 plan,
                 measured_variants(plan.candidates, pipeline),

@@ -223,6 +223,26 @@ def doubt_notes(variants: tuple[Variant, ...], verdicts: Verdicts) -> tuple[str,
     return (text,)
 
 
+def unused_gate_notes(variants: tuple[Variant, ...], gates: Gates) -> tuple[str, ...]:
+    """Tell that a gate which the user set holds nothing here.
+
+    Args:
+        variants: The variants that were built.
+        gates: The limits.
+
+    Returns:
+        One line, or none.
+    """
+    judged = [v.info.accuracy for v in variants if v.info.accuracy is not None]
+    if gates.max_disagreement is None or any(a.agreement is not None for a in judged):
+        return ()
+    return tuple(
+        f"warning: --max-disagreement is not applied: {accuracy.metric} reads an output that has "
+        "no top answer"
+        for accuracy in judged[:1]
+    )
+
+
 def latency_notes(
     plan: Plan, variants: tuple[Variant, ...], profiles: tuple[DeviceProfile, ...], gates: Gates
 ) -> tuple[str, ...]:

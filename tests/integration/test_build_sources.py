@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from tests.integration.builds import (
     write_profile,
 )
 from tests.models import ROOT, trained
+from tests.simulators.rig import DIGEST, Rig
 from wire.package.index import asset_directory
 
 STABLEHLO = ROOT / "tests" / "data" / "stablehlo"
@@ -322,10 +325,13 @@ def test_a_model_without_a_batch_axis_is_judged_by_its_mean_error(
         capsys, tmp_path / "plain.onnx", write_profile(tmp_path, "onnxruntime"),
         tmp_path / "package",
         {"--evaluation": samples(tmp_path / "data", x=x, label=y.astype(np.float32)),
-         "--metric": "mae"},
+         "--metric": "mae", "--max-disagreement": "0.1"},
         "--float-only",
     )  # fmt: skip
     assert any("no common batch axis" in note for note in result["notes"])
+    assert (
+        "warning: --max-disagreement is not applied: mae reads an output that has no top answer"
+    ) in result["notes"]
     found = candidate(result, "onnxruntime-fp32")["accuracy"]
     assert found["metric"] == "mae"
     assert 0.005 < found["value"] < 0.015
@@ -427,8 +433,33 @@ def test_two_inputs_and_outputs_are_judged_by_the_users_own_metric(
         assert not path.is_file() or str(tmp_path).encode() not in path.read_bytes(), path
 
 
+def served(rig: Rig, model: str, tensors: dict[str, Any]) -> dict[str, Any]:
+    """Ask the endpoint as an application does; return the outputs in the shapes that it tells."""
+    inputs = [
+        {"name": n, "datatype": "FP32", "shape": t.shape, "data": t.reshape(-1).tolist()}
+        for n, t in tensors.items()
+    ]
+    client = rig.client()
+    client.request("POST", f"/v2/models/{model}/infer", body=json.dumps({"inputs": inputs}))
+    response = client.getresponse()
+    answer = json.loads(response.read())
+    client.close()
+    assert response.status == 200, answer
+    return {
+        part["name"]: np.array(part["data"], np.float32).reshape(part["shape"])
+        for part in answer["outputs"]
+    }
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path / "device")
+    yield rig
+    rig.stop()
+
+
 def test_a_fixed_state_and_scalars_go_through_as_the_model_has_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, rig: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = np.random.default_rng(3)
     small_model(
@@ -466,6 +497,19 @@ def test_a_fixed_state_and_scalars_go_through_as_the_model_has_them(
         assert {spec.name: spec.shape for spec in specs} == {
             "x": (1, 6), "h": (2, 1, 8), "gain": (), "hn": (2, 1, 8), "level": (),
         }, variant.name  # fmt: skip
+    asked = {"x": (1, 6), "h": (2, 1, 8), "gain": ()}
+    tensors = {name: rng.random(shape).astype(np.float32) for name, shape in asked.items()}
+    found: dict[str, Any] = {}
+    for variant in manifest.variants:
+        probed = rig.server.probe(tmp_path / "package", DIGEST, variant)
+        assert probed.passed, (variant.name, probed.detail)
+        rig.server.switch_to(tmp_path / "package", DIGEST, variant)
+        found[variant.name] = served(rig, manifest.name, tensors)
+    right = found["onnxruntime-fp32"]
+    assert (right["hn"].shape, right["level"].shape) == ((2, 1, 8), ())
+    for name, answers in found.items():
+        for output, value in answers.items():
+            np.testing.assert_allclose(value, right[output], atol=0.2, err_msg=f"{name} {output}")
 
 
 def test_a_state_that_only_comes_out_is_kept_beside_a_batch_of_any_size(
