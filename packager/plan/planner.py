@@ -164,7 +164,11 @@ def _obstacles(
     if recipe.static:
         for spec in facts.inputs:
             if -1 in spec.shape[1:]:
-                yield f"input {spec.name!r} has a size besides the batch that only a request gives"
+                yield (
+                    f"input {spec.name!r} {list(spec.shape)} has a size besides the batch that "
+                    f"only a request gives, and {recipe.runtime} compiles for one shape; export "
+                    "the model with fixed sizes to get it"
+                )
     others = [runtime for runtime in profile.runtimes if runtime != recipe.runtime]
     unproven = target is not None and target.name not in given.host.native
     if recipe.last_resort and unproven and others and name not in settings.keep:

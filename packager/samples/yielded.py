@@ -105,7 +105,9 @@ class _Column:
         if rows.dtype != self._dtype or rows.shape[1:] != self._shape:
             raise DataError(
                 f"{source}: {self._name!r} changes from {self._dtype} {list(self._shape)} "
-                f"to {rows.dtype} {list(rows.shape[1:])}"
+                f"to {rows.dtype} {list(rows.shape[1:])}",
+                remedy="give all samples of a build one type and one shape, such as by padding; "
+                "docs/shapes.md says how",
             )
         self._file.write(np.ascontiguousarray(rows).tobytes())
         self.rows += len(rows)

@@ -226,7 +226,12 @@ def _answers(job: Job, info: VariantInfo, output: Path) -> tuple[Tensors, str]:
     for index, row in enumerate(itertools.chain((first,), rows)):
         for spec in info.outputs:
             if row[spec.name].shape != first[spec.name].shape:
-                raise DataError(f"output {spec.name!r} has a different shape for different samples")
+                raise DataError(
+                    f"output {spec.name!r} has shape {list(row[spec.name].shape)} for one sample "
+                    f"and {list(first[spec.name].shape)} for another, which cannot be compared",
+                    remedy="export the model without suppression, and declare it with "
+                    "--postprocessing; docs/shapes.md says how",
+                )
             answer = row[spec.name]
             answers[spec.name][index] = answer[0] if has_batch(spec, unit) else answer
     for array in answers.values():

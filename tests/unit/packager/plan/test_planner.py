@@ -217,7 +217,10 @@ def test_what_cannot_run_here_is_emulated_and_not_measured() -> None:
 def test_a_size_that_only_a_request_tells_rules_compilers_out() -> None:
     spec = TensorSpec(name="text", datatype="INT64", shape=(-1, -1))
     made = plan(profile(), facts=msgspec.structs.replace(FACTS, inputs=(spec,)))
-    assert "'text' has a size besides the batch" in reason(made, "tvm-fp32")
+    why = reason(made, "tvm-fp32")
+    assert "'text' [" in why
+    assert "has a size besides the batch that only a request gives" in why
+    assert "tvm compiles for one shape; export the model with fixed sizes" in why
     assert "onnxruntime-int8" in names(made, "box")
 
 

@@ -331,3 +331,14 @@ def test_a_model_without_a_batch_axis_takes_whole_calls(tmp_path: Path, scratch:
 def test_calibration_samples_are_spread_over_the_set() -> None:
     assert spread(10, 4) == [0, 2, 5, 7]
     assert spread(3, 256) == [0, 1, 2]
+
+
+def test_a_function_that_yields_another_shape_is_told_to_pad(tmp_path: Path, scratch: Path) -> None:
+    wide = (TensorSpec(name="line", datatype="FP32", shape=(-1, 3, -1)),)
+    body = (
+        "def samples():\n"
+        "  for width in (4, 6): yield {'line': np.zeros((10, 3, width), np.float32)}"
+    )
+    with pytest.raises(DataError, match=r"'line' changes from float32 \[3, 4\] to") as fault:
+        read_samples(function(tmp_path, body), wide, scratch)
+    assert "padding" in (fault.value.remedy or "")
