@@ -62,7 +62,7 @@ def steps_of(name: str, inputs: Tensors, states: Mapping[str, str]) -> int:
     Raises:
         DataError: Inputs differ in it.
     """
-    found = {array.shape[1] for key, array in inputs.items() if key not in states}
+    found: set[int] = {array.shape[1] for key, array in inputs.items() if key not in states}
     if len(found) != 1:
         raise DataError(
             f"{name}: the inputs have {' and '.join(map(str, sorted(found)))} steps",
