@@ -39,6 +39,7 @@ from packager.plan.figures import (
 )
 from packager.plan.planner import make_plan
 from packager.plan.recipes import PREPARE, SourceKind
+from packager.plan.states import check_states, read_states
 from packager.plan.steps import (
     DATA,
     IMPORT,
@@ -69,6 +70,7 @@ from packager.result import (
     BuildResult,
     candidate_reports,
     doubt_notes,
+    drift_notes,
     first_losses,
     latency_notes,
     layers_notes,
@@ -181,6 +183,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             *repair_notes(plan, variants, pipeline),
             *doubt_notes(variants, verdicts),
             *unused_gate_notes(variants, request.gates),
+            *drift_notes(variants),
             *latency_notes(
                 plan,
                 measured_variants(plan.candidates, pipeline),
@@ -310,6 +313,8 @@ def _prepared(
         )
         notes = _take_in(request, kind, pipeline)
         facts = pipeline.result(PREPARE, ModelFacts)
+        states = read_states(request.states)
+        check_states(states, facts.inputs, facts.outputs)
         declared = _declared(request, facts)
         settings = PlanSettings(
             metric=plain_name(request.metric) if METRIC in sources else request.metric,
@@ -318,6 +323,7 @@ def _prepared(
             sets=tuple(sets),
             callables=callables,
             preprocessing=request.preprocessing is not None,
+            states=states,
             integers=not request.float_only,
             keep=frozenset(request.keep),
             min_retention=request.gates.min_retention,
@@ -386,7 +392,7 @@ def _tried(
     if not declared.postprocessing:
         return ()
     try:
-        pipeline.run([data_step(given.settings), processing_step(given, declared.postprocessing)])
+        pipeline.run([data_step(given), processing_step(given, declared.postprocessing)])
     except BuildError as exc:
         if not plan_only or isinstance(exc, DataError):
             raise

@@ -19,6 +19,7 @@ from packager.callables import callable_file, is_callable
 from packager.errors import BuildError, DataError
 from packager.judge.gates import Gates
 from packager.judge.metrics import is_own, wanted
+from packager.plan.states import read_states
 from packager.plan.steps import (
     ANCHORS,
     CALIBRATION,
@@ -68,6 +69,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     postprocessing: Path | None = None
     """A TOML file that says how the model's outputs become answers."""
+
+    states: tuple[str, ...] = ()
+    """Pairs `INPUT=OUTPUT`: outputs that are fed back as inputs. Samples then are sequences."""
 
     prune: float = 0.0
     training: str = ""
@@ -162,6 +166,7 @@ def check_request(request: BuildRequest) -> None:
     if len(set(names)) != len(names):
         raise BuildError("the same profile is given twice")
     wanted(request.metric)
+    read_states(request.states)
     if request.remeasure and request.measurements is not None:
         raise BuildError(
             "figures cannot be measured again and taken from a report",

@@ -16,7 +16,7 @@ from packager.plan.figures import RepairResult, TuningResult
 from packager.plan.steps import is_tuning
 from packager.plan.values import Candidate, Impossible, Plan
 from packager.run.pipeline import Pipeline, StepRecord
-from wire.package.manifest import Accuracy, Performance, Variant, VariantInfo
+from wire.package.manifest import Accuracy, Drift, Performance, Variant, VariantInfo
 from wire.profile import DeviceProfile
 
 BUSY_CPUS: Final = 0.25
@@ -240,6 +240,31 @@ def unused_gate_notes(variants: tuple[Variant, ...], gates: Gates) -> tuple[str,
         f"warning: --max-disagreement is not applied: {accuracy.metric} reads an output that has "
         "no top answer"
         for accuracy in judged[:1]
+    )
+
+
+def drift_notes(variants: tuple[Variant, ...]) -> tuple[str, ...]:
+    """Tell how far each variant with states drifts from the reference over a sequence.
+
+    Args:
+        variants: The variants that were built.
+
+    Returns:
+        One line for each that was played.
+    """
+    return tuple(
+        f"{variant.name}: {drift_text(variant.info.accuracy.drift)}"
+        for variant in variants
+        if variant.info.accuracy is not None and variant.info.accuracy.drift
+    )
+
+
+def drift_text(known: Drift) -> str:
+    """Say how far a variant drifts, in one clause."""
+    return (
+        f"drift over {known.sequences} sequences of {known.steps} steps: relative error "
+        f"{known.start:.2g} at the start, {known.middle:.2g} in the middle, {known.end:.2g} at the "
+        f"end; {known.worst:.2g} at the worst step, {known.worst_step}"
     )
 
 

@@ -74,6 +74,14 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         Path | None,
         typer.Option(metavar="FILE", help="TOML file that says how outputs become answers."),
     ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="INPUT=OUTPUT",
+            help="Feed this output back as this input at the next step. The samples then are "
+            "sequences, with the axes (sequences, steps, ...).",
+        ),
+    ] = None,
     prune: Annotated[
         float,
         typer.Option(metavar="SHARE", help="Share of a PyTorch model's channels to take out."),
@@ -269,6 +277,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         float_only=float_only,
         preprocessing=preprocessing,
         postprocessing=postprocessing,
+        states=tuple(state or ()),
         prune=prune,
         training=training,
         output=output,

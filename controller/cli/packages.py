@@ -121,11 +121,13 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
     """
     from packager.package.directory import open_package, signers
     from packager.report.tables import FIGURES_MINOR, figure_columns, manifest_rows
+    from packager.result import drift_notes
     from packager.samples.declarations import declared_lines
     from wire.codec import to_builtins
 
     manifest, index = open_package(directory)
     keyids = signers(directory)
+    states = next((v.info.states for v in manifest.variants if v.info.states), {})
     if json:
         facts = {"digest": index.digest, "size_bytes": index.size_bytes, "signed_by": keyids}
         write_plain_json(facts | to_builtins(manifest))
@@ -138,6 +140,7 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
             ("signed by", f"{', '.join(keyids)} (not checked)" if keyids else "nobody"),
             ("measured on", manifest.metadata.get("machine")),
             ("interface", manifest.metadata.get("interface")),
+            ("states", [f"{name}={output}" for name, output in states.items()] or None),
         )
     )
     write()
@@ -148,6 +151,9 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
         ("VARIANT", "RUNTIME", "PRECISION", "PROFILES"),
         [(v.name, v.info.runtime, v.info.precision, v.info.profiles) for v in manifest.variants],
     )
+    if drifts := drift_notes(manifest.variants):
+        write()
+        write_table(("DRIFT",), [(line,) for line in drifts])
     declared = dict.fromkeys(line for v in manifest.variants for line in declared_lines(v.info))
     if declared:
         write()

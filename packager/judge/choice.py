@@ -141,6 +141,14 @@ def scored_output(metric: str, reference: Tensors) -> str:
     return next(iter(reference))
 
 
+def reading(metric: str, output: str) -> str:
+    """Return a metric that names the output which it reads; a user's function as it is."""
+    if is_own(metric):
+        return metric
+    asked = wanted(metric)
+    return Wanted(asked.name, {OUTPUT: output, **asked.options}).text()
+
+
 def has_classes(scores: Tensor) -> bool:
     """Tell whether the last axis of an output may hold scores of classes."""
     # A model that computes in integers may give 8-bit scores; wider integers are labels.

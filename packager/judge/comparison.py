@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -101,7 +102,7 @@ def paired(
     and for their evidence.
     """
     ideal, known = restrict(reference, labels, answers, indices)
-    _check_comparable(answers, ideal)
+    check_comparable(answers, ideal)
     return Pair(
         measured(metric, answers, ideal, known, detector),
         measured(metric, ideal, ideal, known, detector),
@@ -143,7 +144,7 @@ def compare(
     ideal, known = restrict(reference, labels, answers, indices)
     magnitude = None
     if function is not None:
-        _check_comparable(answers, ideal)
+        check_comparable(answers, ideal)
         best = own_value(metric, function, ideal, known)
         value = own_value(metric, function, answers, known)
     else:
@@ -152,7 +153,7 @@ def compare(
         )
         best, value = pair.theirs.value(), pair.ours.value()
         magnitude = None if pair.size is None else pair.size.value()
-    errors = {name: _worst_error(answers[name], ideal[name]) for name in ideal}
+    errors = worst_errors(answers, ideal)
     accuracy = Accuracy(
         metric=named(metric),
         value=value,
@@ -163,13 +164,36 @@ def compare(
         worst_error=max(errors.values()),
         samples=len(next(iter(ideal.values()))),
     )
-    integers = tuple(name for name, tensor in ideal.items() if tensor.dtype.kind in "iu")
-    return Comparison(
-        accuracy=accuracy,
+    return of_samples(Comparison(accuracy=accuracy, worst_errors=errors), errors, ideal)
+
+
+def of_samples(found: Comparison, errors: dict[str, float], ideal: Tensors) -> Comparison:
+    """Return a comparison with what the tolerances of golden samples follow from.
+
+    Args:
+        found: The comparison.
+        errors: What `worst_errors` returned for single samples.
+        ideal: The reference's answers to them.
+
+    Returns:
+        The comparison.
+    """
+    return msgspec.structs.replace(
+        found,
         worst_errors=errors,
         greatest={name: _greatest(tensor) for name, tensor in ideal.items()},
-        integers=integers,
+        integers=tuple(name for name, tensor in ideal.items() if tensor.dtype.kind in "iu"),
     )
+
+
+def worst_errors(answers: Tensors, reference: Tensors) -> dict[str, float]:
+    """Return the greatest absolute difference of any element, by output.
+
+    Raises:
+        DataError: The answers differ in shape, or contain NaN or infinity.
+    """
+    check_comparable(answers, reference)
+    return {name: _worst_error(answers[name], reference[name]) for name in reference}
 
 
 def restrict(
@@ -271,7 +295,7 @@ def first_answers(scores: Tensor) -> NDArray[np.intp]:
     return answers
 
 
-def _check_comparable(answers: Tensors, reference: Tensors) -> None:
+def check_comparable(answers: Tensors, reference: Tensors) -> None:
     """Refuse answers that cannot be compared.
 
     Raises:

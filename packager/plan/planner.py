@@ -107,7 +107,7 @@ def make_plan(
     threads = min((profile.threads for profile in profiles), default=1)
     usual = [choice for choice in choices if not choice.recipe.repairs]
     steps = (
-        data_step(settings),
+        data_step(given),
         reference_step(given),
         *(s for c in usual for s in build_steps(c.recipe, c.target, given)),
         *(s for c in usual for s in _checks(c.candidate, threads, given)),
@@ -161,6 +161,8 @@ def _obstacles(
         yield from _unquantizable(recipe, facts, settings)
     if recipe.repairs and not settings.repair_trials:
         yield "repairs have no trials"
+    if settings.states:
+        yield from _unplayable(recipe, target, given.host)
     if recipe.static:
         for spec in facts.inputs:
             if -1 in spec.shape[1:]:
@@ -205,6 +207,14 @@ def _unquantizable(recipe: Recipe, facts: ModelFacts, settings: PlanSettings) ->
         yield f"the model has no {' or '.join(sorted(recipe.quantizes & _ONNX_NAMES))} to quantize"
 
 
+def _unplayable(recipe: Recipe, target: Target | None, host: Host) -> Iterator[str]:
+    """Say why a candidate of a model with states cannot be judged on sequences."""
+    if "tuning" in recipe.data:
+        yield "the model has states, and repairs are judged on single samples"
+    if target is not None and target.name not in host.native:
+        yield "the model has states, and sequences are not played under emulation"
+
+
 def _unsuited(recipe: Recipe, profile: DeviceProfile) -> Iterator[str]:
     """Say why a candidate makes no sense on a processor."""
     if recipe.architectures and profile.architecture not in recipe.architectures:
@@ -247,6 +257,7 @@ def _candidate(
             requirements=needs,
             profiles=tuple(profile.name for profile in profiles),
             size_bytes=0,
+            states=given.settings.states or msgspec.UNSET,
         ),
         steps=_kinds(recipe, given),
         tools=recipe.tools,

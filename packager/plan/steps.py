@@ -99,16 +99,18 @@ def prepare_step(source: SourceFormat, model: str, external: dict[str, str]) -> 
     )
 
 
-def data_step(settings: PlanSettings) -> Step:
+def data_step(given: PlanInputs) -> Step:
     """Return the step that reads all samples and makes three disjoint sets of them."""
-    given = {name: name for name in settings.sets}
+    settings = given.settings
+    info, packages = _unchanged(given)  # it records the states before each step
     more = {"preprocessing": PREPROCESSING} if settings.preprocessing else {}
+    options = {"callables": settings.callables, "calibrated": settings.integers}
     return Step(
         name=DATA,
         kind=DATA,
-        inputs={"model": PREPARE, **given, **more},
-        options={"callables": settings.callables, "calibrated": settings.integers},
-        tools=DATA_TOOLS,
+        inputs={"model": PREPARE, **{name: name for name in settings.sets}, **more},
+        options={**options, "info": to_builtins(info)} if settings.states else options,
+        tools=(*DATA_TOOLS, *packages) if settings.states else DATA_TOOLS,
         vital=True,
     )
 
@@ -381,6 +383,7 @@ def _unchanged(given: PlanInputs) -> tuple[VariantInfo, tuple[str, ...]]:
         inputs=facts.inputs,
         outputs=facts.outputs,
         size_bytes=0,
+        states=given.settings.states or msgspec.UNSET,
     )
     return info, runtime.packages
 

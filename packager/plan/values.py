@@ -161,6 +161,9 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Set to the function that yields it, where it is no file."""
 
     preprocessing: bool = False
+    states: dict[str, str] = {}
+    """Input to the output that is fed back as that input; empty for a model without state."""
+
     integers: bool = True
     """Whether integer variants are to be made."""
 

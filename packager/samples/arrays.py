@@ -64,13 +64,19 @@ class Choice(NamedTuple):
         return (*self.inputs.values(), *([self.label] if self.label else []))
 
 
-def choose(source: str, offered: Iterable[str], specs: tuple[TensorSpec, ...]) -> Choice:
+def choose(
+    source: str,
+    offered: Iterable[str],
+    specs: tuple[TensorSpec, ...],
+    optional: tuple[TensorSpec, ...] = (),
+) -> Choice:
     """Find the model's inputs and the labels among the offered names.
 
     Args:
         source: What offers them, for messages.
         offered: The names.
         specs: The model's inputs.
+        optional: Inputs that may be missing.
 
     Returns:
         The choice.
@@ -90,10 +96,11 @@ def choose(source: str, offered: Iterable[str], specs: tuple[TensorSpec, ...]) -
                 f"{source} has no array {spec.name!r}, only {found}",
                 remedy="name the arrays as the model's inputs, and the labels `label`",
             )
+    inputs |= {spec.name: spec.name for spec in optional if spec.name in names}
     free = names - set(inputs.values())
     labels = [name for name in LABELS if name in free]
     if unknown := sorted(free - set(labels)):
-        _refuse(source, unknown[0], specs)
+        _refuse(source, unknown[0], (*specs, *optional))
     if len(labels) > 1:
         raise DataError(
             f"{source} has the labels twice, as {' and '.join(labels)}", remedy="keep one of them"

@@ -8,18 +8,44 @@ Rules:
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+
+from packager.errors import DataError
 from packager.plan.figures import DataResult
-from packager.samples.arrays import Bounds
+from packager.samples.arrays import MIN_SAMPLES, Bounds
 from packager.samples.preprocessing import raw_specs
 from packager.samples.readers import DEFAULT_BOUNDS, SampleSource, read_samples
+from packager.samples.sequences import (
+    MIN_SEQUENCES,
+    Form,
+    initial_states,
+    record_states,
+    rows_of,
+    save_form,
+    sequence_spec,
+    steps_of,
+    unrolled,
+)
 from packager.samples.split import Given, digests, divide
-from packager.samples.store import save_samples
+from packager.samples.store import save_samples, unit_of
+from runtime_adapters.protocol import Session
 from wire.package.manifest import Preprocessing, TensorSpec
 
 RAW_FOLDER = "raw"
+
+
+class Sequences(NamedTuple):
+    """A model whose states are fed back."""
+
+    states: Mapping[str, str]
+    """Input to output."""
+
+    open_reference: Callable[[], Session]
+    """Opens the float reference, which records the states."""
 
 
 def make_parts(
@@ -30,6 +56,7 @@ def make_parts(
     preprocessing: Mapping[str, Preprocessing] | None = None,
     calibrated: bool = True,
     bounds: Bounds = DEFAULT_BOUNDS,
+    sequences: Sequences | None = None,
 ) -> DataResult:
     """Read, divide and prepare samples.
 
@@ -40,6 +67,7 @@ def make_parts(
         preprocessing: By input, checked.
         calibrated: Whether anything is calibrated or tuned; else the gate is the only part.
         bounds: How much of each set is read at most.
+        sequences: Set if the model has states; then the samples are sequences.
 
     Returns:
         What was made.
@@ -50,6 +78,8 @@ def make_parts(
     """
     how = preprocessing or {}
     wanted = raw_specs(specs, how)
+    if sequences is not None:
+        return _make_sequences(sources, specs, target, sequences, how, calibrated, bounds)
     sets = {}
     for name, source in sources.items():
         scratch = target / RAW_FOLDER / name
@@ -69,4 +99,62 @@ def make_parts(
         labelled=labelled,
         overlap=division.overlap,
         notes=division.notes,
+    )
+
+
+def _make_sequences(
+    sources: Mapping[str, SampleSource],
+    specs: tuple[TensorSpec, ...],
+    target: Path,
+    asked: Sequences,
+    how: Mapping[str, Preprocessing],
+    calibrated: bool,
+    bounds: Bounds,
+) -> DataResult:
+    """Read and divide sequences, unroll them, and record the states before each step.
+
+    Raises:
+        DataError: The data cannot be used with this model.
+    """
+    unit = unit_of(specs)
+    free = tuple(spec for spec in specs if spec.name not in asked.states)
+    held = tuple(spec for spec in specs if spec.name in asked.states)
+    wanted = tuple(sequence_spec(spec, unit) for spec in raw_specs(free, how))
+    optional = tuple(sequence_spec(spec, unit, state=True) for spec in held)
+    sets = {}
+    for name, source in sources.items():
+        scratch = target / RAW_FOLDER / name
+        scratch.mkdir(parents=True)
+        sets[name] = read_samples(
+            source, wanted, scratch, bounds=bounds, optional=optional, least=MIN_SEQUENCES
+        )
+    given = {name: Given(digests(found.inputs), found.labels) for name, found in sets.items()}
+    division = divide(given, calibrated=calibrated, least=MIN_SEQUENCES)
+    session = asked.open_reference()
+    samples: dict[str, int] = {}
+    for part, (name, indices) in division.parts.items():
+        folder = target / part
+        folder.mkdir()
+        found = sets[name]
+        steps = steps_of(name, found.inputs, asked.states)
+        form = Form(sequences=len(indices), steps=steps)
+        samples[part] = form.sequences * form.steps
+        if not MIN_SAMPLES <= samples[part] <= bounds.max_samples:
+            raise DataError(
+                f"the {name} data leave {samples[part]} steps for {part}, but {MIN_SAMPLES} to "
+                f"{bounds.max_samples} are needed",
+                remedy="give more or longer sequences, or fewer of them",
+            )
+        rows = rows_of(indices, steps)
+        flat = {spec.name: unrolled(found.inputs[spec.name]) for spec in free}
+        save_samples(folder, flat, None, free, preprocessing=how, indices=rows)
+        initial = initial_states(name, found.inputs, held, indices, unit)
+        record_states(folder, session, initial, specs, asked.states, form, unit)
+        labels = None if found.labels is None else np.asarray(found.labels[indices])
+        save_form(folder, form, labels)
+    session.close()
+    labelled = sets[division.parts["gate"][0]].labels is not None
+    shutil.rmtree(target / RAW_FOLDER)
+    return DataResult(
+        samples=samples, labelled=labelled, overlap=division.overlap, notes=division.notes
     )

@@ -66,6 +66,8 @@ def read_samples(
     scratch: Path,
     *,
     bounds: Bounds = DEFAULT_BOUNDS,
+    optional: tuple[TensorSpec, ...] = (),
+    least: int = MIN_SAMPLES,
 ) -> RawSet:
     """Read and check samples.
 
@@ -74,6 +76,8 @@ def read_samples(
         specs: What raw samples must be: `packager.samples.preprocessing.raw_specs`.
         scratch: An empty folder for files, which the arrays need as long as they are used.
         bounds: How much is read at most.
+        optional: Inputs that may be missing.
+        least: How many samples there must be.
 
     Returns:
         The samples.
@@ -85,20 +89,20 @@ def read_samples(
     unit = unit_of(specs)
     if source.function:
         function = load_callable(source.path, source.function)
-        found = collect(source.name, function, specs, scratch, bounds)
+        found = collect(source.name, function, specs, scratch, bounds, optional)
     elif source.path.is_dir():
-        found = _from_directory(source, specs, bounds)
+        found = _from_directory(source, specs, bounds, optional)
     else:
-        found = _from_archive(source, specs, scratch, bounds)
-    for spec in specs:
+        found = _from_archive(source, specs, scratch, bounds, optional)
+    for spec in (*specs, *(spec for spec in optional if spec.name in found.inputs)):
         array = found.inputs[spec.name]
         check_shape(source.name, array, spec, unit)
         found.inputs[spec.name] = _fitting(source.name, array, spec, scratch)
     lengths = {len(array) for array in found.inputs.values()}
-    if len(lengths) != 1 or min(lengths) < MIN_SAMPLES:
+    if len(lengths) != 1 or min(lengths) < least:
         raise DataError(
             f"{source.name} holds {' and '.join(map(str, sorted(lengths)))} samples; every input "
-            f"needs the same number, at least {MIN_SAMPLES}"
+            f"needs the same number, at least {least}"
         )
     samples = lengths.pop()
     if samples > bounds.max_samples:
@@ -108,9 +112,14 @@ def read_samples(
     return found
 
 
-def _from_directory(source: SampleSource, specs: tuple[TensorSpec, ...], bounds: Bounds) -> RawSet:
+def _from_directory(
+    source: SampleSource,
+    specs: tuple[TensorSpec, ...],
+    bounds: Bounds,
+    optional: tuple[TensorSpec, ...],
+) -> RawSet:
     paths = {unquote(path.name.removesuffix(".npy")): path for path in source.path.glob("*.npy")}
-    choice = choose(source.name, paths, specs)
+    choice = choose(source.name, paths, specs, optional)
     used = [paths[name] for name in choice.used]
     if sum(path.stat().st_size for path in used) > bounds.max_bytes:
         raise DataError(f"{source.name} is over {bounds.max_bytes} bytes")
@@ -118,7 +127,11 @@ def _from_directory(source: SampleSource, specs: tuple[TensorSpec, ...], bounds:
 
 
 def _from_archive(
-    source: SampleSource, specs: tuple[TensorSpec, ...], scratch: Path, bounds: Bounds
+    source: SampleSource,
+    specs: tuple[TensorSpec, ...],
+    scratch: Path,
+    bounds: Bounds,
+    optional: tuple[TensorSpec, ...],
 ) -> RawSet:
     """Unpack what is used, array by array.
 
@@ -127,7 +140,7 @@ def _from_archive(
     """
     try:
         with zipfile.ZipFile(source.path) as archive:
-            choice, members = _members(source.name, archive, specs, bounds)
+            choice, members = _members(source.name, archive, specs, bounds, optional)
             for number, member in enumerate(members):
                 with (
                     archive.open(member) as packed,
@@ -150,7 +163,11 @@ def _from_archive(
 
 
 def _members(
-    source: str, archive: zipfile.ZipFile, specs: tuple[TensorSpec, ...], bounds: Bounds
+    source: str,
+    archive: zipfile.ZipFile,
+    specs: tuple[TensorSpec, ...],
+    bounds: Bounds,
+    optional: tuple[TensorSpec, ...],
 ) -> tuple[Choice, list[zipfile.ZipInfo]]:
     """Choose what to unpack, before anything is unpacked.
 
@@ -160,7 +177,7 @@ def _members(
     infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
     if len(infos) > MAX_ARRAYS or len(infos) != len(archive.infolist()):
         raise DataError(f"{source} holds over {MAX_ARRAYS} arrays, or the same name twice")
-    choice = choose(source, infos, specs)
+    choice = choose(source, infos, specs, optional)
     members = [infos[name] for name in choice.used]
     if sum(member.file_size for member in members) > bounds.max_bytes:
         raise DataError(f"{source} is over {bounds.max_bytes} bytes")

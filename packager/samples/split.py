@@ -79,12 +79,15 @@ def digests(inputs: Tensors) -> list[bytes]:
     return found
 
 
-def divide(sets: Mapping[str, Given], *, calibrated: bool = True) -> Division:
+def divide(
+    sets: Mapping[str, Given], *, calibrated: bool = True, least: int = MIN_SAMPLES
+) -> Division:
     """Divide the given sets into the three parts.
 
     Args:
         sets: By name: `evaluation`, `calibration`, `tuning`; or a single one of any name.
         calibrated: Whether anything is calibrated or tuned; else the gate is the only part.
+        least: How many samples each part must have.
 
     Returns:
         The parts.
@@ -94,7 +97,7 @@ def divide(sets: Mapping[str, Given], *, calibrated: bool = True) -> Division:
     """
     if not calibrated or len(sets) == 1:
         name = EVALUATION if EVALUATION in sets else next(iter(sets))
-        return _single(name, sets[name]) if calibrated else _only_gate(name, sets)
+        return _single(name, sets[name], least) if calibrated else _only_gate(name, sets)
     if EVALUATION not in sets:
         raise DataError(
             f"{' and '.join(sorted(sets))} data are given, but no evaluation data",
@@ -118,16 +121,16 @@ def divide(sets: Mapping[str, Given], *, calibrated: bool = True) -> Division:
         parts["tuning"] = (TUNING, _left(sets[TUNING], taken))
         text = "calibration, tuning and evaluation data as given"
     parts["gate"] = (EVALUATION, np.arange(len(sets[EVALUATION].digests)))
-    _check_sizes(parts)
+    _check_sizes(parts, least)
     return Division(parts=parts, overlap=overlap, notes=(text,))
 
 
-def _single(name: str, given: Given) -> Division:
+def _single(name: str, given: Given, least: int) -> Division:
     dealt, remark = _deal(given, SHARES)
     parts: dict[Part, tuple[str, NDArray[np.intp]]] = {
         part: (name, dealt[part]) for part in ("calibration", "tuning", "gate")
     }
-    _check_sizes(parts)
+    _check_sizes(parts, least)
     counts = ", ".join(f"{len(indices)} for {part}" for part, (_, indices) in parts.items())
     note = f"one set of {len(given.digests)} samples was split: {counts}{remark}"
     return Division(parts=parts, overlap=0.0, notes=(note,))
@@ -199,11 +202,11 @@ def _check_disjoint(sets: Mapping[str, Given]) -> float:
     return overlap
 
 
-def _check_sizes(parts: Mapping[Part, tuple[str, NDArray[np.intp]]]) -> None:
+def _check_sizes(parts: Mapping[Part, tuple[str, NDArray[np.intp]]], least: int) -> None:
     for part, (name, indices) in parts.items():
-        if len(indices) < MIN_SAMPLES:
+        if len(indices) < least:
             raise DataError(
                 f"the {name} data leave {len(indices)} samples for {part}, but at least "
-                f"{MIN_SAMPLES} are needed",
+                f"{least} are needed",
                 remedy="give more different samples",
             )

@@ -33,6 +33,7 @@ def collect(
     specs: tuple[TensorSpec, ...],
     scratch: Path,
     bounds: Bounds,
+    optional: tuple[TensorSpec, ...] = (),
 ) -> RawSet:
     """Collect what a function yields.
 
@@ -43,6 +44,7 @@ def collect(
         specs: What raw samples must be.
         scratch: An empty folder for files, which the arrays need as long as they are used.
         bounds: How much is read at most.
+        optional: Inputs that may be missing.
 
     Returns:
         The samples.
@@ -56,11 +58,11 @@ def collect(
     size_bytes = samples = 0
     with ExitStack() as files:
         for offered in _dicts(source, function):
-            found = choose(source, offered, specs)
+            found = choose(source, offered, specs, optional)
             choice = choice or found
             if different := sorted({*found.used} ^ {*choice.used}):
                 raise DataError(f"{source} yields {different[0]!r} only in some dicts")
-            pieces = _pieces(source, offered, choice, specs, unit)
+            pieces = _pieces(source, offered, choice, (*specs, *optional), unit)
             if not columns:
                 for number, (name, rows) in enumerate(pieces.items()):
                     file = files.enter_context((scratch / f"{number}.raw").open("w+b"))
@@ -158,7 +160,7 @@ def _pieces(
         DataError: An array does not fit.
     """
     pieces: Tensors = {}
-    for spec in specs:
+    for spec in (spec for spec in specs if spec.name in choice.inputs):
         rows = _array(source, spec.name, offered[choice.inputs[spec.name]])
         check_shape(source, rows, spec, unit)
         pieces[spec.name] = cast(source, spec.name, rows, dtype_of(spec.datatype))

@@ -12,8 +12,16 @@ import msgspec
 import numpy as np
 
 from packager.errors import DataError, ModelError
-from packager.judge.choice import reason_of, resolve_metric
-from packager.judge.comparison import check_answers, compare, paired
+from packager.judge.choice import reading, reason_of, resolve_metric, scored_output
+from packager.judge.comparison import (
+    check_answers,
+    check_comparable,
+    compare,
+    of_samples,
+    paired,
+    worst_errors,
+)
+from packager.judge.drift import drift
 from packager.judge.evidence import evidence
 from packager.judge.golden import GUARD, OTHER_GUARD, VariantAnswers, pick
 from packager.judge.measure import Opened
@@ -25,6 +33,7 @@ from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
 from packager.runtimes.common.detector import detector_of
 from packager.runtimes.common.job_inputs import own_metric
+from packager.samples.sequences import Form, judged, load_form, play
 from packager.samples.store import (
     Unit,
     has_batch,
@@ -39,7 +48,7 @@ from packager.steps.processing import GATE, processor
 from runtime_adapters.batches import ranks_of
 from runtime_adapters.errors import LoadError
 from runtime_adapters.golden import save_golden
-from runtime_adapters.protocol import Limits, Session, Tensors
+from runtime_adapters.protocol import Limits, Session, Tensor, Tensors
 from runtime_adapters.registry import open_session
 from wire.clock import SystemClock
 from wire.codec import convert, from_json
@@ -68,8 +77,13 @@ def reference(job: Job, output: Path) -> ReferenceResult:
     for name, tensor in answers.items():
         check_answers(name, tensor)
     labels = load_labels(_gate(job))
+    if info.states:
+        form, labels = load_form(_gate(job))
+        answers = judged(answers, labels, info.states, form)
     detector = detector_of(job, job.options["metric"], info.outputs)
     metric = resolve_metric(job.options["metric"], answers, labels, detector)
+    if info.states:  # golden samples have the states among their outputs, too
+        metric = reading(metric, scored_output(metric, answers))
     function = own_metric(job, metric)
     if function is not None:  # its faults end the build here, instead of costing every candidate
         compare(answers, answers, labels, metric, function=function)
@@ -83,7 +97,8 @@ def evaluate(job: Job, output: Path) -> Comparison:
     """Let a variant answer all samples, and compare it with the reference."""
     info = convert(job.options["info"], VariantInfo)
     answers, kernels = _answers(job, info, output)
-    return msgspec.structs.replace(_compared(job, info, answers, None), kernels=kernels)
+    compared = _played if info.states else _compared_all
+    return msgspec.structs.replace(compared(job, info, answers, output), kernels=kernels)
 
 
 def emulate(job: Job, output: Path) -> Comparison:
@@ -183,12 +198,86 @@ def _check_repeatable(job: Job, info: VariantInfo) -> None:
     session.close()
 
 
+def _compared_all(job: Job, info: VariantInfo, answers: Tensors, _output: Path) -> Comparison:
+    return _compared(job, info, answers, None)
+
+
+def _played(job: Job, info: VariantInfo, answers: Tensors, output: Path) -> Comparison:
+    """Play the sequences with the variant's own states, and compare them with the reference's.
+
+    The reference's answers to single steps are those of its own play, because the samples hold its
+    states. The tolerances of golden samples follow from single steps, which is what they are.
+
+    Args:
+        job: The job.
+        info: The variant's declaration.
+        answers: What it answered to single steps with the reference's states.
+        output: The folder of the step.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        DataError: A state of the variant is not finite.
+    """
+    states = info.states or {}
+    ideal = _load(Path(job.inputs["reference"]), info.outputs)
+    form, labels = load_form(_gate(job))
+    own = _own_answers(job, info, form, ideal, output)
+    check_comparable(own, ideal)
+    one, other = (judged(tensors, labels, states, form) for tensors in (own, ideal))
+    found = _judged(job, info, one, other, labels, None)
+    drifted = drift(
+        {name: form.folded(tensor) for name, tensor in own.items()},
+        {name: form.folded(tensor) for name, tensor in ideal.items()},
+    )
+    accuracy = msgspec.structs.replace(found.accuracy, drift=drifted)
+    return of_samples(
+        msgspec.structs.replace(found, accuracy=accuracy), worst_errors(answers, ideal), ideal
+    )
+
+
+def _own_answers(
+    job: Job, info: VariantInfo, form: Form, ideal: Tensors, output: Path
+) -> dict[str, Tensor]:
+    inputs, known = load_inputs(_gate(job), info.inputs), info.states or {}
+    unit = unit_of(info.inputs)
+    batched = {spec.name for spec in info.outputs if has_batch(spec, unit)}
+    initial = {name: inputs[name][:: form.steps] for name in known}
+    free = {name: array for name, array in inputs.items() if name not in known}
+    folder = output.parent / "sequences"  # beside the output, so that it is not kept
+    folder.mkdir()
+    own = {
+        name: np.lib.format.open_memmap(
+            _file(folder, name), mode="w+", dtype=tensor.dtype, shape=tensor.shape
+        )
+        for name, tensor in ideal.items()
+    }
+    session = open_session(Path(job.inputs["variant"]), info, Limits(threads=1))
+    for index, (_, row) in enumerate(play(session, free, initial, known, form)):
+        for name, target in own.items():
+            target[index] = row[name][0] if name in batched else row[name]
+    session.close()
+    return dict(own)
+
+
 def _compared(
     job: Job, info: VariantInfo, answers: Tensors, indices: list[int] | None
 ) -> Comparison:
-    folder = Path(job.inputs["reference"])
-    metric = from_json((folder / RESULT_FILE).read_bytes(), ReferenceResult).metric
-    ideal, labels = _load(folder, info.outputs), load_labels(_gate(job))
+    ideal = _load(Path(job.inputs["reference"]), info.outputs)
+    return _judged(job, info, answers, ideal, load_labels(_gate(job)), indices)
+
+
+def _judged(
+    job: Job,
+    info: VariantInfo,
+    answers: Tensors,
+    ideal: Tensors,
+    labels: Tensor | None,
+    indices: list[int] | None,
+) -> Comparison:
+    result = Path(job.inputs["reference"]) / RESULT_FILE
+    metric = from_json(result.read_bytes(), ReferenceResult).metric
     function = own_metric(job, metric)
     pair = None
     if function is None:

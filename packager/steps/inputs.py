@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packager.plan.figures import DataResult, Imported, Inspection, ModelFacts
 from packager.plan.recipes import MODEL_FILE
 from packager.plan.steps import CALIBRATION, EVALUATION, PREPROCESSING, TUNING
 from packager.run.job import RESULT_FILE, Job
-from wire.codec import from_json
+from wire.codec import convert, from_json
+from wire.package.manifest import VariantInfo
+
+if TYPE_CHECKING:
+    from packager.samples.parts import Sequences
 
 
 def import_model(job: Job, output: Path) -> Imported:
@@ -53,4 +58,20 @@ def read_samples(job: Job, output: Path) -> DataResult:
         output,
         preprocessing=read_preprocessing(Path(declared), facts.inputs) if declared else None,
         calibrated=job.options["calibrated"],
+        sequences=_sequences(job),
+    )
+
+
+def _sequences(job: Job) -> Sequences | None:
+    """Return how the states are recorded; None for a model without state."""
+    if "info" not in job.options:
+        return None
+    from packager.samples.parts import Sequences
+    from runtime_adapters.protocol import Limits
+    from runtime_adapters.registry import open_session
+
+    info = convert(job.options["info"], VariantInfo)
+    return Sequences(
+        states=info.states or {},
+        open_reference=lambda: open_session(Path(job.inputs["model"]), info, Limits(threads=1)),
     )

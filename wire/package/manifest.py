@@ -115,6 +115,27 @@ class Certainty(msgspec.Struct, frozen=True, kw_only=True):
     figures stay as they are; 0 where the samples of the build show it."""
 
 
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a variant with states of its own moves away from the reference in long sequences.
+
+    An error is the root mean square of the difference at a step, over all sequences, divided by
+    that of the reference's answers; of several outputs, states among them, the greatest counts.
+    """
+
+    sequences: int
+    steps: int
+    """Of each sequence."""
+
+    start: float
+    middle: float
+    end: float
+    """Errors of the first, the middle and the last tenth of the steps."""
+
+    worst: float
+    worst_step: int
+    """The step with the greatest error, counted from 0."""
+
+
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How a variant compares with the float reference on the evaluation data."""
 
@@ -139,7 +160,11 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """Greatest absolute difference of any output element."""
 
     samples: int
+    """Samples that judged it; sequences, if the variant has states."""
+
     certainty: Certainty | msgspec.UnsetType = msgspec.UNSET
+    drift: Drift | msgspec.UnsetType = msgspec.UNSET
+    """Set if the variant has states."""
 
 
 class Relative(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,6 +270,10 @@ class VariantInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     provenance: dict[str, str] = {}
     """Steps and tool versions that made it."""
+
+    states: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """Input to the output that an application feeds back as that input at the next step; it starts
+    with zeros, if the application knows nothing better."""
 
     files_sha256: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """SHA-256 of each file, by its path in the variant's directory, as the figures were measured.
