@@ -32,6 +32,8 @@ MIN_SEQUENCES: Final = 2
 FORM_FILE: Final = "sequences.json"
 LABELS_FILE: Final = "sequence-labels.npy"
 LABELS_PER_SEQUENCE_AXES: Final = 1
+_NUMBERS_AXES: Final = 2
+"""Sequences and steps, with one number each."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,12 +237,15 @@ def judged(
         form: How the steps form sequences.
 
     Returns:
-        Shape (sequences, steps, ...), or (sequences, ...) after the last step.
+        Shape (sequences, steps, ...), or (sequences, ...) after the last step. Without labels, one
+        number a step has shape (sequences, steps, 1): the steps are no classes.
     """
     named = [name for name in answers if name not in states.values()] or list(answers)
     found = {name: form.folded(answers[name]) for name in named}
     if labels is not None and labels.ndim == LABELS_PER_SEQUENCE_AXES:
         return {name: array[:, -1] for name, array in found.items()}
+    if labels is None:
+        return {name: a[..., None] if a.ndim == _NUMBERS_AXES else a for name, a in found.items()}
     return found
 
 

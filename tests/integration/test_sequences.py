@@ -119,6 +119,48 @@ def test_variants_of_a_gru_are_played_with_their_own_states(
     assert "relative error" in shown
 
 
+def test_a_state_of_two_layers_and_a_number_a_step_are_played_by_several_runtimes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(5)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("MatMul", ["h", "u"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["c"]),
+        helper.make_node("Tanh", ["c"], ["hn"]),
+        helper.make_node("ReduceMean", ["hn"], ["level"], keepdims=0),
+    ]
+    values = {"x": [1, FEATURES], "h": [2, 1, HIDDEN], "hn": [2, 1, HIDDEN], "level": []}
+    x, h, hn, level = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in values.items()
+    )
+    weights = [
+        numpy_helper.from_array(rng.normal(0, 0.3, (size, HIDDEN)).astype(np.float32), name)
+        for name, size in (("w", FEATURES), ("u", HIDDEN))
+    ]
+    graph = helper.make_graph(nodes, "cell", [x, h], [hn, level], weights)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, tmp_path / "cell.onnx")
+    np.savez(tmp_path / "data.npz", x=rng.normal(0, 1, (8, 50, 1, FEATURES)).astype(np.float32))
+    arguments = [
+        "build", str(tmp_path / "cell.onnx"), "-p",
+        str(write_profile(tmp_path, "onnxruntime", "openvino", "tvm")), "--state", "h=hn",
+        "--evaluation", str(tmp_path / "data.npz"), "--cache", str(tmp_path / "cache"),
+        "-o", str(tmp_path / "package"), "--float-only", *QUICK,
+    ]  # fmt: skip
+    assert main([*arguments, "--json"]) == 0
+    capsys.readouterr()
+    manifest = open_package(tmp_path / "package")[0]
+    assert {v.info.runtime for v in manifest.variants} == {"onnxruntime", "openvino", "tvm"}
+    for variant in manifest.variants:
+        accuracy = variant.info.accuracy
+        assert accuracy is not None
+        assert accuracy.drift
+        assert (accuracy.metric, accuracy.drift.sequences, accuracy.samples) == ("cosine", 8, 8)
+        assert accuracy.drift.worst < 0.01, variant.name
+
+
 @pytest.mark.parametrize(
     ("states", "fault"),
     [
