@@ -22,9 +22,15 @@ import msgspec
 
 from packager.callables import plain_name
 from packager.errors import BuildError, DataError, ModelError
-from packager.judge.gates import judge, require_variants, too_slow
+from packager.judge.gates import require_variants, too_slow
 from packager.judge.metrics import AUTO, MAP, named
-from packager.package.compose import assemble, built_variants, measured_variants, needed_repairs
+from packager.package.compose import (
+    assemble,
+    built_variants,
+    measured_variants,
+    needed_repairs,
+    tried_variant,
+)
 from packager.package.directory import write_package
 from packager.package.keys import load_key
 from packager.package.other_kernels import try_other_kernels
@@ -37,7 +43,6 @@ from packager.plan.figures import (
     ProcessingResult,
     ReferenceResult,
 )
-from packager.plan.planner import make_plan
 from packager.plan.recipes import PREPARE, SourceKind
 from packager.plan.states import check_states, read_states
 from packager.plan.steps import (
@@ -90,6 +95,8 @@ from packager.samples.declarations import (
     read_postprocessing,
     read_preprocessing,
 )
+from packager.search.report import SearchRun, search_notes
+from packager.search.run import carry_out, judge_with, plan_with, report_of
 from packager.sources.kinds import Kind, source_kind
 from wire.package.manifest import Variant
 
@@ -124,11 +131,12 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     output = request.output or Path(f"{name}-package")
     key = load_key(request.key) if request.key else None
     with reserved(output, force=request.force), _prepared(request, progress) as prepared:
-        pipeline, plan, slow = _carried_out(prepared, request)
+        pipeline, plan, slow, search = _carried_out(prepared, request)
         found = pipeline.result(REFERENCE, ReferenceResult)
         metric = found.metric
         variants = built_variants(plan, pipeline, metric, prepared.declared, request.gates)
-        verdicts = judge(
+        verdicts = judge_with(
+            request.search,
             variants,
             request.profiles,
             request.gates,
@@ -162,6 +170,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         )
         index = write_package(output, manifest, files, key=key, force=request.force)
     data = pipeline.result(DATA, DataResult)
+    searched = report_of(request.search, search, variants, request.profiles, verdicts, plan)
     return BuildResult(
         name=name,
         version=manifest.version,
@@ -176,9 +185,11 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         samples=data.samples["gate"],
         candidates=candidate_reports(plan, variants, verdicts, pipeline, slow=slow),
         impossible=plan.impossible,
+        search=searched or msgspec.UNSET,
         notes=(
             *prepared.notes,
             *data.notes,
+            *search_notes(searched),
             *tuning_notes(plan, pipeline),
             *repair_notes(plan, variants, pipeline),
             *doubt_notes(variants, verdicts),
@@ -226,11 +237,12 @@ def plan_build(request: BuildRequest, progress: Progress) -> Plan:
 
 def _carried_out(
     prepared: _Prepared, request: BuildRequest
-) -> tuple[Pipeline, Plan, dict[str, str]]:
+) -> tuple[Pipeline, Plan, dict[str, str], SearchRun | None]:
     """Run the plan, then the repairs that its results need.
 
     Returns:
-        The results, the plan that was carried out, and which candidates are too slow and why.
+        The results, the plan that was carried out, which candidates are too slow and why, and what
+        a search tried.
 
     Raises:
         BuildError: The plan is empty, or a vital step failed.
@@ -238,6 +250,21 @@ def _carried_out(
     pipeline, plan = prepared.pipeline, prepared.plan
     if not plan.candidates:
         raise BuildError(f"there is no candidate: {plan.impossible[0].reason}")
+    if request.search is not None:
+        plan, slow, run = carry_out(
+            request.search,
+            plan,
+            pipeline,
+            lambda now, candidates, steps: _make_and_check(
+                candidates, steps, msgspec.structs.replace(prepared, plan=now), request
+            ),
+            lambda candidate: tried_variant(candidate, pipeline),
+            runtimes=RUNTIMES,
+            keep=request.keep,
+        )
+        if request.tune:
+            keep_schedules(pipeline, plan, tuning_database(request))
+        return pipeline, plan, slow, run
     done = {record.name for record in pipeline.records}  # the samples may be read already
     steps = {step.name: step for step in plan.steps if step.name not in done}
     slow = _make_and_check(plan.candidates, tuple(steps.values()), prepared, request)
@@ -249,7 +276,7 @@ def _carried_out(
         tuple(repair.candidate for repair in needed), tuple(steps.values()), prepared, request
     )
     tried = (*plan.candidates, *(repair.candidate for repair in needed))
-    return pipeline, msgspec.structs.replace(plan, candidates=tried, repairs=needed), slow
+    return pipeline, msgspec.structs.replace(plan, candidates=tried, repairs=needed), slow, None
 
 
 def _make_and_check(
@@ -335,7 +362,14 @@ def _prepared(
             emulation_s=request.emulation_s,
         )
         given = PlanInputs(facts=facts, host=host, settings=settings, runtimes=RUNTIMES)
-        plan = make_plan(facts, request.profiles, runtimes=RUNTIMES, host=host, settings=settings)
+        plan = plan_with(
+            request.search,
+            facts,
+            request.profiles,
+            runtimes=RUNTIMES,
+            host=host,
+            settings=settings,
+        )
         if measurements.here is not None:
             plan = msgspec.structs.replace(plan, here=frozenset(measurements.here))
         _check_keep(request.keep, plan)

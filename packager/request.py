@@ -38,6 +38,7 @@ from packager.run.executors import LOCAL
 from packager.run.pipeline import Source
 from packager.run.process import StepLimits
 from packager.samples.declarations import anchors_file
+from packager.search.settings import Search
 from wire.codec import sha256_hex, to_json
 from wire.profile import NAME_PATTERN, DeviceProfile
 
@@ -87,6 +88,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str = "auto"
     gates: Gates = Gates()
+    search: Search | None = None
+    """How candidates are searched; None to build those that the plan has by its own rule."""
+
     keep: tuple[str, ...] = ()
     """Variants that are kept even if others beat them."""
 

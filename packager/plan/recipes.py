@@ -94,5 +94,11 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     on_request: bool = False
     """Only built when `--keep` names it."""
 
+    alternatives: dict[str, tuple[Any, ...]] = {}
+    """Other values of options; only a search makes variants with them."""
+
+    searched: bool = False
+    """Whether a search makes it too, although it is on request."""
+
     last_resort: bool = False
     """Where another runtime serves, it is only built when its speed can be measured."""

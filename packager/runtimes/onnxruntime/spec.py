@@ -51,6 +51,8 @@ def _static_int8(suffix: str, method: str, activations: str, *, vnni: bool | Non
             "percentile": 99.99,
             "samples": 256,
         },
+        alternatives={"samples": (64,)}
+        | ({"percentile": (99.9, 99.999)} if method == "percentile" else {}),
         tools=_TOOLS,
         data=("calibration",),
         quantizes=QUANTIZABLE,
@@ -59,6 +61,7 @@ def _static_int8(suffix: str, method: str, activations: str, *, vnni: bool | Non
         family=f"{NAME}-{activations}",
         # With its usual 128 bins entropy gave the ranges of min-max; with more it gave 9 dB less.
         on_request=method == "entropy",
+        searched=method == "entropy",
         # It takes many times as long as min-max and helps only where outliers stretch the ranges.
         repairs=f"{NAME}-int8{suffix.removesuffix('-percentile')}"
         if method == "percentile"
@@ -115,6 +118,7 @@ _RECIPES: Final = (
         files=(MODEL_FILE,),
         kind="quantize-onnx-int4",
         options={"block_size": 32, "symmetric": True, "accuracy_level": 4},
+        alternatives={"block_size": (16, 128), "symmetric": (False,)},
         tools=_TOOLS,
         quantizes=PRODUCTS,
         min_share=MIN_SHARE,

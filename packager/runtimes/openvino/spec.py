@@ -22,6 +22,12 @@ _NNCF: Final = {
 """On a ResNet-20 NNCF's defaults (means of ranges, fast bias correction) gave 17 dB and these
 options gave 33; with these ranges bias correction only costs."""
 
+_NNCF_ALTERNATIVES: Final = {
+    "preset": ("performance",),
+    "bias_correction": ("fast",),
+    "range": ("mean",),
+    "samples": (64,),
+}
 _IR_FILES: Final = ("model.xml", "model.bin")
 _PINNED: Final = {"INFERENCE_PRECISION_HINT": "f32"}
 """On some processors the default silently computes in bfloat16."""
@@ -63,6 +69,7 @@ _RECIPES: Final = (
                 "overflow_fix": "disable" if vnni else "enable",
                 **({"ranking": 64} if repairs else {}),
             },
+            alternatives={} if repairs else _NNCF_ALTERNATIVES,
             session=_PINNED,
             tools=("openvino", "nncf"),
             data=("calibration", "tuning") if repairs else ("calibration",),
@@ -84,6 +91,7 @@ _RECIPES: Final = (
         files=_IR_FILES,
         kind="compress-openvino",
         options={"mode": "int4_sym", "group_size": 32},
+        alternatives={"mode": ("int4_asym",), "group_size": (16, 128)},
         session=_PINNED,
         tools=("openvino", "nncf"),
         quantizes=PRODUCTS,
