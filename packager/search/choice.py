@@ -35,13 +35,14 @@ def best(goals: tuple[Goal, ...], candidates: Mapping[str, Mapping[str, Change]]
             reference's.
 
     Returns:
-        Its name, of several as good ones the smallest, then the first in the alphabet; None if all miss a limit.
+        Its name, of several as good ones the smallest, then the first in the alphabet; None if all
+        miss a limit.
     """
     left = sorted(name for name, found in candidates.items() if missed(goals, found) is None)
     for goal in (*in_order(goals), Goal(metric=SIZE)):
         losses = {name: loss(goal.metric, candidates[name]) for name in left}
         least = min(losses.values(), default=0.0)
-        most = (1.0 + least) * (1.0 + TOLERANCES[goal.metric]) - 1.0
+        most = max(least, (1.0 + least) * (1.0 + TOLERANCES[goal.metric]) - 1.0)  # rounding
         left = [name for name in left if losses[name] <= most]
     return left[0] if left else None
 

@@ -61,8 +61,8 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
             return self.metric
         worse, better = WORDS[self.metric]
         if self.most_loss < 0:
-            return f"{self.metric}: at least {round(-100 * self.most_loss, 8):g}% {better}"
-        return f"{self.metric}: at most {round(100 * self.most_loss, 8):g}% {worse}"
+            return f"{self.metric}: at least {round(-100 * self.most_loss, 8):.10g}% {better}"
+        return f"{self.metric}: at most {abs(round(100 * self.most_loss, 8)):.10g}% {worse}"
 
 
 class Change(NamedTuple):
@@ -140,20 +140,26 @@ def _limit_fault(metric: str, rest: str) -> str:
     """Say what is wrong with a limit; empty where nothing is."""
     worse, better = WORDS[metric]
     bound, number, direction = _parts(rest)
-    if not rest:
-        return "the limit after the colon is missing"
-    if not bound:
-        return f"{rest[:_SHOWN]!r} is not a limit"
-    if bound not in {AT_MOST, AT_LEAST}:
-        return f"{bound[:_SHOWN]!r} is neither {AT_MOST!r} nor {AT_LEAST!r}"
-    if _NUMBER.fullmatch(number) is None or float(number) > MAX_PERCENT:
-        return f"{number[:_SHOWN]!r} is not a number from 0 to {MAX_PERCENT:g}"
     wanted = worse if bound == AT_MOST else better
-    if direction != wanted:
-        return f"after {bound!r} the last word is {direction[:_SHOWN]!r}, not {wanted!r}"
-    if bound == AT_LEAST and float(number) >= WHOLE and metric != ACCURACY:
-        return f"nothing is {number}% {better}"
-    return ""
+    known = _NUMBER.fullmatch(number) is not None and float(number) <= MAX_PERCENT
+    checks = (
+        (not rest, "the limit after the colon is missing"),
+        (not bound, f"{rest[:_SHOWN]!r} is not a limit"),
+        (
+            bound not in {AT_MOST, AT_LEAST},
+            f"{bound[:_SHOWN]!r} is neither {AT_MOST!r} nor {AT_LEAST!r}",
+        ),
+        (not known, f"{number[:_SHOWN]!r} is not a number from 0 to {MAX_PERCENT:g}"),
+        (
+            direction != wanted,
+            f"after {bound!r} the last word is {direction[:_SHOWN]!r}, not {wanted!r}",
+        ),
+        (
+            bound == AT_LEAST and metric != ACCURACY and known and float(number) >= WHOLE,
+            f"nothing is {number}% {better}",
+        ),
+    )
+    return next((text for wrong, text in checks if wrong), "")
 
 
 def changes(variant: Variant, reference: Variant, *, timed: bool) -> dict[str, Change]:

@@ -1,4 +1,4 @@
-"""What a search did, for the report and the notes. Pure."""
+"""What a search did, for the report and the notes."""
 
 from __future__ import annotations
 
