@@ -30,6 +30,7 @@ from packager.plan.steps import (
     reference_step,
 )
 from packager.plan.targets import Target, is_such, target_of
+from packager.plan.texts import unreadable
 from packager.plan.values import (
     Candidate,
     Host,
@@ -161,6 +162,7 @@ def _obstacles(
         yield from _unquantizable(recipe, facts, settings)
     if recipe.repairs and not settings.repair_trials:
         yield "repairs have no trials"
+    yield from unreadable(recipe, facts, given.runtimes)
     if settings.states:
         yield from _unplayable(recipe, target, given.host)
     if recipe.static:

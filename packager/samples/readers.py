@@ -35,6 +35,7 @@ from packager.samples.arrays import (
     choose,
 )
 from packager.samples.store import blocks, unit_of
+from packager.samples.texts import fitting_texts
 from packager.samples.yielded import collect
 from runtime_adapters.protocol import Tensor
 from runtime_adapters.tensors import dtype_of
@@ -97,7 +98,7 @@ def read_samples(
     for spec in (*specs, *(spec for spec in optional if spec.name in found.inputs)):
         array = found.inputs[spec.name]
         check_shape(source.name, array, spec, unit)
-        found.inputs[spec.name] = _fitting(source.name, array, spec, scratch)
+        found.inputs[spec.name] = _fitting(source.name, array, spec, scratch, bounds)
     lengths = {len(array) for array in found.inputs.values()}
     if len(lengths) != 1 or min(lengths) < least:
         raise DataError(
@@ -207,14 +208,16 @@ def _mapped(source: str, path: Path) -> Tensor:
     return array
 
 
-def _fitting(source: str, array: Tensor, spec: TensorSpec, scratch: Path) -> Tensor:
+def _fitting(source: str, array: Tensor, spec: TensorSpec, scratch: Path, bounds: Bounds) -> Tensor:
     """Return an array in the type that is needed, mapped where it had to be converted."""
+    path = scratch / f"converted.{len(list(scratch.iterdir()))}.npy"
+    if spec.datatype == "BYTES":
+        return fitting_texts(source, spec.name, array, path, bounds.max_bytes)
     dtype = dtype_of(spec.datatype)
     if array.dtype == dtype:
         for block in blocks(array):
             cast(source, spec.name, array[block], dtype)
         return array
-    path = scratch / f"converted.{len(list(scratch.iterdir()))}.npy"
     converted: Tensor = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=array.shape)
     for block in blocks(array):
         converted[block] = cast(source, spec.name, array[block], dtype)

@@ -177,10 +177,15 @@ def tensor_spec(value: Any, role: str) -> TensorSpec:  # noqa: ANN401 - onnx is 
         raise ModelError(f"{role} {name} is {what}", remedy=remedy)
     tensor = value.type.tensor_type
     datatype = _DATATYPES.get(tensor.elem_type)
+    if tensor.elem_type == TensorProto.STRING and role == "input":
+        datatype = "BYTES"
     if datatype is None:
         remedy = "declare it as a numeric tensor, with a Cast where the graph needs another type"
         if tensor.elem_type == TensorProto.STRING:
-            remedy = "turn texts into numbers before the model, and numbers into texts after it"
+            remedy = (
+                "leave this output out, and name the classes of the scores with --postprocessing; "
+                "docs/text.md says how"
+            )
         raise ModelError(
             f"{role} {name} has the type {_type_name(tensor.elem_type)}, which is not supported",
             remedy=remedy,

@@ -156,6 +156,7 @@ SPEC: Final = BuildRuntime(
         kind="onnx", tools=("onnx", "onnxslim"), file=SOURCE_MODEL_FILE, recipe=f"{NAME}-fp32"
     ),
     layers="layers:profile_layers",
+    texts=True,
     reads_packages=True,
     environment={"ORT_DISABLE_TELEMETRY": "1"},
 )
