@@ -52,7 +52,8 @@ def check_states(
         outputs: The model's outputs.
 
     Raises:
-        BuildError: A name is unknown, a type or shape differs, or every input is a state.
+        BuildError: A name is unknown, a type or shape differs, every input is a state, or one
+            takes texts.
     """
     texts = text_inputs(inputs)
     if states and texts:

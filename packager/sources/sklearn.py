@@ -374,7 +374,9 @@ def _expected(estimator: Any, samples: NDArray[Any]) -> dict[str, NDArray[Any]]:
             for output, names in methods.items():
                 name = next((name for name in names if hasattr(estimator, name)), None)
                 if name is not None:
-                    found[output] = np.asarray(getattr(estimator, name)(doubles))
+                    answer = getattr(estimator, name)(doubles)
+                    sparse = hasattr(answer, "toarray")  # a vectorizer's
+                    found[output] = np.asarray(answer.toarray() if sparse else answer)
     except ValueError:
         raise
     except Exception as exc:

@@ -154,12 +154,15 @@ def test_a_classifier_of_texts_from_scikit_learn_answers_over_http(
     (tmp_path / "topics.py").write_text(MODEL)
     monkeypatch.chdir(tmp_path)
     profile = write_profile(tmp_path, "onnxruntime", "openvino", "litert")
+    names = tmp_path / "names.toml"
+    names.write_text('[probabilities]\ntop_k = 1\nlabels = ["food", "sport"]\n')
     package = tmp_path / "package"
     result = built(
         capsys,
         [
             "build", "topics:classifier", "-p", str(profile), "--evaluation", "topics:samples",
-            "--cache", str(tmp_path / "cache"), "-o", str(package), "--name", "texts", *QUICK,
+            "--cache", str(tmp_path / "cache"), "-o", str(package),
+            "--postprocessing", str(names), "--name", "texts", *QUICK,
         ],
     )  # fmt: skip
     assert "the model takes texts, one for each sample" in result["notes"]
@@ -168,6 +171,7 @@ def test_a_classifier_of_texts_from_scikit_learn_answers_over_http(
     reasons = {i["candidate"]: i["reason"] for i in result["impossible"]}
     assert "takes texts, which onnxruntime reads, but not openvino" in reasons["openvino-fp16"]
     manifest = proven(package)
+    assert not [c["lost"] for c in result["candidates"] if c.get("lost")]
     assert {v.name for v in manifest.variants} >= {"onnxruntime-fp32", "onnxruntime-int8-dynamic"}
 
     variant = manifest.variant("onnxruntime-int8-dynamic")
@@ -180,6 +184,14 @@ def test_a_classifier_of_texts_from_scikit_learn_answers_over_http(
     assert best["data"] == [0, 1]
     status, raw = ask_raw(rig, "input", raw_from_texts(asked), [2])
     assert (status, raw["outputs"]) == (200, answer["outputs"])
+    named = json.loads(in_json("input", asked, [2]))
+    named["outputs"] = [{"name": "probabilities", "parameters": {"classification": 1}}]
+    status, answer = ask(rig, json.dumps(named).encode())
+    assert status == 200
+    assert [text.split(":")[1:] for text in answer["outputs"][0]["data"]] == [
+        ["0", "food"],
+        ["1", "sport"],
+    ]
     client = rig.client()
     client.request("GET", "/v2/models/texts")
     document = json.loads(client.getresponse().read())

@@ -109,7 +109,11 @@ def to_fp16(model: Path, options: dict[str, Any], target: Path) -> None:
             prepared,
             keep_io_types=True,
             disable_shape_infer=True,  # done; ONNX's does not know ONNX Runtime's operators
-            op_block_list=[*float16.DEFAULT_OP_BLOCK_LIST, *options.get("blocked", ())],
+            op_block_list=[
+                *float16.DEFAULT_OP_BLOCK_LIST,
+                "TfIdfVectorizer",  # counts in float32 alone; the converter does not know it
+                *options.get("blocked", ()),
+            ],
         )
         ONNXModel(converted).topological_sort()  # it appends its casts to the end
     halves = [t for t in converted.graph.initializer if t.data_type == onnx.TensorProto.FLOAT16]

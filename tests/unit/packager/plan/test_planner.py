@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from packager.errors import BuildError
 from packager.plan.figures import ModelFacts
 from packager.plan.planner import make_plan
 from packager.plan.recipes import PREPARE
+from packager.plan.states import check_states
 from packager.plan.steps import DATA, REFERENCE, golden_step, other_kernels_steps
 from packager.plan.values import Host, Plan, PlanSettings
 from packager.runtimes.table import RUNTIMES
@@ -309,3 +311,27 @@ def test_openvino_says_in_what_it_computes() -> None:
     for candidate in plan(profile(isa_features=("amx_bf16",))).candidates:
         if candidate.info.runtime == "openvino":
             assert candidate.info.options["INFERENCE_PRECISION_HINT"] in {"f32", "bf16"}
+
+
+def test_a_model_of_texts_gets_the_runtimes_that_read_texts_and_no_repairs() -> None:
+    facts = msgspec.structs.replace(
+        FACTS, inputs=(TensorSpec(name="said", datatype="BYTES", shape=(-1,)),)
+    )
+    made = plan(profile(), facts=facts)
+    assert {c.info.runtime for c in made.candidates} == {"onnxruntime"}
+    assert {"onnxruntime-fp32", "onnxruntime-int8-dynamic"} <= names(made, "box")
+    assert not made.repairs
+    for candidate in ("openvino-fp16", "litert-fp32"):
+        runtime = candidate.partition("-")[0]
+        assert reason(made, candidate) == (
+            f"input 'said' takes texts, which onnxruntime reads, but not {runtime}"
+        )
+
+
+def test_states_and_texts_do_not_go_together() -> None:
+    state = TensorSpec(name="h", datatype="FP32", shape=(-1, 4))
+    said = TensorSpec(name="said", datatype="BYTES", shape=(-1,))
+    after = msgspec.structs.replace(state, name="hn")
+    with pytest.raises(BuildError, match="input 'said' takes texts"):
+        check_states({"h": "hn"}, (said, state), (after,))
+    check_states({}, (said, state), (after,))
