@@ -175,6 +175,9 @@ def test_a_classifier_of_texts_from_scikit_learn_answers_over_http(
     assert {v.name for v in manifest.variants} >= {"onnxruntime-fp32", "onnxruntime-int8-dynamic"}
 
     variant = manifest.variant("onnxruntime-int8-dynamic")
+    tried = rig.server.probe(package, result["digest"], variant)  # as an install does
+    assert (tried.passed, tried.detail) == (True, "")
+    assert tried.latency_ms is not None
     rig.server.switch_to(package, result["digest"], variant)
     asked = ["Oven bread SOUP spoon crème", "Team striker goal café match"]
     status, answer = ask(rig, in_json("input", asked, [2]))
@@ -197,6 +200,26 @@ def test_a_classifier_of_texts_from_scikit_learn_answers_over_http(
     document = json.loads(client.getresponse().read())
     assert document["inputs"] == [{"name": "input", "datatype": "BYTES", "shape": [-1]}]
     client.close()
+
+
+def test_an_unmodified_tritonclient_sends_texts(
+    words: Path, rig: Rig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    triton = pytest.importorskip("tritonclient.http", reason="tritonclient is not installed")
+    package = tmp_path / "package"
+    result = built(capsys, words_command(words, package))
+    variant = proven(package).variant("onnxruntime-fp32")
+    rig.server.switch_to(package, result["digest"], variant)
+    answers = []
+    for binary in (True, False):
+        asked = triton.InferInput("word", [2, 1], "BYTES")
+        texts = np.array([["Vielleicht Ö"], ["nein"]], np.object_)
+        asked.set_data_from_numpy(texts, binary_data=binary)
+        with triton.InferenceServerClient(f"127.0.0.1:{rig.port}") as client:
+            answers.append(client.infer("texts", [asked]).as_numpy("scores"))
+    assert answers[0].shape == (2, 3)
+    assert np.array_equal(answers[0], answers[1])
+    assert not np.array_equal(answers[0][0], answers[0][1])
 
 
 def test_a_model_of_words_is_built_and_served_and_bad_texts_cost_nothing(
