@@ -14,6 +14,7 @@ Source:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -94,6 +95,29 @@ def texts_of(name: str, values: Sequence[str], shape: tuple[int, ...]) -> Tensor
     array = np.empty(len(values), np.object_)
     array[:] = values
     return array.reshape(shape)
+
+
+def flattened(values: Sequence[Any], shape: tuple[int, ...]) -> list[str]:
+    """Return texts that are nested as a shape says, or flat, in row-major order.
+
+    Args:
+        values: Lists in lists of texts, or texts; all are equally deep.
+        shape: The shape.
+
+    Returns:
+        The texts.
+
+    Raises:
+        ValueError: Too few, too many or ragged.
+    """
+    level, nested = list(values), bool(values) and isinstance(values[0], list)
+    for size in shape[1:] if nested else ():
+        if any(len(part) != size for part in level):
+            raise ValueError("the lists are ragged")
+        level = [item for part in level for item in part]
+    if len(level) != math.prod(shape):
+        raise ValueError(f"{len(level)} texts have no shape {list(shape)}")
+    return level
 
 
 def texts_from_raw(name: str, raw: memoryview, count: int) -> list[str]:

@@ -34,7 +34,7 @@ from agent.serve.worker.processing import Processing, Wanted
 from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import datatype_of, dtype_of
-from runtime_adapters.texts import raw_from_texts, texts_from_raw, texts_of
+from runtime_adapters.texts import flattened, raw_from_texts, texts_from_raw, texts_of
 from wire.package.manifest import Datatype, TensorSpec
 
 MAX_JSON_BYTES: Final = 16 * 1024 * 1024
@@ -288,36 +288,22 @@ def _check_declared(tensor: InputTensor, spec: TensorSpec) -> None:
 
 
 def _from_raw(tensor: InputTensor, spec: TensorSpec, size: object, raw: memoryview) -> Tensor:
-    if spec.datatype == "BYTES":
-        return _texts_from_raw(tensor, spec, size, raw)
-    dtype = dtype_of(spec.datatype)
-    needed = math.prod(tensor.shape) * dtype.itemsize
-    if type(size) is not int or size != needed or size > len(raw):
+    dtype, count = dtype_of(spec.datatype), math.prod(tensor.shape)
+    texts = spec.datatype == "BYTES"  # which say their lengths themselves
+    needed = "its" if texts else count * dtype.itemsize
+    if type(size) is not int or not 0 <= size <= len(raw) or (size != needed and not texts):
         raise InputError(
             f"input {spec.name!r} needs {needed} raw bytes, {str(size)[:40]} are announced and "
             f"{len(raw)} are left in the body"
         )
-    _check_only_raw(tensor, spec)
+    if len(bytes(tensor.data)) > 0:
+        raise InputError(f"input {spec.name!r} is both raw and in the JSON")
+    if texts:
+        return texts_of(spec.name, texts_from_raw(spec.name, raw[:size], count), tensor.shape)
     if spec.datatype == "BOOL" and np.frombuffer(raw[:size], np.uint8).max() > 1:
         raise InputError(f"input {spec.name!r} has a BOOL that is neither 0 nor 1")
     array = np.frombuffer(raw[:size], dtype.newbyteorder("<"))
     return array.astype(dtype, copy=False).reshape(tensor.shape)
-
-
-def _texts_from_raw(tensor: InputTensor, spec: TensorSpec, size: object, raw: memoryview) -> Tensor:
-    if type(size) is not int or not 0 <= size <= len(raw):
-        raise InputError(
-            f"input {spec.name!r}: {str(size)[:40]} raw bytes are announced and {len(raw)} are "
-            "left in the body"
-        )
-    _check_only_raw(tensor, spec)
-    texts = texts_from_raw(spec.name, raw[:size], math.prod(tensor.shape))
-    return texts_of(spec.name, texts, tensor.shape)
-
-
-def _check_only_raw(tensor: InputTensor, spec: TensorSpec) -> None:
-    if len(bytes(tensor.data)) > 0:
-        raise InputError(f"input {spec.name!r} is both raw and in the JSON")
 
 
 def _from_values(tensor: InputTensor, spec: TensorSpec) -> Tensor:
@@ -333,7 +319,7 @@ def _from_values(tensor: InputTensor, spec: TensorSpec) -> Tensor:
     try:
         values = _values_decoder(spec.datatype, depth).decode(tensor.data)
         if spec.datatype == "BYTES":
-            return _texts_from_values(spec.name, values, tensor.shape, depth, wrong)
+            return texts_of(spec.name, flattened(values, tensor.shape), tensor.shape)
         array = np.array(values, np.float64 if dtype.kind == "f" else dtype)
         if array.size != count or (depth > 1 and array.shape != tensor.shape):
             raise wrong
@@ -341,24 +327,6 @@ def _from_values(tensor: InputTensor, spec: TensorSpec) -> Tensor:
             return array.astype(dtype, copy=False).reshape(tensor.shape)
     except (msgspec.DecodeError, ValueError, OverflowError, FloatingPointError) as exc:
         raise wrong from exc
-
-
-def _texts_from_values(
-    name: str, values: list[Any], shape: tuple[int, ...], depth: int, wrong: InputError
-) -> Tensor:
-    """Flatten nested texts level by level; each level has the size that the shape says.
-
-    Raises:
-        InputError: Too few, too many, ragged, or a text that is too long.
-    """
-    level = values
-    for size in shape[1:] if depth > 1 else ():
-        if any(len(part) != size for part in level):
-            raise wrong
-        level = [item for part in level for item in part]
-    if len(level) != math.prod(shape) or (depth > 1 and len(values) != shape[0]):
-        raise wrong
-    return texts_of(name, level, shape)
 
 
 @functools.cache
