@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from packager.errors import BuildError, DataError
-from packager.samples.arrays import LABELS, SHORT, Bounds
+from packager.plan.further import LABELS
+from packager.samples.arrays import SHORT, Bounds
 from packager.samples.readers import SampleSource, read_samples
 from packager.samples.store import load_inputs, load_labels, sample, save_samples, spread, unit_of
 from runtime_adapters.batches import ranks_of
