@@ -95,7 +95,7 @@ def make_parts(
         folder.mkdir()
         found = sets[name]
         save_samples(folder, found.inputs, found.labels, specs, preprocessing=how, indices=indices)
-        save_named(folder, name, found.named, named if part == "gate" else (), indices)
+        save_named(folder, found.name, found.named, named if part == "gate" else (), indices)
     labelled = sets[division.parts["gate"][0]].labels is not None
     shutil.rmtree(target / RAW_FOLDER)
     return DataResult(
@@ -163,7 +163,7 @@ def _make_sequences(
         record_states(folder, session, initial, specs, asked.states, form, unit)
         labels = None if found.labels is None else np.asarray(found.labels[indices])
         save_form(folder, form, labels)
-        save_named(folder, name, found.named, named if part == "gate" else (), indices)
+        save_named(folder, found.name, found.named, named if part == "gate" else (), indices)
     session.close()
     labelled = sets[division.parts["gate"][0]].labels is not None
     shutil.rmtree(target / RAW_FOLDER)
