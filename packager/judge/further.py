@@ -20,7 +20,7 @@ import msgspec
 
 from packager.errors import BuildError, DataError
 from packager.judge.intervals import MOST_SAMPLES, certainty
-from packager.judge.metrics import AUTO, MAP, METRICS, OUTPUT, is_own, named, wanted
+from packager.judge.metrics import AUTO, CHOICES, MAP, METRICS, OUTPUT, is_own, named, wanted
 from packager.plan.figures import Comparison, FurtherComparison
 from packager.plan.further import FurtherMetric
 from wire.package.manifest import Accuracy, Certainty, FurtherAccuracy
@@ -82,6 +82,12 @@ def _read(text: str) -> FurtherMetric:
             remedy=f"{_REMEDY}; a function can only be the first --metric",
         )
     head, *parts = text.split(",")
+    name = head.rpartition("=")[2]
+    if name not in CHOICES:
+        raise BuildError(
+            f"{said}: there is no metric {name[:40]!r}",
+            remedy=f"write --metric OUTPUT= and one of {', '.join(METRICS)}",
+        )
     own: dict[str, str] = {}
     rest: list[str] = []
     keys: set[str] = set()
@@ -97,8 +103,10 @@ def _read(text: str) -> FurtherMetric:
     try:
         asked = wanted(",".join((head, *rest)))
     except DataError as exc:
-        more = f", {LABELS_OPTION}=NAME and {RETENTION_OPTION}=SHARE" if head != text else ""
-        raise BuildError(f"{said}: {exc.message}", remedy=f"{exc.remedy}{more}") from exc
+        raise BuildError(
+            f"{said}: {exc.message}",
+            remedy=f"{exc.remedy}, {LABELS_OPTION}=NAME and {RETENTION_OPTION}=SHARE",
+        ) from exc
     output = asked.options.get(OUTPUT, "")
     if not output:
         raise BuildError(f"{said} names no output", remedy=_REMEDY)

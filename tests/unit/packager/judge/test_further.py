@@ -66,6 +66,7 @@ def test_what_is_written_is_what_is_read(
 @given(st.lists(st.text(max_size=40), max_size=3))
 def test_any_other_text_is_refused_in_one_line_that_says_what_to_write(texts: list[str]) -> None:
     fault = None
+    found: tuple[FurtherMetric, ...] = ()
     try:
         found = read_further(texts)
     except BuildError as exc:
@@ -83,7 +84,7 @@ def test_any_other_text_is_refused_in_one_line_that_says_what_to_write(texts: li
     [
         ("mae", "names no output; write --metric OUTPUT=METRIC"),
         ("place=auto", "only the first metric can be auto"),
-        ("place=mea", "there is no metric 'place=mea'; use auto, top1"),
+        ("place=mea", "there is no metric 'mea'; write --metric OUTPUT= and one of top1, top5"),
         ("mine:metric", "a function can only be the first --metric"),
         ("place=mae,axis=1", "no option 'axis=1'; its options are output=NAME, labels=NAME and"),
         ("place=mae,min-retention=", "min-retention '' is no share within 0 to 1; write a decimal"),
