@@ -22,8 +22,8 @@ import msgspec
 
 from packager.callables import plain_name
 from packager.errors import BuildError, DataError, ModelError
+from packager.judge.further import reads_boxes
 from packager.judge.gates import judge, require_variants, too_slow
-from packager.judge.metrics import AUTO, MAP, named
 from packager.package.compose import assemble, built_variants, measured_variants, needed_repairs
 from packager.package.directory import write_package
 from packager.package.keys import load_key
@@ -318,7 +318,8 @@ def _prepared(
         declared = _declared(request, facts)
         settings = PlanSettings(
             metric=plain_name(request.metric) if METRIC in sources else request.metric,
-            boxes=declared.boxes if named(request.metric) in {AUTO, MAP} else {},
+            further=request.gates.further,
+            boxes=declared.boxes if reads_boxes(request.metric, request.gates.further) else {},
             own_metric=METRIC in sources,
             sets=tuple(sets),
             callables=callables,

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
+from packager.plan.further import FurtherMetric
 from packager.plan.recipes import SourceKind
-from wire.package.manifest import Accuracy, TensorSpec, Tolerance
+from wire.package.manifest import Accuracy, FurtherAccuracy, TensorSpec, Tolerance
 
 HEADROOM: Final = 1.5
 """A variant's error on a device may be this many times its worst error on the evaluation data."""
@@ -89,6 +90,9 @@ class ReferenceResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """Why it was chosen; empty where the user named it."""
 
+    further: tuple[FurtherMetric, ...] = ()
+    """The further metrics, with the options that were settled."""
+
 
 class ProcessingResult(msgspec.Struct, frozen=True, kw_only=True):
     """What the declared postprocessing gave on answers of the unchanged model."""
@@ -132,11 +136,21 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Samples on which both top answers are the same; None where a sample has not just one."""
 
 
+class FurtherComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What an evaluate step found by a further metric."""
+
+    accuracy: FurtherAccuracy
+    evidence: Evidence
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What an evaluate step found: a variant beside the reference."""
 
     accuracy: Accuracy
     evidence: Evidence = Evidence()
+    further: tuple[Evidence, ...] = ()
+    """For each of the accuracy's further figures."""
+
     worst_errors: dict[str, float]
     """Greatest absolute difference of any element, per output."""
 

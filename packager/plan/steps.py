@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from packager.plan.further import further_option, labels_option
 from packager.plan.recipes import PREPARE, Recipe
 from packager.plan.runtimes import Runtimes, SourceFormat
 from packager.plan.targets import Target
@@ -105,6 +106,7 @@ def data_step(given: PlanInputs) -> Step:
     info, packages = _unchanged(given)  # it records the states before each step
     more = {"preprocessing": PREPROCESSING} if settings.preprocessing else {}
     options = {"callables": settings.callables, "calibrated": settings.integers}
+    options |= labels_option(settings.further)
     return Step(
         name=DATA,
         kind=DATA,
@@ -126,6 +128,7 @@ def reference_step(given: PlanInputs) -> Step:
         options={
             "info": to_builtins(info),
             "metric": settings.metric,
+            **further_option(settings.further),
             **_boxes_option(settings),
         },
         tools=tools,

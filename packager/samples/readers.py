@@ -69,6 +69,7 @@ def read_samples(
     bounds: Bounds = DEFAULT_BOUNDS,
     optional: tuple[TensorSpec, ...] = (),
     least: int = MIN_SAMPLES,
+    named: tuple[str, ...] = (),
 ) -> RawSet:
     """Read and check samples.
 
@@ -79,6 +80,7 @@ def read_samples(
         bounds: How much is read at most.
         optional: Inputs that may be missing.
         least: How many samples there must be.
+        named: Labels with a name of their own, which may be missing, too.
 
     Returns:
         The samples.
@@ -90,11 +92,11 @@ def read_samples(
     unit = unit_of(specs)
     if source.function:
         function = load_callable(source.path, source.function)
-        found = collect(source.name, function, specs, scratch, bounds, optional)
+        found = collect(source.name, function, specs, scratch, bounds, optional, named)
     elif source.path.is_dir():
-        found = _from_directory(source, specs, bounds, optional)
+        found = _from_directory(source, specs, bounds, optional, named)
     else:
-        found = _from_archive(source, specs, scratch, bounds, optional)
+        found = _from_archive(source, specs, scratch, bounds, optional, named)
     for spec in (*specs, *(spec for spec in optional if spec.name in found.inputs)):
         array = found.inputs[spec.name]
         check_shape(source.name, array, spec, unit)
@@ -108,8 +110,9 @@ def read_samples(
     samples = lengths.pop()
     if samples > bounds.max_samples:
         raise DataError(f"{source.name} holds {samples} samples, over {bounds.max_samples}")
-    if found.labels is not None:
-        check_labels(source.name, found.labels, samples)
+    for labels in (found.labels, *found.named.values()):
+        if labels is not None:
+            check_labels(source.name, labels, samples)
     return found
 
 
@@ -118,9 +121,10 @@ def _from_directory(
     specs: tuple[TensorSpec, ...],
     bounds: Bounds,
     optional: tuple[TensorSpec, ...],
+    named: tuple[str, ...],
 ) -> RawSet:
     paths = {unquote(path.name.removesuffix(".npy")): path for path in source.path.glob("*.npy")}
-    choice = choose(source.name, paths, specs, optional)
+    choice = choose(source.name, paths, specs, optional, named)
     used = [paths[name] for name in choice.used]
     if sum(path.stat().st_size for path in used) > bounds.max_bytes:
         raise DataError(f"{source.name} is over {bounds.max_bytes} bytes")
@@ -133,6 +137,7 @@ def _from_archive(
     scratch: Path,
     bounds: Bounds,
     optional: tuple[TensorSpec, ...],
+    named: tuple[str, ...],
 ) -> RawSet:
     """Unpack what is used, array by array.
 
@@ -141,7 +146,7 @@ def _from_archive(
     """
     try:
         with zipfile.ZipFile(source.path) as archive:
-            choice, members = _members(source.name, archive, specs, bounds, optional)
+            choice, members = _members(source.name, archive, specs, bounds, optional, named)
             for number, member in enumerate(members):
                 with (
                     archive.open(member) as packed,
@@ -169,6 +174,7 @@ def _members(
     specs: tuple[TensorSpec, ...],
     bounds: Bounds,
     optional: tuple[TensorSpec, ...],
+    named: tuple[str, ...],
 ) -> tuple[Choice, list[zipfile.ZipInfo]]:
     """Choose what to unpack, before anything is unpacked.
 
@@ -178,7 +184,7 @@ def _members(
     infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
     if len(infos) > MAX_ARRAYS or len(infos) != len(archive.infolist()):
         raise DataError(f"{source} holds over {MAX_ARRAYS} arrays, or the same name twice")
-    choice = choose(source, infos, specs, optional)
+    choice = choose(source, infos, specs, optional, named)
     members = [infos[name] for name in choice.used]
     if sum(member.file_size for member in members) > bounds.max_bytes:
         raise DataError(f"{source} is over {bounds.max_bytes} bytes")
@@ -190,6 +196,7 @@ def _opened(source: str, choice: Choice, open_array: Callable[[str], Tensor]) ->
         name=source,
         inputs={name: open_array(key) for name, key in choice.inputs.items()},
         labels=open_array(choice.label) if choice.label else None,
+        named={name: open_array(name) for name in choice.named},
     )
 
 

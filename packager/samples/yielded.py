@@ -35,6 +35,7 @@ def collect(
     scratch: Path,
     bounds: Bounds,
     optional: tuple[TensorSpec, ...] = (),
+    named: tuple[str, ...] = (),
 ) -> RawSet:
     """Collect what a function yields.
 
@@ -46,6 +47,7 @@ def collect(
         scratch: An empty folder for files, which the arrays need as long as they are used.
         bounds: How much is read at most.
         optional: Inputs that may be missing.
+        named: Labels with a name of their own, which may be missing, too.
 
     Returns:
         The samples.
@@ -59,7 +61,7 @@ def collect(
     size_bytes = samples = 0
     with ExitStack() as files:
         for offered in _dicts(source, function):
-            found = choose(source, offered, specs, optional)
+            found = choose(source, offered, specs, optional, named)
             choice = choice or found
             if different := sorted({*found.used} ^ {*choice.used}):
                 raise DataError(f"{source} yields {different[0]!r} only in some dicts")
@@ -80,7 +82,8 @@ def collect(
             raise DataError(f"{source} yields no samples")
         arrays = {name: column.array(source, bounds.max_bytes) for name, column in columns.items()}
     labels = arrays.pop(_LABELS, None)
-    return RawSet(name=source, inputs=arrays, labels=labels)
+    others = {name: arrays.pop(name) for name in choice.named}
+    return RawSet(name=source, inputs=arrays, labels=labels, named=others)
 
 
 class _Column:
@@ -183,10 +186,12 @@ def _pieces(
     lengths = {len(rows) for rows in pieces.values()}
     if len(lengths) != 1 or 0 in lengths:
         raise DataError(f"{source} yields {sorted(lengths)} samples in one dict")
-    if choice.label:
-        labels = _array(source, choice.label, offered[choice.label])
-        check_labels(source, labels, lengths.pop())
-        pieces[_LABELS] = labels
+    count = lengths.pop()
+    keys = {_LABELS: choice.label} if choice.label else {}
+    for key, name in (keys | {name: name for name in choice.named}).items():
+        labels = _array(source, name, offered[name])
+        check_labels(source, labels, count)
+        pieces[key] = labels
     return pieces
 
 
