@@ -40,6 +40,9 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     weights: dict[str, float] = {}
     """Share of the weights' bytes by the operator that reads them; empty where not known."""
 
+    inner_weights: dict[str, float] = {}
+    """The part of these shares that is within the bodies of `If`, `Loop` and `Scan`."""
+
     quantized: bool = False
     """Whether it computes in integers already."""
 

@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from packager.errors import ModelError
 from packager.fault_text import one_line
 from packager.plan.figures import ModelFacts
+from packager.sources.onnx_bodies import parameters, weight_shares
 from packager.sources.onnx_checks import (
     check_form,
     check_weights,
@@ -178,27 +179,18 @@ def facts_of(model: Any, notes: tuple[str, ...]) -> ModelFacts:  # noqa: ANN401 
             "the model has no inputs or no outputs",
             remedy="export it with at least one input that is not a weight, and one output",
         )
+    shares, inner = weight_shares(model)
     return ModelFacts(
         inputs=inputs,
         outputs=outputs,
         operators=tuple(sorted({node.op_type for node in all_nodes(model.graph)})),
         domains=domains_of(model),
         opset=opset_of(model),
-        parameters=sum(int(np.prod(t.dims)) for t in model.graph.initializer),
-        weights=_weight_shares(model),
+        parameters=parameters(model.graph),
+        weights=shares,
+        inner_weights=inner,
         notes=notes,
     )
-
-
-def _weight_shares(model: Any) -> dict[str, float]:  # noqa: ANN401 - onnx is untyped
-    """Return the share of the weights' bytes that each operator reads."""
-    sizes = {t.name: t.ByteSize() for graph in all_graphs(model.graph) for t in graph.initializer}
-    read: dict[str, int] = {}
-    for node in all_nodes(model.graph):
-        for name in node.input:
-            read[node.op_type] = read.get(node.op_type, 0) + sizes.pop(name, 0)
-    total = sum(read.values())
-    return {name: size / total for name, size in sorted(read.items()) if size} if total else {}
 
 
 def with_shapes(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
