@@ -146,7 +146,7 @@ def scan(path: Path) -> Path:
 def loop_of_floats(path: Path) -> Path:
     """Write a Loop whose body has operators that stay in float32: on its own values and outer ones.
 
-    Two of them read one value, an If within the body reads values of both graphs around it, and
+    A node lacks an input that its operator allows to be absent. Two of them read one value, an If within the body reads values of both graphs around it, and
     names of its branches are those of other bodies.
     """
     then = helper.make_graph(

@@ -46,6 +46,9 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     quantized: bool = False
     """Whether it computes in integers already."""
 
+    defaults: tuple[str, ...] = ()
+    """Inputs of the user's model that have a default and became constants."""
+
     interface: tuple[str, ...] = ()
     """What applications send or get in another form than the user's model has it."""
 

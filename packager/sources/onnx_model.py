@@ -137,7 +137,7 @@ def clean(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - onnx is 
     copy.ir_version = max(copy.ir_version, WEIGHTS_APART_IR)
     strip(copy)
     dropped = _free_weights(copy.graph)
-    if dropped:
+    if dropped and dropped == len(stored_names(copy.graph)):  # others are told one by one
         notes.append(f"{dropped} weights were inputs of the graph; the build made them constants")
     copy = _newer_opset(copy, notes)
     copy = _slimmed(copy, notes)

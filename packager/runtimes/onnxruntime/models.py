@@ -23,6 +23,7 @@ from packager.runtimes.common.onnx_files import save
 from packager.runtimes.onnxruntime import qdq
 from packager.sources.onnx_bodies import has_bodies, settle_casts
 from packager.sources.onnx_graph import all_graphs, all_nodes, sort_nodes
+from packager.sources.onnx_model import with_shapes
 from packager.tools.quiet import tool
 from runtime_adapters.onnxruntime.library import onnxruntime  # noqa: F401 - before its parts
 from runtime_adapters.protocol import Tensors
@@ -107,6 +108,8 @@ def to_fp16(model: Path, options: dict[str, Any], target: Path) -> None:
     from onnxruntime.transformers import float16
 
     prepared = qdq.prepare(model)
+    if has_bodies(prepared.graph):
+        prepared = with_shapes(prepared)  # without the types within bodies it casts nothing there
     with tool("onnxruntime's float16 converter"):
         converted = float16.convert_float_to_float16(
             prepared,
