@@ -103,7 +103,7 @@ def loop(path: Path) -> Path:
         [_value("last", [1, HIDDEN]), _value("y", [1, STEPS, HIDDEN])],
         [
             numpy_helper.from_array(np.array(STEPS, np.int64), "steps"),
-            numpy_helper.from_array(np.array(True), "always"),
+            numpy_helper.from_array(np.array(1, np.bool_), "always"),
             numpy_helper.from_array(np.zeros((1, HIDDEN), np.float32), "start"),
             _weight("first", FEATURES, HIDDEN, 7),
             _weight("out", HIDDEN, HIDDEN, 8),
@@ -146,8 +146,9 @@ def scan(path: Path) -> Path:
 def loop_of_floats(path: Path) -> Path:
     """Write a Loop whose body has operators that stay in float32: on its own values and outer ones.
 
-    A node lacks an input that its operator allows to be absent. Two of them read one value, an If within the body reads values of both graphs around it, and
-    names of its branches are those of other bodies.
+    A node lacks an input that its operator allows to be absent. Two of them read one value, an If
+    within the body reads values of both graphs around it, and names of its branches are those of
+    other bodies.
     """
     then = helper.make_graph(
         [
@@ -204,7 +205,7 @@ def loop_of_floats(path: Path) -> Path:
             numpy_helper.from_array(np.array(STEPS, np.int64), "steps"),
             numpy_helper.from_array(np.array(2, np.int64), "two"),
             numpy_helper.from_array(np.array(1, np.int64), "axis"),
-            numpy_helper.from_array(np.array(True), "always"),
+            numpy_helper.from_array(np.array(1, np.bool_), "always"),
             numpy_helper.from_array(np.array(0.5, np.float32), "half"),
             numpy_helper.from_array(np.array(0.1, np.float32), "tenth"),
             numpy_helper.from_array(np.zeros((1, HIDDEN), np.float32), "start"),

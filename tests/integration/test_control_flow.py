@@ -36,7 +36,8 @@ MODELS = pytest.mark.parametrize(
 
 def command(folder: Path, model: Path, *more: str, runtimes: tuple[str, ...]) -> list[str]:
     """Return the arguments of a build, with samples that are drawn."""
-    np.savez(folder / "evaluation.npz", **flow_models.samples(model, 160))
+    arrays: dict[str, Any] = {**flow_models.samples(model, 160)}
+    np.savez(folder / "evaluation.npz", **arrays)
     return [
         "build", str(model), "-p", str(write_profile(folder, *runtimes)),
         "--evaluation", str(folder / "evaluation.npz"), "--cache", str(folder / "cache"),
@@ -75,7 +76,7 @@ def test_both_branches_of_a_packaged_if_answer_as_the_model_does(
     ideal = session_of(model)
     x = np.random.default_rng(5).normal(0, 1, (1, flow_models.FEATURES)).astype(np.float32)
     for rate in flow_models.RATES:
-        feeds = {"x": x, "sr": np.array(rate, np.int64)}
+        feeds: dict[str, Any] = {"x": x, "sr": np.array(rate, np.int64)}
         (wanted,) = ideal.run(None, feeds)
         for variant in manifest.variants:
             session = open_session(tmp_path / "package" / variant.directory, variant.info, Limits())
@@ -126,13 +127,12 @@ def test_equal_models_with_bodies_give_equal_bytes(
     tmp_path: Path, write: Callable[[Path], Path]
 ) -> None:
     model = write(tmp_path / "model.onnx")
-    for index, make in enumerate(
-        (
-            lambda target: models.to_fp16(model, {}, target),
-            lambda target: models.quantize_dynamic(model, DYNAMIC, target),
-            lambda target: models.quantize_weights_int4(model, INT4, target),
-        )
-    ):
+    makes: tuple[Callable[[Path], None], ...] = (
+        lambda target: models.to_fp16(model, {}, target),
+        lambda target: models.quantize_dynamic(model, DYNAMIC, target),
+        lambda target: models.quantize_weights_int4(model, INT4, target),
+    )
+    for index, make in enumerate(makes):
         first, second = (tmp_path / f"{index}-{part}.onnx" for part in "ab")
         make(first)
         make(second)
