@@ -180,6 +180,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         notes=(
             *prepared.notes,
             *data.notes,
+            *found.notes,
             *tuning_notes(plan, pipeline),
             *repair_notes(plan, variants, pipeline),
             *doubt_notes(variants, verdicts),

@@ -95,6 +95,9 @@ class ReferenceResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """Why it was chosen; empty where the user named it."""
 
+    notes: tuple[str, ...] = ()
+    """A line for each branch of the model that no sample takes."""
+
 
 class ProcessingResult(msgspec.Struct, frozen=True, kw_only=True):
     """What the declared postprocessing gave on answers of the unchanged model."""

@@ -28,6 +28,7 @@ from packager.judge.measure import Opened
 from packager.judge.measure import measure as measure_variant
 from packager.judge.metrics import AUTO, named
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
+from packager.plan.recipes import SOURCE_MODEL_FILE
 from packager.plan.steps import ANSWERS_ROLE, OTHERS_ROLE
 from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
@@ -43,6 +44,7 @@ from packager.samples.store import (
     spread,
     unit_of,
 )
+from packager.steps.branches import untaken_branches
 from packager.steps.functions import emulator_of
 from packager.steps.processing import GATE, processor
 from runtime_adapters.batches import ranks_of
@@ -88,8 +90,12 @@ def reference(job: Job, output: Path) -> ReferenceResult:
     if function is not None:  # its faults end the build here, instead of costing every candidate
         compare(answers, answers, labels, metric, function=function)
     chosen = named(job.options["metric"]) == AUTO
+    source = Path(job.inputs["variant"]) / SOURCE_MODEL_FILE
+    taken = load_inputs(_gate(job), info.inputs)
     return ReferenceResult(
-        metric=metric, reason=reason_of(metric, answers, labels) if chosen else ""
+        metric=metric,
+        reason=reason_of(metric, answers, labels) if chosen else "",
+        notes=untaken_branches(source, taken) if source.is_file() else (),
     )
 
 

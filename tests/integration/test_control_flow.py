@@ -139,6 +139,20 @@ def test_equal_models_with_bodies_give_equal_bytes(
         assert first.read_bytes() == second.read_bytes()
 
 
+def test_a_build_warns_of_a_branch_that_no_sample_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = flow_models.branches(tmp_path / "model.onnx")
+    arguments = command(tmp_path, model, "--force", runtimes=("onnxruntime",))
+    said = [n for n in built(capsys, arguments)["notes"] if "no evaluation sample takes" in n]
+    assert said == []
+    arrays: dict[str, Any] = {**flow_models.samples(model, 160)}
+    arrays["sr"] = np.full_like(arrays["sr"], flow_models.RATES[1])
+    np.savez(tmp_path / "evaluation.npz", **arrays)
+    (line,) = (n for n in built(capsys, arguments)["notes"] if "no evaluation sample takes" in n)
+    assert "the else_branch of the node If" in line
+
+
 def test_the_test_models_have_each_operator_of_control_flow(tmp_path: Path) -> None:
     found: set[str] = set()
     for write in (flow_models.branches, flow_models.loop, flow_models.scan):
