@@ -44,7 +44,6 @@ from packager.samples.store import (
     spread,
     unit_of,
 )
-from packager.steps.branches import untaken_branches
 from packager.steps.functions import emulator_of
 from packager.steps.processing import GATE, processor
 from runtime_adapters.batches import ranks_of
@@ -90,12 +89,10 @@ def reference(job: Job, output: Path) -> ReferenceResult:
     if function is not None:  # its faults end the build here, instead of costing every candidate
         compare(answers, answers, labels, metric, function=function)
     chosen = named(job.options["metric"]) == AUTO
-    source = Path(job.inputs["variant"]) / SOURCE_MODEL_FILE
-    taken = load_inputs(_gate(job), info.inputs)
     return ReferenceResult(
         metric=metric,
         reason=reason_of(metric, answers, labels) if chosen else "",
-        notes=untaken_branches(source, taken) if source.is_file() else (),
+        notes=_untaken(job, info),
     )
 
 
@@ -178,6 +175,15 @@ def golden(job: Job, output: Path) -> GoldenChoice:
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return GoldenChoice(samples=tuple(chosen.samples), min_agreement=chosen.min_agreement)
+
+
+def _untaken(job: Job, info: VariantInfo) -> tuple[str, ...]:
+    source = Path(job.inputs["variant"]) / SOURCE_MODEL_FILE
+    if not source.is_file():
+        return ()
+    from packager.steps.branches import untaken_branches  # a step that measures must stay small
+
+    return untaken_branches(source, load_inputs(_gate(job), info.inputs))
 
 
 def _check_repeatable(job: Job, info: VariantInfo) -> None:
