@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from packager.callables import plain_name
+from packager.default_inputs import prepare_model
 from packager.errors import BuildError, DataError, ModelError
 from packager.judge.further import reads_boxes
 from packager.judge.gates import judge, require_variants, too_slow
@@ -179,6 +180,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         notes=(
             *prepared.notes,
             *data.notes,
+            *found.notes,
             *tuning_notes(plan, pipeline),
             *repair_notes(plan, variants, pipeline),
             *doubt_notes(variants, verdicts),
@@ -364,7 +366,7 @@ def _take_in(request: BuildRequest, kind: Kind, pipeline: Pipeline) -> tuple[str
         pipeline.run([inspect_step(SOURCE)])
         external = _external(Path(request.model), pipeline.result(INSPECT, Inspection))
     _, source = RUNTIMES.of_source(format_)
-    pipeline.run([prepare_step(source, model, external)])
+    prepare_model(pipeline, prepare_step(source, model, external), request)
     return notes
 
 

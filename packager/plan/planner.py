@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from packager.plan.bodies import bodies_obstacles
 from packager.plan.figures import ModelFacts
 from packager.plan.recipes import PREPARE, Recipe
 from packager.plan.runtimes import Runtimes
@@ -158,6 +159,7 @@ def _obstacles(
         yield "a build makes it only with --keep"
     yield from _unsuited(recipe, profile)
     yield from _missing(recipe, target, given)
+    yield from bodies_obstacles(recipe, facts)
     if recipe.quantizes:
         yield from _unquantizable(recipe, facts, settings)
     if recipe.repairs and not settings.repair_trials:

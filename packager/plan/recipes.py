@@ -33,6 +33,9 @@ PRODUCTS: Final = frozenset({"Gemm", "MatMul", "FULLY_CONNECTED", "BATCH_MATMUL"
 
 QUANTIZABLE: Final = CONVOLUTIONS | PRODUCTS
 
+CONTROL_FLOW: Final = ("If", "Loop", "Scan")
+"""Operators of ONNX that hold graphs, their bodies."""
+
 
 MIN_SHARE: Final = 0.05
 """Where only some operators' weights shrink, a share below this is not worth a variant."""
@@ -71,6 +74,16 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     quantizes: frozenset[str] = frozenset()
     """Operators of which the model must have one; empty where nothing is quantized."""
+
+    enters_bodies: bool = True
+    """Whether it quantizes within the bodies of `If`, `Loop` and `Scan`; else these stay in float,
+    and what is outside of them must be worth a variant."""
+
+    unfit: dict[str, str] = {}
+    """Operator to the reason why it does nothing for models with that operator."""
+
+    unfit_bodies: dict[str, str] = {}
+    """The same, where weights that it would quantize are within bodies."""
 
     architectures: tuple[str, ...] = ()
     """Empty means any."""

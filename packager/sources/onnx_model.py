@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from packager.errors import ModelError
 from packager.fault_text import one_line
 from packager.plan.figures import ModelFacts
+from packager.sources.onnx_bodies import parameters, weight_shares
 from packager.sources.onnx_checks import (
     check_form,
     check_weights,
@@ -136,7 +137,7 @@ def clean(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - onnx is 
     copy.ir_version = max(copy.ir_version, WEIGHTS_APART_IR)
     strip(copy)
     dropped = _free_weights(copy.graph)
-    if dropped:
+    if dropped and dropped == len(stored_names(copy.graph)):  # others are told one by one
         notes.append(f"{dropped} weights were inputs of the graph; the build made them constants")
     copy = _newer_opset(copy, notes)
     copy = _slimmed(copy, notes)
@@ -178,27 +179,18 @@ def facts_of(model: Any, notes: tuple[str, ...]) -> ModelFacts:  # noqa: ANN401 
             "the model has no inputs or no outputs",
             remedy="export it with at least one input that is not a weight, and one output",
         )
+    shares, inner = weight_shares(model)
     return ModelFacts(
         inputs=inputs,
         outputs=outputs,
         operators=tuple(sorted({node.op_type for node in all_nodes(model.graph)})),
         domains=domains_of(model),
         opset=opset_of(model),
-        parameters=sum(int(np.prod(t.dims)) for t in model.graph.initializer),
-        weights=_weight_shares(model),
+        parameters=parameters(model.graph),
+        weights=shares,
+        inner_weights=inner,
         notes=notes,
     )
-
-
-def _weight_shares(model: Any) -> dict[str, float]:  # noqa: ANN401 - onnx is untyped
-    """Return the share of the weights' bytes that each operator reads."""
-    sizes = {t.name: t.ByteSize() for graph in all_graphs(model.graph) for t in graph.initializer}
-    read: dict[str, int] = {}
-    for node in all_nodes(model.graph):
-        for name in node.input:
-            read[node.op_type] = read.get(node.op_type, 0) + sizes.pop(name, 0)
-    total = sum(read.values())
-    return {name: size / total for name, size in sorted(read.items()) if size} if total else {}
 
 
 def with_shapes(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from packager.errors import StepError
 from packager.fault_text import one_line
-from packager.sources.onnx_graph import all_nodes
+from packager.sources.onnx_graph import all_graphs, all_nodes
 from packager.sources.onnx_model import clamp_ir, model_bytes
 from runtime_adapters.onnxruntime.library import onnxruntime
 
@@ -59,7 +59,8 @@ def tidy(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     for part in (model, model.graph, *model.graph.node, *model.graph.initializer):
         part.ClearField("doc_string")
         part.ClearField("metadata_props")
-    del model.graph.value_info[:]
+    for graph in all_graphs(model.graph):
+        del graph.value_info[:]
     clamp_ir(model)
 
 

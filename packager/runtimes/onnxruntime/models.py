@@ -21,6 +21,9 @@ import onnx
 from packager.errors import StepError
 from packager.runtimes.common.onnx_files import save
 from packager.runtimes.onnxruntime import qdq
+from packager.sources.onnx_bodies import has_bodies, settle_casts
+from packager.sources.onnx_graph import all_graphs, all_nodes, sort_nodes
+from packager.sources.onnx_model import with_shapes
 from packager.tools.quiet import tool
 from runtime_adapters.onnxruntime.library import onnxruntime  # noqa: F401 - before its parts
 from runtime_adapters.protocol import Tensors
@@ -82,6 +85,7 @@ def quantize_dynamic(model: Path, options: dict[str, Any], target: Path) -> None
             reduce_range=options["reduce_range"],
             weight_type=weights,
             nodes_to_exclude=list(options.get("exclude", ())),
+            extra_options={"EnableSubgraph": True} if has_bodies(prepared.graph) else {},
         )
         quantized = onnx.load(str(made))
     _check_changed(quantized, _DYNAMIC, "the model has no operator to quantize dynamically")
@@ -104,6 +108,8 @@ def to_fp16(model: Path, options: dict[str, Any], target: Path) -> None:
     from onnxruntime.transformers import float16
 
     prepared = qdq.prepare(model)
+    if has_bodies(prepared.graph):
+        prepared = with_shapes(prepared)  # without the types within bodies it casts nothing there
     with tool("onnxruntime's float16 converter"):
         converted = float16.convert_float_to_float16(
             prepared,
@@ -115,9 +121,13 @@ def to_fp16(model: Path, options: dict[str, Any], target: Path) -> None:
                 *options.get("blocked", ()),
             ],
         )
-        ONNXModel(converted).topological_sort()  # it appends its casts to the end
-    halves = [t for t in converted.graph.initializer if t.data_type == onnx.TensorProto.FLOAT16]
-    if not halves:
+        if has_bodies(converted.graph):
+            settle_casts(converted.graph)
+            sort_nodes(converted.graph)
+        else:
+            ONNXModel(converted).topological_sort()  # it appends its casts to the end
+    stored = (t for graph in all_graphs(converted.graph) for t in graph.initializer)
+    if not any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in stored):
         raise StepError("the model has no float32 weights that could become float16")
     save(converted, target)
 
@@ -163,7 +173,7 @@ def _check_changed(model: Any, made: Iterable[str], fault: str) -> None:  # noqa
     Raises:
         StepError: The model has none of the operators.
     """
-    if not any(node.op_type in made for node in model.graph.node):
+    if not any(node.op_type in made for node in all_nodes(model.graph)):
         raise StepError(fault)
 
 

@@ -11,16 +11,23 @@ from packager.plan.recipes import MODEL_FILE, SOURCE_MODEL_FILE
 from packager.run.job import Job
 from packager.sources import onnx_model
 from packager.sources.onnx_batch import changed_interface, with_one_batch
+from packager.sources.onnx_defaults import default_names, told_defaults, with_inputs
 
 
 def prepare(job: Job, output: Path) -> ModelFacts:
     """Check an ONNX model, and make the clean copy that all tools start from."""
     path = Path(job.inputs["model"])
     loaded = onnx_model.load_checked(path / MODEL_FILE if path.is_dir() else path)
-    model, noted = with_one_batch(loaded)
+    kept = job.options.get("inputs", ())
+    required = with_inputs(loaded, kept)
+    model, noted = with_one_batch(required)
     cleaned, notes = onnx_model.clean(model)
     facts = onnx_model.facts_of(cleaned, (*noted, *notes))
-    facts = msgspec.structs.replace(facts, interface=changed_interface(loaded, facts))
+    facts = msgspec.structs.replace(
+        facts,
+        defaults=default_names(required.graph),
+        interface=(*changed_interface(required, facts), *told_defaults(loaded, kept)),
+    )
     onnx_model.clamp_ir(model)
     (output / SOURCE_MODEL_FILE).write_bytes(onnx_model.model_bytes(model))
     (output / MODEL_FILE).write_bytes(onnx_model.model_bytes(cleaned))

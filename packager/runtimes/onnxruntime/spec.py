@@ -54,6 +54,7 @@ def _static_int8(suffix: str, method: str, activations: str, *, vnni: bool | Non
         tools=_TOOLS,
         data=("calibration",),
         quantizes=QUANTIZABLE,
+        enters_bodies=False,
         architectures=architectures,
         vnni=vnni,
         family=f"{NAME}-{activations}",
@@ -131,6 +132,7 @@ _RECIPES: Final = (
             tools=repaired.tools,
             data=("calibration", "tuning"),
             quantizes=repaired.quantizes,
+            enters_bodies=repaired.enters_bodies,
             architectures=repaired.architectures,
             vnni=repaired.vnni,
         )
