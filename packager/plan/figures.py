@@ -43,6 +43,9 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     quantized: bool = False
     """Whether it computes in integers already."""
 
+    apart: bool = False
+    """Whether its weights are in a file beside it, so that no step holds all of them."""
+
     interface: tuple[str, ...] = ()
     """What applications send or get in another form than the user's model has it."""
 

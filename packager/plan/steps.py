@@ -78,13 +78,16 @@ def inspect_step(model: str) -> Step:
     return Step(name=INSPECT, kind=INSPECT, inputs={"model": model}, tools=("onnx",), vital=True)
 
 
-def prepare_step(source: SourceFormat, model: str, external: dict[str, str]) -> Step:
+def prepare_step(
+    source: SourceFormat, model: str, external: dict[str, str], *, apart: bool = False
+) -> Step:
     """Return the step that checks the model and makes a clean copy of it.
 
     Args:
         source: The format of the model.
         model: The step or file that holds it.
         external: Files of external tensor data, relative to the model, and their SHA-256.
+        apart: Whether its weights are to be in a file beside it.
 
     Returns:
         The step.
@@ -93,7 +96,7 @@ def prepare_step(source: SourceFormat, model: str, external: dict[str, str]) -> 
         name=PREPARE,
         kind=f"prepare-{source.kind}",
         inputs={"model": model},
-        options={"external": external},
+        options={"external": external} | ({"apart": True} if apart else {}),
         tools=source.tools,
         vital=True,
     )

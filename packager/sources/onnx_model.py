@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from packager.errors import ModelError
 from packager.fault_text import one_line
 from packager.plan.figures import ModelFacts
+from packager.plan.recipes import WEIGHTS_FILE
 from packager.sources.onnx_checks import (
     check_form,
     check_weights,
@@ -81,7 +82,7 @@ def external_files(path: Path) -> tuple[str, ...]:
     Raises:
         ModelError: Not a model, empty, or data that are missing, too short or elsewhere.
     """
-    return external_locations(_read(path), path.parent)
+    return external_locations(read_graph(path), path.parent)
 
 
 def load_checked(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
@@ -96,7 +97,7 @@ def load_checked(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
     Raises:
         ModelError: Not a model, not valid, or of a kind that is not supported.
     """
-    model = _read(path)
+    model = read_graph(path)
     take_external_data(model, path.parent)
     if model.ByteSize() > MAX_MODEL_BYTES:
         raise ModelError(
@@ -105,7 +106,7 @@ def load_checked(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
         )
     if opset_of(model) == 0:
         model.opset_import.add(domain="", version=OLDEST_OPSET)
-    model = _inlined(model)
+    model = inlined(model)
     sort_nodes(model.graph)
     check_form(model)
     check_weights(model)
@@ -121,11 +122,12 @@ def load_checked(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
     return converted
 
 
-def clean(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - onnx is untyped
+def clean(model: Any, *, apart: bool = False) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - untyped
     """Make a clean copy: weights that can be folded, a simpler graph, no texts, a common format.
 
     Args:
         model: A checked model; not changed.
+        apart: Whether its weights are in another file; what needs their values is left out then.
 
     Returns:
         The copy, every node of it with a name of its own, and notes on what was done.
@@ -138,8 +140,14 @@ def clean(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - onnx is 
     dropped = _free_weights(copy.graph)
     if dropped:
         notes.append(f"{dropped} weights were inputs of the graph; the build made them constants")
-    copy = _newer_opset(copy, notes)
-    copy = _slimmed(copy, notes)
+    if apart:
+        notes.append(
+            f"its weights stay in a file of their own, {WEIGHTS_FILE}, so the build did not "
+            "simplify the graph"
+        )
+    else:
+        copy = _newer_opset(copy, notes)
+        copy = _slimmed(copy, notes)
     strip(copy)
     name_nodes(copy.graph)
     clamp_ir(copy)
@@ -192,13 +200,19 @@ def facts_of(model: Any, notes: tuple[str, ...]) -> ModelFacts:  # noqa: ANN401 
 
 def _weight_shares(model: Any) -> dict[str, float]:  # noqa: ANN401 - onnx is untyped
     """Return the share of the weights' bytes that each operator reads."""
-    sizes = {t.name: t.ByteSize() for graph in all_graphs(model.graph) for t in graph.initializer}
+    sizes = {t.name: _size_bytes(t) for graph in all_graphs(model.graph) for t in graph.initializer}
     read: dict[str, int] = {}
     for node in all_nodes(model.graph):
         for name in node.input:
             read[node.op_type] = read.get(node.op_type, 0) + sizes.pop(name, 0)
     total = sum(read.values())
     return {name: size / total for name, size in sorted(read.items()) if size} if total else {}
+
+
+def _size_bytes(tensor: Any) -> int:  # noqa: ANN401 - onnx is untyped
+    """Return the size of a tensor with its data, wherever these are."""
+    lengths = (int(e.value) for e in tensor.external_data if e.key == "length")
+    return int(tensor.ByteSize()) + sum(lengths)
 
 
 def with_shapes(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
@@ -209,7 +223,18 @@ def with_shapes(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
         return model
 
 
-def _read(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
+def read_graph(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
+    """Read a model as its file has it, without external data, and check that it is one.
+
+    Args:
+        path: The model.
+
+    Returns:
+        The model.
+
+    Raises:
+        ModelError: Not a model, empty, or over what a protocol buffer can hold.
+    """
     again = "copy, download or export the file again"
     try:
         size = path.stat().st_size
@@ -253,8 +278,14 @@ def _lower_unknown_ir(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     model.ir_version = onnx.IR_VERSION
 
 
-def _inlined(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
+def inlined(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
     """Put the bodies of a model's own functions where they are called.
+
+    Args:
+        model: The model.
+
+    Returns:
+        A copy, or the model itself where it has no functions.
 
     Raises:
         ModelError: The functions cannot be inlined.
