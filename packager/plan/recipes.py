@@ -95,8 +95,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     accuracy; empty for none."""
 
     apart: bool = False
-    """Whether it can be made from a model whose weights are in a file beside it, so that no step
-    holds all of them; the weights of what is made are in such a file, too."""
+    """Whether it can be made from a model whose weights are in a file beside it, without holding
+    all of them; an ONNX model that is made of it has such a file, too."""
 
     on_request: bool = False
     """Only built when `--keep` names it."""
@@ -115,4 +115,4 @@ def files_of(recipe: Recipe, *, apart: bool) -> tuple[str, ...]:
     Returns:
         The files; the first is the one that the runtime opens.
     """
-    return (*recipe.files, WEIGHTS_FILE) if apart else recipe.files
+    return (*recipe.files, WEIGHTS_FILE) if apart and MODEL_FILE in recipe.files else recipe.files

@@ -107,7 +107,9 @@ def data_step(given: PlanInputs) -> Step:
     settings = given.settings
     info, packages = _unchanged(given)  # it records the states before each step
     more = {"preprocessing": PREPROCESSING} if settings.preprocessing else {}
-    options = {"callables": settings.callables, "calibrated": settings.integers}
+    # What is made of a model with its weights apart takes no ranges from samples.
+    calibrated = settings.integers and not given.facts.apart
+    options = {"callables": settings.callables, "calibrated": calibrated}
     return Step(
         name=DATA,
         kind=DATA,

@@ -231,3 +231,5 @@ def put_apart(tensor: Any, folder: Path, writer: WeightsWriter) -> None:  # noqa
             writer.add(tensor, (tensor.raw_data,))
         elif tensor.data_type not in _PACKED_BITS:
             writer.add(tensor, (numpy_helper.to_array(tensor).tobytes(),))
+    if not is_apart(tensor):
+        tensor.ClearField("data_location")  # some writers state the default

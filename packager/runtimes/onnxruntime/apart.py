@@ -21,9 +21,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from packager.errors import StepError
-from packager.fault_text import one_line
 from packager.plan.recipes import MODEL_FILE, WEIGHTS_FILE
-from packager.runtimes.common.onnx_files import session_of, tidy
+from packager.runtimes.common.onnx_files import check_loads, tidy
 from packager.runtimes.onnxruntime import models
 from packager.sources.onnx_graph import all_graphs, all_nodes, sort_nodes
 from packager.sources.onnx_model import model_bytes
@@ -262,9 +261,4 @@ def _save(model: Any, output: Path) -> None:  # noqa: ANN401 - onnx is untyped
     """
     tidy(model)
     (output / MODEL_FILE).write_bytes(model_bytes(model))
-    try:
-        session_of(output / MODEL_FILE)
-    except Exception as exc:
-        raise StepError(
-            f"onnxruntime cannot load the model that its own tool wrote: {one_line(exc)}"
-        ) from exc
+    check_loads(output / MODEL_FILE)
