@@ -21,13 +21,8 @@ from packager.plan.recipes import MODEL_FILE
 from packager.sources.onnx_checks import check_parts, check_valid, check_weights, opset_of
 from packager.sources.onnx_external import MAX_MODEL_BYTES, external_locations
 from packager.sources.onnx_graph import all_graphs, sort_nodes
-from packager.sources.onnx_model import (
-    OLDEST_OPSET,
-    SUPPORTED_OPSET,
-    inlined,
-    model_bytes,
-    read_graph,
-)
+from packager.sources.onnx_model import OLDEST_OPSET, SUPPORTED_OPSET, model_bytes
+from packager.sources.onnx_reading import inlined, read_graph
 from packager.sources.onnx_weights import SMALL_BYTES, WeightsWriter, put_apart, values_of, whole
 
 _CONSTANT: Final = "Constant"

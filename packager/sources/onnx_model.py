@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]  # has no stubs
 
 from packager.errors import ModelError
 from packager.fault_text import one_line
@@ -41,14 +41,11 @@ from packager.sources.onnx_external import (
 from packager.sources.onnx_graph import (
     all_graphs,
     all_nodes,
-    check_texts,
     name_nodes,
     sort_nodes,
     stored_names,
 )
-
-NEWEST_IR: Final = 10
-"""ONNX Runtime 1.20, the oldest that devices may have, reads up to this version of the format."""
+from packager.sources.onnx_reading import NEWEST_IR, inlined, read_graph
 
 WEIGHTS_APART_IR: Final = 4
 """From this version on a weight need not be an input of the graph as well."""
@@ -160,8 +157,24 @@ def clamp_ir(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
 
 
 def model_bytes(model: Any) -> bytes:  # noqa: ANN401 - onnx is untyped
-    """Return a model's bytes; equal models give equal bytes."""
-    data: bytes = model.SerializeToString(deterministic=True)
+    """Return a model's bytes; equal models give equal bytes.
+
+    Args:
+        model: The model.
+
+    Returns:
+        The bytes.
+
+    Raises:
+        ModelError: It is over what a protocol buffer can hold.
+    """
+    try:
+        data: bytes = model.SerializeToString(deterministic=True)
+    except EncodeError as exc:
+        raise ModelError(
+            f"the model is over {MAX_MODEL_BYTES} bytes in one piece",
+            remedy="export it to an ONNX file with external data, and build that file",
+        ) from exc
     return data
 
 
@@ -221,86 +234,6 @@ def with_shapes(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
         return onnx.shape_inference.infer_shapes(model)
     except Exception:  # noqa: BLE001 - declared shapes must do then
         return model
-
-
-def read_graph(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
-    """Read a model as its file has it, without external data, and check that it is one.
-
-    Args:
-        path: The model.
-
-    Returns:
-        The model.
-
-    Raises:
-        ModelError: Not a model, empty, or over what a protocol buffer can hold.
-    """
-    again = "copy, download or export the file again"
-    try:
-        size = path.stat().st_size
-        if size > MAX_MODEL_BYTES:
-            raise ModelError(
-                f"the model is over {MAX_MODEL_BYTES} bytes",
-                remedy="export it with external data, or with weights in fewer bits",
-            )
-        model = onnx.ModelProto.FromString(path.read_bytes())
-    except DecodeError as exc:
-        raise ModelError("the file is not an ONNX model, or is truncated", remedy=again) from exc
-    except OSError as exc:
-        raise ModelError(f"the model cannot be read: {exc.strerror}") from exc
-    if size == 0:
-        raise ModelError("the model's file is empty", remedy=again)
-    if not model.graph.node:
-        raise ModelError(
-            "the model's graph is empty", remedy="export a model that computes something"
-        )
-    check_texts(model)
-    _lower_unknown_ir(model)
-    return model
-
-
-def _lower_unknown_ir(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
-    """Lower a format version that is newer than the checker's, if the model uses nothing new.
-
-    Raises:
-        ModelError: The model has parts that only the newer format knows.
-    """
-    if model.ir_version <= onnx.IR_VERSION:
-        return
-    size = model.ByteSize()
-    model.DiscardUnknownFields()
-    if model.ByteSize() != size:
-        raise ModelError(
-            f"the model's format is version {model.ir_version}, and version {onnx.IR_VERSION} "
-            "does not have some of its parts",
-            remedy=f"export the model in version {NEWEST_IR} of the format",
-        )
-    model.ir_version = onnx.IR_VERSION
-
-
-def inlined(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
-    """Put the bodies of a model's own functions where they are called.
-
-    Args:
-        model: The model.
-
-    Returns:
-        A copy, or the model itself where it has no functions.
-
-    Raises:
-        ModelError: The functions cannot be inlined.
-    """
-    if not model.functions:
-        return model
-    import onnx.inliner
-
-    try:
-        return onnx.inliner.inline_local_functions(model)
-    except Exception as exc:
-        raise ModelError(
-            f"the functions that the model defines cannot be inlined: {one_line(exc)}",
-            remedy="export the model without functions",
-        ) from exc
 
 
 def strip(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
