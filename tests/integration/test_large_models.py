@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from agent.app.control import SOCKET_FILE
+from packager.package.directory import seal
 from runtime_adapters.errors import LoadError
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
@@ -25,7 +29,12 @@ from tests.integration.builds import (
     refused,
     write_profile,
 )
+from tests.simulators.agent_process import At, Device
+from tests.simulators.archives import file_of
+from tests.simulators.packages import RELEASE_KEY, SignedPackage, desired
+from tests.simulators.patience import PATIENCE_S, until
 from tests.simulators.rig import DIGEST, Rig
+from wire.package.index import ENVELOPE_FILE
 from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
 
 WIDTH = 64
@@ -108,8 +117,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     rig.stop()
 
 
-def served(rig: Rig, tokens: Any) -> Any:
-    client = rig.client()
+def asked(client: http.client.HTTPConnection, tokens: Any) -> Any:
     sent = {"name": "tokens", "datatype": "INT64", "shape": tokens.shape, "data": tokens.tolist()}
     client.request("POST", "/v2/models/net/infer", body=json.dumps({"inputs": [sent]}))
     response = client.getresponse()
@@ -135,7 +143,10 @@ def test_weights_stay_in_a_file_of_their_own_from_the_model_to_the_answer(
         rig.server.switch_to(package, DIGEST, variant)
         far = {"onnxruntime-fp32": 1e-4, "onnxruntime-fp16": 1e-2, OPENVINO: 1e-2}
         np.testing.assert_allclose(
-            served(rig, tokens), right, atol=far.get(variant.name, 0.5), err_msg=variant.name
+            asked(rig.client(), tokens),
+            right,
+            atol=far.get(variant.name, 0.5),
+            err_msg=variant.name,
         )
         if variant.name == OPENVINO:
             continue
@@ -150,6 +161,34 @@ def test_weights_stay_in_a_file_of_their_own_from_the_model_to_the_answer(
     assert fp16 == fp32 // 2
     assert int8 < fp32 // 4 + table
     assert int4 < fp32 // 6 + table
+
+
+def test_a_device_installs_both_files_and_serves_from_them(
+    work: Path, package: Path, tmp_path: Path
+) -> None:
+    index = seal(package, RELEASE_KEY)
+    made = SignedPackage(
+        files={entry.path: (package / entry.path).read_bytes() for entry in index.files},
+        envelope=(package / ENVELOPE_FILE).read_bytes(),
+        index=index,
+    )
+    (tmp_path / "device").mkdir()
+    device = Device(tmp_path / "device", At(1))
+    device.set_runtimes("onnxruntime")
+    (tmp_path / "net.tar").write_bytes(file_of(made, desired=desired(1, made)[1]))
+    device.start()
+    try:
+        until((device.config.state_dir / SOCKET_FILE).exists, "the agent")
+        done = device.command("install", str(tmp_path / "net.tar"))
+        assert done.returncode == 0, done.stderr
+        until(lambda: device.ask("status")["variant"] == "onnxruntime-fp32", "the variant")
+        address = device.ask("status")["endpoint"]
+        tokens = np.random.default_rng(6).integers(0, 50, (1, 8))
+        (right,) = ReferenceEvaluator(str(work / "net.onnx")).run(None, {"tokens": tokens})
+        client = http.client.HTTPConnection(address, timeout=PATIENCE_S)
+        np.testing.assert_allclose(asked(client, tokens), right, atol=1e-4)
+    finally:
+        device.end(signal.SIGKILL)
 
 
 def test_every_candidate_that_would_hold_all_weights_is_left_out_with_one_reason(
