@@ -191,6 +191,14 @@ def test_a_device_installs_both_files_and_serves_from_them(
         device.end(signal.SIGKILL)
 
 
+def test_layers_are_profiled_with_the_weights_of_the_graph_that_ran(
+    package: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = built(capsys, ["package", "layers", str(package), "--variant", "onnxruntime-fp32"])
+    assert "MatMul" in {layer["operator"] for layer in found["layers"]}
+    assert found["weights_bytes"] > 4 * 10 * WIDTH * WIDTH
+
+
 def test_every_candidate_that_would_hold_all_weights_is_left_out_with_one_reason(
     work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
