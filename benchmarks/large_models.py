@@ -55,7 +55,7 @@ architecture = "{architecture}"
 cpu_count = 1
 memory_bytes = 68719476736
 storage_bytes = 68719476736
-runtimes = ["onnxruntime"]
+runtimes = ["onnxruntime", "openvino"]
 """
 DYNAMIC: Final = """\
 import sys

@@ -148,6 +148,28 @@ def test_a_product_in_a_body_stays_in_float(tmp_path: Path) -> None:
         np.testing.assert_allclose(answer(made), answer(prepared / MODEL_FILE), atol=0.3)
 
 
+def test_weights_in_a_body_are_copied_as_they_are(tmp_path: Path) -> None:
+    rows = numpy_helper.from_array(np.arange(WIDTH * 4)[::-1].copy() % WIDTH, "rows")
+    first = numpy_helper.from_array(np.arange(WIDTH), "first")
+    body = helper.make_graph(
+        [NODE("Gather", ["rows", "first"], ["i"]), NODE("Gather", ["h", "i"], ["t"], axis=1)],
+        "t", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, ["n", WIDTH])],
+        [rows, first],
+    )  # fmt: skip
+    nodes = (
+        NODE("MatMul", ["x", "a"], ["h"], name="outer"),
+        NODE("If", ["on"], ["y"], name="if", then_branch=body, else_branch=body),
+    )
+    weights = {"a": WEIGHTS["a"], "on": np.ones((), np.bool_)}
+    whole, prepared = write(tmp_path, nodes, weights)
+    np.testing.assert_allclose(answer(prepared / MODEL_FILE), answer(whole), atol=1e-5)
+    for make, options in (
+        (apart.quantize_weights_int4, INT4), (apart.quantize_dynamic, DYNAMIC), (apart.to_fp16, {}),
+    ):  # fmt: skip
+        made = made_of(make, prepared, options, make.__name__)
+        np.testing.assert_allclose(answer(made), answer(whole), atol=0.3)
+
+
 @pytest.mark.parametrize(
     ("make", "options", "text"),
     [

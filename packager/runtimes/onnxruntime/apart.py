@@ -24,7 +24,7 @@ from packager.errors import StepError
 from packager.plan.recipes import MODEL_FILE, WEIGHTS_FILE
 from packager.runtimes.common.onnx_files import check_loads, tidy
 from packager.runtimes.onnxruntime import models
-from packager.sources.onnx_graph import all_graphs, all_nodes, sort_nodes
+from packager.sources.onnx_graph import all_graphs, all_nodes, bodies, sort_nodes
 from packager.sources.onnx_model import model_bytes
 from packager.sources.onnx_weights import WeightsWriter, is_apart, put_apart, values_of, whole
 
@@ -103,6 +103,7 @@ def to_fp16(folder: Path, options: dict[str, Any], output: Path) -> None:
             added.data_type = TensorProto.FLOAT16
             parts = (models.halved(part).tobytes() for part in values_of(tensor, folder))
             writer.add(added, parts)
+        _copy_inner(converted.graph, folder, writer)
     if not halved:
         raise StepError("the model has no float32 weights that could become float16")
     _save(converted, output)
@@ -219,10 +220,10 @@ class _Merge:
         double = next((t.name for t in kept if t.name in self._weights), None)
         if double is not None:
             raise StepError(f"two weights would have the name {double[:80]!r}")
-        inner = [g for g in all_graphs(graph) if g is not graph]
-        for tensor in (*kept, *(t for g in inner for t in g.initializer)):
+        for tensor in kept:
             if is_apart(tensor):
                 put_apart(tensor, folder, writer)
+        _copy_inner(graph, folder, writer)
         _replace(graph.initializer, [*kept, *self._weights.values()])
         _replace(
             self._model.opset_import,
@@ -230,6 +231,16 @@ class _Merge:
         )
         sort_nodes(graph)
         return self._model
+
+
+def _copy_inner(graph: Any, folder: Path, writer: WeightsWriter) -> None:  # noqa: ANN401 - untyped
+    """Write the weights of the graphs within a graph as they are."""
+    for node in graph.node:
+        for body in bodies(node):
+            for inner in all_graphs(body):
+                for tensor in inner.initializer:
+                    if is_apart(tensor):
+                        put_apart(tensor, folder, writer)
 
 
 def _digest(tensor: Any) -> bytes:  # noqa: ANN401 - onnx is untyped
