@@ -3,7 +3,7 @@
 `python benchmarks/large_models.py [--size-mib N] [--where DIR] [--quick] [--json] [--check]`
 
 A model of square matrix products with random weights is written with external data and built for
-ONNX Runtime in float32, half precision, dynamic int8 and int4. The memory is sampled over the build
+ONNX Runtime in float32, half precision, dynamic int8 and int4, and for OpenVINO. The memory is sampled over the build
 and all of its steps' processes. The peers are what a user would call instead: `quantize_dynamic`
 and `MatMulNBitsQuantizer` on the same file, each in a process of its own.
 

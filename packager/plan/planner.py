@@ -186,7 +186,7 @@ def _too_large(recipe: Recipe, facts: ModelFacts) -> Iterator[str]:
     if facts.apart and not recipe.apart:
         yield (
             "the model's weights stay in a file of their own (--apart-over), and this scheme's "
-            "tools would hold all of them in memory"
+            "tools would hold all of them, often several times"
         )
 
 

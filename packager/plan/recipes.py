@@ -95,8 +95,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     accuracy; empty for none."""
 
     apart: bool = False
-    """Whether it can be made from a model whose weights are in a file beside it, without holding
-    all of them; an ONNX model that is made of it has such a file, too."""
+    """Whether it can be made from a model whose weights are in a file beside it, and holds them
+    once at most; an ONNX model that is made of it has such a file, too."""
 
     on_request: bool = False
     """Only built when `--keep` names it."""

@@ -105,6 +105,7 @@ class Pipeline:
         self._jobs = jobs
         self._progress = progress
         self._alone = False
+        self._more_digests: dict[str, str] = {}
         self._reasons: dict[str, str] = {}
         self.records: list[StepRecord] = []
 
@@ -145,7 +146,11 @@ class Pipeline:
 
     def source_digests(self) -> dict[str, str]:
         """Return the SHA-256 of each file that the user gave, by its role."""
-        return {name: source.sha256 for name, source in self._sources.items()}
+        return {name: source.sha256 for name, source in self._sources.items()} | self._more_digests
+
+    def name_digests(self, digests: dict[str, str]) -> None:
+        """Let the provenance name further files, by role: those that the model's file refers to."""
+        self._more_digests = digests
 
     def folder(self, step: str) -> Path:
         """Return the output folder of a step that succeeded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import signal
@@ -133,6 +134,8 @@ def test_weights_stay_in_a_file_of_their_own_from_the_model_to_the_answer(
 ) -> None:
     manifest = proven(package, min_retention=0.9)
     assert names(manifest) == {*MADE, OPENVINO}
+    digest = hashlib.sha256((work / "net.bin").read_bytes()).hexdigest()
+    assert manifest.metadata["sources_sha256"]["source-data-1"] == digest
     tokens = np.random.default_rng(5).integers(0, 50, (1, 8))
     (right,) = ReferenceEvaluator(str(work / "net.onnx")).run(None, {"tokens": tokens})
     sizes = {}
