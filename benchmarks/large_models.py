@@ -3,9 +3,10 @@
 `python benchmarks/large_models.py [--size-mib N] [--where DIR] [--quick] [--json] [--check]`
 
 A model of square matrix products with random weights is written with external data and built for
-ONNX Runtime in float32, half precision, dynamic int8 and int4, and for OpenVINO. The memory is sampled over the build
-and all of its steps' processes. The peers are what a user would call instead: `quantize_dynamic`
-and `MatMulNBitsQuantizer` on the same file, each in a process of its own.
+ONNX Runtime in float32, half precision, dynamic int8 and int4, and for OpenVINO. The memory is
+sampled over the build and all of its steps' processes. The peers are what a user would call
+instead: `quantize_dynamic` and `MatMulNBitsQuantizer` on the same file, each in a process of its
+own.
 
 Rules:
 - Memory is what processes hold for themselves: pages of a mapped file are the system's, which
