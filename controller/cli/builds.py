@@ -82,6 +82,15 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             "sequences, with the axes (sequences, steps, ...).",
         ),
     ] = None,
+    apart_over: Annotated[
+        int,
+        typer.Option(
+            metavar="BYTES",
+            min=0,
+            help="Leave the weights of a larger ONNX model in a file beside it, so that no step "
+            "holds all of them. Some runtimes cannot be built for then.",
+        ),
+    ] = 1024**3,
     prune: Annotated[
         float,
         typer.Option(metavar="SHARE", help="Share of a PyTorch model's channels to take out."),
@@ -281,6 +290,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         preprocessing=preprocessing,
         postprocessing=postprocessing,
         states=tuple(state or ()),
+        apart_over_bytes=apart_over,
         prune=prune,
         training=training,
         output=output,

@@ -50,6 +50,9 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     defaults: tuple[str, ...] = ()
     """Inputs of the user's model that have a default and became constants."""
 
+    apart: bool = False
+    """Whether its weights are in a file beside it, so that no step holds all of them."""
+
     interface: tuple[str, ...] = ()
     """What applications send or get in another form than the user's model has it."""
 

@@ -14,6 +14,9 @@ import msgspec
 
 PREPARE: Final = "prepare"
 MODEL_FILE: Final = "model.onnx"
+WEIGHTS_FILE: Final = "model.onnx.data"
+"""The weights of an ONNX model, where they are not in it."""
+
 SOURCE_MODEL_FILE: Final = "source.onnx"
 """An ONNX model as it was handed in, beside its clean copy."""
 
@@ -104,8 +107,25 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """The variants of a family run the same instructions on other numbers, so they differ only in
     accuracy; empty for none."""
 
+    apart: bool = False
+    """Whether it can be made from a model whose weights are in a file beside it, and holds them
+    once at most; an ONNX model that is made of it has such a file, too."""
+
     on_request: bool = False
     """Only built when `--keep` names it."""
 
     last_resort: bool = False
     """Where another runtime serves, it is only built when its speed can be measured."""
+
+
+def files_of(recipe: Recipe, *, apart: bool) -> tuple[str, ...]:
+    """Return the files of a recipe's variant.
+
+    Args:
+        recipe: The recipe.
+        apart: Whether the weights of the model are in a file beside it.
+
+    Returns:
+        The files; the first is the one that the runtime opens.
+    """
+    return (*recipe.files, WEIGHTS_FILE) if apart and MODEL_FILE in recipe.files else recipe.files

@@ -83,7 +83,7 @@ def weight_shares(model: Any) -> tuple[dict[str, float], dict[str, float]]:  # n
         copy.CopyFrom(model)
         name_values_apart(copy.graph)
         model = copy
-    sizes = {t.name: t.ByteSize() for graph in all_graphs(model.graph) for t in graph.initializer}
+    sizes = {t.name: _size_bytes(t) for graph in all_graphs(model.graph) for t in graph.initializer}
     sizes |= {name: tensor.ByteSize() for name, tensor in _constants(model.graph)}
     read: dict[str, int] = {}
     outside: dict[str, int] = {}
@@ -153,3 +153,9 @@ def _rename(body: Any, around: Mapping[str, str], seen: set[str], taken: set[str
             names_of.extend(renamed)
         for inner in bodies(node):
             _rename(inner, names, seen, taken)
+
+
+def _size_bytes(tensor: Any) -> int:  # noqa: ANN401 - onnx is untyped
+    """Return the size of a tensor with its data, wherever these are."""
+    lengths = (int(e.value) for e in tensor.external_data if e.key == "length")
+    return int(tensor.ByteSize()) + sum(lengths)

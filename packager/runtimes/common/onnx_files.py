@@ -101,6 +101,26 @@ def session_of(model: Path | bytes, *, threads: int = 1) -> onnxruntime.Inferenc
     return onnxruntime.InferenceSession(source, _options(threads=threads), providers=_PROVIDERS)
 
 
+def check_loads(model: Path) -> None:
+    """Let ONNX Runtime load a model whose weights are beside it, without a copy of them in memory.
+
+    Args:
+        model: The file.
+
+    Raises:
+        StepError: ONNX Runtime does not load it.
+    """
+    options = _options(threads=1)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    try:
+        onnxruntime.InferenceSession(str(model), options, providers=_PROVIDERS)
+    except Exception as exc:
+        raise StepError(
+            f"onnxruntime cannot load the model that its own tool wrote: {one_line(exc)}"
+        ) from exc
+
+
 def _options(*, threads: int) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -177,6 +177,24 @@ def test_a_few_weights_are_not_worth_a_variant() -> None:
     assert "onnxruntime-int8" in names(made, "box")
 
 
+def test_where_weights_stay_apart_only_what_does_not_hold_them_all_is_planned() -> None:
+    facts = msgspec.structs.replace(FACTS, apart=True)
+    made = plan(profile(), facts=facts)
+    names_made = {candidate.name: candidate.files for candidate in made.candidates}
+    assert names_made.pop("openvino-fp16") == ("model.xml", "model.bin")
+    assert set(names_made) == {
+        f"onnxruntime-{precision}" for precision in ("fp32", "fp16", "int8-dynamic", "int4")
+    }
+    assert set(names_made.values()) == {("model.onnx", "model.onnx.data")}
+    assert not made.repairs
+    for recipe in RUNTIMES.recipes.values():
+        if "onnx" in recipe.sources and not recipe.apart:
+            assert any(i.candidate == recipe.name for i in made.impossible)
+    assert "--apart-over" in reason(made, "openvino-int8")
+    (data,) = [step for step in made.steps if step.name == "data"]
+    assert data.options["calibrated"] is False
+
+
 def test_a_missing_tool_is_named_with_the_command_that_installs_it() -> None:
     tools = {name: v for name, v in TOOLS.items() if name not in {"nncf", "onnx2tf"}}
     made = plan(profile(), host=msgspec.structs.replace(HOST, tools=tools))
