@@ -14,16 +14,17 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from packager.callables import plain_name
-from packager.errors import BuildError, DataError, ModelError
+from packager.default_inputs import prepare_model
+from packager.errors import BuildError, DataError
+from packager.judge.further import reads_boxes
 from packager.judge.gates import require_variants, too_slow
-from packager.judge.metrics import AUTO, MAP, named
+from packager.model_files import external_digests, is_apart, may_have_external_data
 from packager.package.compose import (
     assemble,
     built_variants,
@@ -43,7 +44,7 @@ from packager.plan.figures import (
     ProcessingResult,
     ReferenceResult,
 )
-from packager.plan.recipes import PREPARE, SourceKind
+from packager.plan.recipes import MODEL_FILE, PREPARE, SourceKind
 from packager.plan.states import check_states, read_states
 from packager.plan.steps import (
     DATA,
@@ -83,7 +84,7 @@ from packager.result import (
     tuning_notes,
     unused_gate_notes,
 )
-from packager.run.cache import Cache, file_sha256
+from packager.run.cache import Cache
 from packager.run.earlier_builds import Measurements, keep_schedules, read_measurements
 from packager.run.executors import default_jobs, open_executor
 from packager.run.pipeline import Pipeline, Progress, Toolchain
@@ -189,6 +190,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         notes=(
             *prepared.notes,
             *data.notes,
+            *found.notes,
             *search_notes(searched),
             *tuning_notes(plan, pipeline),
             *repair_notes(plan, variants, pipeline),
@@ -345,7 +347,8 @@ def _prepared(
         declared = _declared(request, facts)
         settings = PlanSettings(
             metric=plain_name(request.metric) if METRIC in sources else request.metric,
-            boxes=declared.boxes if named(request.metric) in {AUTO, MAP} else {},
+            further=request.gates.further,
+            boxes=declared.boxes if reads_boxes(request.metric, request.gates.further) else {},
             own_metric=METRIC in sources,
             sets=tuple(sets),
             callables=callables,
@@ -393,11 +396,20 @@ def _take_in(request: BuildRequest, kind: Kind, pipeline: Pipeline) -> tuple[str
         model, notes = IMPORT, pipeline.result(IMPORT, Imported).notes
     elif kind != "onnx":
         format_ = kind
-    elif _may_have_external_data(Path(request.model)):
+    elif may_have_external_data(Path(request.model)):
         pipeline.run([inspect_step(SOURCE)])
-        external = _external(Path(request.model), pipeline.result(INSPECT, Inspection))
+        external = external_digests(Path(request.model), pipeline.result(INSPECT, Inspection))
+    path = pipeline.folder(IMPORT) / MODEL_FILE if model == IMPORT else Path(request.model)
+    files = [path, *(path.parent / name for name in external)]
+    apart = format_ == "onnx" and is_apart(files, request.apart_over_bytes)
+    if apart:
+        pipeline.name_digests(
+            {f"{SOURCE}-data-{i}": external[n] for i, n in enumerate(external, 1)}
+        )
+        if not request.jobs:
+            pipeline.one_at_a_time()  # the memory that a build needs is then that of one step
     _, source = RUNTIMES.of_source(format_)
-    pipeline.run([prepare_step(source, model, external)])
+    prepare_model(pipeline, prepare_step(source, model, external, apart=apart), request)
     return notes
 
 
@@ -433,25 +445,6 @@ def _tried(
         progress(f"the postprocessing was not tried: {exc}")
         return ()
     return pipeline.result(PROCESSING, ProcessingResult).notes
-
-
-def _may_have_external_data(model: Path) -> bool:
-    """Tell whether a model may have external data, which the file declares with a `location`."""
-    with model.open("rb") as stream:
-        if not model.stat().st_size:
-            return True
-        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return content.find(b"location") >= 0
-
-
-def _external(model: Path, inspection: Inspection) -> dict[str, str]:
-    for name in inspection.external:
-        if not (model.parent / name).is_file():
-            raise ModelError(
-                f"the model's external data are missing: {name}",
-                remedy="put the file into the model's folder",
-            )
-    return {name: file_sha256(model.parent / name) for name in inspection.external}
 
 
 def _check_keep(keep: tuple[str, ...], plan: Plan) -> None:

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from packager.judge.gates import Gates, needed_text
+from packager.judge.further import needed_text, neediest
+from packager.judge.gates import Gates
 from packager.judge.ranking import spans
 from packager.judge.verdicts import Verdict, Verdicts
 from packager.layers.values import LayerProfile
@@ -217,8 +218,8 @@ def doubt_notes(variants: tuple[Variant, ...], verdicts: Verdicts) -> tuple[str,
     parts: list[str] = []
     for variant in variants:
         accuracy = variant.info.accuracy
-        if variant.name in doubtful and accuracy is not None and accuracy.certainty:
-            parts.append(f"{variant.name} ({accuracy.samples}, {needed_text(accuracy.certainty)})")
+        if variant.name in doubtful and accuracy is not None and (known := neediest(accuracy)):
+            parts.append(f"{variant.name} ({accuracy.samples}, {needed_text(known)})")
     text = (
         f"warning: the samples cannot tell whether {len(doubtful)} of {len(kept)} kept variants "
         "pass the gates of quality, although their figures do. Samples that judged each, and "

@@ -17,6 +17,7 @@ import numpy as np
 from runtime_adapters.errors import InferenceError
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import ANY, DTYPES
+from runtime_adapters.texts import as_objects
 from wire.package.manifest import TensorSpec
 
 
@@ -45,10 +46,12 @@ def one_sample(tensors: Mapping[str, Tensor], index: int, ranks: Mapping[str, in
 
     Returns:
         A batch of one where the array has as many axes as the tensor; else the element, whose axes
-        are the tensor's own.
+        are the tensor's own. Texts of a file become objects, as sessions take them.
     """
     return {
-        name: tensor[index : index + 1] if tensor.ndim == ranks[name] else np.asarray(tensor[index])
+        name: as_objects(
+            tensor[index : index + 1] if tensor.ndim == ranks[name] else np.asarray(tensor[index])
+        )
         for name, tensor in tensors.items()
     }
 

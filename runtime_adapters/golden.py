@@ -6,6 +6,7 @@ array counts the samples. A tensor's name is percent-encoded, so that any name i
 Rules:
 - Equal samples give equal bytes.
 - The reader never unpickles, and reads nothing larger than the limits.
+- Inputs of texts are arrays of NumPy's type `<U`; outputs are numbers.
 - A test that cannot run counts as failed.
 - The tolerances are those of the kernels that compute on this device.
 """
@@ -27,6 +28,7 @@ from runtime_adapters.batches import one_sample, ranks_of
 from runtime_adapters.errors import InputError
 from runtime_adapters.protocol import Session, Tensor, Tensors
 from runtime_adapters.tensors import DTYPES
+from runtime_adapters.texts import are_texts, are_unicode, narrowed
 from wire.errors import FleetError, WireFormatError
 from wire.package.manifest import Golden, Tolerance, VariantInfo
 
@@ -74,7 +76,8 @@ def save_golden(inputs: Tensors, outputs: Tensors) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for role, tensors in (("input", inputs), ("output", outputs)):
         for name, tensor in sorted(tensors.items()):
-            if not _is_plain(tensor.dtype) or tensor.ndim == 0:
+            texts = role == "input" and are_texts(tensor.dtype)
+            if not (texts or _is_plain(tensor.dtype)) or tensor.ndim == 0:
                 raise InputError(f"golden {role} {name!r} cannot be saved: {tensor.dtype}")
             files[_file_name(role, name)] = _npy_bytes(tensor)
     lengths = {len(tensor) for tensor in (*inputs.values(), *outputs.values())}
@@ -108,7 +111,9 @@ def load_golden(directory: Path) -> tuple[Tensors, Tensors]:
             tensors = {"input": inputs, "output": outputs}.get(role)
             if tensors is None or not quoted or unquote(quoted) in tensors:
                 raise WireFormatError(f"golden asset: {path.name!r} is not an input or output")
-            tensors[unquote(quoted)] = array_from_npy(path.name, path.read_bytes())
+            tensors[unquote(quoted)] = array_from_npy(
+                path.name, path.read_bytes(), texts=role == "input"
+            )
     except OSError as exc:
         raise WireFormatError(f"golden asset cannot be read: {exc.strerror}") from exc
     lengths = {len(tensor) for tensor in (*inputs.values(), *outputs.values())}
@@ -175,13 +180,16 @@ def for_kernels(golden: Golden, kernels: str) -> Golden:
     return msgspec.structs.replace(golden, tolerances=tolerances)
 
 
-def array_from_npy(file_name: str, content: bytes, *, called: str = "golden asset") -> NDArray[Any]:
+def array_from_npy(
+    file_name: str, content: bytes, *, called: str = "golden asset", texts: bool = False
+) -> NDArray[Any]:
     """Read `.npy` bytes without trusting the type and shape in their header.
 
     Args:
         file_name: The file's name, for messages.
         content: Its bytes.
         called: What the file belongs to, for messages.
+        texts: Whether it may hold texts.
 
     Returns:
         The array, read-only where the machine is little-endian.
@@ -195,12 +203,16 @@ def array_from_npy(file_name: str, content: bytes, *, called: str = "golden asse
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
     except Exception as exc:  # NumPy's parser passes on what Python's tokenizer raises
         raise WireFormatError(f"{called}: {file_name!r} is not a .npy file") from exc
-    plain = version == (1, 0) and not fortran and _is_plain(dtype)
+    known = _is_plain(dtype) or (texts and are_texts(dtype))
+    plain = version == (1, 0) and not fortran and known
     sized = stream.tell() + math.prod(shape) * dtype.itemsize == len(content)
     if not plain or not sized or not shape or min(shape) < 0:
         raise WireFormatError(f"{called}: {file_name!r} does not hold what its header says")
     array: NDArray[Any] = np.frombuffer(content, dtype=dtype, offset=stream.tell()).reshape(shape)
-    return array.astype(dtype.newbyteorder("="), copy=False)
+    native = array.astype(dtype.newbyteorder("="), copy=False)
+    if are_texts(dtype) and not are_unicode(native):
+        raise WireFormatError(f"{called}: {file_name!r} holds a text that is not Unicode")
+    return native
 
 
 def compare(answer: Tensor, reference: Tensor, tolerance: Tolerance) -> tuple[float, bool]:
@@ -307,6 +319,7 @@ def _file_name(role: str, name: str) -> str:
 
 def _npy_bytes(tensor: Tensor) -> bytes:
     buffer = io.BytesIO()
+    tensor = narrowed(tensor)
     little = tensor.dtype.newbyteorder("<")
     np.lib.format.write_array(
         buffer, np.ascontiguousarray(tensor, dtype=little), version=(1, 0), allow_pickle=False

@@ -82,6 +82,15 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             "sequences, with the axes (sequences, steps, ...).",
         ),
     ] = None,
+    apart_over: Annotated[
+        int,
+        typer.Option(
+            metavar="BYTES",
+            min=0,
+            help="Leave the weights of a larger ONNX model in a file beside it, so that no step "
+            "holds all of them. Some runtimes cannot be built for then.",
+        ),
+    ] = 1024**3,
     prune: Annotated[
         float,
         typer.Option(metavar="SHARE", help="Share of a PyTorch model's channels to take out."),
@@ -93,13 +102,15 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         ),
     ] = "",
     metric: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             help="One of auto, top1, top5, agreement, mae, rmse, r2, cosine, miou, map, wer, cer "
-            "and perplexity, also with options as in miou,axis=1; or module:callable.",
+            "and perplexity, also with options as in miou,axis=1; or module:callable. The default "
+            "is auto. Once more for another output with a gate of its own: "
+            "OUTPUT=METRIC[,labels=NAME][,min-retention=SHARE]; 8 of these at most.",
             metavar="METRIC",
         ),
-    ] = "auto",
+    ] = None,
     min_retention: Annotated[
         float,
         typer.Option(
@@ -290,6 +301,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     _check_packager()
     from packager.build import build, plan_build
     from packager.device_profiles import load_profile
+    from packager.judge.further import read_further
     from packager.judge.gates import Gates
     from packager.report.page import check_report_path, write_report
     from packager.request import BuildRequest
@@ -308,17 +320,19 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         preprocessing=preprocessing,
         postprocessing=postprocessing,
         states=tuple(state or ()),
+        apart_over_bytes=apart_over,
         prune=prune,
         training=training,
         output=output,
         cache=_expanded(cache),
         name=name,
         version=version,
-        metric=metric,
+        metric=(metric or ["auto"])[0],
         gates=Gates(
             min_retention=min_retention,
             max_disagreement=max_disagreement,
             strict=strict,
+            further=read_further((metric or [])[1:]),
             max_size_bytes=max_size,
             max_latency_ms=max_latency_ms,
             max_memory_bytes=max_memory,
@@ -447,6 +461,7 @@ def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
 
 
 def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> None:
+    from packager.report import further
     from packager.report.tables import (
         FIGURES_MINOR,
         VERDICT_COLUMNS,
@@ -466,6 +481,9 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
     columns = figure_columns(result.metric)
     write_table(columns, figure_rows(result.candidates), minor=FIGURES_MINOR)
     write()
+    if rows := further.candidate_rows(result.candidates):
+        write_table(further.COLUMNS, rows, minor=further.MINOR)
+        write()
     write_table(VERDICT_COLUMNS, verdict_rows(result, request.profiles))
     for note in result.notes:
         remark(f"note: {note}")

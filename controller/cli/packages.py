@@ -120,6 +120,7 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
         fleet package show detector-1.0.0
     """
     from packager.package.directory import open_package, signers
+    from packager.report import further
     from packager.report.tables import FIGURES_MINOR, figure_columns, manifest_rows
     from packager.result import drift_notes
     from packager.samples.declarations import declared_lines
@@ -147,6 +148,9 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
     metric = str(manifest.metadata.get("metric") or "metric")
     write_table(figure_columns(metric), manifest_rows(manifest), minor=FIGURES_MINOR)
     write()
+    if rows := further.manifest_rows(manifest):
+        write_table(further.COLUMNS, rows, minor=further.MINOR)
+        write()
     write_table(
         ("VARIANT", "RUNTIME", "PRECISION", "PROFILES"),
         [(v.name, v.info.runtime, v.info.precision, v.info.profiles) for v in manifest.variants],
@@ -254,7 +258,7 @@ def package_diff(
     Examples:
         fleet package diff detector-1.0.0 detector-1.1.0
     """  # noqa: DOC501 - is the help text
-    from packager.report import diff
+    from packager.report import diff, further
 
     found = diff.compare_directories(old, new)
     if json:
@@ -265,6 +269,9 @@ def package_diff(
         )
         write()
         write_table(diff.VARIANT_COLUMNS, diff.variant_rows(found))
+        if rows := further.difference_rows(found):
+            write()
+            write_table(further.DIFFERENCE_COLUMNS, rows)
         write()
         write_table(diff.PROFILE_COLUMNS, diff.profile_rows(found))
         write()

@@ -19,10 +19,11 @@ from typing import Final
 import msgspec
 
 from packager.errors import QualityGateError
-from packager.judge.intervals import MOST_SAMPLES
+from packager.judge import further
 from packager.judge.ranking import figures, latency_ms, spans
 from packager.judge.selection import Choice, select
 from packager.judge.verdicts import Verdict, Verdicts
+from packager.plan.further import FurtherMetric
 from wire.package.manifest import Accuracy, Certainty, Variant
 from wire.profile import DeviceProfile
 
@@ -57,6 +58,9 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
 
     strict: bool = False
     """Whether the samples must show that the gates of quality pass."""
+
+    further: tuple[FurtherMetric, ...] = ()
+    """Metrics of other outputs; each has a gate of retention of its own."""
 
     max_size_bytes: int | None = None
     max_latency_ms: float | None = None
@@ -218,12 +222,6 @@ def vouched(variant: Variant, accuracy: Accuracy, gates: Gates) -> str:
     return next((miss.text for miss in misses), "")
 
 
-def needed_text(known: Certainty) -> str:
-    """Return about how many samples the gates of quality need."""
-    more = known.samples_needed >= MOST_SAMPLES
-    return f"{MOST_SAMPLES:,} or more" if more else f"{known.samples_needed:,}"
-
-
 def require_variants(verdicts: Verdicts, losses: Mapping[str, str]) -> None:
     """Refuse a build that leaves a profile without any variant.
 
@@ -262,6 +260,8 @@ def _misses(variant: Variant, profile: DeviceProfile, gates: Gates) -> Iterator[
 
 def _quality_misses(variant: Variant, gates: Gates) -> Iterator[Miss]:
     accuracy, _ = figures(variant)
+    for text, excess in further.misses(accuracy, gates.further, gates.min_retention):
+        yield Miss(text=text, excess=excess)
     known = _certainty(accuracy)
     if accuracy.retention < gates.min_retention:
         bounds = "" if known is None else _bounds(known.retention_low, known.retention_high, known)
@@ -288,6 +288,14 @@ def _quality_misses(variant: Variant, gates: Gates) -> Iterator[Miss]:
 
 
 def _doubts(variant: Variant, gates: Gates) -> Iterator[Miss]:
+    """Yield the doubts about the main metric, and about each further one."""
+    yield from _main_doubts(variant, gates)
+    accuracy, _ = figures(variant)
+    for text, excess in further.doubts(accuracy, gates.further, gates.min_retention):
+        yield Miss(text=text, excess=excess)
+
+
+def _main_doubts(variant: Variant, gates: Gates) -> Iterator[Miss]:
     """Yield at most one miss: of the gates of quality that a figure passes, but not its bound."""
     accuracy, _ = figures(variant)
     known = _certainty(accuracy)
@@ -319,8 +327,8 @@ def _doubts(variant: Variant, gates: Gates) -> Iterator[Miss]:
         excess = max(excess, most - limit)
     if parts:
         yield Miss(
-            text=f"cannot tell: {', and '.join(parts)}; about {needed_text(known)} samples would "
-            f"be needed instead of {accuracy.samples}",
+            text=f"cannot tell: {', and '.join(parts)}; about {further.needed_text(known)} samples "
+            f"would be needed instead of {accuracy.samples}",
             excess=excess,
         )
 

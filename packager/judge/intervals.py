@@ -2,8 +2,9 @@
 
 Rules:
 - Both models answer the same samples, so every interval is that of paired data.
-- Each bound holds with `1 - ALPHA / k`, where `k` is the number of compared candidates. Then all of
-  them hold together with `1 - ALPHA`, whichever candidate looks best (Bonferroni's inequality).
+- Each bound holds with `1 - ALPHA / k`, where `k` is the number of compared candidates, times that
+  of the metrics. Then all of them hold together with `1 - ALPHA`, whichever candidate looks best
+  (Bonferroni's inequality).
 - Bounds are rounded, so that the last bit of a sum decides nothing on another processor.
 
 Source:
@@ -19,8 +20,8 @@ from statistics import NormalDist
 from typing import Final
 
 from packager.judge.metrics import AGREEMENT, MAX_RETENTION
-from packager.plan.figures import ABSOLUTE_FLOOR, Comparison, Evidence
-from wire.package.manifest import Accuracy, Certainty
+from packager.plan.figures import ABSOLUTE_FLOOR, Comparison, Evidence, FurtherComparison
+from wire.package.manifest import Accuracy, Certainty, FurtherAccuracy
 
 ALPHA: Final = 0.05
 """Probability that chance makes any of a build's lower bounds of a figure too high."""
@@ -41,9 +42,10 @@ _EXACT_DEGREES: Final = 200
 
 
 def certainty(
-    comparison: Comparison,
+    comparison: Comparison | FurtherComparison,
     *,
     compared: int,
+    gates: int = 1,
     least_retention: float,
     most_disagreement: float | None,
     same: bool = False,
@@ -53,6 +55,7 @@ def certainty(
     Args:
         comparison: The variant beside the reference.
         compared: Number of candidates that one is chosen from.
+        gates: Number of the gates of retention that each must pass: one for each metric.
         least_retention: The gate of retention.
         most_disagreement: The gate of disagreement; None for none.
         same: Whether the variant computes what the reference does; then no sample need show that it
@@ -62,7 +65,7 @@ def certainty(
         The bounds.
     """
     accuracy, evidence = comparison.accuracy, comparison.evidence
-    confidence = 1.0 - ALPHA / max(compared, 1)
+    confidence = 1.0 - ALPHA / (max(compared, 1) * gates)
     retention = _retention(accuracy, evidence, confidence)
     agreement: tuple[float | None, float | None] = (None, None)
     if evidence.agreed is not None:
@@ -226,7 +229,7 @@ def needed_samples(low: Callable[[float], float], least: float, samples: int) ->
 
 
 def _retention(
-    accuracy: Accuracy, evidence: Evidence, confidence: float
+    accuracy: Accuracy | FurtherAccuracy, evidence: Evidence, confidence: float
 ) -> tuple[float, float] | None:
     """Return the bounds of the retention; None where the samples give none."""
     if evidence.right is not None:
@@ -243,7 +246,7 @@ def _retention(
 
 
 def _needed_for_retention(
-    accuracy: Accuracy, evidence: Evidence, confidence: float, least: float
+    accuracy: Accuracy | FurtherAccuracy, evidence: Evidence, confidence: float, least: float
 ) -> int:
     if evidence.right is None and evidence.standard_error is None:
         return MOST_SAMPLES

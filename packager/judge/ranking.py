@@ -1,8 +1,9 @@
 """Compares two variants by their figures: which one beats the other, and how well it stands for it.
 
 Rules:
-- One variant beats another if it is at least as good in quality, latency, peak memory and size, and
-  better in one of them. Of latency, memory and size, differences within a tolerance do not count.
+- One variant beats another if it is at least as good in quality, by every metric of the build, in
+  latency, peak memory and size, and better in one of them. Of latency, memory and size, differences
+  within a tolerance do not count.
 - Without a measured latency a variant neither beats nor is beaten.
 - Latencies are compared by their ratios to that of the unchanged model, which were measured in turn
   with it. Where a ratio is not sure, only a variant whose whole range is below counts as as fast.
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from packager.errors import QualityGateError
+from packager.judge.further import kept_shares
 from packager.judge.metrics import quality
 from wire.package.manifest import Accuracy, Performance, Variant
 
@@ -112,7 +114,10 @@ def rank(variant: Variant) -> tuple[float, float, int, str]:
 def beats(one: Variant, other: Variant) -> bool:
     """Tell whether one is as good in everything and better in something, apart from noise."""
     (good, ours), (worse, theirs) = figures(one), figures(other)
+    further = list(zip(kept_shares(good), kept_shares(worse), strict=True))
     if ours is None or theirs is None or worth(good) < worth(worse):
+        return False
+    if any(mine < yours for mine, yours in further):
         return False
     first, second = spans((one, other))
     latencies = (first.value, second.value)
@@ -127,6 +132,7 @@ def beats(one: Variant, other: Variant) -> bool:
     if any(mine > yours * (1 + tolerance) for mine, yours, tolerance in axes):
         return False
     better = any(mine * (1 + tolerance) < yours for mine, yours, tolerance in axes)
+    better = better or any(mine > yours for mine, yours in further)
     return better or worth(good) > worth(worse)
 
 
@@ -147,6 +153,8 @@ def remoteness(one: Variant, other: Variant, *, timed: bool) -> float:
     """
     (good, ours), (worse, theirs) = figures(one), figures(other)
     lost = min(worse.retention, 1.0) - min(good.retention, 1.0)
+    pairs = zip(kept_shares(worse), kept_shares(good), strict=True)
+    lost = max((lost, *(theirs - mine for theirs, mine in pairs)))
     costs = [(one.info.size_bytes, other.info.size_bytes)]
     if timed and ours is not None and theirs is not None:
         costs.append((ours.peak_memory_bytes, theirs.peak_memory_bytes))

@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
+from packager.judge.further import certain, further_provenance
 from packager.judge.gates import Gates
-from packager.judge.intervals import certainty, computes_the_same
+from packager.judge.intervals import computes_the_same
 from packager.judge.ranking import MIB
 from packager.judge.verdicts import Verdict, Verdicts
-from packager.plan.figures import Comparison, GoldenChoice, ModelFacts
+from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
 from packager.plan.recipes import PREPARE
-from packager.plan.steps import ANCHORS, GOLDEN
+from packager.plan.steps import ANCHORS, GOLDEN, REFERENCE
 from packager.plan.values import Candidate, Plan, Repair
 from packager.run.cache import file_sha256
 from packager.run.job import GOLDEN_FOLDER
@@ -83,14 +84,14 @@ def built_variants(
     compared = sum(c.name not in same for c in built)
     variants: list[Variant] = []
     for candidate in built:
-        bounds = certainty(
+        accuracy = certain(
             found[candidate.name],
+            gates.further,
             compared=compared,
             least_retention=gates.min_retention,
             most_disagreement=gates.disagreement_limit,
             same=candidate.name in same,
         )
-        accuracy = msgspec.structs.replace(found[candidate.name].accuracy, certainty=bounds)
         variants.append(_variant(candidate, pipeline, metric, declared, accuracy))
     return tuple(variants)
 
@@ -250,6 +251,7 @@ def _provenance(candidate: Candidate, pipeline: Pipeline, metric: str) -> dict[s
     return {
         "steps": ", ".join(candidate.steps),
         "metric": metric,
+        **further_provenance(pipeline.result(REFERENCE, ReferenceResult).further),
         **{f"tool.{tool}": tools[tool] for tool in candidate.tools if tool in tools},
         **{f"sha256.{name}": digest for name, digest in pipeline.source_digests().items()},
     }

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from packager.judge.further import clause, figures_of
 from wire.codec import to_builtins
 from wire.package.index import FileEntry, PackageIndex
 from wire.package.manifest import MANIFEST_FILE, Accuracy, Manifest, Performance, Variant
@@ -46,6 +47,18 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the new file's chunks that the old package also has, in any file."""
 
 
+class FurtherDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """A further metric of a variant, in both packages."""
+
+    metric: str
+    """`OUTPUT=METRIC`, with the labels that it was given."""
+
+    old_value: float | None
+    new_value: float | None
+    old_retention: float | None
+    new_retention: float | None
+
+
 class VariantDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A variant of either package, with its figures in both."""
 
@@ -66,6 +79,9 @@ class VariantDifference(msgspec.Struct, frozen=True, kw_only=True):
     new_bytes: int | None = None
     old_latency_p50_ms: float | None = None
     new_latency_p50_ms: float | None = None
+    further: tuple[FurtherDifference, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Further metrics of either package; unset where there are none."""
+
     notes: tuple[str, ...] = ()
     """Why figures are missing or must not be compared."""
 
@@ -228,12 +244,30 @@ def _compare_variant(
         new_value=now.value if now else None,
         old_retention=was.retention if was else None,
         new_retention=now.retention if now else None,
+        further=_compare_further(was, now) or msgspec.UNSET,
         old_bytes=old.size_bytes if old else None,
         new_bytes=new.size_bytes if new else None,
         old_latency_p50_ms=latencies[0],
         new_latency_p50_ms=latencies[1],
         notes=notes,
     )
+
+
+def _compare_further(was: Accuracy | None, now: Accuracy | None) -> tuple[FurtherDifference, ...]:
+    before, after = ({clause(f): f for f in figures_of(side)} for side in (was, now))
+    found: list[FurtherDifference] = []
+    for metric in dict.fromkeys((*before, *after)):
+        old, new = before.get(metric), after.get(metric)
+        found.append(
+            FurtherDifference(
+                metric=metric,
+                old_value=old.value if old else None,
+                new_value=new.value if new else None,
+                old_retention=old.retention if old else None,
+                new_retention=new.retention if new else None,
+            )
+        )
+    return tuple(found)
 
 
 def _quality_notes(

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
+from packager.plan.further import FurtherMetric
 from packager.plan.recipes import SourceKind
-from wire.package.manifest import Accuracy, TensorSpec, Tolerance
+from wire.package.manifest import Accuracy, FurtherAccuracy, TensorSpec, Tolerance
 
 HEADROOM: Final = 1.5
 """A variant's error on a device may be this many times its worst error on the evaluation data."""
@@ -40,8 +41,17 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     weights: dict[str, float] = {}
     """Share of the weights' bytes by the operator that reads them; empty where not known."""
 
+    inner_weights: dict[str, float] = {}
+    """The part of these shares that is within the bodies of `If`, `Loop` and `Scan`."""
+
     quantized: bool = False
     """Whether it computes in integers already."""
+
+    defaults: tuple[str, ...] = ()
+    """Inputs of the user's model that have a default and became constants."""
+
+    apart: bool = False
+    """Whether its weights are in a file beside it, so that no step holds all of them."""
 
     interface: tuple[str, ...] = ()
     """What applications send or get in another form than the user's model has it."""
@@ -89,6 +99,12 @@ class ReferenceResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """Why it was chosen; empty where the user named it."""
 
+    further: tuple[FurtherMetric, ...] = ()
+    """The further metrics, with the options that were settled."""
+
+    notes: tuple[str, ...] = ()
+    """A line for each branch of the model that no sample takes."""
+
 
 class ProcessingResult(msgspec.Struct, frozen=True, kw_only=True):
     """What the declared postprocessing gave on answers of the unchanged model."""
@@ -132,11 +148,21 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Samples on which both top answers are the same; None where a sample has not just one."""
 
 
+class FurtherComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What an evaluate step found by a further metric."""
+
+    accuracy: FurtherAccuracy
+    evidence: Evidence
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What an evaluate step found: a variant beside the reference."""
 
     accuracy: Accuracy
     evidence: Evidence = Evidence()
+    further: tuple[Evidence, ...] = ()
+    """For each of the accuracy's further figures."""
+
     worst_errors: dict[str, float]
     """Greatest absolute difference of any element, per output."""
 

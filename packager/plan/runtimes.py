@@ -59,6 +59,9 @@ class BuildRuntime(msgspec.Struct, frozen=True, kw_only=True):
     """Session options by which the runtime computes with its other kernels, as a device may have
     to; empty where it has one set of kernels."""
 
+    texts: bool = False
+    """Whether its variants take inputs of texts."""
+
     tunes: bool = False
     """Whether the step `tune-<name>` searches for fast schedules."""
 

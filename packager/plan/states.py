@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from packager.errors import BuildError
+from packager.plan.texts import text_inputs
 from wire.package.manifest import TensorSpec
 
 _REMEDY = "write --state INPUT=OUTPUT, such as --state h=hn"
@@ -51,8 +52,15 @@ def check_states(
         outputs: The model's outputs.
 
     Raises:
-        BuildError: A name is unknown, a type or shape differs, or every input is a state.
+        BuildError: A name is unknown, a type or shape differs, every input is a state, or one
+            takes texts.
     """
+    texts = text_inputs(inputs)
+    if states and texts:
+        raise BuildError(
+            f"input {texts[0]!r} takes texts, and a model with states has inputs of numbers alone",
+            remedy="turn texts into numbers before the model, or build it without --state",
+        )
     takes, gives = ({spec.name: spec for spec in specs} for specs in (inputs, outputs))
     for name, output in states.items():
         for what, asked, known in (("input", name, takes), ("output", output, gives)):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from packager.plan.further import further_option, labels_option
 from packager.plan.recipes import PREPARE, Recipe
 from packager.plan.runtimes import Runtimes, SourceFormat
 from packager.plan.targets import Target
@@ -78,13 +79,16 @@ def inspect_step(model: str) -> Step:
     return Step(name=INSPECT, kind=INSPECT, inputs={"model": model}, tools=("onnx",), vital=True)
 
 
-def prepare_step(source: SourceFormat, model: str, external: dict[str, str]) -> Step:
+def prepare_step(
+    source: SourceFormat, model: str, external: dict[str, str], *, apart: bool = False
+) -> Step:
     """Return the step that checks the model and makes a clean copy of it.
 
     Args:
         source: The format of the model.
         model: The step or file that holds it.
         external: Files of external tensor data, relative to the model, and their SHA-256.
+        apart: Whether its weights are to be in a file beside it.
 
     Returns:
         The step.
@@ -93,7 +97,7 @@ def prepare_step(source: SourceFormat, model: str, external: dict[str, str]) -> 
         name=PREPARE,
         kind=f"prepare-{source.kind}",
         inputs={"model": model},
-        options={"external": external},
+        options={"external": external} | ({"apart": True} if apart else {}),
         tools=source.tools,
         vital=True,
     )
@@ -104,7 +108,10 @@ def data_step(given: PlanInputs) -> Step:
     settings = given.settings
     info, packages = _unchanged(given)  # it records the states before each step
     more = {"preprocessing": PREPROCESSING} if settings.preprocessing else {}
-    options = {"callables": settings.callables, "calibrated": settings.integers}
+    # What is made of a model with its weights apart takes no ranges from samples.
+    calibrated = settings.integers and not given.facts.apart
+    options = {"callables": settings.callables, "calibrated": calibrated}
+    options |= labels_option(settings.further)
     return Step(
         name=DATA,
         kind=DATA,
@@ -126,6 +133,7 @@ def reference_step(given: PlanInputs) -> Step:
         options={
             "info": to_builtins(info),
             "metric": settings.metric,
+            **further_option(settings.further),
             **_boxes_option(settings),
         },
         tools=tools,

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from packager.plan.figures import ModelFacts
+from packager.plan.further import FurtherMetric
 from packager.plan.runtimes import Runtimes
 from packager.plan.targets import Target
 from wire.package.manifest import VariantInfo
@@ -150,6 +151,7 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     own_metric: bool = False
     """Whether the metric is a function of the user's."""
 
+    further: tuple[FurtherMetric, ...] = ()
     boxes: dict[str, Postprocessing] = {}
     """The declared postprocessing by output, where the metric may compare the boxes that it gives;
     else nothing."""

@@ -21,6 +21,7 @@ import msgspec
 from packager.errors import BuildError
 from packager.judge.gates import Gates
 from packager.report.devices import devices
+from packager.report.further import page_rows
 from packager.report.layers import layer_tables
 from packager.report.marks import ALL_MARKS
 from packager.report.text import (
@@ -89,6 +90,7 @@ def report_page(
         machine=machine,
         devices=devices(result, profiles, gates),
         figures=[_figures(candidate, machine, profiles) for candidate in result.candidates],
+        further=page_rows(result.candidates),
         layers=layer_tables(result.candidates),
         steps=_steps(result),
         marks=ALL_MARKS,

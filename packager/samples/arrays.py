@@ -11,19 +11,18 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from packager.errors import DataError
+from packager.plan.further import LABELS
 from packager.samples.store import Unit, sample_shape
 from runtime_adapters.protocol import Tensor, Tensors
 from wire.package.manifest import TensorSpec
-
-LABELS: Final = ("label", "labels", "y", "target", "targets")
-"""Names of the array of labels, of which there is one at most; docs/building.md has them."""
 
 SHORT: Final = "x"
 """What the array of a model's only input may be called."""
@@ -48,6 +47,8 @@ class RawSet(NamedTuple):
     name: str
     inputs: Tensors
     labels: Tensor | None
+    named: Mapping[str, Tensor] = MappingProxyType({})
+    """Labels with a name of their own, which further metrics read."""
 
 
 class Choice(NamedTuple):
@@ -57,11 +58,13 @@ class Choice(NamedTuple):
     """Input to the name that it is offered under."""
 
     label: str | None
+    named: tuple[str, ...] = ()
+    """Labels with a name of their own."""
 
     @property
     def used(self) -> tuple[str, ...]:
         """The names of all that is used."""
-        return (*self.inputs.values(), *([self.label] if self.label else []))
+        return (*self.inputs.values(), *([self.label] if self.label else []), *self.named)
 
 
 def choose(
@@ -69,6 +72,7 @@ def choose(
     offered: Iterable[str],
     specs: tuple[TensorSpec, ...],
     optional: tuple[TensorSpec, ...] = (),
+    named: Iterable[str] = (),
 ) -> Choice:
     """Find the model's inputs and the labels among the offered names.
 
@@ -77,6 +81,7 @@ def choose(
         offered: The names.
         specs: The model's inputs.
         optional: Inputs that may be missing.
+        named: Labels with a name of their own, which may be missing, too.
 
     Returns:
         The choice.
@@ -99,13 +104,14 @@ def choose(
     inputs |= {spec.name: spec.name for spec in optional if spec.name in names}
     free = names - set(inputs.values())
     labels = [name for name in LABELS if name in free]
-    if unknown := sorted(free - set(labels)):
+    others = tuple(name for name in sorted(set(named)) if name in free)
+    if unknown := sorted(free - {*labels, *others}):
         _refuse(source, unknown[0], (*specs, *optional))
     if len(labels) > 1:
         raise DataError(
             f"{source} has the labels twice, as {' and '.join(labels)}", remedy="keep one of them"
         )
-    return Choice(inputs, labels[0] if labels else None)
+    return Choice(inputs, labels[0] if labels else None, others)
 
 
 def _refuse(source: str, name: str, specs: tuple[TensorSpec, ...]) -> None:

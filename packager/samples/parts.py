@@ -17,6 +17,7 @@ import numpy as np
 from packager.errors import DataError
 from packager.plan.figures import DataResult
 from packager.samples.arrays import MIN_SAMPLES, Bounds
+from packager.samples.named_labels import save_named
 from packager.samples.preprocessing import raw_specs
 from packager.samples.readers import DEFAULT_BOUNDS, SampleSource, read_samples
 from packager.samples.sequences import (
@@ -57,6 +58,7 @@ def make_parts(
     calibrated: bool = True,
     bounds: Bounds = DEFAULT_BOUNDS,
     sequences: Sequences | None = None,
+    named: tuple[str, ...] = (),
 ) -> DataResult:
     """Read, divide and prepare samples.
 
@@ -68,6 +70,7 @@ def make_parts(
         calibrated: Whether anything is calibrated or tuned; else the gate is the only part.
         bounds: How much of each set is read at most.
         sequences: Set if the model has states; then the samples are sequences.
+        named: Labels with a name of their own, which the gate's samples must have.
 
     Returns:
         What was made.
@@ -79,12 +82,12 @@ def make_parts(
     how = preprocessing or {}
     wanted = raw_specs(specs, how)
     if sequences is not None:
-        return _make_sequences(sources, specs, target, sequences, how, calibrated, bounds)
+        return _make_sequences(sources, specs, target, sequences, how, calibrated, bounds, named)
     sets = {}
     for name, source in sources.items():
         scratch = target / RAW_FOLDER / name
         scratch.mkdir(parents=True)
-        sets[name] = read_samples(source, wanted, scratch, bounds=bounds)
+        sets[name] = read_samples(source, wanted, scratch, bounds=bounds, named=named)
     given = {name: Given(digests(found.inputs), found.labels) for name, found in sets.items()}
     division = divide(given, calibrated=calibrated)
     for part, (name, indices) in division.parts.items():
@@ -92,6 +95,7 @@ def make_parts(
         folder.mkdir()
         found = sets[name]
         save_samples(folder, found.inputs, found.labels, specs, preprocessing=how, indices=indices)
+        save_named(folder, found.name, found.named, named if part == "gate" else (), indices)
     labelled = sets[division.parts["gate"][0]].labels is not None
     shutil.rmtree(target / RAW_FOLDER)
     return DataResult(
@@ -110,6 +114,7 @@ def _make_sequences(
     how: Mapping[str, Preprocessing],
     calibrated: bool,
     bounds: Bounds,
+    named: tuple[str, ...],
 ) -> DataResult:
     """Read and divide sequences, unroll them, and record the states before each step.
 
@@ -126,7 +131,13 @@ def _make_sequences(
         scratch = target / RAW_FOLDER / name
         scratch.mkdir(parents=True)
         sets[name] = read_samples(
-            source, wanted, scratch, bounds=bounds, optional=optional, least=MIN_SEQUENCES
+            source,
+            wanted,
+            scratch,
+            bounds=bounds,
+            optional=optional,
+            least=MIN_SEQUENCES,
+            named=named,
         )
     given = {name: Given(digests(found.inputs), found.labels) for name, found in sets.items()}
     division = divide(given, calibrated=calibrated, least=MIN_SEQUENCES)
@@ -152,6 +163,7 @@ def _make_sequences(
         record_states(folder, session, initial, specs, asked.states, form, unit)
         labels = None if found.labels is None else np.asarray(found.labels[indices])
         save_form(folder, form, labels)
+        save_named(folder, found.name, found.named, named if part == "gate" else (), indices)
     session.close()
     labelled = sets[division.parts["gate"][0]].labels is not None
     shutil.rmtree(target / RAW_FOLDER)

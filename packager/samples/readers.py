@@ -35,6 +35,7 @@ from packager.samples.arrays import (
     choose,
 )
 from packager.samples.store import blocks, unit_of
+from packager.samples.texts import fitting_texts
 from packager.samples.yielded import collect
 from runtime_adapters.protocol import Tensor
 from runtime_adapters.tensors import dtype_of
@@ -68,6 +69,7 @@ def read_samples(
     bounds: Bounds = DEFAULT_BOUNDS,
     optional: tuple[TensorSpec, ...] = (),
     least: int = MIN_SAMPLES,
+    named: tuple[str, ...] = (),
 ) -> RawSet:
     """Read and check samples.
 
@@ -78,6 +80,7 @@ def read_samples(
         bounds: How much is read at most.
         optional: Inputs that may be missing.
         least: How many samples there must be.
+        named: Labels with a name of their own, which may be missing, too.
 
     Returns:
         The samples.
@@ -89,15 +92,15 @@ def read_samples(
     unit = unit_of(specs)
     if source.function:
         function = load_callable(source.path, source.function)
-        found = collect(source.name, function, specs, scratch, bounds, optional)
+        found = collect(source.name, function, specs, scratch, bounds, optional, named)
     elif source.path.is_dir():
-        found = _from_directory(source, specs, bounds, optional)
+        found = _from_directory(source, specs, bounds, optional, named)
     else:
-        found = _from_archive(source, specs, scratch, bounds, optional)
+        found = _from_archive(source, specs, scratch, bounds, optional, named)
     for spec in (*specs, *(spec for spec in optional if spec.name in found.inputs)):
         array = found.inputs[spec.name]
         check_shape(source.name, array, spec, unit)
-        found.inputs[spec.name] = _fitting(source.name, array, spec, scratch)
+        found.inputs[spec.name] = _fitting(source.name, array, spec, scratch, bounds)
     lengths = {len(array) for array in found.inputs.values()}
     if len(lengths) != 1 or min(lengths) < least:
         raise DataError(
@@ -107,8 +110,9 @@ def read_samples(
     samples = lengths.pop()
     if samples > bounds.max_samples:
         raise DataError(f"{source.name} holds {samples} samples, over {bounds.max_samples}")
-    if found.labels is not None:
-        check_labels(source.name, found.labels, samples)
+    for labels in (found.labels, *found.named.values()):
+        if labels is not None:
+            check_labels(source.name, labels, samples)
     return found
 
 
@@ -117,9 +121,10 @@ def _from_directory(
     specs: tuple[TensorSpec, ...],
     bounds: Bounds,
     optional: tuple[TensorSpec, ...],
+    named: tuple[str, ...],
 ) -> RawSet:
     paths = {unquote(path.name.removesuffix(".npy")): path for path in source.path.glob("*.npy")}
-    choice = choose(source.name, paths, specs, optional)
+    choice = choose(source.name, paths, specs, optional, named)
     used = [paths[name] for name in choice.used]
     if sum(path.stat().st_size for path in used) > bounds.max_bytes:
         raise DataError(f"{source.name} is over {bounds.max_bytes} bytes")
@@ -132,6 +137,7 @@ def _from_archive(
     scratch: Path,
     bounds: Bounds,
     optional: tuple[TensorSpec, ...],
+    named: tuple[str, ...],
 ) -> RawSet:
     """Unpack what is used, array by array.
 
@@ -140,7 +146,7 @@ def _from_archive(
     """
     try:
         with zipfile.ZipFile(source.path) as archive:
-            choice, members = _members(source.name, archive, specs, bounds, optional)
+            choice, members = _members(source.name, archive, specs, bounds, optional, named)
             for number, member in enumerate(members):
                 with (
                     archive.open(member) as packed,
@@ -168,6 +174,7 @@ def _members(
     specs: tuple[TensorSpec, ...],
     bounds: Bounds,
     optional: tuple[TensorSpec, ...],
+    named: tuple[str, ...],
 ) -> tuple[Choice, list[zipfile.ZipInfo]]:
     """Choose what to unpack, before anything is unpacked.
 
@@ -177,7 +184,7 @@ def _members(
     infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
     if len(infos) > MAX_ARRAYS or len(infos) != len(archive.infolist()):
         raise DataError(f"{source} holds over {MAX_ARRAYS} arrays, or the same name twice")
-    choice = choose(source, infos, specs, optional)
+    choice = choose(source, infos, specs, optional, named)
     members = [infos[name] for name in choice.used]
     if sum(member.file_size for member in members) > bounds.max_bytes:
         raise DataError(f"{source} is over {bounds.max_bytes} bytes")
@@ -189,6 +196,7 @@ def _opened(source: str, choice: Choice, open_array: Callable[[str], Tensor]) ->
         name=source,
         inputs={name: open_array(key) for name, key in choice.inputs.items()},
         labels=open_array(choice.label) if choice.label else None,
+        named={name: open_array(name) for name in choice.named},
     )
 
 
@@ -207,14 +215,16 @@ def _mapped(source: str, path: Path) -> Tensor:
     return array
 
 
-def _fitting(source: str, array: Tensor, spec: TensorSpec, scratch: Path) -> Tensor:
+def _fitting(source: str, array: Tensor, spec: TensorSpec, scratch: Path, bounds: Bounds) -> Tensor:
     """Return an array in the type that is needed, mapped where it had to be converted."""
+    path = scratch / f"converted.{len(list(scratch.iterdir()))}.npy"
+    if spec.datatype == "BYTES":
+        return fitting_texts(source, spec.name, array, path, bounds.max_bytes)
     dtype = dtype_of(spec.datatype)
     if array.dtype == dtype:
         for block in blocks(array):
             cast(source, spec.name, array[block], dtype)
         return array
-    path = scratch / f"converted.{len(list(scratch.iterdir()))}.npy"
     converted: Tensor = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=array.shape)
     for block in blocks(array):
         converted[block] = cast(source, spec.name, array[block], dtype)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from packager.errors import DataError
 from packager.samples.arrays import MIN_SAMPLES
 from runtime_adapters.protocol import Tensor, Tensors
+from runtime_adapters.texts import raw_from_texts
 
 Part = Literal["calibration", "tuning", "gate"]
 
@@ -74,9 +75,16 @@ def digests(inputs: Tensors) -> list[bytes]:
     for index in range(len(arrays[0])):
         digest = hashlib.blake2b(digest_size=16)
         for array in arrays:
-            digest.update(np.ascontiguousarray(array[index]).data)
+            digest.update(_bytes_of(np.ascontiguousarray(array[index])))
         found.append(digest.digest())
     return found
+
+
+def _bytes_of(row: Tensor) -> bytes | memoryview:
+    """Return what tells a sample from others; the width of an array of texts does not."""
+    if row.dtype.kind != "U":
+        return row.data
+    return raw_from_texts(row.reshape(-1).tolist())
 
 
 def divide(

@@ -91,7 +91,7 @@ def save_samples(
         target = np.lib.format.open_memmap(
             _file(directory, spec.name),
             mode="w+",
-            dtype=dtype_of(spec.datatype),
+            dtype=first.dtype if spec.datatype == "BYTES" else dtype_of(spec.datatype),
             shape=(len(chosen), *first.shape[1:]),
         )
         for block in blocks(target):

@@ -19,6 +19,7 @@ from packager.errors import DataError
 from packager.fault_text import typed_line
 from packager.samples.arrays import Bounds, Choice, RawSet, cast, check_labels, check_shape, choose
 from packager.samples.store import Unit, unit_of
+from packager.samples.texts import TextRows, checked_texts
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
 from wire.package.manifest import TensorSpec
@@ -34,6 +35,7 @@ def collect(
     scratch: Path,
     bounds: Bounds,
     optional: tuple[TensorSpec, ...] = (),
+    named: tuple[str, ...] = (),
 ) -> RawSet:
     """Collect what a function yields.
 
@@ -45,6 +47,7 @@ def collect(
         scratch: An empty folder for files, which the arrays need as long as they are used.
         bounds: How much is read at most.
         optional: Inputs that may be missing.
+        named: Labels with a name of their own, which may be missing, too.
 
     Returns:
         The samples.
@@ -58,7 +61,7 @@ def collect(
     size_bytes = samples = 0
     with ExitStack() as files:
         for offered in _dicts(source, function):
-            found = choose(source, offered, specs, optional)
+            found = choose(source, offered, specs, optional, named)
             choice = choice or found
             if different := sorted({*found.used} ^ {*choice.used}):
                 raise DataError(f"{source} yields {different[0]!r} only in some dicts")
@@ -77,9 +80,10 @@ def collect(
                 )
         if choice is None:
             raise DataError(f"{source} yields no samples")
-        arrays = {name: column.array() for name, column in columns.items()}
+        arrays = {name: column.array(source, bounds.max_bytes) for name, column in columns.items()}
     labels = arrays.pop(_LABELS, None)
-    return RawSet(name=source, inputs=arrays, labels=labels)
+    others = {name: arrays.pop(name) for name in choice.named}
+    return RawSet(name=source, inputs=arrays, labels=labels, named=others)
 
 
 class _Column:
@@ -96,6 +100,7 @@ class _Column:
         self._dtype = first.dtype
         self._shape = first.shape[1:]
         self._file = file
+        self._texts = TextRows(file, self._shape) if first.dtype.kind == "U" else None
         self.rows = 0
 
     def add(self, source: str, rows: Tensor) -> int:
@@ -104,19 +109,29 @@ class _Column:
         Raises:
             DataError: Their type or shape is not that of the first rows.
         """
-        if rows.dtype != self._dtype or rows.shape[1:] != self._shape:
+        same = rows.dtype.kind == "U" if self._texts else rows.dtype == self._dtype
+        if not same or rows.shape[1:] != self._shape:
             raise DataError(
                 f"{source}: {self._name!r} changes from {self._dtype} {list(self._shape)} "
                 f"to {rows.dtype} {list(rows.shape[1:])}",
                 remedy="give all samples of a build one type and one shape, such as by padding; "
                 "docs/shapes.md says how",
             )
-        self._file.write(np.ascontiguousarray(rows).tobytes())
+        if self._texts:
+            self._texts.add(rows)
+        else:
+            self._file.write(np.ascontiguousarray(rows).tobytes())
         self.rows += len(rows)
         return rows.nbytes
 
-    def array(self) -> Tensor:
-        """Map all rows."""
+    def array(self, source: str, max_bytes: int) -> Tensor:
+        """Map all rows.
+
+        Raises:
+            DataError: Texts that are too large in the width of the longest.
+        """
+        if self._texts:
+            return self._texts.array(source, max_bytes)
         self._file.flush()
         shape = (self.rows, *self._shape)
         return np.memmap(Path(self._file.name), dtype=self._dtype, mode="r", shape=shape)
@@ -163,14 +178,20 @@ def _pieces(
     for spec in (spec for spec in specs if spec.name in choice.inputs):
         rows = _array(source, spec.name, offered[choice.inputs[spec.name]])
         check_shape(source, rows, spec, unit)
-        pieces[spec.name] = cast(source, spec.name, rows, dtype_of(spec.datatype))
+        pieces[spec.name] = (
+            checked_texts(source, spec.name, rows)
+            if spec.datatype == "BYTES"
+            else cast(source, spec.name, rows, dtype_of(spec.datatype))
+        )
     lengths = {len(rows) for rows in pieces.values()}
     if len(lengths) != 1 or 0 in lengths:
         raise DataError(f"{source} yields {sorted(lengths)} samples in one dict")
-    if choice.label:
-        labels = _array(source, choice.label, offered[choice.label])
-        check_labels(source, labels, lengths.pop())
-        pieces[_LABELS] = labels
+    count = lengths.pop()
+    keys = {_LABELS: choice.label} if choice.label else {}
+    for key, name in (keys | {name: name for name in choice.named}).items():
+        labels = _array(source, name, offered[name])
+        check_labels(source, labels, count)
+        pieces[key] = labels
     return pieces
 
 

@@ -4,7 +4,9 @@ A user's function takes nothing and returns a fitted estimator, or `(estimator, 
 where the estimator does not know it, or `(estimator, number of features, "float64")`. The model
 takes one tensor `input` of samples by features, of float32 unless float64 is asked for: features
 may differ by less than float32 can tell, until a scaler has subtracted their mean. (scikit-learn's
-trees round what they get to float32 themselves.) Nothing is unpickled here; the function may do so.
+trees round what they get to float32 themselves.) A pipeline that begins with a CountVectorizer or a
+TfidfVectorizer takes texts instead: `input` then has one text for each sample. Nothing is unpickled
+here; the function may do so.
 
 Rules:
 - The first output holds floats: scores or probabilities by class, as class metrics need them. A
@@ -32,6 +34,7 @@ from packager.errors import ModelError, StepError
 from packager.fault_text import one_line, root_of, typed_line
 from packager.sources.onnx_model import clamp_ir, model_bytes, strip
 from packager.sources.parity import ABSOLUTE, RELATIVE, answers, worst_share
+from packager.sources.sklearn_texts import options_of, random_texts, set_locale, vectorizer_of
 
 OPSETS: Final = {"": 18, "ai.onnx.ml": 3}
 """The newest that skl2onnx may write; old versions of ONNX Runtime and others run these too."""
@@ -44,6 +47,14 @@ INSTALL: Final = "install it with: pip install 'edgefleet[packager-sklearn]'"
 MAX_FEATURES: Final = 1_000_000
 MAX_CLASSES_SHOWN: Final = 20
 
+_OTHER_EXPORT: Final = (
+    f'let the function return (estimator, number of features, "{FLOAT64}"), or give an ONNX file '
+    "that was exported with other options"
+)
+_OTHER_WORDS: Final = (
+    "use the vectorizer's usual token_pattern, tokenizer and preprocessor; with ngram_range, leave "
+    "out max_features, max_df, min_df and vocabulary; or give an ONNX file"
+)
 _MOST_PARTS: Final = 3
 _SAMPLES: Final = 256
 _SCALES: Final = (0.1, 1.0, 10.0, 100.0)
@@ -66,7 +77,8 @@ def convert(made: object, target: Path) -> tuple[str, ...]:
         StepError: skl2onnx is not installed.
     """
     estimator, features, dtype = _unpack(made)
-    model = _exported(estimator, features, dtype)
+    vectorizer = vectorizer_of(estimator)
+    model = _exported(estimator, features, dtype, vectorizer)
     classes = getattr(estimator, "classes_", None)
     texts = isinstance(classes, np.ndarray) and classes.dtype.kind not in "iub"
     notes = []
@@ -76,11 +88,19 @@ def convert(made: object, target: Path) -> tuple[str, ...]:
     if isinstance(classes, np.ndarray) and classes.tolist() != list(range(len(classes))):
         listed = ", ".join(str(name) for name in classes[:MAX_CLASSES_SHOWN])
         notes.append(f"scores are in the order of the classes: {listed[:400]}")
+    if vectorizer is not None:
+        set_locale(model)
+        notes.append("the model takes texts, one for each sample")
     _order_outputs(model, texts=texts)
     strip(model)
     clamp_ir(model)
     target.write_bytes(model_bytes(model))
-    _check(estimator, model, target, np.zeros((_SAMPLES, features), dtype), texts=texts)
+    samples = (
+        random_texts(vectorizer, _SAMPLES)
+        if vectorizer is not None
+        else _random_numbers(estimator, features, dtype)
+    )
+    _check(estimator, model, target, samples, texts=texts)
     return tuple(notes)
 
 
@@ -112,23 +132,34 @@ def _unpack(made: object) -> tuple[Any, int, str]:
         raise ModelError(
             f"the {type(estimator).__name__} is not fitted", remedy="fit it in the function"
         ) from exc
+    if vectorizer_of(estimator) is not None:
+        return estimator, 1, FLOAT32
     count = getattr(estimator, "n_features_in_", None) if features is None else features
     if not isinstance(count, int) or not 0 < count <= MAX_FEATURES:
         raise ModelError(
             f"the {type(estimator).__name__} does not say how many features it takes",
-            remedy="return (estimator, number of features); convert texts to numbers before the "
-            "model",
+            remedy="return (estimator, number of features); a model of texts is a pipeline that "
+            "begins with a CountVectorizer or a TfidfVectorizer",
         )
     return estimator, count, str(dtype)
 
 
-def _exported(estimator: Any, features: int, dtype: str) -> Any:  # noqa: ANN401 - sklearn is untyped
+def _exported(
+    estimator: Any,  # noqa: ANN401 - sklearn is untyped
+    features: int,
+    dtype: str,
+    vectorizer: Any | None,  # noqa: ANN401 - sklearn is untyped
+) -> Any:  # noqa: ANN401 - onnx is untyped
     try:
         from skl2onnx import convert_sklearn
-        from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
+        from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, StringTensorType
     except ImportError as exc:
         raise StepError("skl2onnx is not installed", remedy=INSTALL) from exc
     kind = (DoubleTensorType if dtype == FLOAT64 else FloatTensorType)([None, features])
+    words: dict[int, Any] = {}
+    if vectorizer is not None:
+        kind = StringTensorType([None])
+        words = {id(vectorizer): options_of(vectorizer)}
     steps = getattr(estimator, "steps", None)  # a pipeline's options are those of its last step
     owner = steps[-1][1] if steps else estimator
     last: Exception | None = None
@@ -141,7 +172,7 @@ def _exported(estimator: Any, features: int, dtype: str) -> Any:  # noqa: ANN401
                     "model",
                     [(INPUT, kind)],
                     target_opset=OPSETS,
-                    options={id(owner): options} if options else None,
+                    options=(words | ({id(owner): options} if options else {})) or None,
                 )
         except NameError as exc:  # an option that this estimator does not have
             last = exc
@@ -229,23 +260,16 @@ def _check(
     estimator: Any,  # noqa: ANN401 - sklearn is untyped
     model: Any,  # noqa: ANN401 - onnx is untyped
     target: Path,
-    form: NDArray[Any],
+    samples: NDArray[Any],
     *,
     texts: bool,
 ) -> None:
-    """Compare the exported model with the estimator on random samples of a shape and type.
+    """Compare the exported model with the estimator on random samples.
 
     Raises:
         ModelError: They differ.
     """
-    random = np.random.default_rng(0)
-    scales = np.resize(_SCALES, (_SAMPLES, 1))
-    samples = (random.standard_normal(form.shape) * scales).astype(form.dtype)
-    try:
-        expected = _expected(estimator, samples)
-    except ValueError:  # some take no negative numbers
-        samples = np.abs(samples)
-        expected = _expected(estimator, samples)
+    expected = _expected(estimator, samples)
     found = answers(target, model, {INPUT: samples})
     if texts and LABEL in expected:
         order = {name: place for place, name in enumerate(estimator.classes_.tolist())}
@@ -260,9 +284,21 @@ def _check(
             raise ModelError(
                 f"the exported model and {type(estimator).__name__} give different answers: "
                 f"{1 - alike:.1%} of {name!r} on random samples",
-                remedy=f'let the function return (estimator, number of features, "{FLOAT64}"), or '
-                "give an ONNX file that was exported with other options",
+                remedy=_OTHER_WORDS if samples.dtype.hasobject else _OTHER_EXPORT,
             )
+
+
+def _random_numbers(estimator: Any, features: int, dtype: str) -> NDArray[Any]:  # noqa: ANN401
+    """Return samples of many scales that the estimator takes: some take no negative numbers."""
+    random = np.random.default_rng(0)
+    scales = np.resize(_SCALES, (_SAMPLES, 1))
+    samples: NDArray[Any] = random.standard_normal((_SAMPLES, features)) * scales
+    samples = samples.astype(dtype)
+    try:
+        _expected(estimator, samples)
+    except ValueError:
+        samples = np.abs(samples)
+    return samples
 
 
 def _tied(
@@ -330,14 +366,17 @@ def _expected(estimator: Any, samples: NDArray[Any]) -> dict[str, NDArray[Any]]:
     elif hasattr(estimator, "predict"):
         methods = {LABEL: ("predict",), "scores": ("decision_function", "transform")}
     found = {}
-    doubles = samples.astype(np.float64)  # most are fitted on these; some then take nothing else
+    # Most are fitted on doubles; some then take nothing else.
+    doubles = samples.tolist() if samples.dtype.hasobject else samples.astype(np.float64)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")  # random samples may overflow
             for output, names in methods.items():
                 name = next((name for name in names if hasattr(estimator, name)), None)
                 if name is not None:
-                    found[output] = np.asarray(getattr(estimator, name)(doubles))
+                    answer = getattr(estimator, name)(doubles)
+                    sparse = hasattr(answer, "toarray")  # a vectorizer's
+                    found[output] = np.asarray(answer.toarray() if sparse else answer)
     except ValueError:
         raise
     except Exception as exc:

@@ -28,6 +28,7 @@ from packager.judge.measure import Opened
 from packager.judge.measure import measure as measure_variant
 from packager.judge.metrics import AUTO, named
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
+from packager.plan.recipes import SOURCE_MODEL_FILE
 from packager.plan.steps import ANSWERS_ROLE, OTHERS_ROLE
 from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
@@ -44,6 +45,7 @@ from packager.samples.store import (
     unit_of,
 )
 from packager.steps.functions import emulator_of
+from packager.steps.further import settle, with_further
 from packager.steps.processing import GATE, processor
 from runtime_adapters.batches import ranks_of
 from runtime_adapters.errors import LoadError
@@ -76,7 +78,7 @@ def reference(job: Job, output: Path) -> ReferenceResult:
     answers, _ = _answers(job, info, output)
     for name, tensor in answers.items():
         check_answers(name, tensor)
-    labels = load_labels(_gate(job))
+    labels, raw = load_labels(_gate(job)), answers
     if info.states:
         form, labels = load_form(_gate(job))
         answers = judged(answers, labels, info.states, form)
@@ -89,7 +91,10 @@ def reference(job: Job, output: Path) -> ReferenceResult:
         compare(answers, answers, labels, metric, function=function)
     chosen = named(job.options["metric"]) == AUTO
     return ReferenceResult(
-        metric=metric, reason=reason_of(metric, answers, labels) if chosen else ""
+        metric=metric,
+        reason=reason_of(metric, answers, labels) if chosen else "",
+        further=settle(job, info, raw, metric),
+        notes=_untaken(job, info),
     )
 
 
@@ -174,6 +179,15 @@ def golden(job: Job, output: Path) -> GoldenChoice:
     return GoldenChoice(samples=tuple(chosen.samples), min_agreement=chosen.min_agreement)
 
 
+def _untaken(job: Job, info: VariantInfo) -> tuple[str, ...]:
+    source = Path(job.inputs["variant"]) / SOURCE_MODEL_FILE
+    if not source.is_file():
+        return ()
+    from packager.steps.branches import untaken_branches  # a step that measures must stay small
+
+    return untaken_branches(source, load_inputs(_gate(job), info.inputs))
+
+
 def _check_repeatable(job: Job, info: VariantInfo) -> None:
     """Run the model twice on some samples: answers by chance can be compared with nothing.
 
@@ -226,7 +240,7 @@ def _played(job: Job, info: VariantInfo, answers: Tensors, output: Path) -> Comp
     own = _own_answers(job, info, form, ideal, output)
     check_comparable(own, ideal)
     one, other = (judged(tensors, labels, states, form) for tensors in (own, ideal))
-    found = _judged(job, info, one, other, labels, None)
+    found = with_further(job, info, _judged(job, info, one, other, labels, None), own, ideal)
     drifted = drift(
         {name: form.folded(tensor) for name, tensor in own.items()},
         {name: form.folded(tensor) for name, tensor in ideal.items()},
@@ -265,7 +279,8 @@ def _compared(
     job: Job, info: VariantInfo, answers: Tensors, indices: list[int] | None
 ) -> Comparison:
     ideal = _load(Path(job.inputs["reference"]), info.outputs)
-    return _judged(job, info, answers, ideal, load_labels(_gate(job)), indices)
+    found = _judged(job, info, answers, ideal, load_labels(_gate(job)), indices)
+    return with_further(job, info, found, answers, ideal, indices)
 
 
 def _judged(

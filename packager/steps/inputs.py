@@ -59,6 +59,7 @@ def read_samples(job: Job, output: Path) -> DataResult:
         preprocessing=read_preprocessing(Path(declared), facts.inputs) if declared else None,
         calibrated=job.options["calibrated"],
         sequences=_sequences(job),
+        named=tuple(job.options.get("labels", ())),
     )
 
 

@@ -99,6 +99,22 @@ def test_a_detector_is_judged_by_the_boxes_on_its_pictures(
     assert "map,order=yx" in said
 
 
+def test_boxes_are_judged_by_a_further_metric_with_labels_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, pixels, labels = shapes(tmp_path)
+    np.savez(tmp_path / "evaluation.npz", image=pixels, boxes=labels)
+    (tmp_path / "after.toml").write_text(SHAPES)
+    more = ("--metric", "cosine", "--metric", "columns=map,labels=boxes,min-retention=0.9")
+    after = ("--float-only", "--postprocessing", str(tmp_path / "after.toml"))
+    result = built(capsys, command(tmp_path, model, *more, *after))
+    accuracy = candidate(result, "onnxruntime-fp32")["accuracy"]
+    assert accuracy["metric"] == "cosine"
+    (boxes,) = accuracy["further"]
+    assert (boxes["metric"], boxes["labels"]) == ("map", "boxes")
+    assert boxes["value"] == boxes["reference"] == pytest.approx(1.0)
+
+
 def test_boxes_from_anchors_are_compared_with_those_of_the_reference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

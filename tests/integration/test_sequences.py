@@ -119,6 +119,25 @@ def test_variants_of_a_gru_are_played_with_their_own_states(
     assert "relative error" in shown
 
 
+def test_sequences_are_judged_by_further_metrics_with_labels_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    further = ["--metric", "y=cosine", "--metric", "y=mae,labels=last,min-retention=0.5"]
+    arguments = command(tmp_path, "--state", "h=hn", "--metric", "mae", *further, "--float-only")
+    with np.load(tmp_path / "evaluation.npz") as arrays:
+        x = arrays["x"]
+    last = np.zeros((SEQUENCES, STEPS, 4), np.float32)
+    np.savez(tmp_path / "evaluation.npz", x=x, last=last)
+    assert main([*arguments, "--json"]) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    for accuracy in (c["accuracy"] for c in report["candidates"] if c["accuracy"]):
+        cosine, mae = accuracy["further"]
+        assert cosine["value"] == pytest.approx(1.0, abs=1e-4)
+        assert (mae["labels"], mae["samples"]) == ("last", accuracy["samples"])
+        assert mae["value"] == pytest.approx(mae["reference"], rel=1e-2)
+        assert accuracy["drift"]["sequences"] == SEQUENCES
+
+
 def test_a_state_of_two_layers_and_a_number_a_step_are_played_by_several_runtimes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -392,10 +392,41 @@ def test_texts_as_classes_become_their_places(iris: tuple[Any, Any], tmp_path: P
     assert (fitted.classes_[found["class"]] == fitted.predict(features)).all()
 
 
+def test_a_counter_of_words_counts_as_scikit_learn_does(
+    iris: tuple[Any, Any], tmp_path: Path
+) -> None:
+    from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+
+    known = ["Où est le café ?", "der Fluß ist naß, größer", "a 1st x_y", "żółw i 漢字"]
+    asked = np.array(["OÙ CAFÉ fluß größer", "", "ŻÓŁW 漢字 1st X_Y x y", "Où\nnaß"], np.object_)
+    for counter in (CountVectorizer(), TfidfVectorizer(), CountVectorizer(ngram_range=(1, 2))):
+        counter.fit(known)
+        target = tmp_path / "m.onnx"
+        notes = sklearn_source.convert(counter, target)
+        assert notes == ("the model takes texts, one for each sample",)
+        (found,) = answers(target, onnx.load(str(target)), {"input": asked}).values()
+        np.testing.assert_allclose(found, counter.transform(asked).toarray(), atol=1e-6)
+
+
+def test_words_that_the_conversion_would_lose_are_refused(
+    iris: tuple[Any, Any], tmp_path: Path
+) -> None:
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    counter = CountVectorizer(strip_accents="unicode").fit(["crème brûlée", "café noir"])
+    with pytest.raises(ModelError) as caught:
+        sklearn_source.convert(counter, tmp_path / "m.onnx")
+    assert caught.value.remedy
+
+
 def test_estimators_that_cannot_be_taken_are_refused(iris: tuple[Any, Any], tmp_path: Path) -> None:
     from sklearn.base import BaseEstimator
-    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.linear_model import LogisticRegression
+
+    class Unsized(BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
+        def fit(self) -> None:
+            self.fitted_ = True
 
     class Own(BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
         n_features_in_ = 4
@@ -403,11 +434,13 @@ def test_estimators_that_cannot_be_taken_are_refused(iris: tuple[Any, Any], tmp_
         def fit(self) -> None:
             self.fitted_ = True
 
-    own = Own()
+    own, unsized = Own(), Unsized()
     own.fit()
+    unsized.fit()
     cases = {
         "not fitted": LogisticRegression(),
-        "how many features": TfidfVectorizer().fit(["a word"]),
+        "how many features": unsized,
+        "cannot convert a HashingVectorizer": HashingVectorizer(),
         "cannot convert Own": own,
         "no scikit-learn estimator": 3,
         "returned no scikit-learn estimator": (own, 4, "float64", True),

@@ -136,6 +136,29 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     """The step with the greatest error, counted from 0."""
 
 
+class FurtherAccuracy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one output of a variant compares with the float reference, by a metric of its own."""
+
+    output: str
+    metric: str
+    """As in `Accuracy`."""
+
+    labels: str = ""
+    """The array of the samples that is the truth; empty where the reference's answers are."""
+
+    value: float
+    reference: float
+    retention: float
+    """As in `Accuracy`."""
+
+    worst_error: float
+    """Greatest absolute difference of any element of this output."""
+
+    samples: int
+    certainty: Certainty | msgspec.UnsetType = msgspec.UNSET
+    """Its agreement is that of the main metric, and None here."""
+
+
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How a variant compares with the float reference on the evaluation data."""
 
@@ -165,6 +188,9 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     certainty: Certainty | msgspec.UnsetType = msgspec.UNSET
     drift: Drift | msgspec.UnsetType = msgspec.UNSET
     """Set if the variant has states."""
+
+    further: tuple[FurtherAccuracy, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Figures of other outputs, each with a gate of its own; set if the build had such metrics."""
 
 
 class Relative(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ Rules:
   memory is allocated: the length of a request bounds its cost.
 - A number that does not fit into the tensor's type is refused; it is never wrapped or truncated.
 - Raw bytes are little endian, as the extension says.
-- Raw bytes of a request are not copied.
+- Raw bytes of a request are not copied, unless they are texts.
+- Texts are UTF-8, and each is bounded; other bytes are refused.
 - JSON has neither NaN nor infinity. An answer that holds one is an error in JSON, never a `null`;
   as raw bytes it is sent as it is.
 
@@ -33,6 +34,7 @@ from agent.serve.worker.processing import Processing, Wanted
 from runtime_adapters.errors import InferenceError, InputError
 from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import datatype_of, dtype_of
+from runtime_adapters.texts import flattened, raw_from_texts, texts_from_raw, texts_of
 from wire.package.manifest import Datatype, TensorSpec
 
 MAX_JSON_BYTES: Final = 16 * 1024 * 1024
@@ -274,8 +276,6 @@ def _check_declared(tensor: InputTensor, spec: TensorSpec) -> None:
         raise InputError(
             f"input {spec.name!r} is {tensor.datatype[:20]}, but the model declares {spec.datatype}"
         )
-    if spec.datatype == "BYTES":
-        raise InputError(f"input {spec.name!r} is BYTES, which this endpoint does not take")
     fits = len(tensor.shape) == len(spec.shape) and all(
         1 <= given <= MAX_DIMENSION and declared in {-1, given}
         for given, declared in zip(tensor.shape, spec.shape, strict=True)
@@ -288,15 +288,18 @@ def _check_declared(tensor: InputTensor, spec: TensorSpec) -> None:
 
 
 def _from_raw(tensor: InputTensor, spec: TensorSpec, size: object, raw: memoryview) -> Tensor:
-    dtype = dtype_of(spec.datatype)
-    needed = math.prod(tensor.shape) * dtype.itemsize
-    if type(size) is not int or size != needed or size > len(raw):
+    dtype, count = dtype_of(spec.datatype), math.prod(tensor.shape)
+    texts = spec.datatype == "BYTES"  # which say their lengths themselves
+    needed = "its" if texts else count * dtype.itemsize
+    if type(size) is not int or not 0 <= size <= len(raw) or (size != needed and not texts):
         raise InputError(
             f"input {spec.name!r} needs {needed} raw bytes, {str(size)[:40]} are announced and "
             f"{len(raw)} are left in the body"
         )
     if len(bytes(tensor.data)) > 0:
         raise InputError(f"input {spec.name!r} is both raw and in the JSON")
+    if texts:
+        return texts_of(spec.name, texts_from_raw(spec.name, raw[:size], count), tensor.shape)
     if spec.datatype == "BOOL" and np.frombuffer(raw[:size], np.uint8).max() > 1:
         raise InputError(f"input {spec.name!r} has a BOOL that is neither 0 nor 1")
     array = np.frombuffer(raw[:size], dtype.newbyteorder("<"))
@@ -315,6 +318,8 @@ def _from_values(tensor: InputTensor, spec: TensorSpec) -> Tensor:
     depth = len(tensor.shape) if _NESTED.match(tensor.data) else 1
     try:
         values = _values_decoder(spec.datatype, depth).decode(tensor.data)
+        if spec.datatype == "BYTES":
+            return texts_of(spec.name, flattened(values, tensor.shape), tensor.shape)
         array = np.array(values, np.float64 if dtype.kind == "f" else dtype)
         if array.size != count or (depth > 1 and array.shape != tensor.shape):
             raise wrong
@@ -328,9 +333,9 @@ def _from_values(tensor: InputTensor, spec: TensorSpec) -> Tensor:
 def _values_decoder(datatype: Datatype, depth: int) -> msgspec.json.Decoder[Any]:
     """Return the decoder of lists in lists of one type of value.
 
-    It refuses other values: with texts, NumPy would allocate the length of the longest for each.
+    It refuses other values: of texts among numbers, NumPy would allocate the longest for each.
     """
-    kind: Any = _value_type(dtype_of(datatype))
+    kind: Any = str if datatype == "BYTES" else _value_type(dtype_of(datatype))
     for _ in range(depth):
         kind = list[kind]
     return msgspec.json.Decoder(kind)
@@ -355,8 +360,7 @@ def _check_json_holds(name: str, tensor: Tensor) -> None:
 
 def _raw_bytes(tensor: Tensor) -> bytes:
     if tensor.dtype.hasobject:  # the length goes before each text
-        texts = (text.encode() for text in tensor.ravel().tolist())
-        return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+        return raw_from_texts(tensor.ravel().tolist())
     if sys.byteorder == "little":
         return tensor.tobytes()
     return tensor.astype(tensor.dtype.newbyteorder("<")).tobytes()

@@ -273,12 +273,16 @@ def _refusal(place: int, exc: Exception) -> Reply:
 def _warm_up(session: Session, specs: Iterable[TensorSpec]) -> None:
     """Run the model once, so that the first client does not pay for lazy initialisation.
 
-    The inputs are zeros of the smallest shape. A model may refuse them; that is no error.
+    The inputs are zeros and empty texts of the smallest shape. A model may refuse them; that is no
+    error.
     """
     inputs = {
-        spec.name: np.zeros([max(size, 1) for size in spec.shape], dtype_of(spec.datatype))
+        spec.name: np.full(
+            [max(size, 1) for size in spec.shape],
+            "" if spec.datatype == "BYTES" else 0,
+            dtype_of(spec.datatype),
+        )
         for spec in specs
-        if spec.datatype != "BYTES"
     }
     with contextlib.suppress(FleetError):
         session.infer(inputs)

@@ -56,6 +56,7 @@ def _static_int8(suffix: str, method: str, activations: str, *, vnni: bool | Non
         tools=_TOOLS,
         data=("calibration",),
         quantizes=QUANTIZABLE,
+        enters_bodies=False,
         architectures=architectures,
         vnni=vnni,
         family=f"{NAME}-{activations}",
@@ -76,6 +77,7 @@ _RECIPES: Final = (
         precision="fp32",
         files=(MODEL_FILE,),
         kind=PREPARE,
+        apart=True,
         tools=("onnx", "onnxslim"),
     ),
     Recipe(
@@ -84,6 +86,7 @@ _RECIPES: Final = (
         precision="fp16",
         files=(MODEL_FILE,),
         kind="halve-onnx",
+        apart=True,
         tools=_TOOLS,
     ),
     *_onnx_int8(),
@@ -106,6 +109,7 @@ _RECIPES: Final = (
         precision="int8-dynamic",
         files=(MODEL_FILE,),
         kind="quantize-onnx-dynamic",
+        apart=True,
         options={"weights": "int8", "reduce_range": False, "operators": ["MatMul"]},
         tools=_TOOLS,
         quantizes=PRODUCTS,
@@ -117,6 +121,7 @@ _RECIPES: Final = (
         precision="int4-weights",
         files=(MODEL_FILE,),
         kind="quantize-onnx-int4",
+        apart=True,
         options={"block_size": 32, "symmetric": True, "accuracy_level": 4},
         alternatives={"block_size": (16, 128), "symmetric": (False,)},
         tools=_TOOLS,
@@ -135,6 +140,7 @@ _RECIPES: Final = (
             tools=repaired.tools,
             data=("calibration", "tuning"),
             quantizes=repaired.quantizes,
+            enters_bodies=repaired.enters_bodies,
             architectures=repaired.architectures,
             vnni=repaired.vnni,
         )
@@ -160,6 +166,7 @@ SPEC: Final = BuildRuntime(
         kind="onnx", tools=("onnx", "onnxslim"), file=SOURCE_MODEL_FILE, recipe=f"{NAME}-fp32"
     ),
     layers="layers:profile_layers",
+    texts=True,
     reads_packages=True,
     environment={"ORT_DISABLE_TELEMETRY": "1"},
 )

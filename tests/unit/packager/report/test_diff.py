@@ -18,9 +18,18 @@ from packager.package.differences import (
 )
 from packager.package.directory import open_package, seal, write_package
 from packager.report.diff import compare_directories, profile_rows, variant_rows
-from wire.codec import from_json
+from packager.report.further import difference_rows
+from wire.codec import from_json, to_json
 from wire.package.index import CHUNK_BYTES, ENVELOPE_FILE
-from wire.package.manifest import Accuracy, Manifest, Performance, TensorSpec, Variant, VariantInfo
+from wire.package.manifest import (
+    Accuracy,
+    FurtherAccuracy,
+    Manifest,
+    Performance,
+    TensorSpec,
+    Variant,
+    VariantInfo,
+)
 from wire.trust.envelope import SigningKey
 from wire.trust.root import Role, TrustRoot, encode_key
 
@@ -189,6 +198,36 @@ def test_a_metric_on_other_samples_says_so(old: Path, tmp_path: Path) -> None:
     assert found["int8"].notes == ("judged on other samples: 100 and 50",)
     assert found["dropped"].notes == ("another metric",)
     assert found["dropped"].metric == "top1 and top5"
+
+
+def test_further_metrics_stand_side_by_side(old: Path, tmp_path: Path) -> None:
+    def judged(retention: float, metric: str = "mae") -> Accuracy:
+        found = FurtherAccuracy(
+            output="place", metric=metric, value=0.2, reference=0.2,
+            retention=retention, worst_error=0.1, samples=100,
+        )  # fmt: skip
+        return msgspec.structs.replace(ACCURACY, further=(found,))
+
+    first = package(
+        tmp_path / "first",
+        variant("float", FLOAT, accuracy=judged(1.0)),
+        variant("int8", INT8, accuracy=judged(0.9, "rmse")),
+    )
+    second = package(
+        tmp_path / "second",
+        variant("float", FLOAT, accuracy=judged(0.95)),
+        variant("int8", INT8, accuracy=judged(0.9)),
+    )
+    found = compare(first, second)
+    assert difference_rows(found) == [
+        ("float", "place=mae", "0.2000", "1.0000 -> 0.9500"),
+        ("int8", "place=rmse", "0.2000 -> -", "0.9000 -> -"),
+        ("int8", "place=mae", "- -> 0.2000", "- -> 0.9000"),
+    ]
+    assert by_name(found)["float"].change == "declared"
+    plain = compare(old, old)
+    assert difference_rows(plain) == []
+    assert b"further" not in to_json(plain)
 
 
 def test_a_device_fetches_manifest_signature_and_the_chunks_it_lacks(

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from packager.errors import BuildError, DataError
-from packager.samples.arrays import LABELS, SHORT, Bounds
+from packager.plan.further import LABELS
+from packager.samples.arrays import SHORT, Bounds
 from packager.samples.readers import SampleSource, read_samples
 from packager.samples.store import load_inputs, load_labels, sample, save_samples, spread, unit_of
 from runtime_adapters.batches import ranks_of
@@ -63,6 +64,35 @@ def test_arrays_are_found_by_name_or_by_the_short_aliases(
     assert np.array_equal(found.inputs["input"], INPUT)
     assert found.labels is not None
     assert np.array_equal(found.labels, LABEL)
+
+
+@pytest.mark.parametrize("kind", ["archive", "directory", "function"])
+def test_labels_may_have_a_name_of_their_own(tmp_path: Path, scratch: Path, kind: str) -> None:
+    places = np.arange(30.0).reshape(10, 3)
+    if kind == "function":
+        source = function(
+            tmp_path,
+            "def samples():\n"
+            "    places = np.arange(30.0).reshape(10, 3)\n"
+            f"    whole = np.array({INPUT.tolist()}, np.float32)\n"
+            "    for n in range(10):\n"
+            "        yield {'input': whole[n:n + 1], 'places': places[n:n + 1]}\n",
+        )
+    else:
+        write = archive if kind == "archive" else directory
+        source = write(tmp_path, input=INPUT, places=places)
+    found = read_samples(source, SPECS, scratch, named=("places", "absent"))
+    assert found.labels is None
+    assert [*found.named] == ["places"]
+    assert np.array_equal(found.named["places"], places)
+
+
+def test_labels_with_a_name_of_their_own_are_one_for_each_sample(
+    tmp_path: Path, scratch: Path
+) -> None:
+    source = archive(tmp_path, input=INPUT, places=np.arange(9))
+    with pytest.raises(DataError, match="numbers for each of 10 samples are needed"):
+        read_samples(source, SPECS, scratch, named=("places",))
 
 
 def test_several_inputs_may_have_any_name(tmp_path: Path, scratch: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from packager.errors import DataError
 from packager.samples.arrays import MIN_SAMPLES
+from packager.samples.named_labels import load_named
 from packager.samples.parts import make_parts
 from packager.samples.readers import SampleSource
 from packager.samples.split import Division, Given, digests, divide
@@ -221,3 +222,27 @@ def test_parts_lie_on_disk_with_their_own_samples_and_labels(tmp_path: Path) -> 
         for file in (first / part).iterdir():
             assert file.read_bytes() == (second / part / file.name).read_bytes()
     assert sorted(seen) == list(range(100))
+
+
+def test_labels_of_further_metrics_lie_beside_the_samples_that_judge(tmp_path: Path) -> None:
+    values = np.arange(300, dtype=np.float32).reshape(100, 3)
+    path = tmp_path / "one.npz"
+    np.savez(path, x=values, places=values[:, 0])
+    source = {"evaluation": SampleSource(path)}
+    make_parts(source, (SPEC,), tmp_path / "made", named=("places",))
+    gate = tmp_path / "made" / "gate"
+    labels = load_named(gate, "places", None)
+    assert labels is not None
+    assert np.array_equal(labels, load_inputs(gate, (SPEC,))["input"][:, 0])
+    assert load_named(gate, "", labels) is None
+    assert load_named(gate, "label", labels) is labels
+    with pytest.raises(DataError, match="a further metric reads the labels 'y', but"):
+        load_named(gate, "y", None)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(DataError, match=r"one\.npz has no array 'spots', which a further metric"):
+        make_parts(
+            {"evaluation": SampleSource(path)},
+            (SPEC,),
+            tmp_path / "other",
+            named=("places", "spots"),
+        )

@@ -154,9 +154,35 @@ def test_a_raw_bool_is_zero_or_one() -> None:
         decoded(header + b"\1\0\2", len(header), datatype="BOOL")
 
 
-def test_a_bytes_tensor_is_refused() -> None:
-    with pytest.raises(InputError, match="BYTES"):
-        decoded(body(datatype="BYTES", data=["a", "b", "c"]), datatype="BYTES")
+@pytest.mark.parametrize("data", [["a", "ö", ""], [["a", "ö", ""]]])
+def test_texts_are_read_flat_or_nested(data: list[Any]) -> None:
+    found = decoded(body(datatype="BYTES", data=data), datatype="BYTES").inputs["x"]
+    assert found.tolist() == [["a", "ö", ""]]
+    assert found.dtype == np.object_
+
+
+@pytest.mark.parametrize(
+    "data",
+    [["a", "b"], [["a", "b"], ["c"]], [["a"], ["b"], ["c"]], [], [[]], "abc", [1, 2, 3], [None]],
+)
+def test_texts_of_another_number_shape_or_type_are_refused(data: object) -> None:
+    with pytest.raises(InputError, match="does not hold 3 values of BYTES"):
+        decoded(body(datatype="BYTES", data=data), datatype="BYTES")
+
+
+def test_raw_texts_are_read_and_may_not_be_in_the_json_too() -> None:
+    raw = b"\1\0\0\0a\2\0\0\0\xc3\xb6\0\0\0\0"
+    header = body(datatype="BYTES", data=None, parameters={"binary_data_size": len(raw)})
+    assert decoded(header + raw, len(header), datatype="BYTES").inputs["x"].tolist() == [
+        ["a", "ö", ""]
+    ]
+    for size in (len(raw) + 1, -1, "3", True):
+        header = body(datatype="BYTES", data=None, parameters={"binary_data_size": size})
+        with pytest.raises(InputError, match=r"needs its raw bytes, .* are announced"):
+            decoded(header + raw, len(header), datatype="BYTES")
+    both = body(datatype="BYTES", data=["a"], parameters={"binary_data_size": len(raw)})
+    with pytest.raises(InputError, match="both raw and in the JSON"):
+        decoded(both + raw, len(both), datatype="BYTES")
 
 
 @pytest.mark.parametrize(
