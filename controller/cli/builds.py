@@ -173,7 +173,8 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             metavar="GOAL",
             help="What a search looks for, the most important first: accuracy, latency, memory or "
             'size, also with a limit, as in "accuracy: at most 1% worse" or "latency: at least 20% '
-            'faster". What misses a limit is dropped.',
+            'faster". accuracy is about every --metric; one of them is named as there, as in '
+            '"boxes=mae: at most 2% worse". What misses a limit is dropped.',
         ),
     ] = None,
     drop_beaten: Annotated[
@@ -310,6 +311,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     for path in report or ():
         check_report_path(path, output)
+    further = read_further((metric or [])[1:])
     request = BuildRequest(
         model=model,
         profiles=tuple(load_profile(text) for text in profile),
@@ -332,13 +334,20 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             min_retention=min_retention,
             max_disagreement=max_disagreement,
             strict=strict,
-            further=read_further((metric or [])[1:]),
+            further=further,
             max_size_bytes=max_size,
             max_latency_ms=max_latency_ms,
             max_memory_bytes=max_memory,
             max_variants=max_variants,
         ),
-        search=read_search(search, search_cap, tuple(goal or ()), search_seed),
+        search=read_search(
+            search,
+            search_cap,
+            tuple(goal or ()),
+            search_seed,
+            metric=(metric or ["auto"])[0],
+            further=further,
+        ),
         keep=tuple(keep or ()),
         drop_beaten=drop_beaten,
         repair_trials=repair_trials,

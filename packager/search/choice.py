@@ -7,7 +7,7 @@ Rules:
   that are accurate enough.
 - At each goal those stay that are as good as the best, apart from what counts as equal elsewhere:
   5 % of latency, 3 % of memory, 1 % of size, nothing of accuracy.
-- What is above the reference's accuracy counts as the reference's: it is chance.
+- What is above the reference's accuracy, by any metric, counts as the reference's: it is chance.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from packager.judge.ranking import LATENCY_TOLERANCE, MEMORY_TOLERANCE, SIZE_TOLERANCE
-from packager.search.goals import ACCURACY, LATENCY, MEMORY, SIZE, Change, Goal, missed
+from packager.search.goals import Change, Goal, missed
+from packager.search.judged import LATENCY, MEMORY, SIZE, is_quality
 
 TOLERANCES: Final = {
-    ACCURACY: 0.0,
     LATENCY: LATENCY_TOLERANCE,
     MEMORY: MEMORY_TOLERANCE,
     SIZE: SIZE_TOLERANCE,
 }
+"""Of accuracy, and of each metric, nothing."""
 
 
 def best(goals: tuple[Goal, ...], candidates: Mapping[str, Mapping[str, Change]]) -> str | None:
@@ -42,7 +43,9 @@ def best(goals: tuple[Goal, ...], candidates: Mapping[str, Mapping[str, Change]]
     for goal in (*in_order(goals), Goal(metric=SIZE)):
         losses = {name: loss(goal.metric, candidates[name]) for name in left}
         least = min(losses.values(), default=0.0)
-        most = max(least, (1.0 + least) * (1.0 + TOLERANCES[goal.metric]) - 1.0)  # rounding
+        most = max(
+            least, (1.0 + least) * (1.0 + TOLERANCES.get(goal.metric, 0.0)) - 1.0
+        )  # rounding
         left = [name for name in left if losses[name] <= most]
     return left[0] if left else None
 
@@ -57,4 +60,4 @@ def loss(metric: str, found: Mapping[str, Change]) -> float:
     change = found.get(metric)
     if change is None:
         return 0.0
-    return max(change.value, 0.0) if metric == ACCURACY else change.value
+    return max(change.value, 0.0) if is_quality(metric) else change.value

@@ -6,6 +6,8 @@ Rules:
 - A candidate is dropped for a limit only if its figure surely misses it: where a latency has a
   range that is too wide, all of the range.
 - A figure that is not known drops nothing.
+- `accuracy` is the figure of the metric that keeps the least; each metric has a figure of its own
+  beside it.
 """
 
 from __future__ import annotations
@@ -17,21 +19,31 @@ from typing import Final, NamedTuple
 import msgspec
 
 from packager.errors import BuildError
+from packager.judge.further import figures_of
 from packager.judge.gates import ROUNDING
+from packager.judge.metrics import named
 from packager.judge.ranking import figures, spans
-from wire.package.manifest import Variant
+from packager.search.judged import (
+    ACCURACY,
+    LATENCY,
+    MAIN,
+    MEMORY,
+    SIZE,
+    Judged,
+    is_quality,
+    judged,
+    key_of,
+)
+from wire.package.manifest import Accuracy, Variant
 
-ACCURACY: Final = "accuracy"
-LATENCY: Final = "latency"
-MEMORY: Final = "memory"
-SIZE: Final = "size"
 WORDS: Final = {
-    ACCURACY: ("worse", "better"),
     LATENCY: ("slower", "faster"),
     MEMORY: ("larger", "smaller"),
     SIZE: ("larger", "smaller"),
 }
-"""What can be a goal, with the words for a worse and a better figure."""
+"""The words for a worse and a better cost."""
+
+QUALITY_WORDS: Final = ("worse", "better")
 
 MAX_PERCENT: Final = 1000.0
 _SHOWN: Final = 60
@@ -48,7 +60,10 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     """A figure that is to be good, and how bad it may be."""
 
     metric: str
-    """A key of `WORDS`."""
+    """The key of its figure in `changes`."""
+
+    written: str = ""
+    """What the user calls it; empty where that is the key."""
 
     most_loss: float | None = None
     """The most that the figure may be worse than the reference's, as a share; negative where it
@@ -57,12 +72,13 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The goal as a user writes it."""
+        name = self.written or self.metric
         if self.most_loss is None:
-            return self.metric
-        worse, better = WORDS[self.metric]
+            return name
+        worse, better = words(self.metric)
         if self.most_loss < 0:
-            return f"{self.metric}: at least {round(-100 * self.most_loss, 8):.10g}% {better}"
-        return f"{self.metric}: at most {abs(round(100 * self.most_loss, 8)):.10g}% {worse}"
+            return f"{name}: at least {round(-100 * self.most_loss, 8):.10g}% {better}"
+        return f"{name}: at most {abs(round(100 * self.most_loss, 8)):.10g}% {worse}"
 
 
 class Change(NamedTuple):
@@ -72,16 +88,20 @@ class Change(NamedTuple):
     low: float
     """What it is at least: the value, or less where the value is not sure."""
 
+    by: str = ""
+    """The metric with this figure, where `accuracy` is about several."""
+
 
 DEFAULT_GOALS: Final = (Goal(metric=LATENCY), Goal(metric=ACCURACY))
 """The gates of quality hold in any case, so among what passes them the fastest is looked for."""
 
 
-def read_goals(texts: tuple[str, ...]) -> tuple[Goal, ...]:
+def read_goals(texts: tuple[str, ...], known: Judged | None = None) -> tuple[Goal, ...]:
     """Read goals.
 
     Args:
         texts: The first has the highest priority.
+        known: What can be a goal; None for that of a build with one metric.
 
     Returns:
         The goals; the default ones if there is no text.
@@ -89,45 +109,80 @@ def read_goals(texts: tuple[str, ...]) -> tuple[Goal, ...]:
     Raises:
         BuildError: One cannot be read, or two are of one metric.
     """
-    goals = tuple(read_goal(text) for text in texts)
+    goals = tuple(read_goal(text, known) for text in texts)
     metrics = [goal.metric for goal in goals]
-    for metric in metrics:
-        if metrics.count(metric) > 1:
-            raise BuildError(f"two goals are of {metric}", remedy="leave one of them out")
+    for goal in goals:
+        if metrics.count(goal.metric) > 1:
+            name = goal.written or goal.metric
+            raise BuildError(f"two goals are of {name}", remedy="leave one of them out")
     return goals or DEFAULT_GOALS
 
 
-def read_goal(text: str) -> Goal:
+def read_goal(text: str, known: Judged | None = None) -> Goal:
     """Read a goal: `METRIC`, `METRIC: at most N% worse` or `METRIC: at least N% better`.
 
     Args:
         text: The goal. Latency is `slower` or `faster`, memory and size are `larger` or `smaller`.
+        known: As for `read_goals`.
 
     Returns:
         The goal.
 
     Raises:
-        BuildError: It cannot be read; the line names the part at fault.
+        BuildError: It cannot be read, or nothing judges its metric; the line names the part at
+            fault.
     """
-    head, colon, rest = (part.strip() for part in text.partition(":"))
+    known = known or judged()
+    head, colon, rest = _parted(text, known)
     shown = text[: 2 * _SHOWN]
-    if head not in WORDS:
+    if head in known.unclear:
+        raise BuildError(
+            f"goal {shown!r}: {head[:_SHOWN]!r} can be several metrics",
+            remedy="name its labels, as in OUTPUT=METRIC,labels=NAME, or its output",
+        )
+    if head not in known.keys:
         raise BuildError(
             f"goal {shown!r}: there is no metric {head[:_SHOWN]!r}",
-            remedy=f"use {', '.join(WORDS)}",
+            remedy=f"use {', '.join(known.shown)}, or add a --metric that judges it",
         )
+    key = known.keys[head]
+    written = head if head != key else ""
     if not colon:
-        return Goal(metric=head)
-    fault = _limit_fault(head, rest)
+        return Goal(metric=key, written=written)
+    fault = _limit_fault(key, rest)
     if fault:
-        worse, better = WORDS[head]
+        worse, better = words(key)
         raise BuildError(
             f"goal {shown!r}: {fault}",
             remedy=f'write "{head}: at most 5% {worse}" or "{head}: at least 5% {better}"',
         )
     bound, number, _ = _parts(rest)
     share = float(number) / 100
-    return Goal(metric=head, most_loss=share if bound == AT_MOST else -share)
+    return Goal(metric=key, written=written, most_loss=share if bound == AT_MOST else -share)
+
+
+def words(metric: str) -> tuple[str, str]:
+    """Return the words for a worse and a better figure.
+
+    Args:
+        metric: A key of `changes`.
+
+    Returns:
+        Such as `slower` and `faster`.
+    """
+    return WORDS.get(metric, QUALITY_WORDS)
+
+
+def _parted(text: str, known: Judged) -> tuple[str, str, str]:
+    """Return the metric, the colon and the limit: names of outputs and functions have colons."""
+    names = known.keys.keys() | known.unclear
+    if text.strip() in names:
+        return text.strip(), "", ""
+    cuts = [i for i, char in enumerate(text) if char == ":" and text[:i].strip() in names]
+    cut = max(cuts) if cuts else text.find(":")
+    if cut < 0:
+        return text.strip(), "", ""
+    return text[:cut].strip(), ":", text[cut + 1 :].strip()
 
 
 def _parts(rest: str) -> tuple[str, str, str]:
@@ -138,7 +193,7 @@ def _parts(rest: str) -> tuple[str, str, str]:
 
 def _limit_fault(metric: str, rest: str) -> str:
     """Say what is wrong with a limit; empty where nothing is."""
-    worse, better = WORDS[metric]
+    worse, better = words(metric)
     bound, number, direction = _parts(rest)
     wanted = worse if bound == AT_MOST else better
     known = _NUMBER.fullmatch(number) is not None and float(number) <= MAX_PERCENT
@@ -155,7 +210,7 @@ def _limit_fault(metric: str, rest: str) -> str:
             f"after {bound!r} the last word is {direction[:_SHOWN]!r}, not {wanted!r}",
         ),
         (
-            bound == AT_LEAST and metric != ACCURACY and known and float(number) >= WHOLE,
+            bound == AT_LEAST and not is_quality(metric) and known and float(number) >= WHOLE,
             f"nothing is {number}% {better}",
         ),
     )
@@ -165,8 +220,8 @@ def _limit_fault(metric: str, rest: str) -> str:
 def changes(variant: Variant, reference: Variant, *, timed: bool) -> dict[str, Change]:
     """Compare a variant with the reference variant.
 
-    Accuracy is worse by what the retention is below 1; latency, memory and size are worse by the
-    share that they are above the reference variant's.
+    A metric is worse by what its retention is below 1, and accuracy as much as the worst of them;
+    latency, memory and size are worse by the share that they are above the reference variant's.
 
     Args:
         variant: A variant with its figures.
@@ -178,9 +233,8 @@ def changes(variant: Variant, reference: Variant, *, timed: bool) -> dict[str, C
     """
     accuracy, ours = figures(variant)
     _, theirs = figures(reference)
-    lost = 1.0 - accuracy.retention
     larger = variant.info.size_bytes / max(reference.info.size_bytes, 1) - 1.0
-    found = {ACCURACY: Change(lost, lost), SIZE: Change(larger, larger)}
+    found = {**_losses(accuracy), SIZE: Change(larger, larger)}
     if timed and ours is not None and theirs is not None:
         more = ours.peak_memory_bytes / max(theirs.peak_memory_bytes, 1) - 1.0
         found[MEMORY] = Change(more, more)
@@ -189,6 +243,18 @@ def changes(variant: Variant, reference: Variant, *, timed: bool) -> dict[str, C
         sure = mine.is_sure and other.is_sure
         found[LATENCY] = Change(value, value if sure else mine.low / other.high - 1.0)
     return found
+
+
+def _losses(accuracy: Accuracy) -> dict[str, Change]:
+    """Return how much worse a variant is by all metrics together, and by each of several."""
+    main, further = 1.0 - accuracy.retention, figures_of(accuracy)
+    if not further:
+        return {ACCURACY: Change(main, main)}
+    found = {MAIN: Change(main, main, by=accuracy.metric)}
+    for one in further:
+        key, lost = key_of(one.output, named(one.metric), one.labels), 1.0 - one.retention
+        found[key] = Change(lost, lost, by=key)
+    return {ACCURACY: max(found.values(), key=lambda change: change.value), **found}
 
 
 def missed(goals: tuple[Goal, ...], found: Mapping[str, Change]) -> tuple[str, float] | None:
@@ -207,11 +273,13 @@ def missed(goals: tuple[Goal, ...], found: Mapping[str, Change]) -> tuple[str, f
             continue
         if change.low > goal.most_loss + ROUNDING:
             text = f"goal {goal.text!r} is missed: it is {change_text(goal.metric, change.value)}"
+            if goal.metric == ACCURACY and change.by:
+                text += f" by {change.by}"
             return text, change.low - goal.most_loss
     return None
 
 
 def change_text(metric: str, loss: float) -> str:
     """Say a change in words, such as `3.1% slower`."""
-    worse, better = WORDS[metric]
+    worse, better = words(metric)
     return f"{abs(loss):.2%} {worse if loss > 0 else better}" if loss else "the same"

@@ -24,7 +24,8 @@ from packager.plan.runtimes import Runtimes
 from packager.plan.values import Candidate, Host, Plan, PlanSettings, Step
 from packager.run.pipeline import Pipeline
 from packager.search.choice import best, in_order, loss
-from packager.search.goals import LATENCY, MEMORY, Change, Goal, changes, missed
+from packager.search.goals import Change, Goal, changes, missed
+from packager.search.judged import LATENCY, MEMORY
 from packager.search.report import SearchReport, SearchRun
 from packager.search.sampler import Score, open_sampler
 from packager.search.settings import Search

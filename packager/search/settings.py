@@ -7,7 +7,9 @@ from typing import Final, cast
 import msgspec
 
 from packager.errors import BuildError
+from packager.plan.further import FurtherMetric
 from packager.search.goals import Goal, read_goals
+from packager.search.judged import judged
 from packager.search.sampler import METHODS, Method, check_sampler
 
 DEFAULT_CAP: Final = 24
@@ -25,7 +27,13 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_search(
-    method: str | None, cap: int | None, goals: tuple[str, ...], seed: int | None
+    method: str | None,
+    cap: int | None,
+    goals: tuple[str, ...],
+    seed: int | None,
+    *,
+    metric: str = "auto",
+    further: tuple[FurtherMetric, ...] = (),
 ) -> Search | None:
     """Read the options of a search.
 
@@ -34,12 +42,15 @@ def read_search(
         cap: None for the default.
         goals: The texts of the goals.
         seed: None for 0.
+        metric: The first metric of the build, which a goal may name.
+        further: The further ones.
 
     Returns:
         The search; None without one.
 
     Raises:
-        BuildError: An option is wrong, or useless without a search; or a library is missing.
+        BuildError: An option is wrong, or useless without a search; or a library is missing; or
+            a goal is of a metric that the build does not judge.
     """
     if method is None:
         if goals or cap is not None or seed is not None:
@@ -48,7 +59,7 @@ def read_search(
         return None
     if method not in METHODS:
         raise BuildError(f"there is no search {method[:40]!r}", remedy=f"use {', '.join(METHODS)}")
-    read = read_goals(goals)
+    read = read_goals(goals, judged(metric, further))
     check_sampler(cast("Method", method))
     return Search(
         method=cast("Method", method),
