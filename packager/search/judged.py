@@ -1,4 +1,4 @@
-"""The metrics that a goal can be about, by the names that `fleet build --metric` gives them. Pure.
+"""The metrics that a goal can be about, by the names that `--metric` gives them. Pure.
 
 Rules:
 - `accuracy` is about every metric of the build at once, as one variant beats another only if it is
