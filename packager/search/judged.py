@@ -4,7 +4,8 @@ Rules:
 - `accuracy` is about every metric of the build at once, as one variant beats another only if it is
   as good by every metric. With one metric it is about that one.
 - A further metric is named `OUTPUT=METRIC,labels=NAME`; the labels can be left out where no other
-  metric has the rest of the name. The first metric is named as it was given, or by its name without options.
+  metric has the rest of the name. The first metric is named as it was given, or by its name
+  without options.
 - A name that two metrics have stands for neither.
 """
 
