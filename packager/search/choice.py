@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from packager.judge.ranking import LATENCY_TOLERANCE, MEMORY_TOLERANCE, SIZE_TOLERANCE
+from packager.judge.ranking import MEMORY_TOLERANCE, SIZE_TOLERANCE
 from packager.search.goals import ACCURACY, LATENCY, MEMORY, SIZE, Change, Goal, missed
+from wire.package.manifest import LATENCY_TOLERANCE
 
 TOLERANCES: Final = {
     ACCURACY: 0.0,

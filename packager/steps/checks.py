@@ -24,8 +24,6 @@ from packager.judge.comparison import (
 from packager.judge.drift import drift
 from packager.judge.evidence import evidence
 from packager.judge.golden import GUARD, OTHER_GUARD, VariantAnswers, pick
-from packager.judge.measure import Opened
-from packager.judge.measure import measure as measure_variant
 from packager.judge.metrics import AUTO, named
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
 from packager.plan.recipes import SOURCE_MODEL_FILE
@@ -50,6 +48,8 @@ from packager.steps.processing import GATE, processor
 from runtime_adapters.batches import ranks_of
 from runtime_adapters.errors import LoadError
 from runtime_adapters.golden import save_golden
+from runtime_adapters.measuring import Opened
+from runtime_adapters.measuring import measure as measure_variant
 from runtime_adapters.protocol import Limits, Session, Tensor, Tensors
 from runtime_adapters.registry import open_session
 from wire.clock import SystemClock

@@ -16,7 +16,7 @@ Rules:
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -31,6 +31,8 @@ EXECUTOR = "edgefleet"
 LAYOUT_SCHEMA_VERSION = "1.0"
 VARIANT_SCHEMA_VERSION = 1
 MAX_VARIANTS = 256
+LATENCY_TOLERANCE: Final = 0.05
+"""Smaller differences of a latency are noise, or too small to keep a variant for."""
 
 Datatype = Literal[
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from packager.errors import StepError
-from packager.judge.alternation import alternate
+from runtime_adapters.alternation import alternate
+from runtime_adapters.errors import AdapterError
 from runtime_adapters.protocol import Limits, Session, Tensors
 from runtime_adapters.registry import open_session
 from wire.clock import Clock
@@ -79,8 +79,8 @@ def measure(
         The figures.
 
     Raises:
-        AdapterError: A runtime cannot load or run the variant or the unchanged model.
-        StepError: The process's peak memory cannot be read.
+        AdapterError: A runtime cannot load or run the variant or the unchanged model, or the
+            process's peak memory cannot be read.
     """
     background = _Background(clock)
     began_s = clock.monotonic_s()
@@ -167,13 +167,13 @@ def peak_memory_bytes(status: Path = Path("/proc/self/status")) -> int:
         The size in bytes.
 
     Raises:
-        StepError: The kernel does not report it.
+        AdapterError: The kernel does not report it.
     """
     for line in status.read_text(encoding="ascii", errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name == "VmHWM":
             return int(value.split()[0]) * 1024
-    raise StepError("the kernel does not tell this process's peak memory")
+    raise AdapterError("the kernel does not tell this process's peak memory")
 
 
 def _latencies_ms(
