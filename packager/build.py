@@ -88,7 +88,7 @@ from packager.run.cache import Cache
 from packager.run.earlier_builds import Measurements, keep_schedules, read_measurements
 from packager.run.executors import default_jobs, open_executor
 from packager.run.pipeline import Pipeline, Progress, Toolchain
-from packager.runtimes.host import code_digest, describe_host, machine_name
+from packager.runtimes.host import code_digest, describe_host
 from packager.runtimes.table import RUNTIMES
 from packager.samples.declarations import (
     Declared,
@@ -99,6 +99,7 @@ from packager.samples.declarations import (
 from packager.search.report import SearchRun, search_notes
 from packager.search.run import carry_out, judge_with, plan_with, report_of
 from packager.sources.kinds import Kind, source_kind
+from runtime_adapters.processor import machine_name
 from wire.package.manifest import Variant
 
 

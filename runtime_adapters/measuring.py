@@ -56,7 +56,7 @@ class Opened(NamedTuple):
 
 def measure(
     variant: Opened,
-    reference: Opened,
+    reference: Opened | None,
     *,
     limits: Limits,
     min_runs: int,
@@ -68,7 +68,7 @@ def measure(
 
     Args:
         variant: The variant.
-        reference: The unchanged model.
+        reference: The unchanged model; None to measure the variant alone.
         limits: What each session may use.
         min_runs: The least number of inferences.
         min_duration_s: The least duration of the measurement, in seconds.
@@ -90,14 +90,16 @@ def measure(
     first_s = clock.monotonic_s()
     latencies_ms = sorted(_latencies_ms(session, variant.inputs, min_runs, min_duration_s, clock))
     peak_bytes = peak_memory_bytes()
-    unchanged = open_session(reference.directory, reference.info, limits)
-    relative = alternate(
-        lambda: session.infer(variant.inputs),
-        lambda: unchanged.infer(reference.inputs),
-        reference=reference.info.runtime,
-        most_s=min(MOST_ALTERNATION * min_duration_s, max(MAX_DURATION_S, min_duration_s)),
-        clock=clock,
-    )
+    relative = None
+    if reference is not None:
+        unchanged, asked = open_session(reference.directory, reference.info, limits), reference
+        relative = alternate(
+            lambda: session.infer(variant.inputs),
+            lambda: unchanged.infer(asked.inputs),
+            reference=reference.info.runtime,
+            most_s=min(MOST_ALTERNATION * min_duration_s, max(MAX_DURATION_S, min_duration_s)),
+            clock=clock,
+        )
     busy = background.cpus()
     return Performance(
         latency_p50_ms=statistics.median(latencies_ms),
