@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ import msgspec
 from packager.callables import plain_name
 from packager.default_inputs import prepare_model
 from packager.errors import BuildError, DataError
+from packager.judge.field import field_notes, judge_each, untold
 from packager.judge.further import reads_boxes
 from packager.judge.gates import require_variants, too_slow
 from packager.model_files import external_digests, is_apart, may_have_external_data
@@ -33,6 +35,7 @@ from packager.package.compose import (
     tried_variant,
 )
 from packager.package.directory import write_package
+from packager.package.field import put_field
 from packager.package.keys import load_key
 from packager.package.other_kernels import try_other_kernels
 from packager.package.reservation import reserved
@@ -137,11 +140,13 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         found = pipeline.result(REFERENCE, ReferenceResult)
         metric = found.metric
         variants = built_variants(plan, pipeline, metric, prepared.declared, request.gates)
-        verdicts = judge_with(
-            request.search,
+        told = prepared.measurements.field
+        variants = put_field(variants, told, plan, pipeline)
+        verdicts = judge_each(
+            partial(judge_with, request.search),
             variants,
             request.profiles,
-            request.gates,
+            gates=request.gates,
             references=plan.references,
             here=plan.here,
             keep=frozenset(request.keep),
@@ -201,9 +206,10 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             *latency_notes(
                 plan,
                 measured_variants(plan.candidates, pipeline),
-                request.profiles,
+                untold(variants, request.profiles),
                 request.gates,
             ),
+            *field_notes(variants, request.profiles, told),
             *layers_notes(plan, pipeline),
             *others.notes,
         ),

@@ -117,7 +117,8 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Profile each kept variant by layer, where it was measured."""
 
     measurements: Path | None = None
-    """The JSON report of an earlier build; its figures are reused for files that are the same."""
+    """The JSON report of an earlier build, or figures of the field; they count for files that are
+    the same."""
 
     remeasure: bool = False
     """Measure what variants cost again, although the cache has figures."""

@@ -137,7 +137,11 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     ] = None,
     max_latency_ms: Annotated[
         float | None,
-        typer.Option("--max-latency", metavar="MS", help="Largest median latency on this machine."),
+        typer.Option(
+            "--max-latency",
+            metavar="MS",
+            help="Largest median latency on this machine, or in the field.",
+        ),
     ] = None,
     max_memory: Annotated[
         int | None,
@@ -229,7 +233,9 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     measurements: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="JSON report whose figures count for files that are the same."
+            metavar="FILE",
+            help="JSON report, or figures of the field (`fleet measure figures --out`): they count "
+            "for files that are the same.",
         ),
     ] = None,
     remeasure: Annotated[

@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
         "list": measure_list,
         "figures": measure_figures,
     }
-    add_group(app, "measure", "Measure releases on lent devices of the fleet.", commands)
+    add_group(app, "measure", "Measure releases on lent devices.", commands)
 
 
 def measure_run(

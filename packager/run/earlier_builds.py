@@ -30,6 +30,7 @@ from packager.run.pipeline import Pipeline, Source
 from wire.codec import from_json, sha256_hex, to_json
 from wire.errors import WireFormatError
 from wire.files import PUBLIC, write_atomic
+from wire.measuring import ProfileFigures
 from wire.package.manifest import Performance
 
 MAX_REPORT_BYTES: Final = 64 * 1024**2
@@ -47,6 +48,9 @@ class Measurements(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of a report."""
 
     candidates: tuple[Measured, ...] = ()
+    field: tuple[ProfileFigures, ...] = ()
+    """What devices of the fleet measured; a file of `fleet measure figures` has nothing else."""
+
     here: tuple[str, ...] | None = None
     """Profiles of such devices as the machine of that build is one; None if the report does not
     tell."""
@@ -74,10 +78,10 @@ class Measurements(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_measurements(path: Path | None) -> Measurements:
-    """Read the figures of a report.
+    """Read the figures of a report, or those of the field.
 
     Args:
-        path: A build's JSON report; None for no figures.
+        path: A build's JSON report, or what `fleet measure figures` wrote; None for no figures.
 
     Returns:
         The figures.
@@ -93,7 +97,8 @@ def read_measurements(path: Path | None) -> Measurements:
     except WireFormatError as exc:
         raise BuildError(
             f"{path} is not a build's report: {exc.message}",
-            remedy="write one with: fleet build --report FILE.json",
+            remedy="write one with: fleet build --report FILE.json, or fleet measure figures --out "
+            "FILE.json",
         ) from exc
 
 
