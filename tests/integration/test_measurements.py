@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.store import releases
+from controller.store.database import Database
 from tests.simulators.controller_fleet import Fleet
 from tests.simulators.packages import PROFILE, TRUST, SignedPackage, package, variant
 from tests.unit.wire.test_measuring import GOOD
@@ -206,6 +208,25 @@ def test_a_variant_that_the_package_does_not_have_gets_no_figures(fleet: Fleet) 
     stranger = MeasuredVariant(name="stranger", performance=GOOD)
     answer(fleet, "cam-1", found["id"], variants=(stranger,))
     assert figures(fleet) == []
+
+
+def test_a_device_may_read_the_release_while_it_is_asked_to_measure_it(fleet: Fleet) -> None:
+    lend(fleet, "cam-1")
+    blob = sha256_hex(b"best")
+
+    def readable(device: str) -> bool:
+        database = Database(fleet.config.database_url)
+        with database.reading() as transaction:
+            found = releases.blob_size_for(transaction, device=device, sha256=blob)
+        database.close()
+        return found is not None
+
+    assert not readable("cam-1")
+    _, found = ask(fleet)
+    assert readable("cam-1")
+    assert not readable("cam-2")
+    answer(fleet, "cam-1", found["id"])
+    assert not readable("cam-1")
 
 
 def test_requests_are_listed_and_unknown_ones_are_not_found(fleet: Fleet) -> None:
