@@ -38,7 +38,8 @@ OOM_SCORE: Final = "1000"
 
 def stand_back() -> None:
     """Let everything else on the device go first."""
-    os.nice(NICE)
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with contextlib.suppress(OSError):

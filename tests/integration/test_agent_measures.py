@@ -10,7 +10,7 @@ import pytest
 from tests.simulators.agent_process import Controller, Device, null_package
 from tests.simulators.packages import DIRECTOR_KEY, STRANGER_KEY, SignedPackage
 from tests.simulators.patience import until
-from wire.codec import to_json
+from wire.codec import sha256_hex, to_json
 from wire.measuring import MEASURE_PAYLOAD_TYPE, Measure, Measured, check_measured
 from wire.messages import Hello
 from wire.topics import down
@@ -152,6 +152,51 @@ def test_what_nobody_may_order_is_not_answered(controller: Controller, device: D
     answer(controller, good)
     ids = {m.id for m in controller.all("measured", Measured)}
     assert not ids & {forged, stale}
+
+
+def test_an_install_goes_first_also_while_the_package_comes(
+    controller: Controller, device: Device
+) -> None:
+    allow(device)
+    device.start()
+    wanted = null_package("2.0.0", padding_bytes=200_000)
+    held = {sha256_hex(blob) for blob in wanted.blobs if len(blob) >= 200_000}
+    controller.chunks.tamper = lambda chunk: None if chunk.sha256 in held else chunk
+    identifier = ask(controller, wanted, boot_id=hello(controller).boot_id)
+    place = device.config.state_dir / "measuring" / "parts"
+    until(lambda: place.is_dir() and any(place.iterdir()), "a file that comes")
+    controller.desire(1, null_package("1.0.0"))
+    assert controller.outcome(1).outcome == "succeeded"
+    found = answer(controller, identifier)
+    assert (found.state, found.variants) == ("refused", ())
+    assert "an install" in found.reason
+    assert not place.exists()
+
+
+def test_a_device_measures_one_package_at_a_time(controller: Controller, device: Device) -> None:
+    allow(device)
+    device.start()
+    boot_id = hello(controller).boot_id
+    first = ask(controller, null_package("2.0.0"), boot_id=boot_id)
+    second = ask(controller, null_package("3.0.0"), boot_id=boot_id)
+    assert "another package" in answer(controller, second).reason
+    assert answer(controller, first).state == "measured"
+
+
+def test_a_device_that_becomes_hot_stops_and_tells_what_it_has(
+    controller: Controller, device: Device
+) -> None:
+    allow(device)
+    device.start()
+    identifier = ask(controller, null_package("2.0.0"), boot_id=hello(controller).boot_id)
+    job = device.config.state_dir / "measuring" / "job"
+    until(job.exists, "a process that measures")
+    device.set_temperature_c(99)
+    found = answer(controller, identifier)
+    assert found.state == "refused"
+    assert "heat" in found.reason
+    assert len(found.variants) < 2
+    assert found.temperature_after_c == 99.0
 
 
 def test_a_package_that_is_not_signed_is_not_measured(
