@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from runtime_adapters.alternation import alternate
+from runtime_adapters.energy import EnergyCounters, added_j
 from runtime_adapters.errors import AdapterError
 from runtime_adapters.protocol import Limits, Session, Tensors
 from runtime_adapters.registry import open_session
@@ -63,6 +64,7 @@ def measure(
     min_duration_s: float,
     machine: str,
     clock: Clock,
+    counters: EnergyCounters | None = None,
 ) -> Performance:
     """Load a variant and measure it.
 
@@ -74,6 +76,7 @@ def measure(
         min_duration_s: The least duration of the measurement, in seconds.
         machine: Name of the machine that runs this.
         clock: The source of time.
+        counters: Of energy; None to measure none.
 
     Returns:
         The figures.
@@ -90,6 +93,9 @@ def measure(
     first_s = clock.monotonic_s()
     latencies_ms = sorted(_latencies_ms(session, variant.inputs, min_runs, min_duration_s, clock))
     peak_bytes = peak_memory_bytes()
+    energy_j = None
+    if counters is not None:
+        energy_j = added_j(lambda: session.infer(variant.inputs), counters, clock)
     relative = None
     if reference is not None:
         unchanged, asked = open_session(reference.directory, reference.info, limits), reference
@@ -113,6 +119,7 @@ def measure(
         machine=machine,
         relative=msgspec.UNSET if relative is None else relative,
         background_cpus=msgspec.UNSET if busy is None else busy,
+        energy_j=msgspec.UNSET if energy_j is None else energy_j,
     )
 
 

@@ -29,6 +29,7 @@ MAX_COUNT: Final = 2**53 - 1
 """JSON readers lose digits of larger integers."""
 
 MAX_MS: Final = 1e9
+MAX_JOULES: Final = 1e9
 MAX_CELSIUS: Final = 1000.0
 
 MeasuredState = Literal["measured", "refused", "interrupted"]
@@ -153,5 +154,6 @@ def _is_possible(figures: Performance) -> bool:
             for count in (figures.peak_memory_bytes, figures.runs, figures.threads)
         )
         and len(figures.machine) <= MAX_REASON_CHARS
+        and 0.0 <= (figures.energy_j or 0.0) <= MAX_JOULES
         and (ratio is None or len(ratio.reference) <= MAX_REASON_CHARS)
     )

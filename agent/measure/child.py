@@ -21,6 +21,7 @@ from typing import Final
 from agent.measure.job import MAX_BYTES, Job, Outcome, Side
 from agent.serve.worker.process import hang_on, plain_inputs
 from runtime_adapters.batches import one_sample, ranks_of
+from runtime_adapters.energy import EnergyCounters
 from runtime_adapters.golden import check_golden, load_golden
 from runtime_adapters.measuring import Opened, measure
 from runtime_adapters.processor import machine_name
@@ -74,6 +75,7 @@ def carried_out(job: Job) -> Performance:
         min_duration_s=job.min_duration_s,
         machine=machine_name(),
         clock=SystemClock(),
+        counters=EnergyCounters(),
     )
 
 

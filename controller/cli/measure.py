@@ -24,6 +24,7 @@ from wire.console.text import local_time, plain_text
 from wire.files import PUBLIC, write_atomic
 from wire.measuring import FieldFile, Measured, MeasuredVariant, ProfileFigures
 
+MJ_PER_J: Final = 1000.0
 NAMED: Final = 20
 """Devices that were not asked, with the reason."""
 
@@ -282,13 +283,15 @@ def _show(found: Measurement, *, as_json: bool) -> None:
                 "PROFILE",
                 "VARIANT",
                 "LATENCY",
+                "IQR",
                 "RELATIVE",
                 "MEMORY",
+                "ENERGY",
                 "BUSY",
-                "TEMPERATURE",
+                "HEAT",
             ),
             [(part.device, part.profile, *_row(part, variant)) for part, variant in rows],
-            minor=("BUSY", "PROFILE"),
+            minor=("PROFILE", "BUSY", "IQR", "ENERGY"),
         )
     for part in found.devices:
         lines = [f"{part.device}: {part.reason}"] if part.reason else []
@@ -303,7 +306,7 @@ def _show(found: Measurement, *, as_json: bool) -> None:
 def _row(part: MeasurementPart, variant: MeasuredVariant) -> tuple[object, ...]:
     performance = variant.performance
     if performance is None:
-        return (variant.name, None, None, None, None, None, None)
+        return (variant.name, None, None, None, None, None, None, None)
     ratio, busy = performance.relative, performance.background_cpus
     return (
         variant.name,
@@ -311,6 +314,7 @@ def _row(part: MeasurementPart, variant: MeasuredVariant) -> tuple[object, ...]:
         None if performance.latency_iqr_ms is None else f"{performance.latency_iqr_ms:.3f} ms",
         f"{ratio.ratio:.3g} ({ratio.low:.3g} to {ratio.high:.3g})" if ratio else None,
         bytes_text(performance.peak_memory_bytes),
+        f"{performance.energy_j * MJ_PER_J:.3g} mJ" if performance.energy_j else None,
         f"{busy:.1f} CPUs" if busy else None,
         _temperature(part),
     )

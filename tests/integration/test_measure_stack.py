@@ -95,7 +95,11 @@ def test_a_lent_device_measures_while_it_serves_and_a_build_uses_the_figures(
         assert variant["performance"]["peak_memory_bytes"] > 2**20
     assert device.shown["release"] == "digits:1.0.0", "nothing was installed"
     assert found["id"] in stack.ok("measure", "list").out
-    assert "cam-1" in stack.ok("measure", "show", found["id"]).out
+    table = stack.ok("measure", "show", found["id"]).out
+    heading = next(line for line in table.splitlines() if line.startswith("DEVICE"))
+    assert heading.split()[-1] == "HEAT"
+    assert "cam-1" in table
+    assert "40 to 40 °C" in table
     assert PROFILE.name in stack.ok("measure", "figures").out
 
     told = {f.variant: f for f in msgspec.json.decode(figures.read_bytes(), type=FieldFile).field}

@@ -236,6 +236,10 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
     background_cpus: float | msgspec.UnsetType = msgspec.UNSET
     """How many processors other processes kept busy meanwhile, on average."""
 
+    energy_j: float | msgspec.UnsetType = msgspec.UNSET
+    """Joules that one inference added to what the processors took without it; unset where no
+    counter told."""
+
 
 class FieldFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What a variant needed on devices of the fleet, which went on with their work meanwhile."""
