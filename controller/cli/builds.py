@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
 
 
 def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(
@@ -238,6 +239,17 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             "for files that are the same.",
         ),
     ] = None,
+    measure_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SELECTOR",
+            help="Publish the candidates, let these lent devices measure them, and build with "
+            "their figures.",
+        ),
+    ] = None,
+    measure_timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to wait for these devices.")
+    ] = "10m",
     remeasure: Annotated[
         bool, typer.Option("--remeasure", help="Measure costs again, although they are known.")
     ] = False,
@@ -300,11 +312,15 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     same bytes. With another cache the model files are the same and the measured figures are new,
     unless --measurements names the first build's report.
 
+    With --measure-on the latencies of lent devices of the fleet count for their profiles
+    (docs/measuring.md).
+
     Examples:
         fleet build model.onnx -p rpi4 --evaluation samples.npz -o detector-1.0.0
         fleet build model.onnx -p rpi4 --evaluation samples.npz --dry-run
     """
     _check_packager()
+    from controller.cli.measured_builds import measured_on
     from packager.build import build, plan_build
     from packager.device_profiles import load_profile
     from packager.judge.further import read_further
@@ -367,8 +383,13 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             plan = plan_build(request, progress)
         _show_plan(request, plan, json=json)
         return
-    with _progress() as progress:
-        result = build(request, progress)
+
+    def carry_out(wanted: BuildRequest) -> BuildResult:
+        with _progress() as progress:
+            return build(wanted, progress)
+
+    with measured_on(context, request, measure_on, measure_timeout, carry_out) as told:
+        result = carry_out(told)
     for path in report or ():
         write_report(path, result, request.profiles, gates=request.gates)
     _show_result(request, result, json=json)

@@ -91,7 +91,7 @@ def measure_run(
         fleet measure run detector:1.0.0 --on profile=rpi4
         fleet measure run detector-1.0.0 --on lab --most-devices 3 --out figures.json
     """
-    limit_s = _limit_s(timeout)
+    limit_s = read_limit_s(timeout)
     if Path(release).is_dir():
         from controller.cli.releases import publish_package
 
@@ -100,17 +100,33 @@ def measure_run(
         release=release, selector=selector, most_devices=most_devices, limit_s=limit_s
     )
     with connect(context) as api:
-        asked = api.send("POST", "/v1/measurements", Measurement, body)
-        for device, reason in list(asked.not_asked.items())[:NAMED]:
-            remark(f"{plain_text(device)} is not asked: {plain_text(reason)}")
-        if (more := len(asked.not_asked) - NAMED) > 0:
-            remark(f"{more} more are not asked")
-        with _told_how_to_look(asked.id):
-            found = _followed(api, asked, SystemClock())
+        found = measured(api, body)
         if out is not None:
-            _write_figures(_figures(api, "", only=found.release), out)
+            write_figures(figures_of(api, only=found.release), out)
     _show(found, as_json=as_json)
     return 0 if any(_is_measured(part) for part in found.devices) else EXIT_NO
+
+
+def measured(api: ApiClient, body: MeasurementRequest) -> Measurement:
+    """Ask devices to measure, and wait until all have answered or their time is over.
+
+    Args:
+        api: The controller.
+        body: What to measure, and where.
+
+    Returns:
+        What came of it.
+
+    Raises:
+        FleetError: The controller refuses, or does not answer for long.
+    """
+    asked = api.send("POST", "/v1/measurements", Measurement, body)
+    for device, reason in list(asked.not_asked.items())[:NAMED]:
+        remark(f"{plain_text(device)} is not asked: {plain_text(reason)}")
+    if (more := len(asked.not_asked) - NAMED) > 0:
+        remark(f"{more} more are not asked")
+    with _told_how_to_look(asked.id):
+        return _followed(api, asked, SystemClock())
 
 
 def measure_show(
@@ -168,9 +184,9 @@ def measure_figures(
         fleet measure figures --out figures.json
     """
     with connect(context) as api:
-        found = _figures(api, profile)
+        found = figures_of(api, profile)
     if out is not None:
-        _write_figures(found, out)
+        write_figures(found, out)
     if as_json:
         write_json([to_builtins(each) for each in found])
         return
@@ -192,13 +208,27 @@ def measure_figures(
     )
 
 
-def _figures(api: ApiClient, profile: str, *, only: str = "") -> list[ProfileFigures]:
+def figures_of(api: ApiClient, profile: str = "", *, only: str = "") -> list[ProfileFigures]:
+    """Return the figures by profile.
+
+    Args:
+        api: The controller.
+        profile: Only of this kind of device; empty for all.
+        only: Only of this release; empty for all.
+
+    Returns:
+        The figures.
+    """
     found = api.get("/v1/measurements/figures", list[ProfileFigures], {"profile": profile})
     return [each for each in found if only in {"", each.release}]
 
 
-def _write_figures(figures: list[ProfileFigures], out: Path) -> None:
+def write_figures(figures: list[ProfileFigures], out: Path) -> None:
     """Write figures for a build.
+
+    Args:
+        figures: The figures.
+        out: The file.
 
     Raises:
         ArgumentError: The file cannot be written.
@@ -211,15 +241,22 @@ def _write_figures(figures: list[ProfileFigures], out: Path) -> None:
     remark(f"wrote {len(figures)} figures to {out}")
 
 
-def _limit_s(timeout: str) -> float:
+def read_limit_s(timeout: str, *, option: str = "--timeout") -> float:
     """Read how long to wait.
+
+    Args:
+        timeout: As typed.
+        option: The option that it belongs to, for the error.
+
+    Returns:
+        Seconds.
 
     Raises:
         ArgumentError: It is no duration, or less than a second.
     """
-    limit_s = parse_duration(timeout, option="--timeout")
+    limit_s = parse_duration(timeout, option=option)
     if limit_s < 1:
-        raise ArgumentError("--timeout: less than a second is no time to measure")
+        raise ArgumentError(f"{option}: less than a second is no time to measure")
     return limit_s
 
 

@@ -111,6 +111,38 @@ def test_a_lent_device_measures_while_it_serves_and_a_build_uses_the_figures(
         assert kept.info.field == {PROFILE.name: told[kept.name].figures}
 
 
+def test_a_build_can_ask_devices_itself(
+    stack: Stack, work: Path, device: StackDevice, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack.ok("device", "lend", "cam-1")
+    capsys.readouterr()
+    home = ("--home", str(stack.home))
+    made, _ = open_package(build(stack, work, "4.0.0", "--measure-on", "id=cam-1", *home))
+    told = capsys.readouterr().err
+    assert "cam-1 measured" in told
+    assert "were measured in the field" in told
+    assert all(v.info.field and PROFILE.name in v.info.field for v in made.variants)
+    assert device.shown["release"] == "digits:1.0.0"
+
+
+def test_a_build_that_no_device_measures_says_so(
+    stack: Stack, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = work / f"{PROFILE.name}.toml"
+    plain = build_command(work, profile, work / "none", *QUICK, "--measure-on", "id=nobody")
+    key = ("--key", str(stack.release_key), "--name", "digits", "--home", str(stack.home))
+    for arguments, why in (
+        (plain, "signed packages"),
+        ([*plain, *key], "no device can be asked"),
+        ([*plain, *key, "--measure-timeout", "0s"], "--measure-timeout"),
+        ([*plain, *key, "--measurements", "f.json"], "leave one out"),
+    ):
+        capsys.readouterr()
+        assert main(arguments) == 2
+        assert why in capsys.readouterr().err
+    assert not (work / "none").exists()
+
+
 def test_a_device_that_is_given_back_is_not_asked(stack: Stack, device: StackDevice) -> None:
     stack.ok("device", "lend", "cam-1")
     stack.ok("device", "return", "cam-1")
