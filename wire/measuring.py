@@ -18,6 +18,7 @@ from wire.codec import sha256_hex, to_json
 from wire.errors import WireFormatError
 from wire.messages import Message, ReleaseRef
 from wire.package.manifest import FieldFigures, Performance, VariantInfo
+from wire.profile import NAME_PATTERN
 
 MEASURE_PAYLOAD_TYPE: Final = "application/vnd.edgefleet.measure+json"
 MAX_LIMIT_S: Final = 86_400.0
@@ -122,6 +123,8 @@ def check_measured(measured: Measured) -> None:
         WireFormatError: Too many variants, one twice, or a figure that nothing can have.
     """
     names = {variant.name for variant in measured.variants}
+    if not all(NAME_PATTERN.fullmatch(name) for name in names):
+        raise WireFormatError("an answer names a variant that no package can have")
     if len(measured.variants) > MAX_VARIANTS or len(names) != len(measured.variants):
         raise WireFormatError(f"an answer names at most {MAX_VARIANTS} variants, each once")
     for variant in measured.variants:
@@ -153,7 +156,12 @@ def _is_possible(figures: Performance) -> bool:
             0 < count <= MAX_COUNT
             for count in (figures.peak_memory_bytes, figures.runs, figures.threads)
         )
-        and len(figures.machine) <= MAX_REASON_CHARS
+        and _is_plain(figures.machine)
         and 0.0 <= (figures.energy_j or 0.0) <= MAX_JOULES
-        and (ratio is None or len(ratio.reference) <= MAX_REASON_CHARS)
+        and (ratio is None or _is_plain(ratio.reference))
     )
+
+
+def _is_plain(text: str) -> bool:
+    """Tell whether a text is one bounded line, which a build may show."""
+    return len(text) <= MAX_REASON_CHARS and text.isprintable()

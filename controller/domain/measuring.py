@@ -3,7 +3,8 @@
 Rules:
 - Only a device that was lent is asked, never one that would refuse the package.
 - The figures of a profile are those of one device, so that its variants are compared within one
-  board: of the devices that measured most variants, the middle one.
+  board: of the devices that measured as many variants as is usual, the middle one. Of three or more
+  devices, one that lies does not decide.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
+from statistics import median_high
 
 from controller.domain.preflight import Answer, Verdict
 from controller.domain.states import DeviceState
@@ -144,9 +146,9 @@ def by_profile(answers: Sequence[Answered]) -> list[Chosen]:
 
 
 def _middle(group: Sequence[Answered]) -> Answered:
-    most = max(len(_measured(answer)) for answer in group)
+    usual = median_high(len(_measured(answer)) for answer in group)
     whole = sorted(
-        (answer for answer in group if len(_measured(answer)) == most),
+        (answer for answer in group if len(_measured(answer)) == usual),
         key=lambda answer: (_total_ms(answer), answer.device),
     )
     return whole[(len(whole) - 1) // 2]

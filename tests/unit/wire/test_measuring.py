@@ -61,6 +61,9 @@ def test_the_greatest_answer_fits_into_a_message() -> None:
         {"runs": 2**60},
         {"threads": -1},
         {"machine": "m" * 501},
+        {"machine": "\x1b[2J"},
+        {"energy_j": -1.0},
+        {"energy_j": math.inf},
         {"background_cpus": -0.5},
         {"relative": Relative(reference="null", ratio=2.0, low=0.9, high=1.1, pairs=8)},
         {"relative": Relative(reference="null", ratio=0.0, low=0.0, high=1.1, pairs=8)},
@@ -77,6 +80,7 @@ def test_figures_that_nothing_can_have_are_refused(changes: dict[str, Any]) -> N
     [
         answer(with_figures(), with_figures()),
         answer(MeasuredVariant(name="a")),
+        answer(MeasuredVariant(name="../a", performance=GOOD)),
         answer(MeasuredVariant(name="a", performance=GOOD, reason="both")),
         answer(*(MeasuredVariant(name=str(n), reason="r") for n in range(MAX_VARIANTS + 1))),
         answer(temperature_after_c=1e6),

@@ -104,10 +104,21 @@ def test_of_two_devices_the_faster_one_counts() -> None:
     assert chosen(answered("slow", 9.0), answered("fast", 1.0)) == [("fast", 2)]
 
 
-def test_a_device_that_measured_more_variants_counts_before_others() -> None:
-    assert chosen(answered("some", 1.0), answered("all", 9.0, 9.0), answered("few", 2.0)) == [
-        ("all", 3)
-    ]
+def test_of_two_devices_the_one_that_measured_more_variants_counts() -> None:
+    assert chosen(answered("some", 1.0), answered("all", 9.0, 9.0)) == [("all", 2)]
+
+
+def test_a_device_that_lies_does_not_decide_among_three() -> None:
+    honest = answered("a", 5.0, 5.0), answered("b", 6.0, 6.0)
+    for lie in (
+        answered("liar", 0.1, 0.1),
+        answered("liar", 900.0, 900.0),
+        answered("liar", 0.1, 0.1, 0.1),
+        answered("liar", 0.1),
+    ):
+        ((device, count),) = chosen(*honest, lie)
+        assert device in {"a", "b"}
+        assert count == 3
 
 
 def test_of_one_device_the_newest_answer_counts() -> None:
