@@ -14,17 +14,24 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from packager.callables import plain_name
-from packager.errors import BuildError, DataError, ModelError
+from packager.default_inputs import prepare_model
+from packager.errors import BuildError, DataError
 from packager.judge.further import reads_boxes
-from packager.judge.gates import judge, require_variants, too_slow
-from packager.package.compose import assemble, built_variants, measured_variants, needed_repairs
+from packager.judge.gates import require_variants, too_slow
+from packager.model_files import external_digests, is_apart, may_have_external_data
+from packager.package.compose import (
+    assemble,
+    built_variants,
+    measured_variants,
+    needed_repairs,
+    tried_variant,
+)
 from packager.package.directory import write_package
 from packager.package.keys import load_key
 from packager.package.other_kernels import try_other_kernels
@@ -37,8 +44,7 @@ from packager.plan.figures import (
     ProcessingResult,
     ReferenceResult,
 )
-from packager.plan.planner import make_plan
-from packager.plan.recipes import PREPARE, SourceKind
+from packager.plan.recipes import MODEL_FILE, PREPARE, SourceKind
 from packager.plan.states import check_states, read_states
 from packager.plan.steps import (
     DATA,
@@ -78,7 +84,7 @@ from packager.result import (
     tuning_notes,
     unused_gate_notes,
 )
-from packager.run.cache import Cache, file_sha256
+from packager.run.cache import Cache
 from packager.run.earlier_builds import Measurements, keep_schedules, read_measurements
 from packager.run.executors import default_jobs, open_executor
 from packager.run.pipeline import Pipeline, Progress, Toolchain
@@ -90,6 +96,8 @@ from packager.samples.declarations import (
     read_postprocessing,
     read_preprocessing,
 )
+from packager.search.report import SearchRun, search_notes
+from packager.search.run import carry_out, judge_with, plan_with, report_of
 from packager.sources.kinds import Kind, source_kind
 from wire.package.manifest import Variant
 
@@ -124,11 +132,12 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     output = request.output or Path(f"{name}-package")
     key = load_key(request.key) if request.key else None
     with reserved(output, force=request.force), _prepared(request, progress) as prepared:
-        pipeline, plan, slow = _carried_out(prepared, request)
+        pipeline, plan, slow, search = _carried_out(prepared, request)
         found = pipeline.result(REFERENCE, ReferenceResult)
         metric = found.metric
         variants = built_variants(plan, pipeline, metric, prepared.declared, request.gates)
-        verdicts = judge(
+        verdicts = judge_with(
+            request.search,
             variants,
             request.profiles,
             request.gates,
@@ -162,6 +171,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         )
         index = write_package(output, manifest, files, key=key, force=request.force)
     data = pipeline.result(DATA, DataResult)
+    searched = report_of(request.search, search, variants, request.profiles, verdicts, plan)
     return BuildResult(
         name=name,
         version=manifest.version,
@@ -176,9 +186,12 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         samples=data.samples["gate"],
         candidates=candidate_reports(plan, variants, verdicts, pipeline, slow=slow),
         impossible=plan.impossible,
+        search=searched or msgspec.UNSET,
         notes=(
             *prepared.notes,
             *data.notes,
+            *found.notes,
+            *search_notes(searched),
             *tuning_notes(plan, pipeline),
             *repair_notes(plan, variants, pipeline),
             *doubt_notes(variants, verdicts),
@@ -226,11 +239,12 @@ def plan_build(request: BuildRequest, progress: Progress) -> Plan:
 
 def _carried_out(
     prepared: _Prepared, request: BuildRequest
-) -> tuple[Pipeline, Plan, dict[str, str]]:
+) -> tuple[Pipeline, Plan, dict[str, str], SearchRun | None]:
     """Run the plan, then the repairs that its results need.
 
     Returns:
-        The results, the plan that was carried out, and which candidates are too slow and why.
+        The results, the plan that was carried out, which candidates are too slow and why, and what
+        a search tried.
 
     Raises:
         BuildError: The plan is empty, or a vital step failed.
@@ -238,6 +252,21 @@ def _carried_out(
     pipeline, plan = prepared.pipeline, prepared.plan
     if not plan.candidates:
         raise BuildError(f"there is no candidate: {plan.impossible[0].reason}")
+    if request.search is not None:
+        plan, slow, run = carry_out(
+            request.search,
+            plan,
+            pipeline,
+            lambda now, candidates, steps: _make_and_check(
+                candidates, steps, msgspec.structs.replace(prepared, plan=now), request
+            ),
+            lambda candidate: tried_variant(candidate, pipeline),
+            runtimes=RUNTIMES,
+            keep=request.keep,
+        )
+        if request.tune:
+            keep_schedules(pipeline, plan, tuning_database(request))
+        return pipeline, plan, slow, run
     done = {record.name for record in pipeline.records}  # the samples may be read already
     steps = {step.name: step for step in plan.steps if step.name not in done}
     slow = _make_and_check(plan.candidates, tuple(steps.values()), prepared, request)
@@ -249,7 +278,7 @@ def _carried_out(
         tuple(repair.candidate for repair in needed), tuple(steps.values()), prepared, request
     )
     tried = (*plan.candidates, *(repair.candidate for repair in needed))
-    return pipeline, msgspec.structs.replace(plan, candidates=tried, repairs=needed), slow
+    return pipeline, msgspec.structs.replace(plan, candidates=tried, repairs=needed), slow, None
 
 
 def _make_and_check(
@@ -336,7 +365,14 @@ def _prepared(
             emulation_s=request.emulation_s,
         )
         given = PlanInputs(facts=facts, host=host, settings=settings, runtimes=RUNTIMES)
-        plan = make_plan(facts, request.profiles, runtimes=RUNTIMES, host=host, settings=settings)
+        plan = plan_with(
+            request.search,
+            facts,
+            request.profiles,
+            runtimes=RUNTIMES,
+            host=host,
+            settings=settings,
+        )
         if measurements.here is not None:
             plan = msgspec.structs.replace(plan, here=frozenset(measurements.here))
         _check_keep(request.keep, plan)
@@ -360,11 +396,20 @@ def _take_in(request: BuildRequest, kind: Kind, pipeline: Pipeline) -> tuple[str
         model, notes = IMPORT, pipeline.result(IMPORT, Imported).notes
     elif kind != "onnx":
         format_ = kind
-    elif _may_have_external_data(Path(request.model)):
+    elif may_have_external_data(Path(request.model)):
         pipeline.run([inspect_step(SOURCE)])
-        external = _external(Path(request.model), pipeline.result(INSPECT, Inspection))
+        external = external_digests(Path(request.model), pipeline.result(INSPECT, Inspection))
+    path = pipeline.folder(IMPORT) / MODEL_FILE if model == IMPORT else Path(request.model)
+    files = [path, *(path.parent / name for name in external)]
+    apart = format_ == "onnx" and is_apart(files, request.apart_over_bytes)
+    if apart:
+        pipeline.name_digests(
+            {f"{SOURCE}-data-{i}": external[n] for i, n in enumerate(external, 1)}
+        )
+        if not request.jobs:
+            pipeline.one_at_a_time()  # the memory that a build needs is then that of one step
     _, source = RUNTIMES.of_source(format_)
-    pipeline.run([prepare_step(source, model, external)])
+    prepare_model(pipeline, prepare_step(source, model, external, apart=apart), request)
     return notes
 
 
@@ -400,25 +445,6 @@ def _tried(
         progress(f"the postprocessing was not tried: {exc}")
         return ()
     return pipeline.result(PROCESSING, ProcessingResult).notes
-
-
-def _may_have_external_data(model: Path) -> bool:
-    """Tell whether a model may have external data, which the file declares with a `location`."""
-    with model.open("rb") as stream:
-        if not model.stat().st_size:
-            return True
-        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return content.find(b"location") >= 0
-
-
-def _external(model: Path, inspection: Inspection) -> dict[str, str]:
-    for name in inspection.external:
-        if not (model.parent / name).is_file():
-            raise ModelError(
-                f"the model's external data are missing: {name}",
-                remedy="put the file into the model's folder",
-            )
-    return {name: file_sha256(model.parent / name) for name in inspection.external}
 
 
 def _check_keep(keep: tuple[str, ...], plan: Plan) -> None:

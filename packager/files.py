@@ -8,14 +8,18 @@ Rules:
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 from typing import Final
 
 from packager.errors import PackagerError
-from wire.files import open_file
+from wire.files import PUBLIC, open_file
 
 CHECK_PATH: Final = "check the path and the permissions"
+FOLDER_MODE: Final = 0o755
+COPIED_BYTES: Final = 1024**2
+"""How much of a file is in memory while it is copied."""
 
 
 def read_bounded(
@@ -48,3 +52,21 @@ def read_bounded(
     if over or len(content) > limit_bytes:
         raise error(f"{name} is over {limit_bytes} bytes")
     return content
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Write a new file with the content of another, without holding it in memory.
+
+    Args:
+        source: The other file.
+        target: The new file; its directory is made.
+
+    Raises:
+        OSError: It cannot be written, or the other cannot be read.
+    """
+    target.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    with source.open("rb") as content, target.open("xb") as stream:
+        os.fchmod(stream.fileno(), PUBLIC)
+        shutil.copyfileobj(content, stream, COPIED_BYTES)
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -19,6 +19,7 @@ from packager.callables import callable_file, is_callable
 from packager.errors import BuildError, DataError
 from packager.judge.gates import Gates
 from packager.judge.metrics import is_own, wanted
+from packager.model_files import APART_OVER_BYTES
 from packager.plan.states import read_states
 from packager.plan.steps import (
     ANCHORS,
@@ -38,6 +39,7 @@ from packager.run.executors import LOCAL
 from packager.run.pipeline import Source
 from packager.run.process import StepLimits
 from packager.samples.declarations import anchors_file
+from packager.search.settings import Search
 from wire.codec import sha256_hex, to_json
 from wire.profile import NAME_PATTERN, DeviceProfile
 
@@ -75,6 +77,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     prune: float = 0.0
     training: str = ""
+    apart_over_bytes: int = APART_OVER_BYTES
+    """Weights of an ONNX model that is larger stay in a file beside it."""
+
     output: Path | None = None
     """None for `<name>-package` in the working directory."""
 
@@ -87,6 +92,9 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str = "auto"
     gates: Gates = Gates()
+    search: Search | None = None
+    """How candidates are searched; None to build those that the plan has by its own rule."""
+
     keep: tuple[str, ...] = ()
     """Variants that are kept even if others beat them."""
 
@@ -175,6 +183,8 @@ def check_request(request: BuildRequest) -> None:
     if not request.evaluation:
         raise BuildError("the build has no evaluation data", remedy="add --evaluation")
     _check_gates(gates)
+    if request.apart_over_bytes < 0:
+        raise BuildError(f"a limit of {request.apart_over_bytes} bytes is not 0 or above")
     if not 0.0 <= request.prune < 1.0:
         raise BuildError(f"cannot prune a share of {request.prune} of the channels")
     if (request.prune or request.training) and not is_callable(request.model):

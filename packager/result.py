@@ -17,6 +17,7 @@ from packager.plan.figures import RepairResult, TuningResult
 from packager.plan.steps import is_tuning
 from packager.plan.values import Candidate, Impossible, Plan
 from packager.run.pipeline import Pipeline, StepRecord
+from packager.search.report import SearchReport
 from wire.package.manifest import Accuracy, Drift, Performance, Variant, VariantInfo
 from wire.profile import DeviceProfile
 
@@ -84,6 +85,9 @@ class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
 
     candidates: tuple[CandidateReport, ...]
     impossible: tuple[Impossible, ...]
+    search: SearchReport | msgspec.UnsetType = msgspec.UNSET
+    """What a search did; unset without one."""
+
     notes: tuple[str, ...]
     steps: tuple[StepRecord, ...]
 

@@ -82,6 +82,15 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             "sequences, with the axes (sequences, steps, ...).",
         ),
     ] = None,
+    apart_over: Annotated[
+        int,
+        typer.Option(
+            metavar="BYTES",
+            min=0,
+            help="Leave the weights of a larger ONNX model in a file beside it, so that no step "
+            "holds all of them. Some runtimes cannot be built for then.",
+        ),
+    ] = 1024**3,
     prune: Annotated[
         float,
         typer.Option(metavar="SHARE", help="Share of a PyTorch model's channels to take out."),
@@ -137,6 +146,35 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="VARIANT", help="Keep this variant even when others are better."),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHOD",
+            help="Search among all that could be built: exhaustive, random or tpe. By default the "
+            "plan's own rule says what is built.",
+        ),
+    ] = None,
+    search_cap: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Candidates that a search builds and measures, beside the reference variant; 24 "
+            "by default.",
+        ),
+    ] = None,
+    search_seed: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Seed of a search; 0 by default.")
+    ] = None,
+    goal: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GOAL",
+            help="What a search looks for, the most important first: accuracy, latency, memory or "
+            'size, also with a limit, as in "accuracy: at most 1% worse" or "latency: at least 20% '
+            'faster". What misses a limit is dropped.',
+        ),
     ] = None,
     drop_beaten: Annotated[
         bool,
@@ -268,6 +306,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     from packager.report.page import check_report_path, write_report
     from packager.request import BuildRequest
     from packager.run.process import StepLimits
+    from packager.search.settings import read_search
 
     for path in report or ():
         check_report_path(path, output)
@@ -281,6 +320,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         preprocessing=preprocessing,
         postprocessing=postprocessing,
         states=tuple(state or ()),
+        apart_over_bytes=apart_over,
         prune=prune,
         training=training,
         output=output,
@@ -298,6 +338,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             max_memory_bytes=max_memory,
             max_variants=max_variants,
         ),
+        search=read_search(search, search_cap, tuple(goal or ()), search_seed),
         keep=tuple(keep or ()),
         drop_beaten=drop_beaten,
         repair_trials=repair_trials,

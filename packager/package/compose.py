@@ -51,6 +51,15 @@ def measured_variants(candidates: tuple[Candidate, ...], pipeline: Pipeline) -> 
     )
 
 
+def tried_variant(candidate: Candidate, pipeline: Pipeline) -> Variant | None:
+    """Return a candidate with its costs and its accuracy, without bounds; None if it was lost."""
+    if pipeline.lost(*candidate.needed) is not None:
+        return None
+    accuracy = pipeline.result(candidate.evaluate, Comparison).accuracy
+    info = msgspec.structs.replace(_costs(candidate, pipeline), accuracy=accuracy)
+    return Variant(name=candidate.name, directory=candidate.name, info=info)
+
+
 def built_variants(
     plan: Plan, pipeline: Pipeline, metric: str, declared: Declared, gates: Gates
 ) -> tuple[Variant, ...]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from packager.errors import PackageError
-from packager.files import read_bounded
+from packager.files import FOLDER_MODE, copy_file, read_bounded
 from wire.codec import MAX_JSON_BYTES
 from wire.errors import IntegrityError, SignatureError, WireFormatError
 from wire.files import PUBLIC, write_atomic
@@ -46,7 +46,6 @@ from wire.trust.envelope import MAX_ENVELOPE_BYTES, SigningKey, Unverified, read
 from wire.trust.envelope import seal as seal_payload
 from wire.trust.root import TrustRoot, trust_from_bytes
 
-FOLDER_MODE: Final = 0o755
 AGAIN: Final = "copy, download or build the package again"
 
 
@@ -94,7 +93,7 @@ def write_package(
     """
     with staged(output, force=force) as staging:
         for path, source in files.items():
-            _write(staging / path, source.read_bytes())
+            copy_file(source, staging / path)
         _write(staging / MANIFEST_FILE, manifest_to_bytes(manifest))
         index = index_directory(staging)
         check_measured(manifest, index)

@@ -41,8 +41,17 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     weights: dict[str, float] = {}
     """Share of the weights' bytes by the operator that reads them; empty where not known."""
 
+    inner_weights: dict[str, float] = {}
+    """The part of these shares that is within the bodies of `If`, `Loop` and `Scan`."""
+
     quantized: bool = False
     """Whether it computes in integers already."""
+
+    defaults: tuple[str, ...] = ()
+    """Inputs of the user's model that have a default and became constants."""
+
+    apart: bool = False
+    """Whether its weights are in a file beside it, so that no step holds all of them."""
 
     interface: tuple[str, ...] = ()
     """What applications send or get in another form than the user's model has it."""
@@ -92,6 +101,9 @@ class ReferenceResult(msgspec.Struct, frozen=True, kw_only=True):
 
     further: tuple[FurtherMetric, ...] = ()
     """The further metrics, with the options that were settled."""
+
+    notes: tuple[str, ...] = ()
+    """A line for each branch of the model that no sample takes."""
 
 
 class ProcessingResult(msgspec.Struct, frozen=True, kw_only=True):

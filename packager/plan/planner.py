@@ -17,8 +17,9 @@ from typing import Final
 
 import msgspec
 
+from packager.plan.bodies import bodies_obstacles
 from packager.plan.figures import ModelFacts
-from packager.plan.recipes import PREPARE, Recipe
+from packager.plan.recipes import PREPARE, Recipe, files_of
 from packager.plan.runtimes import Runtimes
 from packager.plan.steps import (
     base_of,
@@ -154,10 +155,12 @@ def _obstacles(
     facts, settings = given.facts, given.settings
     if recipe.runtime not in profile.runtimes:
         yield f"the profile has no runtime {recipe.runtime}"
+    yield from _too_large(recipe, facts)
     if recipe.on_request and name not in settings.keep:
         yield "a build makes it only with --keep"
     yield from _unsuited(recipe, profile)
     yield from _missing(recipe, target, given)
+    yield from bodies_obstacles(recipe, facts)
     if recipe.quantizes:
         yield from _unquantizable(recipe, facts, settings)
     if recipe.repairs and not settings.repair_trials:
@@ -179,6 +182,15 @@ def _obstacles(
         yield (
             f"the profile has the runtime {others[0]}, and this machine cannot measure the "
             f"speed on {profile.architecture}; --keep {name} builds it anyway"
+        )
+
+
+def _too_large(recipe: Recipe, facts: ModelFacts) -> Iterator[str]:
+    """Say why a model whose weights stay in a file of their own cannot have a candidate."""
+    if facts.apart and not recipe.apart:
+        yield (
+            "the model's weights stay in a file of their own (--apart-over), and this scheme's "
+            "tools would hold all of them, often several times"
         )
 
 
@@ -248,7 +260,7 @@ def _candidate(
         name=_name(recipe, target),
         recipe=recipe.name,
         build=build_name(recipe, target),
-        files=recipe.files,
+        files=files_of(recipe, apart=facts.apart),
         info=VariantInfo(
             runtime=recipe.runtime,
             precision=recipe.precision,

@@ -14,6 +14,9 @@ import msgspec
 
 PREPARE: Final = "prepare"
 MODEL_FILE: Final = "model.onnx"
+WEIGHTS_FILE: Final = "model.onnx.data"
+"""The weights of an ONNX model, where they are not in it."""
+
 SOURCE_MODEL_FILE: Final = "source.onnx"
 """An ONNX model as it was handed in, beside its clean copy."""
 
@@ -32,6 +35,9 @@ PRODUCTS: Final = frozenset({"Gemm", "MatMul", "FULLY_CONNECTED", "BATCH_MATMUL"
 """As ONNX and TFLite name them."""
 
 QUANTIZABLE: Final = CONVOLUTIONS | PRODUCTS
+
+CONTROL_FLOW: Final = ("If", "Loop", "Scan")
+"""Operators of ONNX that hold graphs, their bodies."""
 
 
 MIN_SHARE: Final = 0.05
@@ -72,6 +78,16 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     quantizes: frozenset[str] = frozenset()
     """Operators of which the model must have one; empty where nothing is quantized."""
 
+    enters_bodies: bool = True
+    """Whether it quantizes within the bodies of `If`, `Loop` and `Scan`; else these stay in float,
+    and what is outside of them must be worth a variant."""
+
+    unfit: dict[str, str] = {}
+    """Operator to the reason why it does nothing for models with that operator."""
+
+    unfit_bodies: dict[str, str] = {}
+    """The same, where weights that it would quantize are within bodies."""
+
     architectures: tuple[str, ...] = ()
     """Empty means any."""
 
@@ -91,8 +107,31 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """The variants of a family run the same instructions on other numbers, so they differ only in
     accuracy; empty for none."""
 
+    apart: bool = False
+    """Whether it can be made from a model whose weights are in a file beside it, and holds them
+    once at most; an ONNX model that is made of it has such a file, too."""
+
     on_request: bool = False
     """Only built when `--keep` names it."""
 
+    alternatives: dict[str, tuple[Any, ...]] = {}
+    """Other values of options; only a search makes variants with them."""
+
+    searched: bool = False
+    """Whether a search makes it too, although it is on request."""
+
     last_resort: bool = False
     """Where another runtime serves, it is only built when its speed can be measured."""
+
+
+def files_of(recipe: Recipe, *, apart: bool) -> tuple[str, ...]:
+    """Return the files of a recipe's variant.
+
+    Args:
+        recipe: The recipe.
+        apart: Whether the weights of the model are in a file beside it.
+
+    Returns:
+        The files; the first is the one that the runtime opens.
+    """
+    return (*recipe.files, WEIGHTS_FILE) if apart and MODEL_FILE in recipe.files else recipe.files

@@ -79,13 +79,16 @@ def inspect_step(model: str) -> Step:
     return Step(name=INSPECT, kind=INSPECT, inputs={"model": model}, tools=("onnx",), vital=True)
 
 
-def prepare_step(source: SourceFormat, model: str, external: dict[str, str]) -> Step:
+def prepare_step(
+    source: SourceFormat, model: str, external: dict[str, str], *, apart: bool = False
+) -> Step:
     """Return the step that checks the model and makes a clean copy of it.
 
     Args:
         source: The format of the model.
         model: The step or file that holds it.
         external: Files of external tensor data, relative to the model, and their SHA-256.
+        apart: Whether its weights are to be in a file beside it.
 
     Returns:
         The step.
@@ -94,7 +97,7 @@ def prepare_step(source: SourceFormat, model: str, external: dict[str, str]) -> 
         name=PREPARE,
         kind=f"prepare-{source.kind}",
         inputs={"model": model},
-        options={"external": external},
+        options={"external": external} | ({"apart": True} if apart else {}),
         tools=source.tools,
         vital=True,
     )
@@ -105,7 +108,9 @@ def data_step(given: PlanInputs) -> Step:
     settings = given.settings
     info, packages = _unchanged(given)  # it records the states before each step
     more = {"preprocessing": PREPROCESSING} if settings.preprocessing else {}
-    options = {"callables": settings.callables, "calibrated": settings.integers}
+    # What is made of a model with its weights apart takes no ranges from samples.
+    calibrated = settings.integers and not given.facts.apart
+    options = {"callables": settings.callables, "calibrated": calibrated}
     options |= labels_option(settings.further)
     return Step(
         name=DATA,

@@ -104,6 +104,8 @@ class Pipeline:
         self._executor = executor
         self._jobs = jobs
         self._progress = progress
+        self._alone = False
+        self._more_digests: dict[str, str] = {}
         self._reasons: dict[str, str] = {}
         self.records: list[StepRecord] = []
 
@@ -137,9 +139,18 @@ class Pipeline:
             raise
         self.records.sort(key=lambda r: names.index(r.name) if r.name in names else -1)
 
+    def one_at_a_time(self) -> None:
+        """From now on, start no step while another runs."""
+        self._alone = True
+        self._jobs = 1
+
     def source_digests(self) -> dict[str, str]:
         """Return the SHA-256 of each file that the user gave, by its role."""
-        return {name: source.sha256 for name, source in self._sources.items()}
+        return {name: source.sha256 for name, source in self._sources.items()} | self._more_digests
+
+    def name_digests(self, digests: dict[str, str]) -> None:
+        """Let the provenance name further files, by role: those that the model's file refers to."""
+        self._more_digests = digests
 
     def folder(self, step: str) -> Path:
         """Return the output folder of a step that succeeded."""
@@ -227,7 +238,8 @@ class Pipeline:
             found = None if key in busy else self._cache.find(key)
             if found is not None:
                 self._take_cached(step, *found)
-            elif step.quiet or key in busy:  # of two steps with one key, the second uses the cache
+            elif step.quiet or key in busy or (self._alone and running):
+                # Of two steps with one key, the second uses the cache.
                 left.append(step)
             else:
                 self._progress(f"{step.name} ...")

@@ -12,11 +12,12 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from packager.errors import ModelError
@@ -99,10 +100,34 @@ def check_form(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     Raises:
         ModelError: It is not valid, or not of a kind that runtimes take.
     """
+    check_parts(model)
+    check_valid(model)
+
+
+def check_parts(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
+    """Check names, operators and types.
+
+    Args:
+        model: The model, with or without the data of its weights.
+
+    Raises:
+        ModelError: One of them is not of a kind that runtimes take.
+    """
     _check_opsets(model)
     _check_operators(model)
     _check_names(model.graph)
     _check_types(model)
+
+
+def check_valid(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
+    """Let ONNX's own checker look at a model.
+
+    Args:
+        model: The model, or the path of one that has its weights in another file.
+
+    Raises:
+        ModelError: It is not valid.
+    """
     try:
         onnx.checker.check_model(model)
     except Exception as exc:
@@ -112,7 +137,14 @@ def check_form(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
         ) from exc
 
 
-def check_weights(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
+def _whole(tensor: Any) -> Iterator[NDArray[Any]]:  # noqa: ANN401 - onnx is untyped
+    yield numpy_helper.to_array(tensor)
+
+
+def check_weights(
+    model: Any,  # noqa: ANN401 - onnx is untyped
+    parts: Callable[[Any], Iterable[NDArray[Any]]] = _whole,
+) -> None:
     """Check that no weight holds NaN or infinity, which every answer would inherit.
 
     Infinity is refused where an operator multiplies with it. Elsewhere it has a meaning: masks add
@@ -120,6 +152,7 @@ def check_weights(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
 
     Args:
         model: A model of valid form.
+        parts: Yields the values of a tensor, in parts of any shape.
 
     Raises:
         ModelError: A weight holds NaN or infinity, or cannot be decoded.
@@ -129,19 +162,30 @@ def check_weights(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
         if tensor.data_type not in _FLOATS:
             continue
         try:
-            values = numpy_helper.to_array(tensor)
+            nan, infinite = _not_finite(parts(tensor))
+        except ModelError:
+            raise
         except Exception as exc:
             raise ModelError(
                 f"the weight {shown(tensor.name)} cannot be decoded: {one_line(exc)}",
                 remedy="export the model again",
             ) from exc
-        if np.isnan(values).any():
+        if nan:
             raise ModelError(
                 f"weight {shown(tensor.name)} holds NaN",
                 remedy=_EARLIER,
             )
-        if tensor.name in factors and np.isinf(values).any():
+        if tensor.name in factors and infinite:
             raise ModelError(f"weight {shown(tensor.name)} holds infinity", remedy=_EARLIER)
+
+
+def _not_finite(parts: Iterable[NDArray[Any]]) -> tuple[bool, bool]:
+    """Return whether values hold NaN, and whether they hold infinity."""
+    nan = infinite = False
+    for values in parts:
+        nan |= bool(np.isnan(values).any())
+        infinite |= bool(np.isinf(values).any())
+    return nan, infinite
 
 
 def _factors(graph: Any) -> set[str]:  # noqa: ANN401 - onnx is untyped

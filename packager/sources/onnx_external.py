@@ -38,9 +38,14 @@ def external_locations(model: Any, folder: Path) -> tuple[str, ...]:  # noqa: AN
         Paths relative to the folder, sorted, each once.
 
     Raises:
-        ModelError: A path that leaves the folder, a file that is missing, no plain file or too
-            short, or more data than a model may hold.
+        ModelError: A path that leaves the folder, or a file that is missing, no plain file or too
+            short.
     """
+    return tuple(sorted(_checked_ends(model, folder)[0]))
+
+
+def _checked_ends(model: Any, folder: Path) -> tuple[dict[str, int], int]:  # noqa: ANN401 - untyped
+    """Check the files; return where the data end in each, and the length of all data."""
     ends: dict[str, int] = {}
     total = 0
     for tensor in all_tensors(model.graph):
@@ -51,12 +56,7 @@ def external_locations(model: Any, folder: Path) -> tuple[str, ...]:  # noqa: AN
         total += length
     for location, end in sorted(ends.items()):
         _check_file(folder, location, end)
-    if total > MAX_MODEL_BYTES:
-        raise ModelError(
-            f"the model's external data are {total} bytes, over {MAX_MODEL_BYTES}",
-            remedy="split the model or store its weights in fewer bits",
-        )
-    return tuple(sorted(ends))
+    return ends, total
 
 
 def take_external_data(model: Any, folder: Path) -> None:  # noqa: ANN401 - onnx is untyped
@@ -67,9 +67,15 @@ def take_external_data(model: Any, folder: Path) -> None:  # noqa: ANN401 - onnx
         folder: The folder of its file.
 
     Raises:
-        ModelError: The data are not what the model says, or cannot be read.
+        ModelError: The data are not what the model says, cannot be read, or are more than a model
+            can hold.
     """
-    external_locations(model, folder)
+    _, total = _checked_ends(model, folder)
+    if total > MAX_MODEL_BYTES:
+        raise ModelError(
+            f"the model's external data are {total} bytes, over {MAX_MODEL_BYTES}",
+            remedy="split the model or store its weights in fewer bits",
+        )
     for tensor in all_tensors(model.graph):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
@@ -134,11 +140,6 @@ def _check_file(folder: Path, location: str, end: int) -> None:
             f"the model's data file {shown(location)} has {status.st_size} bytes, but the model "
             f"needs {end}",
             remedy="copy or download the file again; it is truncated or belongs to another model",
-        )
-    if status.st_size > MAX_MODEL_BYTES:
-        raise ModelError(
-            f"the model's data file {shown(location)} is over {MAX_MODEL_BYTES} bytes",
-            remedy="split the model or store its weights in fewer bits",
         )
 
 

@@ -20,11 +20,13 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]  # has no stubs
 
 from packager.errors import ModelError
 from packager.fault_text import one_line
 from packager.plan.figures import ModelFacts
+from packager.plan.recipes import WEIGHTS_FILE
+from packager.sources.onnx_bodies import parameters, weight_shares
 from packager.sources.onnx_checks import (
     check_form,
     check_weights,
@@ -40,14 +42,11 @@ from packager.sources.onnx_external import (
 from packager.sources.onnx_graph import (
     all_graphs,
     all_nodes,
-    check_texts,
     name_nodes,
     sort_nodes,
     stored_names,
 )
-
-NEWEST_IR: Final = 10
-"""ONNX Runtime 1.20, the oldest that devices may have, reads up to this version of the format."""
+from packager.sources.onnx_reading import NEWEST_IR, inlined, read_graph
 
 WEIGHTS_APART_IR: Final = 4
 """From this version on a weight need not be an input of the graph as well."""
@@ -81,7 +80,7 @@ def external_files(path: Path) -> tuple[str, ...]:
     Raises:
         ModelError: Not a model, empty, or data that are missing, too short or elsewhere.
     """
-    return external_locations(_read(path), path.parent)
+    return external_locations(read_graph(path), path.parent)
 
 
 def load_checked(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
@@ -96,7 +95,7 @@ def load_checked(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
     Raises:
         ModelError: Not a model, not valid, or of a kind that is not supported.
     """
-    model = _read(path)
+    model = read_graph(path)
     take_external_data(model, path.parent)
     if model.ByteSize() > MAX_MODEL_BYTES:
         raise ModelError(
@@ -105,7 +104,7 @@ def load_checked(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
         )
     if opset_of(model) == 0:
         model.opset_import.add(domain="", version=OLDEST_OPSET)
-    model = _inlined(model)
+    model = inlined(model)
     sort_nodes(model.graph)
     check_form(model)
     check_weights(model)
@@ -121,11 +120,12 @@ def load_checked(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
     return converted
 
 
-def clean(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - onnx is untyped
+def clean(model: Any, *, apart: bool = False) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - untyped
     """Make a clean copy: weights that can be folded, a simpler graph, no texts, a common format.
 
     Args:
         model: A checked model; not changed.
+        apart: Whether its weights are in another file; what needs their values is left out then.
 
     Returns:
         The copy, every node of it with a name of its own, and notes on what was done.
@@ -136,10 +136,16 @@ def clean(model: Any) -> tuple[Any, tuple[str, ...]]:  # noqa: ANN401 - onnx is 
     copy.ir_version = max(copy.ir_version, WEIGHTS_APART_IR)
     strip(copy)
     dropped = _free_weights(copy.graph)
-    if dropped:
+    if dropped and dropped == len(stored_names(copy.graph)):  # others are told one by one
         notes.append(f"{dropped} weights were inputs of the graph; the build made them constants")
-    copy = _newer_opset(copy, notes)
-    copy = _slimmed(copy, notes)
+    if apart:
+        notes.append(
+            f"its weights stay in a file of their own, {WEIGHTS_FILE}, so the build did not "
+            "simplify the graph"
+        )
+    else:
+        copy = _newer_opset(copy, notes)
+        copy = _slimmed(copy, notes)
     strip(copy)
     name_nodes(copy.graph)
     clamp_ir(copy)
@@ -152,8 +158,24 @@ def clamp_ir(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
 
 
 def model_bytes(model: Any) -> bytes:  # noqa: ANN401 - onnx is untyped
-    """Return a model's bytes; equal models give equal bytes."""
-    data: bytes = model.SerializeToString(deterministic=True)
+    """Return a model's bytes; equal models give equal bytes.
+
+    Args:
+        model: The model.
+
+    Returns:
+        The bytes.
+
+    Raises:
+        ModelError: It is over what a protocol buffer can hold.
+    """
+    try:
+        data: bytes = model.SerializeToString(deterministic=True)
+    except EncodeError as exc:
+        raise ModelError(
+            f"the model is over {MAX_MODEL_BYTES} bytes in one piece",
+            remedy="export it to an ONNX file with external data, and build that file",
+        ) from exc
     return data
 
 
@@ -178,27 +200,18 @@ def facts_of(model: Any, notes: tuple[str, ...]) -> ModelFacts:  # noqa: ANN401 
             "the model has no inputs or no outputs",
             remedy="export it with at least one input that is not a weight, and one output",
         )
+    shares, inner = weight_shares(model)
     return ModelFacts(
         inputs=inputs,
         outputs=outputs,
         operators=tuple(sorted({node.op_type for node in all_nodes(model.graph)})),
         domains=domains_of(model),
         opset=opset_of(model),
-        parameters=sum(int(np.prod(t.dims)) for t in model.graph.initializer),
-        weights=_weight_shares(model),
+        parameters=parameters(model.graph),
+        weights=shares,
+        inner_weights=inner,
         notes=notes,
     )
-
-
-def _weight_shares(model: Any) -> dict[str, float]:  # noqa: ANN401 - onnx is untyped
-    """Return the share of the weights' bytes that each operator reads."""
-    sizes = {t.name: t.ByteSize() for graph in all_graphs(model.graph) for t in graph.initializer}
-    read: dict[str, int] = {}
-    for node in all_nodes(model.graph):
-        for name in node.input:
-            read[node.op_type] = read.get(node.op_type, 0) + sizes.pop(name, 0)
-    total = sum(read.values())
-    return {name: size / total for name, size in sorted(read.items()) if size} if total else {}
 
 
 def with_shapes(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
@@ -207,69 +220,6 @@ def with_shapes(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
         return onnx.shape_inference.infer_shapes(model)
     except Exception:  # noqa: BLE001 - declared shapes must do then
         return model
-
-
-def _read(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
-    again = "copy, download or export the file again"
-    try:
-        size = path.stat().st_size
-        if size > MAX_MODEL_BYTES:
-            raise ModelError(
-                f"the model is over {MAX_MODEL_BYTES} bytes",
-                remedy="export it with external data, or with weights in fewer bits",
-            )
-        model = onnx.ModelProto.FromString(path.read_bytes())
-    except DecodeError as exc:
-        raise ModelError("the file is not an ONNX model, or is truncated", remedy=again) from exc
-    except OSError as exc:
-        raise ModelError(f"the model cannot be read: {exc.strerror}") from exc
-    if size == 0:
-        raise ModelError("the model's file is empty", remedy=again)
-    if not model.graph.node:
-        raise ModelError(
-            "the model's graph is empty", remedy="export a model that computes something"
-        )
-    check_texts(model)
-    _lower_unknown_ir(model)
-    return model
-
-
-def _lower_unknown_ir(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
-    """Lower a format version that is newer than the checker's, if the model uses nothing new.
-
-    Raises:
-        ModelError: The model has parts that only the newer format knows.
-    """
-    if model.ir_version <= onnx.IR_VERSION:
-        return
-    size = model.ByteSize()
-    model.DiscardUnknownFields()
-    if model.ByteSize() != size:
-        raise ModelError(
-            f"the model's format is version {model.ir_version}, and version {onnx.IR_VERSION} "
-            "does not have some of its parts",
-            remedy=f"export the model in version {NEWEST_IR} of the format",
-        )
-    model.ir_version = onnx.IR_VERSION
-
-
-def _inlined(model: Any) -> Any:  # noqa: ANN401 - onnx is untyped
-    """Put the bodies of a model's own functions where they are called.
-
-    Raises:
-        ModelError: The functions cannot be inlined.
-    """
-    if not model.functions:
-        return model
-    import onnx.inliner
-
-    try:
-        return onnx.inliner.inline_local_functions(model)
-    except Exception as exc:
-        raise ModelError(
-            f"the functions that the model defines cannot be inlined: {one_line(exc)}",
-            remedy="export the model without functions",
-        ) from exc
 
 
 def strip(model: Any) -> None:  # noqa: ANN401 - onnx is untyped

@@ -26,6 +26,7 @@ from packager.judge.measure import Opened
 from packager.judge.measure import measure as measure_variant
 from packager.judge.metrics import AUTO, named
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
+from packager.plan.recipes import SOURCE_MODEL_FILE
 from packager.plan.steps import ANSWERS_ROLE, OTHERS_ROLE
 from packager.plan.targets import Target
 from packager.run.job import GOLDEN_FOLDER, RESULT_FILE, Job
@@ -93,6 +94,7 @@ def reference(job: Job, output: Path) -> ReferenceResult:
         metric=metric,
         reason=reason_of(metric, answers, labels) if chosen else "",
         further=settle(job, info, raw, metric),
+        notes=_untaken(job, info),
     )
 
 
@@ -180,6 +182,15 @@ def golden(job: Job, output: Path) -> GoldenChoice:
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return GoldenChoice(samples=tuple(chosen.samples), min_agreement=chosen.min_agreement)
+
+
+def _untaken(job: Job, info: VariantInfo) -> tuple[str, ...]:
+    source = Path(job.inputs["variant"]) / SOURCE_MODEL_FILE
+    if not source.is_file():
+        return ()
+    from packager.steps.branches import untaken_branches  # a step that measures must stay small
+
+    return untaken_branches(source, load_inputs(_gate(job), info.inputs))
 
 
 def _check_repeatable(job: Job, info: VariantInfo) -> None:

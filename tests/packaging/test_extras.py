@@ -255,6 +255,16 @@ def test_a_function_becomes_a_model(
     assert "onnxruntime" in plan(work, environment(extra), function)
 
 
+def test_optuna_is_asked_for_where_it_is_wanted(environment: Environment, work: Path) -> None:
+    search = ("small.onnx", "--search", "tpe")
+    assert "onnxruntime" in plan(work, environment("packager-search"), *search)
+    lacking = run(
+        work, environment("packager") / "fleet", "build", *search, "-p", "box.toml",
+        "--evaluation", "samples.npz",
+    )  # fmt: skip
+    assert refused(lacking, "packager-search")
+
+
 def test_dask_is_asked_for_where_it_is_wanted(environment: Environment, work: Path) -> None:
     cluster = ("build", "small.onnx", "-p", "box.toml", "--evaluation", "samples.npz", "--executor")
     found = run(work, environment("packager-dask") / "fleet", *cluster, "dask://127.0.0.1:1")

@@ -17,6 +17,7 @@ def compiled_recipes(
     tools: tuple[str, ...],
     sources: tuple[SourceKind, ...] = ("onnx",),
     last_resort: bool = False,
+    unfit: dict[str, str] | None = None,
 ) -> tuple[Recipe, ...]:
     """Return the recipes of a compiler.
 
@@ -26,6 +27,7 @@ def compiled_recipes(
         tools: The tools that it needs.
         sources: Models that it compiles as they are.
         last_resort: Whether another runtime is preferred where this one's speed cannot be measured.
+        unfit: Operator to the reason why models with it are not compiled.
 
     Returns:
         One recipe in float, one in integers.
@@ -42,6 +44,7 @@ def compiled_recipes(
             targeted=True,
             static=True,
             last_resort=last_resort,
+            unfit=unfit or {},
         ),
         Recipe(
             name=f"{runtime}-int8",
@@ -55,6 +58,8 @@ def compiled_recipes(
             static=True,
             data=("calibration",),
             quantizes=QUANTIZABLE,
+            enters_bodies=False,
             last_resort=last_resort,
+            unfit=unfit or {},
         ),
     )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from packager.errors import StepError
 from packager.fault_text import one_line
-from packager.sources.onnx_graph import all_nodes
+from packager.sources.onnx_graph import all_graphs, all_nodes
 from packager.sources.onnx_model import clamp_ir, model_bytes
 from runtime_adapters.onnxruntime.library import onnxruntime
 
@@ -59,7 +59,8 @@ def tidy(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     for part in (model, model.graph, *model.graph.node, *model.graph.initializer):
         part.ClearField("doc_string")
         part.ClearField("metadata_props")
-    del model.graph.value_info[:]
+    for graph in all_graphs(model.graph):
+        del graph.value_info[:]
     clamp_ir(model)
 
 
@@ -98,6 +99,26 @@ def session_of(model: Path | bytes, *, threads: int = 1) -> onnxruntime.Inferenc
     """
     source = model if isinstance(model, bytes) else str(model)
     return onnxruntime.InferenceSession(source, _options(threads=threads), providers=_PROVIDERS)
+
+
+def check_loads(model: Path) -> None:
+    """Let ONNX Runtime load a model whose weights are beside it, without a copy of them in memory.
+
+    Args:
+        model: The file.
+
+    Raises:
+        StepError: ONNX Runtime does not load it.
+    """
+    options = _options(threads=1)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    try:
+        onnxruntime.InferenceSession(str(model), options, providers=_PROVIDERS)
+    except Exception as exc:
+        raise StepError(
+            f"onnxruntime cannot load the model that its own tool wrote: {one_line(exc)}"
+        ) from exc
 
 
 def _options(*, threads: int) -> onnxruntime.SessionOptions:

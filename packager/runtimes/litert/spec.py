@@ -41,6 +41,7 @@ _RECIPES: Final = (
             base=f"{NAME}-fp32",
             options={"scheme": scheme, "samples": 256},
             tools=("ai-edge-quantizer", "ai-edge-litert"),
+            alternatives={"samples": (64,)} if precision == "int8" else {},
             data=("calibration",) if precision == "int8" else (),
             # Only tflite-runtime runs on armv7; it silently computes these two wrong.
             architectures=("x86_64", "aarch64") if scheme.startswith("dynamic") else (),

@@ -18,6 +18,7 @@ from packager.files import read_bounded
 from packager.layers.memory import Node, live_peak
 from packager.layers.sums import faster_half
 from packager.layers.values import Layer, LayerProfile, MemoryPlan
+from packager.plan.recipes import WEIGHTS_FILE
 from packager.runtimes.onnxruntime.fusions import Fusions, GraphNode, find_fusions
 from packager.runtimes.onnxruntime.profiles import (
     MAX_PROFILE_BYTES,
@@ -38,6 +39,7 @@ from runtime_adapters.protocol import Limits, Tensors
 from wire.package.manifest import VariantInfo
 
 WARM_UP_RUNS: Final = 5
+_EXTERNAL: Final = "session.optimized_model_external_initializers"
 _SOURCE: Final = (
     "computed from the sizes of the outputs that ONNX Runtime reports, in the order in which it "
     "runs the nodes, as if none worked in place"
@@ -70,6 +72,10 @@ def profile_layers(
         options.profile_file_prefix = str(workspace / "profile")
         if kept is not None:  # another provider's compiled nodes cannot be written
             options.optimized_model_filepath = str(kept)
+            if (directory / WEIGHTS_FILE).is_file():  # the graph with weights may be over 2 GiB
+                entries = {"file_name": "ran.data", "min_size_in_bytes": "1024"}
+                for key, value in entries.items():
+                    options.add_session_config_entry(f"{_EXTERNAL}_{key}", value)
 
     native = open_model(directory, info, limits, watch)
     session = OnnxRuntimeSession(info, native)

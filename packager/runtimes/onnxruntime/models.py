@@ -17,17 +17,23 @@ from pathlib import Path
 from typing import Any, Final
 
 import onnx
+from numpy.typing import NDArray
 
 from packager.errors import StepError
 from packager.runtimes.common.onnx_files import save
 from packager.runtimes.onnxruntime import qdq
+from packager.sources.onnx_bodies import has_bodies, settle_casts
+from packager.sources.onnx_graph import all_graphs, all_nodes, sort_nodes
+from packager.sources.onnx_model import with_shapes
 from packager.tools.quiet import tool
 from runtime_adapters.onnxruntime.library import onnxruntime  # noqa: F401 - before its parts
 from runtime_adapters.protocol import Tensors
 
 _WEIGHT_BITS: Final = 4
 
-_DYNAMIC: Final = frozenset({"ConvInteger", "DynamicQuantizeLSTM", "MatMulInteger", "QAttention"})
+DYNAMIC: Final = frozenset({"ConvInteger", "DynamicQuantizeLSTM", "MatMulInteger", "QAttention"})
+INT4: Final = frozenset({"MatMulNBits"})
+"""What the two schemes make."""
 
 MIN_SAVING: Final = 0.05
 """A scheme that only changes stored weights must save at least this share of the model's size."""
@@ -50,7 +56,7 @@ def quantize_static(model: Path, inputs: Tensors, options: dict[str, Any], targe
     prepared = qdq.prepare(model)
     ranges = qdq.calibrate(prepared, inputs, options)
     quantized = qdq.insert(prepared, ranges, options, exclude=options.get("exclude", ()))
-    _check_changed(quantized, {"QuantizeLinear"}, "the model has no operator to quantize")
+    check_changed(quantized, {"QuantizeLinear"}, "the model has no operator to quantize")
     save(quantized, target)
 
 
@@ -66,11 +72,30 @@ def quantize_dynamic(model: Path, options: dict[str, Any], target: Path) -> None
     Raises:
         StepError: The quantizer failed or found nothing to quantize.
     """
+    prepared = qdq.prepare(model)
+    size_bytes = prepared.ByteSize()
+    quantized = made_dynamic(prepared, options)
+    check_changed(quantized, DYNAMIC, "the model has no operator to quantize dynamically")
+    save(quantized, target)
+    check_saving(size_bytes, target)
+
+
+def made_dynamic(prepared: Any, options: dict[str, Any]) -> Any:  # noqa: ANN401 - onnx is untyped
+    """Return a model whose products quantize their activations while they run.
+
+    Args:
+        prepared: A model whose nodes have names of their own; it may be changed.
+        options: As for `quantize_dynamic`.
+
+    Returns:
+        The model.
+
+    Raises:
+        StepError: The quantizer failed.
+    """
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization import quantize_dynamic as quantize
 
-    prepared = qdq.prepare(model)
-    size_bytes = prepared.ByteSize()
     weights = {"uint8": QuantType.QUInt8, "int8": QuantType.QInt8}[options["weights"]]
     with tool(qdq.QUANTIZER), tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "quantized.onnx"
@@ -82,11 +107,9 @@ def quantize_dynamic(model: Path, options: dict[str, Any], target: Path) -> None
             reduce_range=options["reduce_range"],
             weight_type=weights,
             nodes_to_exclude=list(options.get("exclude", ())),
+            extra_options={"EnableSubgraph": True} if has_bodies(prepared.graph) else {},
         )
-        quantized = onnx.load(str(made))
-    _check_changed(quantized, _DYNAMIC, "the model has no operator to quantize dynamically")
-    save(quantized, target)
-    _check_saving(size_bytes, target)
+        return onnx.load(str(made))
 
 
 def to_fp16(model: Path, options: dict[str, Any], target: Path) -> None:
@@ -100,14 +123,40 @@ def to_fp16(model: Path, options: dict[str, Any], target: Path) -> None:
     Raises:
         StepError: The converter failed, or the model has nothing in float.
     """
+    converted = made_fp16(qdq.prepare(model), options)
+    stored = (t for graph in all_graphs(converted.graph) for t in graph.initializer)
+    if not any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in stored):
+        raise StepError("the model has no float32 weights that could become float16")
+    save(converted, target)
+
+
+def made_fp16(
+    prepared: Any,  # noqa: ANN401 - onnx is untyped
+    options: dict[str, Any],
+    kept: list[str] | None = None,
+) -> Any:  # noqa: ANN401
+    """Return a model that computes in half precision.
+
+    Args:
+        prepared: A model; it is changed.
+        options: As for `to_fp16`.
+        kept: The inputs and outputs that stay as they are; None for all.
+
+    Returns:
+        The model.
+
+    Raises:
+        StepError: The converter failed.
+    """
     from onnxruntime.quantization.onnx_model import ONNXModel
     from onnxruntime.transformers import float16
 
-    prepared = qdq.prepare(model)
+    if has_bodies(prepared.graph):
+        prepared = with_shapes(prepared)  # without the types within bodies it casts nothing there
     with tool("onnxruntime's float16 converter"):
         converted = float16.convert_float_to_float16(
             prepared,
-            keep_io_types=True,
+            keep_io_types=True if kept is None else kept,
             disable_shape_infer=True,  # done; ONNX's does not know ONNX Runtime's operators
             op_block_list=[
                 *float16.DEFAULT_OP_BLOCK_LIST,
@@ -115,11 +164,20 @@ def to_fp16(model: Path, options: dict[str, Any], target: Path) -> None:
                 *options.get("blocked", ()),
             ],
         )
-        ONNXModel(converted).topological_sort()  # it appends its casts to the end
-    halves = [t for t in converted.graph.initializer if t.data_type == onnx.TensorProto.FLOAT16]
-    if not halves:
-        raise StepError("the model has no float32 weights that could become float16")
-    save(converted, target)
+        if has_bodies(converted.graph):
+            settle_casts(converted.graph)
+            sort_nodes(converted.graph)
+        else:
+            ONNXModel(converted).topological_sort()  # it appends its casts to the end
+    return converted
+
+
+def halved(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values in half precision, as the converter makes them: none becomes infinite or 0."""
+    from onnxruntime.transformers.float16 import convert_np_to_float16
+
+    halves: NDArray[Any] = convert_np_to_float16(values)
+    return halves
 
 
 def quantize_weights_int4(model: Path, options: dict[str, Any], target: Path) -> None:
@@ -134,10 +192,29 @@ def quantize_weights_int4(model: Path, options: dict[str, Any], target: Path) ->
     Raises:
         StepError: The quantizer failed, or the model has no product with constant weights.
     """
-    from onnxruntime.quantization.onnx_model import ONNXModel
-
     prepared = qdq.prepare(model)
     size_bytes = prepared.ByteSize()
+    quantized = made_int4(prepared, options)
+    check_changed(quantized, INT4, "the model has no MatMul to quantize")
+    save(quantized, target)
+    check_saving(size_bytes, target)
+
+
+def made_int4(prepared: Any, options: dict[str, Any]) -> Any:  # noqa: ANN401 - onnx is untyped
+    """Return a model whose products have weights of 4 bits.
+
+    Args:
+        prepared: A model whose nodes have names of their own; it may be changed.
+        options: As for `quantize_weights_int4`.
+
+    Returns:
+        The model.
+
+    Raises:
+        StepError: The quantizer failed.
+    """
+    from onnxruntime.quantization.onnx_model import ONNXModel
+
     with tool("onnxruntime's weight quantizer"):
         from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
@@ -151,31 +228,38 @@ def quantize_weights_int4(model: Path, options: dict[str, Any], target: Path) ->
             nodes_to_exclude=list(options.get("exclude", ())),
         )
         quantizer.process()
-        quantized = quantizer.model.model
-    _check_changed(quantized, {"MatMulNBits"}, "the model has no MatMul to quantize")
-    save(quantized, target)
-    _check_saving(size_bytes, target)
+        return quantizer.model.model
 
 
-def _check_changed(model: Any, made: Iterable[str], fault: str) -> None:  # noqa: ANN401 - onnx is untyped
+def check_changed(model: Any, made: Iterable[str], fault: str) -> None:  # noqa: ANN401 - onnx is untyped
     """Refuse a model in which a tool changed nothing.
+
+    Args:
+        model: What the tool made.
+        made: Operators that the tool makes.
+        fault: What to say.
 
     Raises:
         StepError: The model has none of the operators.
     """
-    if not any(node.op_type in made for node in model.graph.node):
+    if not any(node.op_type in made for node in all_nodes(model.graph)):
         raise StepError(fault)
 
 
-def _check_saving(before_bytes: int, target: Path) -> None:
-    """Delete and refuse a file that is hardly smaller than the model that it was made from.
+def check_saving(before_bytes: int, *targets: Path) -> None:
+    """Delete and refuse files that are hardly smaller than the model that they were made from.
+
+    Args:
+        before_bytes: The size of that model with its weights.
+        targets: The files.
 
     Raises:
-        StepError: The file saves less than `MIN_SAVING`.
+        StepError: The files save less than `MIN_SAVING`.
     """
-    saving = 1.0 - target.stat().st_size / before_bytes
+    saving = 1.0 - sum(target.stat().st_size for target in targets) / before_bytes
     if saving < MIN_SAVING:
-        target.unlink()
+        for target in targets:
+            target.unlink()
         raise StepError(
             f"the weights that this scheme can quantize are {max(saving, 0.0):.1%} of the "
             "model's size"

@@ -25,6 +25,7 @@ import onnx
 from packager.errors import StepError
 from packager.runtimes.common.onnx_files import optimize, session_of
 from packager.samples.store import sample, spread
+from packager.sources.onnx_bodies import name_values_apart
 from packager.sources.onnx_graph import name_nodes
 from packager.sources.onnx_model import model_bytes
 from packager.tools.quiet import tool
@@ -54,7 +55,7 @@ def prepare(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
         path: The float model.
 
     Returns:
-        The model, each node with a name of its own.
+        The model, each node and each value with a name of its own, also within bodies.
 
     Raises:
         StepError: ONNX Runtime does not take the model.
@@ -67,6 +68,7 @@ def prepare(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
         optimize(model_bytes(model), Path(folder) / "prepared.onnx", level="basic")
         prepared = onnx.load(str(Path(folder) / "prepared.onnx"))
         name_nodes(prepared.graph)
+        name_values_apart(prepared.graph)
         _declare_floats(prepared)
         add_infer_metadata(prepared)  # keeps the quantizer from inferring them anew
     return prepared

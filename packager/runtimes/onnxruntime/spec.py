@@ -51,14 +51,18 @@ def _static_int8(suffix: str, method: str, activations: str, *, vnni: bool | Non
             "percentile": 99.99,
             "samples": 256,
         },
+        alternatives={"samples": (64,)}
+        | ({"percentile": (99.9, 99.999)} if method == "percentile" else {}),
         tools=_TOOLS,
         data=("calibration",),
         quantizes=QUANTIZABLE,
+        enters_bodies=False,
         architectures=architectures,
         vnni=vnni,
         family=f"{NAME}-{activations}",
         # With its usual 128 bins entropy gave the ranges of min-max; with more it gave 9 dB less.
         on_request=method == "entropy",
+        searched=method == "entropy",
         # It takes many times as long as min-max and helps only where outliers stretch the ranges.
         repairs=f"{NAME}-int8{suffix.removesuffix('-percentile')}"
         if method == "percentile"
@@ -73,6 +77,7 @@ _RECIPES: Final = (
         precision="fp32",
         files=(MODEL_FILE,),
         kind=PREPARE,
+        apart=True,
         tools=("onnx", "onnxslim"),
     ),
     Recipe(
@@ -81,6 +86,7 @@ _RECIPES: Final = (
         precision="fp16",
         files=(MODEL_FILE,),
         kind="halve-onnx",
+        apart=True,
         tools=_TOOLS,
     ),
     *_onnx_int8(),
@@ -103,6 +109,7 @@ _RECIPES: Final = (
         precision="int8-dynamic",
         files=(MODEL_FILE,),
         kind="quantize-onnx-dynamic",
+        apart=True,
         options={"weights": "int8", "reduce_range": False, "operators": ["MatMul"]},
         tools=_TOOLS,
         quantizes=PRODUCTS,
@@ -114,7 +121,9 @@ _RECIPES: Final = (
         precision="int4-weights",
         files=(MODEL_FILE,),
         kind="quantize-onnx-int4",
+        apart=True,
         options={"block_size": 32, "symmetric": True, "accuracy_level": 4},
+        alternatives={"block_size": (16, 128), "symmetric": (False,)},
         tools=_TOOLS,
         quantizes=PRODUCTS,
         min_share=MIN_SHARE,
@@ -131,6 +140,7 @@ _RECIPES: Final = (
             tools=repaired.tools,
             data=("calibration", "tuning"),
             quantizes=repaired.quantizes,
+            enters_bodies=repaired.enters_bodies,
             architectures=repaired.architectures,
             vnni=repaired.vnni,
         )

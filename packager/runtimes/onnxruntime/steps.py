@@ -8,8 +8,8 @@ from packager.plan.figures import RepairResult
 from packager.plan.recipes import MODEL_FILE
 from packager.plan.targets import Target
 from packager.run.job import Job
-from packager.runtimes.common.job_inputs import onnx_model, samples, tuning_of
-from packager.runtimes.onnxruntime import models, offline_graphs, sensitivity
+from packager.runtimes.common.job_inputs import facts_of, onnx_model, samples, tuning_of
+from packager.runtimes.onnxruntime import apart, models, offline_graphs, sensitivity
 from wire.clock import SystemClock
 from wire.codec import convert
 
@@ -19,6 +19,9 @@ NAMED = 5
 
 def halve(job: Job, output: Path) -> None:
     """Compute in half precision."""
+    if facts_of(job).apart:
+        apart.to_fp16(onnx_model(job).parent, job.options, output)
+        return
     models.to_fp16(onnx_model(job), job.options, output / MODEL_FILE)
 
 
@@ -29,11 +32,17 @@ def quantize(job: Job, output: Path) -> None:
 
 def quantize_dynamic(job: Job, output: Path) -> None:
     """Quantize weights to int8, and activations while the model runs."""
+    if facts_of(job).apart:
+        apart.quantize_dynamic(onnx_model(job).parent, job.options, output)
+        return
     models.quantize_dynamic(onnx_model(job), job.options, output / MODEL_FILE)
 
 
 def quantize_int4(job: Job, output: Path) -> None:
     """Store weights of matrix products in 4 bits."""
+    if facts_of(job).apart:
+        apart.quantize_weights_int4(onnx_model(job).parent, job.options, output)
+        return
     models.quantize_weights_int4(onnx_model(job), job.options, output / MODEL_FILE)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from packager.plan.recipes import CONTROL_FLOW
 from packager.plan.runtimes import BuildRuntime
 from packager.plan.targets import Target
 from packager.runtimes.common.compiled_recipes import compiled_recipes
@@ -40,7 +41,14 @@ def missing_to_build(target: Target) -> str | None:
 
 SPEC: Final = BuildRuntime(
     name=NAME,
-    recipes=compiled_recipes(NAME, files=("model.so",), tools=PACKAGES, last_resort=True),
+    recipes=compiled_recipes(
+        NAME,
+        files=("model.so",),
+        tools=PACKAGES,
+        last_resort=True,
+        # Its importer refuses Loop and Scan, and what it makes of If stays in the model as a call.
+        unfit={name: f"TVM's importer does not compile {name}" for name in CONTROL_FLOW},
+    ),
     steps={"compile-tvm": "steps:build", "tune-tvm": "steps:tune"},
     emulate="steps:emulate",
     untold="a model compiled by TVM is one piece of code and does not tell what its parts take",

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from packager.errors import PackageError, ProfileError
-from packager.files import read_bounded
+from packager.files import copy_file, read_bounded
+from wire.files import PUBLIC
 
 
 def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:
@@ -32,3 +33,13 @@ def test_what_cannot_be_read_is_named_as_the_caller_wants(tmp_path: Path) -> Non
         read_bounded(tmp_path / "none", 8, PackageError)
     with pytest.raises(PackageError, match=r"^the model cannot be read: Is a directory"):
         read_bounded(tmp_path, 8, PackageError, called="the model")
+
+
+def test_a_copy_is_a_new_file_that_all_may_read(tmp_path: Path) -> None:
+    (tmp_path / "from").write_bytes(b"12345678" * 200_000)
+    (tmp_path / "from").chmod(0o600)
+    copy_file(tmp_path / "from", tmp_path / "folder" / "to")
+    assert (tmp_path / "folder" / "to").read_bytes() == (tmp_path / "from").read_bytes()
+    assert (tmp_path / "folder" / "to").stat().st_mode & 0o777 == PUBLIC
+    with pytest.raises(FileExistsError):
+        copy_file(tmp_path / "from", tmp_path / "folder" / "to")

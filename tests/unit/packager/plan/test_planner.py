@@ -177,6 +177,24 @@ def test_a_few_weights_are_not_worth_a_variant() -> None:
     assert "onnxruntime-int8" in names(made, "box")
 
 
+def test_where_weights_stay_apart_only_what_does_not_hold_them_all_is_planned() -> None:
+    facts = msgspec.structs.replace(FACTS, apart=True)
+    made = plan(profile(), facts=facts)
+    names_made = {candidate.name: candidate.files for candidate in made.candidates}
+    assert names_made.pop("openvino-fp16") == ("model.xml", "model.bin")
+    assert set(names_made) == {
+        f"onnxruntime-{precision}" for precision in ("fp32", "fp16", "int8-dynamic", "int4")
+    }
+    assert set(names_made.values()) == {("model.onnx", "model.onnx.data")}
+    assert not made.repairs
+    for recipe in RUNTIMES.recipes.values():
+        if "onnx" in recipe.sources and not recipe.apart:
+            assert any(i.candidate == recipe.name for i in made.impossible)
+    assert "--apart-over" in reason(made, "openvino-int8")
+    (data,) = [step for step in made.steps if step.name == "data"]
+    assert data.options["calibrated"] is False
+
+
 def test_a_missing_tool_is_named_with_the_command_that_installs_it() -> None:
     tools = {name: v for name, v in TOOLS.items() if name not in {"nncf", "onnx2tf"}}
     made = plan(profile(), host=msgspec.structs.replace(HOST, tools=tools))
@@ -335,3 +353,32 @@ def test_states_and_texts_do_not_go_together() -> None:
     with pytest.raises(BuildError, match="input 'said' takes texts"):
         check_states({"h": "hn"}, (said, state), (after,))
     check_states({}, (said, state), (after,))
+
+
+def test_a_model_with_bodies_gets_what_enters_them_and_a_reason_for_the_rest() -> None:
+    operators = ("Loop", "MatMul", "Scan")
+    inside = {"MatMul": 0.98}
+    facts = msgspec.structs.replace(
+        FACTS, operators=operators, weights={"MatMul": 1.0}, inner_weights=inside
+    )
+    made = plan(profile(), facts=facts)
+    assert {"onnxruntime-fp16", "onnxruntime-int8-dynamic", "onnxruntime-int4"} <= names(
+        made, "box"
+    )
+    for name in ("onnxruntime-int8", "openvino-int8", "openvino-int4"):
+        assert "only 2.0% of the weights" in reason(made, name)
+    assert reason(made, "tvm-fp32") == "TVM's importer does not compile Loop"
+
+
+def test_weights_outside_of_bodies_are_worth_a_static_int8() -> None:
+    facts = msgspec.structs.replace(
+        FACTS, operators=("If", "MatMul"), weights={"MatMul": 1.0}, inner_weights={"MatMul": 0.5}
+    )
+    made = plan(profile(), facts=facts)
+    assert "onnxruntime-int8" in names(made, "box")
+    assert "on one thread" in reason(made, "openvino-int8")
+
+
+def test_an_if_without_weights_within_keeps_openvino_in_int8() -> None:
+    facts = msgspec.structs.replace(FACTS, operators=("If", "MatMul"), weights={"MatMul": 1.0})
+    assert "openvino-int8" in names(plan(profile(), facts=facts), "box")

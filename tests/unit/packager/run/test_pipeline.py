@@ -156,6 +156,16 @@ def test_what_does_not_need_each_other_runs_at_once_and_what_measures_runs_alone
     assert [record.name for record in run.records] == ["quiet", "x", "y"]
 
 
+def test_steps_that_need_much_memory_run_one_after_the_other(tmp_path: Path) -> None:
+    told: list[str] = []
+    run = slow_run(tmp_path, told)
+    run.one_at_a_time()
+    run.run([inspecting("quiet", "a", quiet=True), inspecting("x", "b"), inspecting("y", "c")])
+    assert [line.split(maxsplit=2)[:2] for line in told] == [
+        [name, state] for name in ("x", "y", "quiet") for state in ("...", "failed:")
+    ]
+
+
 def test_what_a_step_said_is_wrong_is_not_tried_again_and_a_time_limit_is(tmp_path: Path) -> None:
     first, second = pipeline(tmp_path), pipeline(tmp_path)
     for run in (first, second):

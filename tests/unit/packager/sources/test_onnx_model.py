@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from packager.errors import ModelError
-from packager.sources import onnx_model
+from packager.sources import onnx_model, onnx_reading
 from packager.sources.onnx_batch import with_one_batch
 from packager.sources.onnx_graph import sort_nodes
 from packager.sources.parity import answers
@@ -95,7 +95,7 @@ def test_every_opset_and_format_ends_in_the_common_ones(
     made = model(opset=opset, weight_is_input=True)
     made.ir_version = ir
     cleaned, facts = taken(save(tmp_path / "m.onnx", made))
-    assert cleaned.ir_version <= onnx_model.NEWEST_IR
+    assert cleaned.ir_version <= onnx_reading.NEWEST_IR
     assert facts.opset == max(opset, onnx_model.OLDEST_OPSET)
 
 
@@ -398,7 +398,7 @@ def test_a_cleaned_network_answers_as_the_given_one(tmp_path: Path) -> None:
     cleaned, facts = taken(path)
     x = np.random.default_rng(0).random(facts.inputs[0].shape, np.float32)
     found = answers(save(tmp_path / "c.onnx", cleaned), cleaned, {kept[0].name: x})
-    given_model.ir_version = onnx_model.NEWEST_IR
+    given_model.ir_version = onnx_reading.NEWEST_IR
     del given_model.graph.input[:]
     given_model.graph.input.extend(kept)
     wanted = answers(save(tmp_path / "m.onnx", given_model), given_model, {kept[0].name: x})

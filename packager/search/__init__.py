@@ -1,0 +1,1 @@
+"""The search for the best variants: its space, its goals, who chooses what is tried next."""
