@@ -461,7 +461,7 @@ def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
 
 
 def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> None:
-    from packager.report import further
+    from packager.report import further, shapes
     from packager.report.tables import (
         FIGURES_MINOR,
         VERDICT_COLUMNS,
@@ -483,6 +483,9 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
     write()
     if rows := further.candidate_rows(result.candidates):
         write_table(further.COLUMNS, rows, minor=further.MINOR)
+        write()
+    if rows := shapes.candidate_rows(result.candidates):
+        write_table(shapes.COLUMNS, rows, minor=shapes.MINOR)
         write()
     write_table(VERDICT_COLUMNS, verdict_rows(result, request.profiles))
     for note in result.notes:

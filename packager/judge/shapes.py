@@ -7,7 +7,7 @@ as if they had one shape. Each sample has the same weight, whatever its shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -21,7 +21,7 @@ from packager.judge.metrics import named, retention
 from packager.judge.sums import Sums
 from packager.plan.figures import Comparison
 from runtime_adapters.protocol import Tensor, Tensors
-from wire.package.manifest import ShapeAccuracy
+from wire.package.manifest import ShapeAccuracy, Variant
 
 if TYPE_CHECKING:
     from packager.judge.detection import Matches
@@ -101,6 +101,39 @@ def compare_shapes(
     counts = [count for count in agreed if count is not None]
     known = evidence_of(metric, whole, samples, sum(counts) if len(counts) == len(shapes) else None)
     return msgspec.structs.replace(found[0], accuracy=accuracy, evidence=known)
+
+
+def weak_notes(
+    variants: Sequence[Variant], kept: Collection[str], min_retention: float
+) -> tuple[str, ...]:
+    """Tell which variants of a package keep less than the gate asks on the samples of one shape.
+
+    Args:
+        variants: The variants that were built.
+        kept: The names of those in the package.
+        min_retention: What the gate asks of all samples together.
+
+    Returns:
+        A line for each, with its weakest shape.
+    """
+    notes = []
+    for variant in variants:
+        accuracy = variant.info.accuracy
+        if variant.name not in kept or accuracy is None or not accuracy.shapes:
+            continue
+        weakest = min(accuracy.shapes, key=lambda one: one.retention)
+        if weakest.retention < min_retention:
+            notes.append(
+                f"{variant.name}: retention {weakest.retention:.4f} on the {weakest.samples} "
+                f"samples of shape {shape_text(weakest.sizes)}, below {min_retention:.4f}; the gate "
+                "judges the samples of all shapes together"
+            )
+    return tuple(notes)
+
+
+def shape_text(sizes: Mapping[str, Sequence[int]]) -> str:
+    """Return the shapes of one sample's inputs, as `x 3x48x320`; of a single number as `x 1`."""
+    return ", ".join(f"{name} {'x'.join(map(str, size)) or 1}" for name, size in sizes.items())
 
 
 def _joined(pairs: Sequence[Pair]) -> Pair:
