@@ -51,7 +51,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         str,
         typer.Option(
             metavar="DATA",
-            help="Samples that judge every variant: an .npz file, a folder of .npy files, or "
+            help="Samples that judge every variant: an .npz file, a folder of .npy or .npz files, or "
             "module:callable. Its arrays have the names of the model's inputs, or `x` for the "
             "only one, and `label` for labels; other names are refused. When it is the only set, "
             "the build splits it.",

@@ -20,8 +20,8 @@ import msgspec
 
 from packager.errors import BuildError
 from packager.judge.gates import Gates
-from packager.report.devices import devices
 from packager.report import further, shapes
+from packager.report.devices import devices
 from packager.report.layers import layer_tables
 from packager.report.marks import ALL_MARKS
 from packager.report.text import (

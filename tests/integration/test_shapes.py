@@ -121,9 +121,7 @@ def test_one_set_is_shared_by_calibration_and_gate_at_every_shape(
 ) -> None:
     model(tmp_path)
     samples(tmp_path / "evaluation", 2, *WIDTHS)
-    result = built(
-        capsys, command(tmp_path, "--min-retention", "0.8", "--max-disagreement", "0.5")
-    )
+    result = built(capsys, command(tmp_path, "--min-retention", "0.8", "--max-disagreement", "0.5"))
     shapes = candidate(result, "onnxruntime-fp32")["accuracy"]["shapes"]
     shares = [one["samples"] / WIDTHS[one["sizes"]["x"][1]] for one in shapes]
     assert len(shares) == 3
@@ -139,7 +137,7 @@ def test_golden_samples_are_those_of_the_most_frequent_shape(
     manifest, _ = open_package(tmp_path / "package")
     golden = manifest.variants[0].info.golden
     assert golden is not None
-    inputs, _ = load_golden(asset_directory(tmp_path / "package", golden.asset))
+    inputs, _ = load_golden(tmp_path / "package" / asset_directory(golden.asset))
     with np.load(folder / "20.npz") as arrays:
         known = {row.tobytes() for row in arrays["x"]}
     assert all(row.tobytes() in known for row in inputs["x"])
@@ -149,7 +147,7 @@ def test_golden_samples_are_those_of_the_most_frequent_shape(
     ("more", "fault"),
     [
         (("--metric", "scores=cosine"), "the samples have 2 shapes, which further metrics cannot"),
-        (("--preprocessing", "{folder}/scale.toml"), "have samples of several shapes, and a pre"),
+        (("--preprocessing", "{folder}/scale.toml"), "has samples of several shapes, and a pre"),
     ],
 )
 def test_what_takes_one_shape_alone_is_refused_in_one_line(
@@ -157,7 +155,7 @@ def test_what_takes_one_shape_alone_is_refused_in_one_line(
 ) -> None:
     model(tmp_path)
     samples(tmp_path / "evaluation", 2, 20, 33)
-    (tmp_path / "scale.toml").write_text("[x]\nscale = 0.5\n")
+    (tmp_path / "scale.toml").write_text('[x]\nsource_datatype = "FP32"\nscale = 0.5\n')
     said = refused(
         capsys, command(tmp_path, *(word.replace("{folder}", str(tmp_path)) for word in more))
     )
