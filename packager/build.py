@@ -26,6 +26,7 @@ from packager.errors import BuildError, DataError
 from packager.judge.field import field_notes, judge_each, untold
 from packager.judge.further import reads_boxes
 from packager.judge.gates import require_variants, too_slow
+from packager.judge.shapes import weak_notes
 from packager.model_files import external_digests, is_apart, may_have_external_data
 from packager.package.compose import (
     assemble,
@@ -203,6 +204,7 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             *doubt_notes(variants, verdicts),
             *unused_gate_notes(variants, request.gates),
             *drift_notes(variants),
+            *weak_notes(variants, kept, request.gates.min_retention),
             *latency_notes(
                 plan,
                 measured_variants(plan.candidates, pipeline),

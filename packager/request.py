@@ -279,7 +279,7 @@ def tuning_database(request: BuildRequest) -> Path:
 
 
 def _samples_source(text: str) -> Source:
-    """Return a set of samples (`.npz` file, folder of `.npy` files, or function) as a source.
+    """Return a set of samples as a source: a file, a folder of files, or a function.
 
     Raises:
         BuildError: It cannot be read, or there is no such function.
@@ -303,11 +303,11 @@ def _file_source(path: Path) -> Source:
 
 
 def _folder_source(path: Path) -> Source:
-    files = sorted(path.glob("*.npy"))
+    files = sorted(path.glob("*.npy")) or sorted(path.glob("*.npz"))
     if not files:
         raise BuildError(
-            f"folder {path.name} holds no .npy files",
-            remedy="write one .npy file for each input of the model",
+            f"folder {path.name} holds no .npy or .npz files",
+            remedy="write one .npy file for each input, or one .npz file for each shape",
         )
     digest = sha256_hex(to_json([(file.name, file_sha256(file)) for file in files]))
     return Source(path=path.resolve(), sha256=digest)

@@ -52,8 +52,8 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         str,
         typer.Option(
             metavar="DATA",
-            help="Samples that judge every variant: an .npz file, a folder of .npy files, or "
-            "module:callable. Its arrays have the names of the model's inputs, or `x` for the "
+            help="Samples that judge every variant: an .npz file, a folder of .npy or .npz files, "
+            "or module:callable. Its arrays have the names of the model's inputs, or `x` for the "
             "only one, and `label` for labels; other names are refused. When it is the only set, "
             "the build splits it.",
         ),
@@ -488,7 +488,7 @@ def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
 
 
 def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> None:
-    from packager.report import further
+    from packager.report import further, shapes
     from packager.report.tables import (
         FIGURES_MINOR,
         VERDICT_COLUMNS,
@@ -510,6 +510,9 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
     write()
     if rows := further.candidate_rows(result.candidates):
         write_table(further.COLUMNS, rows, minor=further.MINOR)
+        write()
+    if rows := shapes.candidate_rows(result.candidates):
+        write_table(shapes.COLUMNS, rows, minor=shapes.MINOR)
         write()
     write_table(VERDICT_COLUMNS, verdict_rows(result, request.profiles))
     for note in result.notes:

@@ -162,6 +162,19 @@ class FurtherAccuracy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Its agreement is that of the main metric, and None here."""
 
 
+class ShapeAccuracy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a variant compares with the float reference on the samples of one shape."""
+
+    sizes: dict[str, tuple[int, ...]]
+    """The shape of one sample, by input."""
+
+    samples: int
+    value: float
+    reference: float
+    retention: float
+    worst_error: float
+
+
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How a variant compares with the float reference on the evaluation data."""
 
@@ -194,6 +207,9 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
 
     further: tuple[FurtherAccuracy, ...] | msgspec.UnsetType = msgspec.UNSET
     """Figures of other outputs, each with a gate of its own; set if the build had such metrics."""
+
+    shapes: tuple[ShapeAccuracy, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Figures of the samples of each shape; set if the samples have several."""
 
 
 class Relative(msgspec.Struct, frozen=True, kw_only=True):
