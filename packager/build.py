@@ -26,6 +26,7 @@ from packager.errors import BuildError, DataError
 from packager.judge.field import field_notes, judge_each, untold
 from packager.judge.further import reads_boxes
 from packager.judge.gates import require_variants, too_slow
+from packager.judge.metrics import is_matched
 from packager.judge.shapes import weak_notes
 from packager.model_files import external_digests, is_apart, may_have_external_data
 from packager.package.compose import (
@@ -359,6 +360,7 @@ def _prepared(
             further=request.gates.further,
             boxes=declared.boxes if reads_boxes(request.metric, request.gates.further) else {},
             own_metric=METRIC in sources,
+            matched=METRIC not in sources and is_matched(request.metric),
             sets=tuple(sets),
             callables=callables,
             preprocessing=request.preprocessing is not None,

@@ -169,7 +169,7 @@ def _figures(
             share(accuracy.value),
             share(accuracy.retention) + retention_range,
             share(accuracy.agreement) + agreement_range,
-            sqnr_text(accuracy.sqnr_db),
+            sqnr_text(accuracy.sqnr_db, accuracy.worst_error),
             error_text(accuracy.worst_error),
             str(accuracy.samples),
         )

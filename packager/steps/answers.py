@@ -72,8 +72,8 @@ def _answer(session: Session, info: VariantInfo, samples: Path, output: Path) ->
                 raise DataError(
                     f"output {spec.name!r} has shape {list(row[spec.name].shape)} for one sample "
                     f"and {list(first[spec.name].shape)} for another, which cannot be compared",
-                    remedy="export the model without suppression, and declare it with "
-                    "--postprocessing; docs/shapes.md says how",
+                    remedy="match boxes with --metric boxes=map,scores=scores,classes=labels, or "
+                    "export the model without suppression; docs/shapes.md says how",
                 )
             answer = row[spec.name]
             answers[spec.name][index] = answer[0] if has_batch(spec, unit) else answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ from packager.judge.comparison import (
 from packager.judge.drift import drift
 from packager.judge.evidence import evidence
 from packager.judge.golden import GUARD, OTHER_GUARD, VariantAnswers, pick
-from packager.judge.metrics import AUTO, named
+from packager.judge.metrics import AUTO, is_matched, named
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
 from packager.plan.recipes import SOURCE_MODEL_FILE
 from packager.plan.steps import ANSWERS_ROLE, OTHERS_ROLE
@@ -74,6 +75,10 @@ def reference(job: Job, output: Path) -> ReferenceResult:
         raise ModelError(
             reason, remedy="export it with operators and types that this runtime has"
         ) from exc
+    if is_matched(job.options["metric"]):
+        from packager.steps import matched  # a step that measures must stay small
+
+        return matched.reference_of(job, info, output)
     answers, further, _ = answer_all(job, info, output)
     for name, tensor in itertools.chain(*(part.items() for part in (answers, *further))):
         check_answers(name, tensor)
@@ -101,6 +106,10 @@ def reference(job: Job, output: Path) -> ReferenceResult:
 def evaluate(job: Job, output: Path) -> Comparison:
     """Let a variant answer all samples, and compare it with the reference."""
     info = convert(job.options["info"], VariantInfo)
+    if is_matched(_metric(job)):
+        from packager.steps import matched  # a step that measures must stay small
+
+        return matched.compared(job, info, output)
     answers, further, kernels = answer_all(job, info, output)
     if info.states:
         found = _played(job, info, answers, output)
@@ -154,6 +163,34 @@ def _opened(job: Job, role: str, option: str) -> Opened:
 def golden(job: Job, output: Path) -> GoldenChoice:
     """Pick the samples that a device must reproduce before it serves."""
     facts = from_json((Path(job.inputs["model"]) / RESULT_FILE).read_bytes(), ModelFacts)
+    if is_matched(job.options["metric"]):
+        from packager.steps import matched  # a step that measures must stay small
+
+        picked_from, ideal, answered = matched.golden_answers(job, facts)
+    else:
+        ideal, answered = _golden_answers(job, facts)
+        picked_from = list(range(len(next(iter(ideal.values())))))
+    chosen = pick(ideal, answered, job.options["metric"])
+    inputs = load_inputs(_gate(job), facts.inputs)
+    process, ranks = processor(job, facts.outputs), ranks_of(facts.outputs)
+    for index in chosen.samples:
+        process(sample(ideal, index, ranks))
+        for one in answered:
+            process(sample(one.answers, one.indices.index(index), ranks))
+    picked = [picked_from[index] for index in chosen.samples]
+    files = save_golden(
+        {name: np.asarray(array[picked]) for name, array in inputs.items()},
+        {name: np.asarray(array[chosen.samples]) for name, array in ideal.items()},
+    )
+    folder = output / GOLDEN_FOLDER
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return GoldenChoice(samples=tuple(picked), min_agreement=chosen.min_agreement)
+
+
+def _golden_answers(job: Job, facts: ModelFacts) -> tuple[Tensors, Sequence[VariantAnswers]]:
+    """Return the reference's answers to all samples, and those of each variant."""
     ideal = load_answers(Path(job.inputs["reference"]), facts.outputs)
     total = len(next(iter(ideal.values())))
     answered: list[VariantAnswers] = []
@@ -166,22 +203,7 @@ def golden(job: Job, output: Path) -> GoldenChoice:
             comparison = from_json((folder / RESULT_FILE).read_bytes(), Comparison)
             guard = OTHER_GUARD if role.startswith(OTHERS_ROLE) else GUARD
             answered.append(VariantAnswers(answers, indices, comparison, guard))
-    chosen = pick(ideal, answered, job.options["metric"])
-    inputs = load_inputs(_gate(job), facts.inputs)
-    process, ranks = processor(job, facts.outputs), ranks_of(facts.outputs)
-    for index in chosen.samples:
-        process(sample(ideal, index, ranks))
-        for one in answered:
-            process(sample(one.answers, one.indices.index(index), ranks))
-    files = save_golden(
-        {name: np.asarray(array[chosen.samples]) for name, array in inputs.items()},
-        {name: np.asarray(array[chosen.samples]) for name, array in ideal.items()},
-    )
-    folder = output / GOLDEN_FOLDER
-    folder.mkdir()
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    return GoldenChoice(samples=tuple(chosen.samples), min_agreement=chosen.min_agreement)
+    return ideal, answered
 
 
 def _untaken(job: Job, info: VariantInfo) -> tuple[str, ...]:
@@ -292,8 +314,7 @@ def _judged(
     labels: Tensor | None,
     indices: list[int] | None,
 ) -> Comparison:
-    result = Path(job.inputs["reference"]) / RESULT_FILE
-    metric = from_json(result.read_bytes(), ReferenceResult).metric
+    metric = _metric(job)
     function = own_metric(job, metric)
     pair = None
     if function is None:
@@ -302,6 +323,11 @@ def _judged(
     found = compare(answers, ideal, labels, metric, indices=indices, function=function, pair=pair)
     known = evidence(answers, ideal, labels, metric, indices=indices, function=function, pair=pair)
     return msgspec.structs.replace(found, evidence=known)
+
+
+def _metric(job: Job) -> str:
+    path = Path(job.inputs["reference"]) / RESULT_FILE
+    return from_json(path.read_bytes(), ReferenceResult).metric
 
 
 def _asked(total: int) -> list[int]:
