@@ -130,14 +130,15 @@ def check_measured(measured: Measured) -> None:
     for variant in measured.variants:
         if (variant.performance is None) == (not variant.reason):
             raise WireFormatError("a variant has either figures or a reason")
-        if variant.performance is not None and not _is_possible(variant.performance):
+        if variant.performance is not None and not is_possible(variant.performance):
             raise WireFormatError("a variant has figures that nothing can have")
     for temperature_c in (measured.temperature_before_c, measured.temperature_after_c):
         if temperature_c is not None and abs(temperature_c) > MAX_CELSIUS:
             raise WireFormatError(f"a temperature of {temperature_c} °C is not possible")
 
 
-def _is_possible(figures: Performance) -> bool:
+def is_possible(figures: Performance) -> bool:
+    """Tell whether anything can have such figures: a device or a file may say what it likes."""
     times_ms = (
         figures.latency_p50_ms,
         figures.latency_p95_ms,

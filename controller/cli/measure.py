@@ -224,7 +224,7 @@ def figures_of(api: ApiClient, profile: str = "", *, only: str = "") -> list[Pro
 
 
 def write_figures(figures: list[ProfileFigures], out: Path) -> None:
-    """Write figures for a build.
+    """Write figures for a build; no file if there are none, which would look like a result.
 
     Args:
         figures: The figures.
@@ -233,6 +233,9 @@ def write_figures(figures: list[ProfileFigures], out: Path) -> None:
     Raises:
         ArgumentError: The file cannot be written.
     """
+    if not figures:
+        remark(f"there are no figures, so {out} was not written")
+        return
     try:
         write_atomic(out, to_pretty_json(FieldFile(field=tuple(figures))), mode=PUBLIC)
     except OSError as exc:

@@ -30,7 +30,7 @@ from packager.run.pipeline import Pipeline, Source
 from wire.codec import from_json, sha256_hex, to_json
 from wire.errors import WireFormatError
 from wire.files import PUBLIC, write_atomic
-from wire.measuring import ProfileFigures
+from wire.measuring import ProfileFigures, is_possible
 from wire.package.manifest import Performance
 
 MAX_REPORT_BYTES: Final = 64 * 1024**2
@@ -93,13 +93,22 @@ def read_measurements(path: Path | None) -> Measurements:
         return Measurements()
     content = read_bounded(path, MAX_REPORT_BYTES, BuildError)
     try:
-        return from_json(content, Measurements, limit_bytes=MAX_REPORT_BYTES)
+        found = from_json(content, Measurements, limit_bytes=MAX_REPORT_BYTES)
     except WireFormatError as exc:
         raise BuildError(
             f"{path} is not a build's report: {exc.message}",
             remedy="write one with: fleet build --report FILE.json, or fleet measure figures --out "
             "FILE.json",
         ) from exc
+    given = [(each.variant, each.figures.performance) for each in found.field]
+    given += [(one.name, one.performance) for one in found.candidates if one.performance]
+    for name, figures in given:
+        if not is_possible(figures):
+            raise BuildError(
+                f"{path}: the figures of {name[:80]!r} are not possible",
+                remedy="use a file as it was written",
+            )
+    return found
 
 
 def stored_database(root: Path) -> Source | None:
