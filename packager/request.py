@@ -309,5 +309,8 @@ def _folder_source(path: Path) -> Source:
             f"folder {path.name} holds no .npy or .npz files",
             remedy="write one .npy file for each input, or one .npz file for each shape",
         )
+    for file in files:
+        if not file.is_file():  # a link to a device would be read without end
+            raise BuildError(f"{file} is not a regular file")
     digest = sha256_hex(to_json([(file.name, file_sha256(file)) for file in files]))
     return Source(path=path.resolve(), sha256=digest)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from packager.errors import DataError
+from packager.judge.choice import resolve_metric
 from packager.judge.comparison import paired
 from packager.judge.detection_form import Detector
-from packager.judge.metrics import is_own
+from packager.judge.metrics import MAP, is_own, named
 from packager.judge.shapes import OneShape, compare_shapes
 from packager.plan.figures import Comparison, ReferenceResult
 from packager.run.job import RESULT_FILE, Job
@@ -50,7 +51,10 @@ def check_shapes(
             remedy="give one --metric, or samples of one shape",
         )
     for answers, folder in zip(further, folders_of(_gate(job)), strict=True):
-        paired(answers, answers, load_labels(folder), metric, detector=detector)
+        labels = load_labels(folder)
+        if named(metric) != MAP:  # one shape may have no boxes at all, and all together have some
+            resolve_metric(metric, answers, labels, detector)
+        paired(answers, answers, labels, metric, detector=detector)
 
 
 def compared_shapes(job: Job, info: VariantInfo, answers: Sequence[Tensors]) -> Comparison:

@@ -201,3 +201,26 @@ def test_the_folders_of_the_gate_hold_what_was_given(tmp_path: Path) -> None:
     for width, place in ((12, gate), (20, gate / "shape-1"), (33, gate / "shape-2")):
         with np.load(folder / f"{width}.npz") as arrays:
             assert np.array_equal(load_inputs(place, spec)["x"], arrays["x"])
+
+
+def test_labels_that_one_shape_alone_has_wrong_end_the_build_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model(tmp_path)
+    folder = samples(tmp_path / "evaluation", 2, 20, 33)
+    with np.load(folder / "33.npz") as arrays:
+        x, label = arrays["x"], arrays["label"]
+    np.savez(folder / "33.npz", x=x, label=label + CLASSES)
+    arguments = command(tmp_path)
+    arguments[arguments.index("agreement")] = "top1"
+    assert f"the model's classes go from 0 to {CLASSES - 1}" in refused(capsys, arguments)
+
+
+@pytest.mark.parametrize("name", ["20.npz", "x.npy"])
+def test_a_folder_with_a_link_to_a_device_is_refused_and_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    model(tmp_path)
+    folder = samples(tmp_path / "evaluation", 2, 33)
+    (folder / name).symlink_to("/dev/zero")
+    assert "is not a regular file" in refused(capsys, command(tmp_path))
