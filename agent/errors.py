@@ -128,6 +128,12 @@ class PeersError(AgentError):
     code = "agent.peers"
 
 
+class MeasureError(AgentError):
+    """This device does not measure a package now, or cannot go on with it."""
+
+    code = "agent.measure"
+
+
 class SupersededError(AgentError):
     """A newer desired state ended an install."""
 

@@ -90,6 +90,12 @@ class UnknownPolicyError(UnknownError):
     code = "controller.unknown.policy"
 
 
+class UnknownMeasurementError(UnknownError):
+    """There is no measurement of that name."""
+
+    code = "controller.unknown.measurement"
+
+
 class UnknownTokenError(UnknownError):
     """There is no enrolment token of that name."""
 

@@ -174,6 +174,9 @@ class Device:
     peer_fault: str = ""
     """Why none of them is told; empty if they may be."""
 
+    lent: bool = False
+    """Whether it may be asked to measure packages, if its own settings allow it."""
+
     labels: dict[str, str]
     agent_version: str
     release: str | None
@@ -213,6 +216,9 @@ class DeviceUpdate(Request):
 
     state: DeviceState | None = None
     labels: dict[str, str] | None = None
+    lent: bool | None = None
+    """Whether it may be asked to measure packages."""
+
     may_enrol_again: bool | None = None
     """Whether a decommissioned device may be enrolled again, with this identifier and any key."""
 

@@ -13,18 +13,15 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from packager.callables import plain_name
-from packager.default_inputs import prepare_model
-from packager.errors import BuildError, DataError
-from packager.judge.further import reads_boxes
+from packager.errors import BuildError
+from packager.judge.field import field_notes, judge_each, untold
 from packager.judge.gates import require_variants, too_slow
-from packager.model_files import external_digests, is_apart, may_have_external_data
+from packager.judge.shapes import weak_notes
 from packager.package.compose import (
     assemble,
     built_variants,
@@ -33,43 +30,25 @@ from packager.package.compose import (
     tried_variant,
 )
 from packager.package.directory import write_package
+from packager.package.field import put_field
 from packager.package.keys import load_key
 from packager.package.other_kernels import try_other_kernels
 from packager.package.reservation import reserved
 from packager.plan.figures import (
     DataResult,
-    Imported,
-    Inspection,
-    ModelFacts,
-    ProcessingResult,
     ReferenceResult,
 )
-from packager.plan.recipes import MODEL_FILE, PREPARE, SourceKind
-from packager.plan.states import check_states, read_states
 from packager.plan.steps import (
     DATA,
-    IMPORT,
-    INSPECT,
-    METRIC,
-    PROCESSING,
     REFERENCE,
-    SOURCE,
-    TUNING_DATABASE,
-    data_step,
     golden_step,
-    import_step,
-    inspect_step,
     layers_step,
-    prepare_step,
-    processing_step,
 )
-from packager.plan.values import Candidate, Plan, PlanInputs, PlanSettings, Step
+from packager.plan.values import Candidate, Plan, Step
+from packager.preparation import Prepared, prepared_build
 from packager.request import (
     BuildRequest,
-    check_request,
-    other_sources,
     package_name,
-    sample_sources,
     tuning_database,
 )
 from packager.result import (
@@ -84,32 +63,12 @@ from packager.result import (
     tuning_notes,
     unused_gate_notes,
 )
-from packager.run.cache import Cache
-from packager.run.earlier_builds import Measurements, keep_schedules, read_measurements
-from packager.run.executors import default_jobs, open_executor
-from packager.run.pipeline import Pipeline, Progress, Toolchain
-from packager.runtimes.host import code_digest, describe_host, machine_name
+from packager.run.earlier_builds import keep_schedules
+from packager.run.pipeline import Pipeline, Progress
 from packager.runtimes.table import RUNTIMES
-from packager.samples.declarations import (
-    Declared,
-    declared_lines,
-    read_postprocessing,
-    read_preprocessing,
-)
 from packager.search.report import SearchRun, search_notes
-from packager.search.run import carry_out, judge_with, plan_with, report_of
-from packager.sources.kinds import Kind, source_kind
+from packager.search.run import carry_out, judge_with, report_of
 from wire.package.manifest import Variant
-
-
-class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """A build that is prepared up to its plan."""
-
-    pipeline: Pipeline
-    plan: Plan
-    declared: Declared
-    measurements: Measurements
-    notes: tuple[str, ...]
 
 
 def build(request: BuildRequest, progress: Progress) -> BuildResult:
@@ -131,16 +90,18 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
     name = package_name(request)
     output = request.output or Path(f"{name}-package")
     key = load_key(request.key) if request.key else None
-    with reserved(output, force=request.force), _prepared(request, progress) as prepared:
+    with reserved(output, force=request.force), prepared_build(request, progress) as prepared:
         pipeline, plan, slow, search = _carried_out(prepared, request)
         found = pipeline.result(REFERENCE, ReferenceResult)
         metric = found.metric
         variants = built_variants(plan, pipeline, metric, prepared.declared, request.gates)
-        verdicts = judge_with(
-            request.search,
+        told = prepared.measurements.field
+        variants = put_field(variants, told, plan, pipeline)
+        verdicts = judge_each(
+            partial(judge_with, request.search),
             variants,
             request.profiles,
-            request.gates,
+            gates=request.gates,
             references=plan.references,
             here=plan.here,
             keep=frozenset(request.keep),
@@ -197,12 +158,14 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
             *doubt_notes(variants, verdicts),
             *unused_gate_notes(variants, request.gates),
             *drift_notes(variants),
+            *weak_notes(variants, kept, request.gates.min_retention),
             *latency_notes(
                 plan,
                 measured_variants(plan.candidates, pipeline),
-                request.profiles,
+                untold(variants, request.profiles),
                 request.gates,
             ),
+            *field_notes(variants, request.profiles, told),
             *layers_notes(plan, pipeline),
             *others.notes,
         ),
@@ -233,12 +196,12 @@ def plan_build(request: BuildRequest, progress: Progress) -> Plan:
     Raises:
         BuildError: The model or the request is at fault, or the declared postprocessing.
     """
-    with _prepared(request, progress, plan_only=True) as prepared:
+    with prepared_build(request, progress, plan_only=True) as prepared:
         return prepared.plan
 
 
 def _carried_out(
-    prepared: _Prepared, request: BuildRequest
+    prepared: Prepared, request: BuildRequest
 ) -> tuple[Pipeline, Plan, dict[str, str], SearchRun | None]:
     """Run the plan, then the repairs that its results need.
 
@@ -284,7 +247,7 @@ def _carried_out(
 def _make_and_check(
     candidates: tuple[Candidate, ...],
     steps: tuple[Step, ...],
-    prepared: _Prepared,
+    prepared: Prepared,
     request: BuildRequest,
 ) -> dict[str, str]:
     """Make candidates, measure them, and evaluate those that are fast enough to be useful.
@@ -316,145 +279,3 @@ def _make_and_check(
             pipeline.skip(step, reasons[step.name])
     pipeline.run(s for s in steps if s.name in evaluating and s.name not in reasons)
     return hopeless
-
-
-@contextlib.contextmanager
-def _prepared(
-    request: BuildRequest, progress: Progress, *, plan_only: bool = False
-) -> Iterator[_Prepared]:
-    check_request(request)
-    kind = source_kind(request.model)
-    sets, callables = sample_sources(request)
-    sources = {**sets, **other_sources(request)}
-    measurements = read_measurements(request.measurements)
-    host = describe_host(request.profiles, RUNTIMES)
-    toolchain = Toolchain(tools=host.tools, code=code_digest(), machine=machine_name())
-    jobs = request.jobs or default_jobs()
-    with open_executor(request.executor, jobs) as executor:
-        pipeline = Pipeline(
-            sources,
-            cache=Cache(request.cache),
-            toolchain=toolchain,
-            limits=request.limits,
-            executor=executor,
-            jobs=jobs,
-            progress=progress,
-        )
-        notes = _take_in(request, kind, pipeline)
-        facts = pipeline.result(PREPARE, ModelFacts)
-        states = read_states(request.states)
-        check_states(states, facts.inputs, facts.outputs)
-        declared = _declared(request, facts)
-        settings = PlanSettings(
-            metric=plain_name(request.metric) if METRIC in sources else request.metric,
-            further=request.gates.further,
-            boxes=declared.boxes if reads_boxes(request.metric, request.gates.further) else {},
-            own_metric=METRIC in sources,
-            sets=tuple(sets),
-            callables=callables,
-            preprocessing=request.preprocessing is not None,
-            states=states,
-            integers=not request.float_only,
-            keep=frozenset(request.keep),
-            min_retention=request.gates.min_retention,
-            repair_trials=request.repair_trials,
-            tuning_trials=request.tune,
-            tuned=TUNING_DATABASE in sources,
-            min_runs=request.min_runs,
-            min_duration_s=request.min_duration_s,
-            emulation_s=request.emulation_s,
-        )
-        given = PlanInputs(facts=facts, host=host, settings=settings, runtimes=RUNTIMES)
-        plan = plan_with(
-            request.search,
-            facts,
-            request.profiles,
-            runtimes=RUNTIMES,
-            host=host,
-            settings=settings,
-        )
-        if measurements.here is not None:
-            plan = msgspec.structs.replace(plan, here=frozenset(measurements.here))
-        _check_keep(request.keep, plan)
-        kept = _tried(declared, given, pipeline, progress, plan_only=plan_only)
-        yield _Prepared(
-            pipeline=pipeline,
-            plan=plan,
-            declared=declared,
-            measurements=measurements,
-            notes=(*notes, *facts.notes, *facts.interface, *declared_lines(declared), *kept),
-        )
-
-
-def _take_in(request: BuildRequest, kind: Kind, pipeline: Pipeline) -> tuple[str, ...]:
-    """Run the steps that end with a checked, clean model; return notes about them."""
-    notes: tuple[str, ...] = ()
-    model, external = SOURCE, dict[str, str]()
-    format_: SourceKind = "onnx"
-    if kind == "function":
-        pipeline.run([import_step(request.model, prune=request.prune, training=request.training)])
-        model, notes = IMPORT, pipeline.result(IMPORT, Imported).notes
-    elif kind != "onnx":
-        format_ = kind
-    elif may_have_external_data(Path(request.model)):
-        pipeline.run([inspect_step(SOURCE)])
-        external = external_digests(Path(request.model), pipeline.result(INSPECT, Inspection))
-    path = pipeline.folder(IMPORT) / MODEL_FILE if model == IMPORT else Path(request.model)
-    files = [path, *(path.parent / name for name in external)]
-    apart = format_ == "onnx" and is_apart(files, request.apart_over_bytes)
-    if apart:
-        pipeline.name_digests(
-            {f"{SOURCE}-data-{i}": external[n] for i, n in enumerate(external, 1)}
-        )
-        if not request.jobs:
-            pipeline.one_at_a_time()  # the memory that a build needs is then that of one step
-    _, source = RUNTIMES.of_source(format_)
-    prepare_model(pipeline, prepare_step(source, model, external, apart=apart), request)
-    return notes
-
-
-def _declared(request: BuildRequest, facts: ModelFacts) -> Declared:
-    before, after = request.preprocessing, request.postprocessing
-    return Declared(
-        preprocessing=read_preprocessing(before, facts.inputs) if before else {},
-        postprocessing=read_postprocessing(after, facts.outputs) if after else {},
-    )
-
-
-def _tried(
-    declared: Declared,
-    given: PlanInputs,
-    pipeline: Pipeline,
-    progress: Progress,
-    *,
-    plan_only: bool,
-) -> tuple[str, ...]:
-    """Try the declared postprocessing on real answers before anything is built; return notes.
-
-    Raises:
-        BuildError: It does not fit the answers; or the model cannot run, unless only a plan is
-            wanted.
-    """
-    if not declared.postprocessing:
-        return ()
-    try:
-        pipeline.run([data_step(given), processing_step(given, declared.postprocessing)])
-    except BuildError as exc:
-        if not plan_only or isinstance(exc, DataError):
-            raise
-        progress(f"the postprocessing was not tried: {exc}")
-        return ()
-    return pipeline.result(PROCESSING, ProcessingResult).notes
-
-
-def _check_keep(keep: tuple[str, ...], plan: Plan) -> None:
-    known = [candidate.name for candidate in plan.candidates]
-    known += [repair.candidate.name for repair in plan.repairs]
-    for name in keep:
-        if name not in known:
-            reasons = [i.reason for i in plan.impossible if i.candidate == name]
-            detail = f": {reasons[0]}" if name in RUNTIMES.recipes and reasons else ""
-            raise BuildError(
-                f"{name[:80]!r} cannot be kept, because it is not a candidate{detail}",
-                remedy=f"candidates are {', '.join(known)}",
-            )

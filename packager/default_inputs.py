@@ -47,7 +47,7 @@ def arrays_of(samples: str) -> set[str]:
     """Return the names of the arrays in a set of samples.
 
     Args:
-        samples: An archive or a folder.
+        samples: An archive, or a folder of arrays or archives.
 
     Returns:
         The names; none where it cannot be read, which the step that reads it will say.
@@ -55,8 +55,13 @@ def arrays_of(samples: str) -> set[str]:
     path = Path(samples)
     try:
         if path.is_dir():
-            return {unquote(p.name.removesuffix(_SUFFIX)) for p in path.glob(f"*{_SUFFIX}")}
-        with zipfile.ZipFile(path) as archive:
-            return {name.removesuffix(_SUFFIX) for name in archive.namelist()}
+            names = {unquote(p.name.removesuffix(_SUFFIX)) for p in path.glob(f"*{_SUFFIX}")}
+            return names or {name for one in path.glob("*.npz") for name in _members(one)}
+        return _members(path)
     except (OSError, zipfile.BadZipFile):
         return set()
+
+
+def _members(archive: Path) -> set[str]:
+    with zipfile.ZipFile(archive) as opened:
+        return {name.removesuffix(_SUFFIX) for name in opened.namelist()}

@@ -117,7 +117,8 @@ class BuildRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Profile each kept variant by layer, where it was measured."""
 
     measurements: Path | None = None
-    """The JSON report of an earlier build; its figures are reused for files that are the same."""
+    """The JSON report of an earlier build, or figures of the field; they count for files that are
+    the same."""
 
     remeasure: bool = False
     """Measure what variants cost again, although the cache has figures."""
@@ -278,7 +279,7 @@ def tuning_database(request: BuildRequest) -> Path:
 
 
 def _samples_source(text: str) -> Source:
-    """Return a set of samples (`.npz` file, folder of `.npy` files, or function) as a source.
+    """Return a set of samples as a source: a file, a folder of files, or a function.
 
     Raises:
         BuildError: It cannot be read, or there is no such function.
@@ -302,11 +303,14 @@ def _file_source(path: Path) -> Source:
 
 
 def _folder_source(path: Path) -> Source:
-    files = sorted(path.glob("*.npy"))
+    files = sorted(path.glob("*.npy")) or sorted(path.glob("*.npz"))
     if not files:
         raise BuildError(
-            f"folder {path.name} holds no .npy files",
-            remedy="write one .npy file for each input of the model",
+            f"folder {path.name} holds no .npy or .npz files",
+            remedy="write one .npy file for each input, or one .npz file for each shape",
         )
+    for file in files:
+        if not file.is_file():  # a link to a device would be read without end
+            raise BuildError(f"{file} is not a regular file")
     digest = sha256_hex(to_json([(file.name, file_sha256(file)) for file in files]))
     return Source(path=path.resolve(), sha256=digest)

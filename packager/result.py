@@ -18,7 +18,7 @@ from packager.plan.steps import is_tuning
 from packager.plan.values import Candidate, Impossible, Plan
 from packager.run.pipeline import Pipeline, StepRecord
 from packager.search.report import SearchReport
-from wire.package.manifest import Accuracy, Drift, Performance, Variant, VariantInfo
+from wire.package.manifest import Accuracy, Drift, FieldFigures, Performance, Variant, VariantInfo
 from wire.profile import DeviceProfile
 
 BUSY_CPUS: Final = 0.25
@@ -38,6 +38,9 @@ class CandidateReport(msgspec.Struct, frozen=True, kw_only=True):
     accuracy: Accuracy | None = None
     performance: Performance | None = None
     """None if it cannot run on the building machine."""
+
+    field: dict[str, FieldFigures] | msgspec.UnsetType = msgspec.UNSET
+    """Profile to what it needed on devices of the fleet, where the build was given such figures."""
 
     files_sha256: str = ""
     """Digest of its files; a later build reuses the figures only for the same digest."""
@@ -132,6 +135,7 @@ def candidate_reports(
                 size_bytes=info.size_bytes if info else None,
                 accuracy=info.accuracy if info else None,
                 performance=info.performance if info else None,
+                field=info.field if info else msgspec.UNSET,
                 files_sha256=pipeline.files_digest(candidate.build, candidate.files)
                 if info
                 else "",
@@ -316,7 +320,7 @@ def latency_notes(
     foreign = [p.name for p in profiles if p.name not in plan.here]
     if gates.max_latency_ms is not None and foreign:
         notes.append(
-            f"warning: --max-latency-ms is not applied for {', '.join(foreign)}: this machine is "
+            f"warning: --max-latency is not applied for {', '.join(foreign)}: this machine is "
             "no such device, so the latency there is not known"
         )
     return tuple(notes)

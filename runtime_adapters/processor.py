@@ -7,6 +7,8 @@ Source:
 
 from __future__ import annotations
 
+import os
+import platform
 from pathlib import Path
 from typing import Final
 
@@ -57,3 +59,10 @@ def cpu_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
         base, *extensions = fields["isa"].split("_")
         return frozenset({*base[len("rv64") :], *extensions})
     return frozenset((fields.get("flags") or fields.get("Features") or "").split())
+
+
+def machine_name(cpuinfo: Path = CPUINFO) -> str:
+    """Return the architecture and the processor's name, such as `x86_64 Intel(R) N100`."""
+    fields = kernel_fields(cpuinfo)
+    name = fields.get("model name") or fields.get("Model") or ""
+    return f"{os.uname().machine} {name or platform.processor() or 'unknown processor'}"

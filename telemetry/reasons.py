@@ -24,6 +24,7 @@ KINDS: Final = (
     "gap",
     "hook",
     "install",
+    "measure",
     "override",
     "peers",
     "policy",

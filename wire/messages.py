@@ -3,7 +3,8 @@
 Rules:
 - Each message has a schema version. A reader accepts unknown fields and refuses an unknown version.
 - Control messages are JSON; telemetry is MessagePack.
-- What brings blobs to devices is in `wire.delivery`.
+- What brings blobs to devices is in `wire.delivery`, and what measures packages on them in
+  `wire.measuring`.
 - A receiver trusts a device's message only as far as the broker guarantees its topic: the `device`
   field must equal the topic's, and the receiver checks that.
 - Desired states and the answers to enrolments travel signed by the `director` role

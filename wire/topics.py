@@ -28,9 +28,10 @@ UpKind = Literal[
     "source_request",
     "cast_report",
     "telemetry",
+    "measured",
 ]
 UP_KINDS: tuple[UpKind, ...] = get_args(UpKind)
-DownKind = Literal["desired", "chunk", "sources", "telemetry_ack"]
+DownKind = Literal["desired", "chunk", "sources", "telemetry_ack", "measure"]
 
 ENROL = f"{PREFIX}/enrol/"
 """What all topics of enrolments begin with."""

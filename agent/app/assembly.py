@@ -20,6 +20,7 @@ from agent.app.endpoint import make_endpoint
 from agent.app.fetching import make_fetching
 from agent.app.hooking import put_hooks
 from agent.app.learnt_file import LearntFile
+from agent.app.measuring import make_measurer
 from agent.app.messages import Messages
 from agent.app.named_files import load_profile, load_trust
 from agent.app.refusals import Refusals
@@ -27,6 +28,7 @@ from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
 from agent.app.serving import make_deferral, make_serving
 from agent.app.sharing import Sharing, make_sharing
+from agent.app.spooling import make_pump
 from agent.app.watchdog import Watchdog
 from agent.errors import ConfigError, ControlError, storage_faults
 from agent.install.early import EarlyService
@@ -48,7 +50,6 @@ from agent.serve.http.endpoint import Endpoint
 from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
-from telemetry.device.spool import Spool
 from wire.clock import Clock
 from wire.files import Lock, lock
 from wire.messages import Hello
@@ -59,7 +60,6 @@ from wire.version import VERSION
 if TYPE_CHECKING:
     from agent.install.hooks.effects import HookedEffects
 
-SPOOL_FILE: Final = "telemetry.db"
 LOGGED: Final = frozenset(
     {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms", "hook"}
 )
@@ -158,7 +158,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     fetching = make_fetching(
         config, trust, link, interrupts=device.interrupts, log=log, recorder=recorder, clock=clock
     )
-    pump = _pump(device, link)
+    pump = make_pump(config, link, boot_id=device.boot_id, recorder=recorder, clock=clock)
     model_server, adaptation = make_serving(
         config, profile, trust, slots, recorder=recorder, clock=clock
     )
@@ -225,12 +225,28 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         recorder=recorder,
         clock=clock,
     )
+    measurer = make_measurer(
+        config,
+        profile,
+        trust,
+        boot_id=device.boot_id,
+        slots=slots,
+        store=store,
+        installs=installs,
+        fetcher=fetching.fetcher,
+        adaptation=adaptation,
+        link=link,
+        interrupts=device.interrupts,
+        recorder=recorder,
+        clock=clock,
+    )
     messages = Messages(
         link,
         lambda: _hello(device, store, adaptation, sharing),
         desired_states=desired_states,
         fetching=fetching,
         sharing=sharing,
+        measurer=measurer,
         pump=pump,
         log=log,
         clock=clock,
@@ -354,25 +370,6 @@ def _control(device: _Device, commands: Commands, by_hand: ByHand) -> ControlSer
         reason = f"`fleet-agent status`, `pin`, `why` and `install` do not work: {exc.message}"
         device.recorder.event("storage", reason, {"code": exc.code})
         return None
-
-
-def _pump(device: _Device, link: Link) -> TelemetryPump:
-    config = device.config
-    spool = Spool(
-        config.state_dir / SPOOL_FILE,
-        device=config.device,
-        boot_id=device.boot_id,
-        limit_bytes=config.spool_bytes,
-        clock=device.clock,
-    )
-    return TelemetryPump(
-        config.device,
-        recorder=device.recorder,
-        spool=spool,
-        link=link,
-        clock=device.clock,
-        interval_s=config.telemetry_interval_s,
-    )
 
 
 def _hello(

@@ -32,6 +32,7 @@ from agent.errors import ConfigError
 from agent.install.conditions import ConditionSettings
 from agent.install.fetch.settings import DeliverySettings
 from agent.install.hooks.settings import HookSettings
+from agent.measure.settings import MeasureSettings
 from agent.peers.settings import PeerSettings
 from agent.serve.deferred.settings import DeferredSettings
 from agent.serve.settings import CONNECTIONS, Mode, ServingSettings, WorkerLimits
@@ -125,6 +126,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hooks: HookSettings = HookSettings()
     delivery: DeliverySettings = DeliverySettings()
     peers: PeerSettings = PeerSettings()
+    measure: MeasureSettings = MeasureSettings()
     policy: PolicySpec | None = None
     """How this device chooses among its variants, in place of the controller's policy; None to use
     the controller's policy."""
@@ -281,7 +283,8 @@ def _check(config: AgentConfig, name: str) -> None:
         (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
     ]
-    for part in (config.install, config.hooks, config.delivery, config.peers, config.deferred):
+    parts = (config.install, config.hooks, config.delivery, config.peers, config.deferred)
+    for part in (*parts, config.measure):
         faults += [(True, text) for text in part.faults()]
     if config.policy is not None:
         faults += [(True, f"policy: {text}") for text in config.policy.faults()]

@@ -17,6 +17,7 @@ from agent.app.sharing import Sharing
 from agent.link.connection import Link, Serving
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
+from agent.measure.measurer import Measurer
 from wire.clock import Clock
 from wire.delivery import Chunk
 from wire.messages import Hello, TelemetryAck, decode_message
@@ -40,12 +41,13 @@ class Messages:
         desired_states: Takes desired states.
         fetching: Takes chunks, pieces of casts, and where chunks are.
         sharing: Serves other devices; None if nobody is served.
+        measurer: Takes requests to measure.
         pump: Takes acknowledgements of telemetry.
         log: Takes a line for each connection.
         clock: For how long something has served.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter for each part that it passes messages to
         self,
         link: Link,
         hello: Callable[[], Hello],
@@ -53,6 +55,7 @@ class Messages:
         desired_states: DesiredStates,
         fetching: Fetching,
         sharing: Sharing | None,
+        measurer: Measurer,
         pump: TelemetryPump,
         log: Log,
         clock: Clock,
@@ -62,6 +65,7 @@ class Messages:
         self._desired_states = desired_states
         self._fetching = fetching
         self._sharing = sharing
+        self._measurer = measurer
         self._pump = pump
         self._log = log
         self._clock = clock
@@ -110,6 +114,7 @@ class Messages:
             if self._sharing is not None:
                 self._sharing.connected(connection.address)
             self._greet(self._hello())
+            self._measurer.connected()
             self._pump.hurry()
 
     def _received(self, received: Received) -> None:
@@ -127,6 +132,8 @@ class Messages:
                 self._fetching.offers.hear(received.payload)
             case "telemetry_ack":
                 self._pump.acknowledged(decode_message(received.payload, TelemetryAck))
+            case "measure":
+                self._measurer.ask(received.payload)
             case "desired":
                 unheard = self._desired_states.receive(received.payload)
                 since_s = self._clock.monotonic_s() - self._greeted_s

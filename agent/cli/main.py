@@ -172,7 +172,7 @@ def _reasons(config: AgentConfig, within_s: float) -> list[dict[str, Any]]:
         if not isinstance(exc.__cause__, OSError):
             raise
         silence = exc
-    from agent.app.assembly import SPOOL_FILE
+    from agent.app.spooling import SPOOL_FILE
     from telemetry.device.spool import EVENTS_KEPT
     from telemetry.device.spool_reader import stored_events
     from telemetry.errors import SpoolError

@@ -51,7 +51,7 @@ def read_desired(envelope: bytes, trust: TrustRoot, device: str) -> DesiredState
     if not 1 <= desired.revision <= MAX_REVISION:
         raise RefusedError(f"revision {desired.revision} is not within 1 to {MAX_REVISION}")
     if desired.release is not None:
-        _check_release(desired.release)
+        check_release(desired.release)
     _check_policy(desired.policy)
     return desired
 
@@ -104,7 +104,12 @@ def check_revision(desired: DesiredState, known: Known) -> None:
         )
 
 
-def _check_release(release: ReleaseRef) -> None:
+def check_release(release: ReleaseRef) -> None:
+    """Refuse a release with impossible values.
+
+    Raises:
+        RefusedError: A name, a size or a digest is none.
+    """
     sizes = 0 < release.envelope_size_bytes <= MAX_ENVELOPE_BYTES
     names = all(NAME_PATTERN.fullmatch(name) for name in (release.name, release.version))
     if not (sizes and names and is_digest(release.digest) and is_digest(release.envelope_sha256)):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -24,8 +23,8 @@ from agent.errors import (
     GoldenError,
     RefusedError,
     StorageError,
-    storage_faults,
 )
+from agent.install.bringing import Bringer
 from agent.install.early import EarlyService
 from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.local import LocalPackages
@@ -37,14 +36,14 @@ from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
 from agent.install.store import StateStore, has_served
 from agent.interrupts import Interrupts
-from agent.packages import Package, clear_way, is_intact, keep_directory, open_package, read_index
+from agent.packages import Package, is_intact, open_package
 from agent.ports import Probed
 from agent.select.adaptation import Adaptation
 from agent.select.decisions import candidate, preference
 from wire.errors import FleetError, TransportError
 from wire.messages import ReleaseRef
-from wire.package.index import ENVELOPE_FILE, FileEntry, PackageIndex
-from wire.package.manifest import MANIFEST_FILE, Variant
+from wire.package.index import FileEntry, PackageIndex
+from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
 from wire.progress import FILE, LOCAL
 from wire.trust.root import TrustRoot
@@ -90,6 +89,7 @@ class Installer:
         self._store = store
         self._slots = slots
         self._fetcher = fetcher
+        self._bringer = Bringer(fetcher, settings.trust, slots.parts)
         self._adaptation = adaptation
         self._early = early
         self._interrupts = interrupts
@@ -175,36 +175,13 @@ class Installer:
         return open_package(self._slots.directory(digest), digest, self._settings.trust)
 
     def _preflight(self, target: ReleaseRef, _progress: Progress) -> None:
-        """Fetch the index and the manifest, and refuse a package that cannot run here.
-
-        Raises:
-            RefusedError: The package is another release than the desired state names.
-        """
+        """Fetch the index and the manifest, and refuse a package that cannot run here."""
         self._check_storage(target.envelope_size_bytes)
         directory = self._slots.directory(target.digest)
-        with storage_faults("cannot make the directory of the package"):
-            keep_directory(directory)
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        envelope = FileEntry(
-            path=ENVELOPE_FILE,
-            size_bytes=target.envelope_size_bytes,
-            sha256=target.envelope_sha256,
-            chunks=(),
-        )
-        blob = Blob(sha256=envelope.sha256, size_bytes=envelope.size_bytes)
-        self._bring(directory, envelope, blob, self._errand())
-        index = read_index(directory, target.digest, self._settings.trust)
-        if (index.name, index.version) != (target.name, target.version):
-            raise RefusedError(
-                f"{target.name}:{target.version} was ordered, but the package is "
-                f"{index.name}:{index.version}"
-            )
-        entry = index.file(MANIFEST_FILE)
-        self._bring(directory, entry, Blob.of_file(entry, index.chunk_bytes), self._errand())
-        package = self.open(target.digest)
+        package = self._bringer.describe(target, directory, self._errand())
         variants = self._fitting(package)
         check_memory(variants, self._adaptation.health)
-        self._slots.keep_parts({entry.sha256 for entry in index.files})
+        self._slots.keep_parts({entry.sha256 for entry in package.index.files})
         lacking = self._lacking(package, variants)
         self._check_storage(sum(entry.size_bytes for entry in lacking))
 
@@ -239,7 +216,8 @@ class Installer:
         try:
             for place, entry in enumerate(lacking):
                 early.lacks(lacking[place:])
-                self._bring(package.directory, entry, Blob.of_file(entry, chunk_bytes), errand)
+                blob = Blob.of_file(entry, chunk_bytes)
+                self._bringer.bring(package.directory, entry, blob, errand)
         except (DeferredError, TransportError):
             early.look(waits=True)
             raise
@@ -382,13 +360,6 @@ class Installer:
 
     def _errand(self) -> Errand:
         return Errand(check=self._check, asks=self._store.state.has_sources)
-
-    def _bring(self, directory: Path, entry: FileEntry, blob: Blob, errand: Errand) -> None:
-        if not is_intact(directory, entry):
-            clear_way(directory, entry.path)
-            clear_way(self._slots.parts, entry.sha256)
-            part = self._slots.parts / entry.sha256
-            self._fetcher.fetch(blob, part, (directory, entry.path), errand)
 
     def _check(self) -> None:
         self._interrupts.check(abandon=self._abandon)

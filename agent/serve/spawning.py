@@ -50,7 +50,7 @@ def spawn(threads: int) -> tuple[subprocess.Popen[bytes], socket.socket, BinaryI
             [*command, "--fd", str(theirs.fileno()), "--lifeline", str(reading)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env=_environment(threads),
+            env=environment(threads),
             pass_fds=(theirs.fileno(), reading),
             start_new_session=True,
         )
@@ -75,6 +75,14 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def _environment(threads: int) -> dict[str, str]:
+def environment(threads: int) -> dict[str, str]:
+    """Return the environment of a process that runs a model.
+
+    Args:
+        threads: Threads that libraries may start on their own.
+
+    Returns:
+        What it needs of the supervisor's environment, and the number of threads.
+    """
     kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
     return kept | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}

@@ -12,7 +12,8 @@ from fastapi import FastAPI
 
 from controller.api import faults as api_faults
 from controller.api.guard import Guard
-from controller.api.routes import FleetServices, fleet_routes
+from controller.api.routes import fleet_routes
+from controller.api.services import FleetServices
 from controller.services.blobs import MAX_BLOB_BYTES
 
 _DESCRIPTION = """

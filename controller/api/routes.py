@@ -11,16 +11,16 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Security
+from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
-from fastapi.security import HTTPBearer
 from starlette.routing import BaseRoute
 
 from controller.api.faults import FAULT_RESPONSES
+from controller.api.measure_routes import measurement_routes
+from controller.api.services import Services, router
 from controller.errors import UnknownBlobError
 from controller.rollout_schemas import (
     PreflightReport,
@@ -46,16 +46,8 @@ from controller.schemas import (
     TokenSummary,
 )
 from controller.services.blobs import UPLOAD, BlobStore
-from controller.services.devices import Devices
-from controller.services.director import Director
-from controller.services.enrolment import Enrolment
-from controller.services.policies import Policies
-from controller.services.preflight import Preflight
-from controller.services.releases import Releases
 from controller.services.rollouts import Rollouts
 from telemetry.server import query as telemetry_query
-from telemetry.server.store import TelemetryStore
-from wire.clock import Clock
 
 MAX_LISTED = 100_000
 DEFAULT_LISTED = 10_000
@@ -67,46 +59,14 @@ DEFAULT_NAMED = 20
 LimitParameter = Annotated[int, Query(ge=1, le=MAX_LISTED, description="The greatest number.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetServices:
-    """What the API gives access to."""
-
-    devices: Devices
-    director: Director
-    enrolment: Enrolment
-    policies: Policies
-    preflight: Preflight
-    releases: Releases
-    rollouts: Rollouts
-    blobs: BlobStore
-    telemetry: TelemetryStore
-    health: Callable[[], Health]
-    clock: Clock
-
-
-async def _services(request: Request) -> FleetServices:
-    services: FleetServices = request.app.state.services
-    return services
-
-
-Services = Annotated[FleetServices, Depends(_services)]
-
-
-def _router(path: str, tag: str) -> APIRouter:
-    """Return a router of paths that need the token."""
-    # This checks nothing: it only documents which token the guard requires.
-    needed = Security(HTTPBearer(auto_error=False, description="The API token."))
-    return APIRouter(prefix=path, tags=[tag], responses=FAULT_RESPONSES, dependencies=[needed])
-
-
 _controller = APIRouter(prefix="/v1", tags=["controller"], responses=FAULT_RESPONSES)
-_tokens = _router("/v1/tokens", "controller")
-_devices = _router("/v1/devices", "devices")
-_blobs = _router("/v1/blobs", "blobs")
-_releases = _router("/v1/releases", "releases")
-_rollouts = _router("/v1/rollouts", "rollouts")
-_policies = _router("/v1/policies", "policies")
-_telemetry = _router("/v1/telemetry", "telemetry")
+_tokens = router("/v1/tokens", "controller")
+_devices = router("/v1/devices", "devices")
+_blobs = router("/v1/blobs", "blobs")
+_releases = router("/v1/releases", "releases")
+_rollouts = router("/v1/rollouts", "rollouts")
+_policies = router("/v1/policies", "policies")
+_telemetry = router("/v1/telemetry", "telemetry")
 
 
 def fleet_routes() -> list[BaseRoute]:
@@ -120,6 +80,7 @@ def fleet_routes() -> list[BaseRoute]:
         _rollouts,
         _policies,
         _telemetry,
+        measurement_routes,
     )
     return [route for router in routers for route in router.routes]
 

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from controller.api.app import create_app
 from controller.api.protocol import API, ConnectionLimits
-from controller.api.routes import FleetServices
 from controller.api.server import HttpServer
+from controller.api.services import FleetServices
 from controller.api.tls import tls_of
 from controller.app.delivery import Delivery
 from controller.app.downloads import DownloadListener
@@ -49,6 +49,7 @@ from controller.services.devices import Devices
 from controller.services.director import Director
 from controller.services.enrolment import Enrolment
 from controller.services.ingest import Ingest, may_wait
+from controller.services.measurements import Measurements
 from controller.services.other_controllers import OtherControllers
 from controller.services.policies import Policies
 from controller.services.preflight import Preflight
@@ -134,9 +135,11 @@ class Controller:
         self._engine = RolloutEngine(database, director, reception, preflight, clock)
         self._policies = Policies(database, director, clock)
         self._enrolment = Enrolment(database, access, self._transport, key, clock)
+        self._measurements = Measurements(database, preflight, self._transport, key, clock)
         self._ingest = Ingest(
             database,
             director=director,
+            measurements=self._measurements,
             enrolment=self._enrolment,
             telemetry=telemetry,
             transfers=transfers,
@@ -149,6 +152,7 @@ class Controller:
             devices=Devices(database, access, transfers, config.peers, clock),
             director=director,
             enrolment=self._enrolment,
+            measurements=self._measurements,
             policies=self._policies,
             preflight=preflight,
             releases=Releases(database, blobs, trust, director, clock),
@@ -262,6 +266,7 @@ class Controller:
             self._enrolment.allow_returns,
             self._upkeep.mark_silent,
             self._upkeep.prune,
+            self._measurements.expire,
             self._encryption.look,
             self.deltas.tick,
         ):

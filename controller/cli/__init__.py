@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "policy": ("controller.cli.policies", "Set how devices choose among their variants."),
     "release": ("controller.cli.releases", "Publish packages."),
     "rollout": ("controller.cli.rollouts", "Bring releases to devices, in stages."),
+    "measure": ("controller.cli.measure", "Measure releases on lent devices."),
     "telemetry": ("controller.cli.telemetry", "Show what the devices measured."),
 }
 """In the order of the help: the module of each command, and what it does."""

@@ -40,6 +40,7 @@ def register(app: typer.Typer) -> None:
 
 
 def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(
@@ -51,8 +52,8 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         str,
         typer.Option(
             metavar="DATA",
-            help="Samples that judge every variant: an .npz file, a folder of .npy files, or "
-            "module:callable. Its arrays have the names of the model's inputs, or `x` for the "
+            help="Samples that judge every variant: an .npz file, a folder of .npy or .npz files, "
+            "or module:callable. Its arrays have the names of the model's inputs, or `x` for the "
             "only one, and `label` for labels; other names are refused. When it is the only set, "
             "the build splits it.",
         ),
@@ -137,7 +138,11 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     ] = None,
     max_latency_ms: Annotated[
         float | None,
-        typer.Option("--max-latency", metavar="MS", help="Largest median latency on this machine."),
+        typer.Option(
+            "--max-latency",
+            metavar="MS",
+            help="Largest median latency on this machine, or in the field.",
+        ),
     ] = None,
     max_memory: Annotated[
         int | None,
@@ -230,9 +235,22 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     measurements: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="JSON report whose figures count for files that are the same."
+            metavar="FILE",
+            help="JSON report, or figures of the field (`fleet measure figures --out`): they count "
+            "for files that are the same.",
         ),
     ] = None,
+    measure_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SELECTOR",
+            help="Publish the candidates, let these lent devices measure them, and build with "
+            "their figures.",
+        ),
+    ] = None,
+    measure_timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to wait for these devices.")
+    ] = "10m",
     remeasure: Annotated[
         bool, typer.Option("--remeasure", help="Measure costs again, although they are known.")
     ] = False,
@@ -295,11 +313,15 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     same bytes. With another cache the model files are the same and the measured figures are new,
     unless --measurements names the first build's report.
 
+    With --measure-on the latencies of lent devices of the fleet count for their profiles
+    (docs/measuring.md).
+
     Examples:
         fleet build model.onnx -p rpi4 --evaluation samples.npz -o detector-1.0.0
         fleet build model.onnx -p rpi4 --evaluation samples.npz --dry-run
     """
     _check_packager()
+    from controller.cli.measured_builds import measured_on
     from packager.build import build, plan_build
     from packager.device_profiles import load_profile
     from packager.judge.further import read_further
@@ -370,8 +392,13 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
             plan = plan_build(request, progress)
         _show_plan(request, plan, json=json)
         return
-    with _progress() as progress:
-        result = build(request, progress)
+
+    def carry_out(wanted: BuildRequest) -> BuildResult:
+        with _progress() as progress:
+            return build(wanted, progress)
+
+    with measured_on(context, request, measure_on, measure_timeout, carry_out) as told:
+        result = carry_out(told)
     for path in report or ():
         write_report(path, result, request.profiles, gates=request.gates)
     _show_result(request, result, json=json)
@@ -470,7 +497,7 @@ def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
 
 
 def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> None:
-    from packager.report import further
+    from packager.report import further, shapes
     from packager.report.tables import (
         FIGURES_MINOR,
         VERDICT_COLUMNS,
@@ -492,6 +519,9 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
     write()
     if rows := further.candidate_rows(result.candidates):
         write_table(further.COLUMNS, rows, minor=further.MINOR)
+        write()
+    if rows := shapes.candidate_rows(result.candidates):
+        write_table(shapes.COLUMNS, rows, minor=shapes.MINOR)
         write()
     write_table(VERDICT_COLUMNS, verdict_rows(result, request.profiles))
     for note in result.notes:

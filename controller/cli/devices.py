@@ -23,6 +23,9 @@ PAGE_DEVICES = 10_000
 """Devices that one request asks for."""
 
 DeviceArgument = Annotated[str, typer.Argument(metavar="DEVICE", help="Identifier of the device.")]
+DevicesArgument = Annotated[
+    list[str], typer.Argument(metavar="DEVICE...", help="Identifiers of devices.")
+]
 SinceOption = Annotated[str, typer.Option(help="How far back, such as 30m or 7d.", metavar="TIME")]
 LimitOption = Annotated[
     int, typer.Option(help="Show at most so many events.", metavar="N", min=1, max=1000)
@@ -39,6 +42,8 @@ def register(app: typer.Typer) -> None:
         "list": device_list,
         "show": device_show,
         "label": device_label,
+        "lend": device_lend,
+        "return": device_return,
         "quarantine": device_quarantine,
         "restore": device_restore,
         "decommission": device_decommission,
@@ -149,6 +154,35 @@ def device_quarantine(context: typer.Context, device: DeviceArgument) -> None:
     """
     with connect(context) as api:
         _say_state(_update(api, device, DeviceUpdate(state=DeviceState.QUARANTINED)))
+
+
+def device_lend(context: typer.Context, devices: DevicesArgument) -> None:
+    """Let devices be asked to measure packages.
+
+    They go on serving. A device measures only if its own agent.toml allows it, too.
+
+    Examples:
+        fleet device lend cam-berlin
+    """
+    _lend(context, devices, lent=True)
+
+
+def device_return(context: typer.Context, devices: DevicesArgument) -> None:
+    """Ask devices for no more measurements.
+
+    A measurement that goes on there ends by itself.
+
+    Examples:
+        fleet device return cam-berlin
+    """
+    _lend(context, devices, lent=False)
+
+
+def _lend(context: typer.Context, devices: list[str], *, lent: bool) -> None:
+    with connect(context) as api:
+        for device in devices:
+            found = _update(api, device, DeviceUpdate(lent=lent))
+            write(f"{plain_text(found.id)} {'is lent' if found.lent else 'is not lent'}")
 
 
 def device_restore(context: typer.Context, device: DeviceArgument) -> None:
@@ -309,6 +343,7 @@ def _show(device: Device, *, as_json: bool) -> None:
             ("runtimes", _runtimes_text(device)),
             ("labels", device.labels),
             ("agent", device.agent_version),
+            *([("lent for measurements", device.lent)] if device.lent else []),
             *([("serves peers at", _peers_text(device))] if device.peer_url else []),
             ("release", device.release),
             ("variant", device.variant),

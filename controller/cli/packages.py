@@ -120,7 +120,7 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
         fleet package show detector-1.0.0
     """
     from packager.package.directory import open_package, signers
-    from packager.report import further
+    from packager.report import further, shapes
     from packager.report.tables import FIGURES_MINOR, figure_columns, manifest_rows
     from packager.result import drift_notes
     from packager.samples.declarations import declared_lines
@@ -150,6 +150,9 @@ def package_show(directory: PackageArgument, *, json: JsonOption = False) -> Non
     write()
     if rows := further.manifest_rows(manifest):
         write_table(further.COLUMNS, rows, minor=further.MINOR)
+        write()
+    if rows := shapes.manifest_rows(manifest):
+        write_table(shapes.COLUMNS, rows, minor=shapes.MINOR)
         write()
     write_table(
         ("VARIANT", "RUNTIME", "PRECISION", "PROFILES"),

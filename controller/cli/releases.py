@@ -87,13 +87,34 @@ def release_publish(
         _publish(context, Path(package), as_json=as_json)
 
 
-def _publish(context: typer.Context, package: Path, *, as_json: bool) -> None:
+def publish_package(context: typer.Context, package: Path) -> str:
+    """Upload a package to the controller.
+
+    Args:
+        context: Says where the controller is.
+        package: The directory.
+
+    Returns:
+        The digest of the release.
+
+    Raises:
+        PackageFilesError: No signed package, or a file differs from the index.
+    """
+    return _published(context, package).digest
+
+
+def _published(context: typer.Context, package: Path) -> Release:
     files = package_files(package)
     with connect(context) as api:
         sent = _upload(api, files)
         body = ReleaseRequest(envelope_sha256=files[-1].sha256)
         release = api.send("POST", "/v1/releases", Release, body)
     remark(f"sent {sent} of {len(files)} files")
+    return release
+
+
+def _publish(context: typer.Context, package: Path, *, as_json: bool) -> None:
+    release = _published(context, package)
     if as_json:
         write_json(release)
         return

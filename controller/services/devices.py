@@ -20,7 +20,7 @@ from wire.clock import Clock
 from wire.codec import convert
 
 _SAME = (
-    *("id", "state", "online", "agent_version", "variant", "reported_revision", "phase"),
+    *("id", "state", "online", "lent", "agent_version", "variant", "reported_revision", "phase"),
     *("runtimes", "peer_url", "enrolled_at_s", "last_seen_at_s", "last_error"),
 )
 """The fields that have the same name in the table and in the API."""
@@ -113,6 +113,8 @@ class Devices:
             if change.labels is not None:
                 devices.set_labels(transaction, row, checked_labels(change.labels))
                 desired.mark_policy_stale(transaction, device)
+            if change.lent is not None:
+                row.lent = change.lent
             if change.may_enrol_again is not None:
                 devices.readmit(row, allowed=change.may_enrol_again)
             if target is not None and (target != row.state or target != DeviceState.DECOMMISSIONED):

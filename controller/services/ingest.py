@@ -20,6 +20,7 @@ from controller.domain.faults import Faults
 from controller.domain.peer_urls import Network, why_refused
 from controller.services.director import Director, Publisher
 from controller.services.enrolment import MAX_REQUEST_BYTES, Enrolment
+from controller.services.measurements import Measurements
 from controller.services.own_messages import own_message
 from controller.services.transfers import Transfers
 from controller.store import desired, reports
@@ -68,6 +69,7 @@ class Ingest:
     Args:
         database: The control state.
         director: Answers a hello.
+        measurements: Takes what devices measured.
         enrolment: Answers unknown devices.
         telemetry: Where telemetry goes.
         transfers: Where the figures of transfers go.
@@ -76,11 +78,12 @@ class Ingest:
         clock: Wall time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter for each part that takes messages
         self,
         database: Database,
         *,
         director: Director,
+        measurements: Measurements,
         enrolment: Enrolment,
         telemetry: TelemetryStore,
         transfers: Transfers,
@@ -90,6 +93,7 @@ class Ingest:
     ) -> None:
         self._database = database
         self._director = director
+        self._measurements = measurements
         self._enrolment = enrolment
         self._telemetry = telemetry
         self._transfers = transfers
@@ -106,6 +110,7 @@ class Ingest:
             "report": self._report,
             "refusal": self._refusal,
             "telemetry": self._telemetry_batch,
+            "measured": self._measured,
         }
 
     def handle(self, received: Received) -> None:
@@ -190,6 +195,11 @@ class Ingest:
             self._refuse("ingest.stranger", device, "not enrolled")
         elif is_new:
             _log.warning("device %s refuses a desired state: %s", device, _shown(refusal))
+
+    def _measured(self, device: str, payload: bytes) -> None:
+        if not self._measurements.take(device, payload):
+            self.counts["ingest.stale"] += 1
+            _log.debug("an answer of %s to a measurement is not waited for", device)
 
     def _telemetry_batch(self, device: str, payload: bytes) -> None:
         batch = own_message(payload, TelemetryBatch, device, packed=True)

@@ -80,7 +80,7 @@ class Preflight:
             row = releases.get_published(transaction, ref)
             facts = device_facts.of_selector(transaction, parsed)
             enrolled = [device for device in facts if device.state == DeviceState.ENROLLED]
-            judged = self._judge(transaction, row, enrolled)
+            judged = self.judged(transaction, row, enrolled)
         report = _report(row, selector, enrolled, judged, limit=limit)
         report.shut_out = len(facts) - len(enrolled)
         return report
@@ -102,15 +102,28 @@ class Preflight:
             FleetError: The files of the release cannot be read.
         """
         facts = device_facts.of_devices(transaction, devices)
-        judged = self._judge(transaction, release, facts)
+        judged = self.judged(transaction, release, facts)
         return {
             device: said.reason for device, said in judged.items() if said.answer is Answer.REFUSES
         }
 
-    def _judge(
+    def judged(
         self, transaction: Transaction, release: ReleaseRow, facts: Sequence[DeviceFacts]
     ) -> dict[str, Verdict]:
-        offered = self._offered(release)
+        """Return what some devices would say to a release.
+
+        Args:
+            transaction: The transaction.
+            release: The release.
+            facts: What is known of the devices.
+
+        Returns:
+            Device to what it would say.
+
+        Raises:
+            FleetError: The files of the release cannot be read.
+        """
+        offered = self.offered(release)
         running = self._running(transaction, {d.release for d in facts if d.release is not None})
         known: dict[tuple[str, str | None, str | None], Verdict] = {}
         judged = {}
@@ -132,12 +145,12 @@ class Preflight:
         found = {}
         for row in releases.of_digests(transaction, set(digests)):
             try:
-                found[row.digest] = self._offered(row)
+                found[row.digest] = self.offered(row)
             except FleetError:  # its files are gone: nothing is concluded from it
                 continue
         return found
 
-    def _offered(self, row: ReleaseRow) -> OfferedRelease:
+    def offered(self, row: ReleaseRow) -> OfferedRelease:
         """Return a release as its signed index and manifest describe it.
 
         Raises:

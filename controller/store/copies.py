@@ -24,9 +24,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from controller.database_url import sqlite_path
 from controller.errors import ConflictError, DatabaseError
+from controller.store.all_tables import ALL_TABLES
 from controller.store.database import Database, has_today_schema, migrate
-from controller.store.tables import Base
-from telemetry.server.tables import metadata as telemetry_metadata
 from wire.errors import FleetError
 from wire.files import PRIVATE, sync_directory
 
@@ -190,7 +189,7 @@ def _sqlite_files(database: Path) -> list[Path]:
 
 
 def _copy_rows(reader: sqlalchemy.Connection, writer: sqlalchemy.Connection) -> None:
-    tables = [*Base.metadata.sorted_tables, *telemetry_metadata.sorted_tables]
+    tables = ALL_TABLES
     for table in reversed(tables):  # a migration may have put rows there
         writer.execute(table.delete())
     for table in tables:
@@ -215,7 +214,7 @@ def _references_to_itself(table: Table) -> list[Column[object]]:
 
 def _go_on_counting(connection: sqlalchemy.Connection) -> None:
     """Let PostgreSQL's sequences go on above the rows that were put in with their numbers."""
-    for table in [*Base.metadata.sorted_tables, *telemetry_metadata.sorted_tables]:
+    for table in ALL_TABLES:
         column = table.autoincrement_column
         if column is None:
             continue

@@ -32,6 +32,14 @@ class DeviceFacts(NamedTuple):
     release: str | None
     """Digest of what it runs."""
 
+    lent: bool
+    """Whether the operator lends it for measurements."""
+
+    boot_id: str
+    """The start of its agent that was heard of last."""
+
+    profile_name: str
+
 
 _FACTS = select(
     DeviceRow.id,
@@ -41,6 +49,9 @@ _FACTS = select(
     cast(DeviceRow.runtimes, String),
     DeviceRow.greeted,
     DeviceRow.reported_release,
+    DeviceRow.lent,
+    DeviceRow.boot_id,
+    DeviceRow.profile_name,
 )
 
 
@@ -59,4 +70,4 @@ def of_devices(session: Session, devices: Sequence[str]) -> list[DeviceFacts]:
 
 def _facts(session: Session, conditions: list[ColumnElement[bool]]) -> list[DeviceFacts]:
     rows = session.execute(_FACTS.where(*conditions).order_by(DeviceRow.id))
-    return [DeviceFacts(*row) for row in rows]
+    return [DeviceFacts._make(row) for row in rows]

@@ -266,6 +266,7 @@ def enrol(
     row.agent_version = clean(request.agent_version, MAX_CODE_CHARS)
     row.boot_id = ""
     row.greeted = False
+    row.lent = False
     row.runtimes = None
     row.peer_url = None
     row.report_sequence = 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sqlalchemy import select, update
+from sqlalchemy import CompoundSelect, exists, select, union_all, update
 from sqlalchemy.orm import Session
 
+from controller.domain.measuring import MeasurementState
 from controller.domain.states import DeltaState, DeviceState, ReleaseState
 from controller.errors import IllegalTransitionError, UnknownReleaseError
 from controller.store.database import changed_rows, in_batches
+from controller.store.measurement_tables import MeasurementRow
 from controller.store.tables import (
     DeltaRow,
     DesiredStateRow,
@@ -133,7 +135,7 @@ def blob_size_for(session: Session, *, device: str, sha256: str) -> int | None:
 
     Returns:
         Its size in bytes; None unless it belongs to the published release that this device has
-        to run, or is a delta to a file of it.
+        to run, or to one that it was asked to measure, or is a delta to a file of one.
     """
     return readable_blobs(session, device=device, sha256s=(sha256,)).get(sha256)
 
@@ -152,11 +154,9 @@ def readable_blobs(session: Session, *, device: str, sha256s: Collection[str]) -
     wanted = sorted(sha256s)
     readable = (
         ReleaseRow.digest == ReleaseBlobRow.release,
-        DesiredStateRow.release == ReleaseRow.digest,
-        DeviceRow.id == DesiredStateRow.device,
+        ReleaseRow.digest.in_(_releases_for(device)),
         ReleaseRow.state == ReleaseState.PUBLISHED,
-        DeviceRow.id == device,
-        DeviceRow.state == DeviceState.ENROLLED,
+        exists().where(DeviceRow.id == device, DeviceRow.state == DeviceState.ENROLLED),
     )
     files = session.execute(
         select(ReleaseBlobRow.sha256, ReleaseBlobRow.size_bytes).where(
@@ -175,3 +175,12 @@ def readable_blobs(session: Session, *, device: str, sha256s: Collection[str]) -
         )
         sizes_bytes |= {row.sha256: row.size_bytes for row in deltas}
     return sizes_bytes
+
+
+def _releases_for(device: str) -> CompoundSelect[tuple[str | None]]:
+    """Return the digests of what a device has to run, and of what it was asked to measure."""
+    runs = select(DesiredStateRow.release).where(DesiredStateRow.device == device)
+    measures = select(MeasurementRow.release).where(
+        MeasurementRow.device == device, MeasurementRow.state == MeasurementState.ASKED
+    )
+    return union_all(runs, measures)

@@ -92,6 +92,9 @@ class DeviceRow(Base):
     may_enrol_again: Mapped[bool] = mapped_column(Boolean, server_default=false())
     """Set by the operator for a decommissioned device; the next enrolment takes it back."""
 
+    lent: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    """Whether the operator lends it for measurements."""
+
     peer_url: Mapped[str | None] = mapped_column(String(MAX_URL_CHARS))
     """Where it serves the devices of its site, as it said when it connected last; null if it serves
     nobody, or elsewhere than it may."""

@@ -160,7 +160,7 @@ def compare(
         reference=best,
         retention=retention(named(metric), value, best, magnitude=magnitude),
         agreement=_agreement(metric, answers, ideal),
-        sqnr_db=_sqnr_db(answers, ideal),
+        sqnr_db=sqnr_db(*powers(answers, ideal)),
         worst_error=max(errors.values()),
         samples=len(next(iter(ideal.values()))),
     )
@@ -366,12 +366,18 @@ def _worst_error(ours: Tensor, theirs: Tensor) -> float:
     )
 
 
-def _sqnr_db(answers: Tensors, reference: Tensors) -> float | None:
+def powers(answers: Tensors, reference: Tensors) -> tuple[float, float]:
+    """Return the sums of squares of the reference's answers and of the differences from them."""
     signal = noise = 0.0
     for name, tensor in reference.items():
         for ours, theirs in _pairs(answers[name], tensor):
             signal += float(np.sum(theirs**2))
             noise += float(np.sum((ours - theirs) ** 2))
+    return signal, noise
+
+
+def sqnr_db(signal: float, noise: float) -> float | None:
+    """Return the ratio of two sums of squares; None where one is 0."""
     if noise == 0.0 or signal == 0.0:
         return None
     return float(10.0 * np.log10(signal / noise))

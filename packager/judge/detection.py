@@ -48,6 +48,7 @@ class Matches:
     """
 
     def __init__(self, found: Sequence[Found], truth: Sequence[Found]) -> None:
+        self.found, self.truth = found, truth
         classes = sorted({int(c) for one in truth for c in one.classes})
         with contextlib.redirect_stdout(io.StringIO()):  # the tools print what they do
             evaluation = COCOeval(

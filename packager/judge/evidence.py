@@ -100,12 +100,40 @@ def evidence(
             _jackknife(samples, metric, own_values) if copied <= MOST_BYTES else (None, 0)
         )
         return Evidence(standard_error=error, degrees=degrees)
-    agreed = None
-    if scores_classes(metric) and ideal[scored_output(metric, ideal)].ndim == ONE_ANSWER_AXES:
-        agreed = int(agreeing(answers, ideal).sum())
-    ours, theirs, size = pair or paired(
+    agreed = agreed_of(metric, answers, ideal)
+    known_pair = pair or paired(
         answers, reference, labels, metric, indices=indices, detector=detector
     )
+    return evidence_of(metric, known_pair, samples, agreed)
+
+
+def agreed_of(metric: str, answers: Tensors, reference: Tensors) -> int | None:
+    """Return on how many samples both top answers are the same; None where there is not just one.
+
+    Args:
+        metric: The metric.
+        answers: By output name.
+        reference: The reference's answers, in the same rows.
+    """
+    scores = scores_classes(metric)
+    if not scores or reference[scored_output(metric, reference)].ndim != ONE_ANSWER_AXES:
+        return None
+    return int(agreeing(answers, reference).sum())
+
+
+def evidence_of(metric: str, pair: Pair, samples: int, agreed: int | None) -> Evidence:
+    """Return the evidence of a metric that is no user's function.
+
+    Args:
+        metric: The metric.
+        pair: What the variant's metric and the reference's follow from.
+        samples: How many samples there are.
+        agreed: What `agreed_of` returned.
+
+    Returns:
+        The evidence.
+    """
+    ours, theirs, size = pair
     if not (isinstance(ours, Sums) and isinstance(theirs, Sums)):
         error, degrees = _jackknife(
             samples, metric, lambda rows: (ours.value_of(rows), theirs.value_of(rows))

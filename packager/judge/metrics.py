@@ -35,7 +35,12 @@ OUTPUT: Final = "output"
 MAX_RETENTION: Final = 2.0
 """A larger value would mean that the reference is almost useless, not that the variant is good."""
 
-NUMBERED: Final = frozenset({"axis", "ignore", "blank", "end", "space"})
+SCORES: Final = "scores"
+CLASSES: Final = "classes"
+ANY_NAME: Final = ("NAME|N",)
+"""Values of an option that names an output, or a column."""
+
+NUMBERED: Final = frozenset({"axis", "ignore", "blank", "end", "space", "first"})
 """Options whose value may be a whole number."""
 
 Labels = Literal["needed", "used", "unused"]
@@ -105,7 +110,14 @@ METRICS: Final[dict[str, Metric]] = {
             name=MAP,
             sums="",
             labels="used",
-            options={"order": ("xy", "yx"), "truth": ("labels", "reference")},
+            options={
+                "order": ("xy", "yx"),
+                "truth": ("labels", "reference"),
+                "boxes": ("corners", "centre"),
+                "first": (),
+                SCORES: ANY_NAME,
+                CLASSES: ANY_NAME,
+            },
         ),
         Metric(
             name="wer",
@@ -178,14 +190,30 @@ def wanted(text: str) -> Wanted:
     options: dict[str, str] = {}
     for part in parts:
         key, _, value = part.partition("=")
-        fits = key in known and (value in known[key] or (key in NUMBERED and _is_whole(value)))
+        fits = key in known and (
+            value in known[key] or (key in NUMBERED and _is_whole(value)) or known[key] == ANY_NAME
+        )
         if not (value and (key == OUTPUT or fits)):
             raise DataError(
                 f"metric {name}: there is no option {part[:80]!r}",
                 remedy=f"its options are {', '.join(_shown(known))}",
             )
         options[key] = value
+    if (
+        name == MAP
+        and SCORES not in options
+        and (extra := {"boxes", "first", CLASSES} & {*options})
+    ):
+        raise DataError(
+            f"metric map: {min(extra)}= says nothing without scores=",
+            remedy="name the output of the scores, or declare the boxes with --postprocessing",
+        )
     return Wanted(name, options)
+
+
+def is_matched(text: str) -> bool:
+    """Tell whether a metric matches boxes that the model itself has suppressed."""
+    return named(text) == MAP and SCORES in wanted(text).options
 
 
 def is_own(text: str) -> bool:

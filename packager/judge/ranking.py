@@ -20,9 +20,8 @@ import msgspec
 from packager.errors import QualityGateError
 from packager.judge.further import kept_shares
 from packager.judge.metrics import quality
-from wire.package.manifest import Accuracy, Performance, Variant
+from wire.package.manifest import LATENCY_TOLERANCE, Accuracy, Performance, Variant
 
-LATENCY_TOLERANCE: Final = 0.05
 MEMORY_TOLERANCE: Final = 0.03
 SIZE_TOLERANCE: Final = 0.01
 """Smaller differences are measurement noise, or too small to keep a variant for."""

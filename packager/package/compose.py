@@ -136,7 +136,7 @@ def assemble(
             variant.info,
             profiles=profiles,
             golden=_golden(candidate, asset, pipeline, others.get(variant.name)),
-            files_sha256=_digests(candidate, variant.info, pipeline),
+            files_sha256=variant_digests(candidate, variant.info, pipeline),
         )
         kept.append(msgspec.structs.replace(variant, info=info))
         source = pipeline.folder(candidate.build)
@@ -228,7 +228,7 @@ def _costs(candidate: Candidate, pipeline: Pipeline) -> VariantInfo:
     )
 
 
-def _digests(candidate: Candidate, info: VariantInfo, pipeline: Pipeline) -> dict[str, str]:
+def variant_digests(candidate: Candidate, info: VariantInfo, pipeline: Pipeline) -> dict[str, str]:
     """Return the SHA-256 of each file that belongs to a variant."""
     digests = pipeline.file_digests(candidate.build, candidate.files)
     if _has_anchors(info):

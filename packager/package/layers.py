@@ -17,7 +17,7 @@ from packager.plan.steps import LAYERS, profile_options
 from packager.run.cache import Cache
 from packager.run.job import RESULT_FILE
 from packager.run.process import StepLimits, Task, carry_out, error_of
-from packager.runtimes.host import machine_name
+from runtime_adapters.processor import machine_name
 from wire.codec import from_json, sha256_hex, to_builtins
 from wire.package.index import asset_directory
 from wire.package.manifest import Variant

@@ -166,8 +166,7 @@ def _obstacles(
     if recipe.repairs and not settings.repair_trials:
         yield "repairs have no trials"
     yield from unreadable(recipe, facts, given.runtimes)
-    if settings.states:
-        yield from _unplayable(recipe, target, given.host)
+    yield from _unjudged(recipe, target, given)
     if recipe.static:
         for spec in facts.inputs:
             if -1 in spec.shape[1:]:
@@ -221,12 +220,20 @@ def _unquantizable(recipe: Recipe, facts: ModelFacts, settings: PlanSettings) ->
         yield f"the model has no {' or '.join(sorted(recipe.quantizes & _ONNX_NAMES))} to quantize"
 
 
-def _unplayable(recipe: Recipe, target: Target | None, host: Host) -> Iterator[str]:
-    """Say why a candidate of a model with states cannot be judged on sequences."""
-    if "tuning" in recipe.data:
-        yield "the model has states, and repairs are judged on single samples"
-    if target is not None and target.name not in host.native:
-        yield "the model has states, and sequences are not played under emulation"
+def _unjudged(recipe: Recipe, target: Target | None, given: PlanInputs) -> Iterator[str]:
+    """Say why a candidate of a model with states, or whose boxes are matched, cannot be judged."""
+    tuned = "tuning" in recipe.data
+    emulated = target is not None and target.name not in given.host.native
+    if given.settings.states:
+        if tuned:
+            yield "the model has states, and repairs are judged on single samples"
+        if emulated:
+            yield "the model has states, and sequences are not played under emulation"
+    if given.settings.matched:
+        if tuned:
+            yield "--metric map with scores= matches boxes, and repairs need outputs of one size"
+        if emulated:
+            yield "--metric map with scores= matches boxes, which is not done under emulation"
 
 
 def _unsuited(recipe: Recipe, profile: DeviceProfile) -> Iterator[str]:

@@ -151,6 +151,9 @@ class PlanSettings(msgspec.Struct, frozen=True, kw_only=True):
     own_metric: bool = False
     """Whether the metric is a function of the user's."""
 
+    matched: bool = False
+    """Whether it matches boxes that the model itself has suppressed."""
+
     further: tuple[FurtherMetric, ...] = ()
     boxes: dict[str, Postprocessing] = {}
     """The declared postprocessing by output, where the metric may compare the boxes that it gives;

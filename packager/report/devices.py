@@ -19,6 +19,7 @@ from markupsafe import Markup
 from packager.judge.gates import Gates
 from packager.judge.metrics import METRICS, quality
 from packager.judge.ranking import MIB
+from packager.report.field import as_profile_sees
 from packager.report.marks import mark
 from packager.report.plots import Axis, Limit, Point, draw
 from packager.report.text import architecture_of, machine_of, ms, share, size_text
@@ -103,7 +104,7 @@ def devices(
     Returns:
         One value per profile, in their order.
     """
-    return [_device(result, profile, gates) for profile in profiles]
+    return [_device(as_profile_sees(result, p.name), p, gates) for p in profiles]
 
 
 def serving_order(candidates: Sequence[CandidateReport]) -> list[CandidateReport]:

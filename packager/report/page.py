@@ -20,8 +20,8 @@ import msgspec
 
 from packager.errors import BuildError
 from packager.judge.gates import Gates
+from packager.report import further, shapes
 from packager.report.devices import devices
-from packager.report.further import page_rows
 from packager.report.layers import layer_tables
 from packager.report.marks import ALL_MARKS
 from packager.report.text import (
@@ -90,7 +90,8 @@ def report_page(
         machine=machine,
         devices=devices(result, profiles, gates),
         figures=[_figures(candidate, machine, profiles) for candidate in result.candidates],
-        further=page_rows(result.candidates),
+        further=further.page_rows(result.candidates),
+        shapes=shapes.page_rows(result.candidates),
         layers=layer_tables(result.candidates),
         steps=_steps(result),
         marks=ALL_MARKS,
@@ -168,7 +169,7 @@ def _figures(
             share(accuracy.value),
             share(accuracy.retention) + retention_range,
             share(accuracy.agreement) + agreement_range,
-            sqnr_text(accuracy.sqnr_db),
+            sqnr_text(accuracy.sqnr_db, accuracy.worst_error),
             error_text(accuracy.worst_error),
             str(accuracy.samples),
         )

@@ -73,7 +73,7 @@ def figures_row(
             None if low is None else round(low, 4),
             accuracy.samples,
             None if accuracy.agreement is None else round(accuracy.agreement, 4),
-            "exact" if accuracy.sqnr_db is None else round(accuracy.sqnr_db, 1),
+            _sqnr(accuracy),
             float(f"{accuracy.worst_error:.3g}"),
         )
     if performance is not None:
@@ -84,6 +84,13 @@ def figures_row(
             round(performance.peak_memory_bytes / MIB, 1),
         )
     return (name, None if size_bytes is None else round(size_bytes / KIB, 1), *quality, *cost)
+
+
+def _sqnr(accuracy: Accuracy) -> object:
+    """Return the ratio in decibels; without one, whether nothing differs."""
+    if accuracy.sqnr_db is not None:
+        return round(accuracy.sqnr_db, 1)
+    return None if accuracy.worst_error else "exact"
 
 
 def verdict_rows(result: BuildResult, profiles: Sequence[DeviceProfile]) -> list[Row]:

@@ -68,9 +68,11 @@ def error_text(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else UNKNOWN
 
 
-def sqnr_text(value: float | None) -> str:
-    """Return a ratio of signal to noise in decibels."""
-    return "exact" if value is None else f"{value:.1f}"
+def sqnr_text(value: float | None, worst_error: float) -> str:
+    """Return a ratio of signal to noise in decibels; without one, whether nothing differs."""
+    if value is None:
+        return UNKNOWN if worst_error else "exact"
+    return f"{value:.1f}"
 
 
 def range_text(low: float | None, high: float | None) -> str:

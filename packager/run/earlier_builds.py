@@ -30,6 +30,7 @@ from packager.run.pipeline import Pipeline, Source
 from wire.codec import from_json, sha256_hex, to_json
 from wire.errors import WireFormatError
 from wire.files import PUBLIC, write_atomic
+from wire.measuring import ProfileFigures, is_possible
 from wire.package.manifest import Performance
 
 MAX_REPORT_BYTES: Final = 64 * 1024**2
@@ -47,6 +48,9 @@ class Measurements(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of a report."""
 
     candidates: tuple[Measured, ...] = ()
+    field: tuple[ProfileFigures, ...] = ()
+    """What devices of the fleet measured; a file of `fleet measure figures` has nothing else."""
+
     here: tuple[str, ...] | None = None
     """Profiles of such devices as the machine of that build is one; None if the report does not
     tell."""
@@ -74,10 +78,10 @@ class Measurements(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_measurements(path: Path | None) -> Measurements:
-    """Read the figures of a report.
+    """Read the figures of a report, or those of the field.
 
     Args:
-        path: A build's JSON report; None for no figures.
+        path: A build's JSON report, or what `fleet measure figures` wrote; None for no figures.
 
     Returns:
         The figures.
@@ -89,12 +93,22 @@ def read_measurements(path: Path | None) -> Measurements:
         return Measurements()
     content = read_bounded(path, MAX_REPORT_BYTES, BuildError)
     try:
-        return from_json(content, Measurements, limit_bytes=MAX_REPORT_BYTES)
+        found = from_json(content, Measurements, limit_bytes=MAX_REPORT_BYTES)
     except WireFormatError as exc:
         raise BuildError(
             f"{path} is not a build's report: {exc.message}",
-            remedy="write one with: fleet build --report FILE.json",
+            remedy="write one with: fleet build --report FILE.json, or fleet measure figures --out "
+            "FILE.json",
         ) from exc
+    given = [(each.variant, each.figures.performance) for each in found.field]
+    given += [(one.name, one.performance) for one in found.candidates if one.performance]
+    for name, figures in given:
+        if not is_possible(figures):
+            raise BuildError(
+                f"{path}: the figures of {name[:80]!r} are not possible",
+                remedy="use a file as it was written",
+            )
+    return found
 
 
 def stored_database(root: Path) -> Source | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +18,7 @@ from packager.plan.values import Host
 from packager.tools import toolchains
 from packager.tools.environments import default_root, environment_python, environment_version, names
 from runtime_adapters.machine import versions_of
-from runtime_adapters.processor import CPUINFO, board_name, kernel_fields
+from runtime_adapters.processor import board_name
 from wire.profile import DeviceProfile
 
 _SOURCES: Final = frozenset({".py", ".c", ".lock"})
@@ -60,14 +59,6 @@ def describe_host(profiles: tuple[DeviceProfile, ...], runtimes: Runtimes) -> Ho
             if runtime.missing is not None
         },
     )
-
-
-def machine_name(cpuinfo: Path = CPUINFO) -> str:
-    """Return the architecture and the processor's name, such as `x86_64 Intel(R) N100`."""
-    architecture = os.uname().machine
-    fields = kernel_fields(cpuinfo)
-    name = fields.get("model name") or fields.get("Model") or ""
-    return f"{architecture} {name or platform.processor() or 'unknown processor'}"
 
 
 def code_digest() -> str:

@@ -121,7 +121,7 @@ def _refuse(source: str, name: str, specs: tuple[TensorSpec, ...]) -> None:
         DataError: Always; with the known names.
     """
     short = [SHORT] if len(specs) == 1 else []
-    known = [*(spec.name for spec in specs), *short, *LABELS]
+    known = list(dict.fromkeys((*(spec.name for spec in specs), *short, *LABELS)))
     near = get_close_matches(name, known, n=1)
     meant = f" (did you mean {near[0]}?)" if near else ""
     raise DataError(

@@ -16,10 +16,10 @@ import numpy as np
 
 from packager.errors import DataError
 from packager.plan.figures import DataResult
-from packager.samples.arrays import MIN_SAMPLES, Bounds
+from packager.samples.arrays import MIN_SAMPLES, Bounds, RawSet
 from packager.samples.named_labels import save_named
 from packager.samples.preprocessing import raw_specs
-from packager.samples.readers import DEFAULT_BOUNDS, SampleSource, read_samples
+from packager.samples.readers import DEFAULT_BOUNDS, SampleSource, read_samples, read_shapes
 from packager.samples.sequences import (
     MIN_SEQUENCES,
     Form,
@@ -31,6 +31,7 @@ from packager.samples.sequences import (
     steps_of,
     unrolled,
 )
+from packager.samples.shapes import notes_of, save_shapes
 from packager.samples.split import Given, digests, divide
 from packager.samples.store import save_samples, unit_of
 from runtime_adapters.protocol import Session
@@ -83,11 +84,12 @@ def make_parts(
     wanted = raw_specs(specs, how)
     if sequences is not None:
         return _make_sequences(sources, specs, target, sequences, how, calibrated, bounds, named)
-    sets = {}
+    sets: dict[str, RawSet] = {}
+    more: dict[str, list[RawSet]] = {}
     for name, source in sources.items():
         scratch = target / RAW_FOLDER / name
         scratch.mkdir(parents=True)
-        sets[name] = read_samples(source, wanted, scratch, bounds=bounds, named=named)
+        sets[name], *more[name] = read_shapes(source, wanted, scratch, bounds=bounds, named=named)
     given = {name: Given(digests(found.inputs), found.labels) for name, found in sets.items()}
     division = divide(given, calibrated=calibrated)
     for part, (name, indices) in division.parts.items():
@@ -96,13 +98,16 @@ def make_parts(
         found = sets[name]
         save_samples(folder, found.inputs, found.labels, specs, preprocessing=how, indices=indices)
         save_named(folder, found.name, found.named, named if part == "gate" else (), indices)
-    labelled = sets[division.parts["gate"][0]].labels is not None
+    judged = division.parts["gate"][0]
+    shared = calibrated and len(sources) == 1
+    shapes = save_shapes(target / "gate", more[judged], specs, how, shared=shared)
     shutil.rmtree(target / RAW_FOLDER)
+    samples: dict[str, int] = {part: len(i) for part, (_, i) in division.parts.items()}
     return DataResult(
-        samples={part: len(indices) for part, (_, indices) in division.parts.items()},
-        labelled=labelled,
+        samples=samples | {"gate": samples["gate"] + sum(one.samples for one in shapes)},
+        labelled=sets[judged].labels is not None,
         overlap=division.overlap,
-        notes=division.notes,
+        notes=(*division.notes, *notes_of(shapes, samples["gate"])),
     )
 
 

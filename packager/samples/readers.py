@@ -1,8 +1,9 @@
-"""Reads samples from an `.npz` archive, a directory of `.npy` files, or a user's function.
+"""Reads samples from an `.npz` archive, a directory of files, or a user's function.
 
-In all three, the first axis of each array is the samples. A function takes no arguments and yields
-(or returns a list of) dicts of named arrays. Each dict holds one sample or more. ONNX Runtime's
-calibration readers and PyTorch's data loaders yield the same form.
+In all of them, the first axis of each array is the samples. A directory holds one `.npy` file for
+each array, or `.npz` archives, of which each may have samples of another shape. A function takes no
+arguments and yields (or returns a list of) dicts of named arrays. Each dict holds one sample or
+more. ONNX Runtime's calibration readers and PyTorch's data loaders yield the same form.
 
 Rules:
 - The readers never unpickle. They check the declared size before they unpack, and stop a function
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -37,11 +38,12 @@ from packager.samples.arrays import (
 from packager.samples.store import blocks, unit_of
 from packager.samples.texts import fitting_texts
 from packager.samples.yielded import collect
-from runtime_adapters.protocol import Tensor
+from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
 from wire.package.manifest import TensorSpec
 
 MAX_ARRAYS: Final = 64
+WRITE_IT: Final = "write it with numpy.savez"
 
 DEFAULT_BOUNDS: Final = Bounds()
 
@@ -59,6 +61,32 @@ class SampleSource(NamedTuple):
     def name(self) -> str:
         """How messages name it."""
         return self.function or self.path.name
+
+
+def read_shapes(
+    source: SampleSource,
+    specs: tuple[TensorSpec, ...],
+    scratch: Path,
+    *,
+    bounds: Bounds = DEFAULT_BOUNDS,
+    least: int = MIN_SAMPLES,
+    named: tuple[str, ...] = (),
+) -> list[RawSet]:
+    """Read and check samples that may have several shapes; the arguments are those below.
+
+    Returns:
+        One set for each shape: that with the most samples first, which has the least number.
+
+    Raises:
+        DataError: As for `read_samples`.
+        BuildError: As for `read_samples`.
+    """
+    sets = _read(source, specs, scratch, bounds, (), named)
+    sets.sort(key=lambda one: -len(next(iter(one.inputs.values()))))  # stable: the first wins
+    return [
+        _checked(source, one, specs, scratch, bounds, (), 1 if number else least)
+        for number, one in enumerate(sets)
+    ]
 
 
 def read_samples(
@@ -83,20 +111,81 @@ def read_samples(
         named: Labels with a name of their own, which may be missing, too.
 
     Returns:
-        The samples.
+        The samples, all of one shape.
 
     Raises:
         DataError: Unreadable, too much, too few, or not samples for this model.
         BuildError: The function cannot be imported.
     """
-    unit = unit_of(specs)
+    first, *others = _read(source, specs, scratch, bounds, optional, named)
+    if others:
+        shapes = [[list(a.shape[1:]) for a in one.inputs.values()] for one in (first, others[0])]
+        raise DataError(
+            f"{source.name} has samples of several shapes, such as {shapes[0]} and {shapes[1]}",
+            remedy="give sequences one number of steps, and their inputs one shape",
+        )
+    return _checked(source, first, specs, scratch, bounds, optional, least)
+
+
+def _read(
+    source: SampleSource,
+    specs: tuple[TensorSpec, ...],
+    scratch: Path,
+    bounds: Bounds,
+    optional: tuple[TensorSpec, ...],
+    named: tuple[str, ...],
+) -> list[RawSet]:
     if source.function:
         function = load_callable(source.path, source.function)
-        found = collect(source.name, function, specs, scratch, bounds, optional, named)
-    elif source.path.is_dir():
-        found = _from_directory(source, specs, bounds, optional, named)
-    else:
-        found = _from_archive(source, specs, scratch, bounds, optional, named)
+        return collect(source.name, function, specs, scratch, bounds, optional, named)
+    if not source.path.is_dir():
+        return [_from_archive(source, specs, scratch, bounds, optional, named)]
+    archives = sorted(source.path.glob("*.npz"))
+    if archives and not any(source.path.glob("*.npy")):
+
+        def load() -> Iterator[Tensors]:
+            return _archived(archives, specs, bounds, optional, named)
+
+        return collect(source.name, load, specs, scratch, bounds, optional, named)
+    return [_from_directory(source, specs, bounds, optional, named)]
+
+
+def _archived(
+    paths: Iterable[Path],
+    specs: tuple[TensorSpec, ...],
+    bounds: Bounds,
+    optional: tuple[TensorSpec, ...],
+    named: tuple[str, ...],
+) -> Iterator[Tensors]:
+    """Yield the arrays of one archive after the other.
+
+    Raises:
+        DataError: One is no archive of arrays, or too large.
+    """
+    for path in paths:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                _members(path.name, archive, specs, bounds, optional, named)
+            with np.load(path, allow_pickle=False) as arrays:
+                yield dict(arrays)
+        except DataError:
+            raise
+        except OSError as exc:
+            raise DataError(f"{path.name} cannot be read: {exc.strerror or exc}") from exc
+        except Exception as exc:  # a broken archive passes on whatever its codec raises
+            raise DataError(_no_archive(path.name), remedy=WRITE_IT) from exc
+
+
+def _checked(
+    source: SampleSource,
+    found: RawSet,
+    specs: tuple[TensorSpec, ...],
+    scratch: Path,
+    bounds: Bounds,
+    optional: tuple[TensorSpec, ...],
+    least: int,
+) -> RawSet:
+    unit = unit_of(specs)
     for spec in (*specs, *(spec for spec in optional if spec.name in found.inputs)):
         array = found.inputs[spec.name]
         check_shape(source.name, array, spec, unit)
@@ -158,14 +247,15 @@ def _from_archive(
     except OSError as exc:
         raise DataError(f"{source.name} cannot be read: {exc.strerror or exc}") from exc
     except Exception as exc:  # a broken archive passes on whatever its codec raises
-        raise DataError(
-            f"{source.name} is not an .npz archive of plain arrays",
-            remedy="write it with numpy.savez",
-        ) from exc
+        raise DataError(_no_archive(source.name), remedy=WRITE_IT) from exc
     numbers = {name: number for number, name in enumerate(choice.used)}
     return _opened(
         source.name, choice, lambda name: _mapped(source.name, scratch / f"{numbers[name]}.npy")
     )
+
+
+def _no_archive(name: str) -> str:
+    return f"{name} is not an .npz archive of plain arrays"
 
 
 def _members(

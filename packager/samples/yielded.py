@@ -4,6 +4,7 @@ Rules:
 - Memory holds one dict at a time. The reading ends with an error when the function yields more than
   the limits.
 - Every exception and every wrong value of the function becomes a `DataError`.
+- Samples of one shape lie together, in the order in which they came.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from runtime_adapters.protocol import Tensor, Tensors
 from runtime_adapters.tensors import dtype_of
 from wire.package.manifest import TensorSpec
 
+MAX_SHAPES: Final = 64
+"""Each shape is judged by its own, and needs files of its own."""
+
 _LABELS: Final = ""
 """Key of the labels among the columns; no input has an empty name."""
 
@@ -36,7 +40,7 @@ def collect(
     bounds: Bounds,
     optional: tuple[TensorSpec, ...] = (),
     named: tuple[str, ...] = (),
-) -> RawSet:
+) -> list[RawSet]:
     """Collect what a function yields.
 
     Args:
@@ -50,13 +54,13 @@ def collect(
         named: Labels with a name of their own, which may be missing, too.
 
     Returns:
-        The samples.
+        The samples, one set for each shape, in the order in which the shapes came first.
 
     Raises:
         DataError: It fails, does not end, or yields something else.
     """
     unit = unit_of(specs)
-    columns: dict[str, _Column] = {}
+    shapes: dict[tuple[tuple[int, ...], ...], dict[str, _Column]] = {}
     choice: Choice | None = None
     size_bytes = samples = 0
     with ExitStack() as files:
@@ -66,9 +70,17 @@ def collect(
             if different := sorted({*found.used} ^ {*choice.used}):
                 raise DataError(f"{source} yields {different[0]!r} only in some dicts")
             pieces = _pieces(source, offered, choice, (*specs, *optional), unit)
+            shape = tuple(pieces[name].shape[1:] for name in choice.inputs)
+            columns = shapes.setdefault(shape, {})
+            if len(shapes) > MAX_SHAPES:
+                raise DataError(
+                    f"{source} yields samples of over {MAX_SHAPES} shapes",
+                    remedy="pad or scale them to fewer sizes; docs/shapes.md says how",
+                )
             if not columns:
                 for number, (name, rows) in enumerate(pieces.items()):
-                    file = files.enter_context((scratch / f"{number}.raw").open("w+b"))
+                    path = scratch / f"{len(shapes)}.{number}.raw"
+                    file = files.enter_context(path.open("w+b"))
                     columns[name] = _Column(name or "label", rows, file)
             size_bytes += sum(columns[name].add(source, rows) for name, rows in pieces.items())
             samples += len(next(iter(pieces.values())))
@@ -80,7 +92,11 @@ def collect(
                 )
         if choice is None:
             raise DataError(f"{source} yields no samples")
-        arrays = {name: column.array(source, bounds.max_bytes) for name, column in columns.items()}
+        return [_raw_set(source, columns, choice, bounds) for columns in shapes.values()]
+
+
+def _raw_set(source: str, columns: Mapping[str, _Column], choice: Choice, bounds: Bounds) -> RawSet:
+    arrays = {name: column.array(source, bounds.max_bytes) for name, column in columns.items()}
     labels = arrays.pop(_LABELS, None)
     others = {name: arrays.pop(name) for name in choice.named}
     return RawSet(name=source, inputs=arrays, labels=labels, named=others)
@@ -114,8 +130,7 @@ class _Column:
             raise DataError(
                 f"{source}: {self._name!r} changes from {self._dtype} {list(self._shape)} "
                 f"to {rows.dtype} {list(rows.shape[1:])}",
-                remedy="give all samples of a build one type and one shape, such as by padding; "
-                "docs/shapes.md says how",
+                remedy="give all samples of one shape one type, and labels of one shape",
             )
         if self._texts:
             self._texts.add(rows)
@@ -152,6 +167,8 @@ def _dicts(source: str, function: Callable[[], Any]) -> Iterator[Mapping[str, An
             offered = next(iterator)
         except StopIteration:
             return
+        except DataError:  # from a reader of ours, which has named the fault
+            raise
         except (Exception, SystemExit) as exc:
             raise DataError(f"{source} failed after {number} dicts: {typed_line(exc)}") from exc
         if not isinstance(offered, Mapping) or not all(isinstance(key, str) for key in offered):

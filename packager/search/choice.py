@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from packager.judge.ranking import LATENCY_TOLERANCE, MEMORY_TOLERANCE, SIZE_TOLERANCE
+from packager.judge.ranking import MEMORY_TOLERANCE, SIZE_TOLERANCE
 from packager.search.goals import Change, Goal, missed
 from packager.search.judged import LATENCY, MEMORY, SIZE, is_quality
+from wire.package.manifest import LATENCY_TOLERANCE
 
 TOLERANCES: Final = {
     LATENCY: LATENCY_TOLERANCE,

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from packager.judge.field import as_told, is_told
 from packager.judge.gates import Gates, judge
 from packager.judge.verdicts import Verdict, Verdicts
 from packager.plan.figures import ModelFacts
@@ -274,7 +275,7 @@ def report_of(
         unapplied={
             p.name: tuple(g.text for g in search.goals if g.metric in {LATENCY, MEMORY})
             for p in profiles
-            if p.name not in plan.here
+            if p.name not in plan.here and not is_told(variants, p.name)
         },
         best=chosen,
     )
@@ -287,6 +288,8 @@ def _changes(
     here: frozenset[str],
 ) -> dict[str, dict[str, Change]]:
     """Return how the variants of a profile compare with its reference variant."""
+    if is_told(variants, profile.name):
+        variants, here = as_told(variants, profile.name), here | {profile.name}
     planned = [v for v in variants if profile.name in v.info.profiles]
     reference = next((v for v in variants if v.name in references), None)
     if reference is None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 import numpy as np
 
-from packager.errors import DataError, ModelError
+from packager.errors import ModelError
 from packager.judge.choice import reading, reason_of, resolve_metric, scored_output
 from packager.judge.comparison import (
     check_answers,
@@ -24,9 +23,7 @@ from packager.judge.comparison import (
 from packager.judge.drift import drift
 from packager.judge.evidence import evidence
 from packager.judge.golden import GUARD, OTHER_GUARD, VariantAnswers, pick
-from packager.judge.measure import Opened
-from packager.judge.measure import measure as measure_variant
-from packager.judge.metrics import AUTO, named
+from packager.judge.metrics import AUTO, is_matched, named
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
 from packager.plan.recipes import SOURCE_MODEL_FILE
 from packager.plan.steps import ANSWERS_ROLE, OTHERS_ROLE
@@ -36,7 +33,6 @@ from packager.runtimes.common.detector import detector_of
 from packager.runtimes.common.job_inputs import own_metric
 from packager.samples.sequences import Form, judged, load_form, play
 from packager.samples.store import (
-    Unit,
     has_batch,
     load_inputs,
     load_labels,
@@ -44,17 +40,21 @@ from packager.samples.store import (
     spread,
     unit_of,
 )
+from packager.steps.answers import answer_all, answers_file, load_answers
 from packager.steps.functions import emulator_of
 from packager.steps.further import settle, with_further
 from packager.steps.processing import GATE, processor
+from packager.steps.shapes import check_shapes, compared_shapes
 from runtime_adapters.batches import ranks_of
 from runtime_adapters.errors import LoadError
 from runtime_adapters.golden import save_golden
-from runtime_adapters.protocol import Limits, Session, Tensor, Tensors
+from runtime_adapters.measuring import Opened
+from runtime_adapters.measuring import measure as measure_variant
+from runtime_adapters.protocol import Limits, Tensor, Tensors
 from runtime_adapters.registry import open_session
 from wire.clock import SystemClock
 from wire.codec import convert, from_json
-from wire.package.manifest import Performance, TensorSpec, VariantInfo
+from wire.package.manifest import Performance, VariantInfo
 
 REPEATED_SAMPLES: Final = 3
 EMULATED_SAMPLES: Final = 64
@@ -75,8 +75,12 @@ def reference(job: Job, output: Path) -> ReferenceResult:
         raise ModelError(
             reason, remedy="export it with operators and types that this runtime has"
         ) from exc
-    answers, _ = _answers(job, info, output)
-    for name, tensor in answers.items():
+    if is_matched(job.options["metric"]):
+        from packager.steps import matched  # a step that measures must stay small
+
+        return matched.reference_of(job, info, output)
+    answers, further, _ = answer_all(job, info, output)
+    for name, tensor in itertools.chain(*(part.items() for part in (answers, *further))):
         check_answers(name, tensor)
     labels, raw = load_labels(_gate(job)), answers
     if info.states:
@@ -89,6 +93,7 @@ def reference(job: Job, output: Path) -> ReferenceResult:
     function = own_metric(job, metric)
     if function is not None:  # its faults end the build here, instead of costing every candidate
         compare(answers, answers, labels, metric, function=function)
+    check_shapes(job, further, metric, detector)
     chosen = named(job.options["metric"]) == AUTO
     return ReferenceResult(
         metric=metric,
@@ -101,9 +106,18 @@ def reference(job: Job, output: Path) -> ReferenceResult:
 def evaluate(job: Job, output: Path) -> Comparison:
     """Let a variant answer all samples, and compare it with the reference."""
     info = convert(job.options["info"], VariantInfo)
-    answers, kernels = _answers(job, info, output)
-    compared = _played if info.states else _compared_all
-    return msgspec.structs.replace(compared(job, info, answers, output), kernels=kernels)
+    if is_matched(_metric(job)):
+        from packager.steps import matched  # a step that measures must stay small
+
+        return matched.compared(job, info, output)
+    answers, further, kernels = answer_all(job, info, output)
+    if info.states:
+        found = _played(job, info, answers, output)
+    elif further:
+        found = compared_shapes(job, info, (answers, *further))
+    else:
+        found = _compared(job, info, answers, None)
+    return msgspec.structs.replace(found, kernels=kernels)
 
 
 def emulate(job: Job, output: Path) -> Comparison:
@@ -122,7 +136,7 @@ def emulate(job: Job, output: Path) -> Comparison:
         timeout_s=job.options["seconds"],
     )
     for spec in info.outputs:
-        np.save(_file(output, spec.name), answers[spec.name], allow_pickle=False)
+        np.save(answers_file(output, spec.name), answers[spec.name], allow_pickle=False)
     return _compared(job, info, answers, chosen)
 
 
@@ -149,18 +163,13 @@ def _opened(job: Job, role: str, option: str) -> Opened:
 def golden(job: Job, output: Path) -> GoldenChoice:
     """Pick the samples that a device must reproduce before it serves."""
     facts = from_json((Path(job.inputs["model"]) / RESULT_FILE).read_bytes(), ModelFacts)
-    ideal = _load(Path(job.inputs["reference"]), facts.outputs)
-    total = len(next(iter(ideal.values())))
-    answered: list[VariantAnswers] = []
-    for role, path in sorted(job.inputs.items()):
-        if role.startswith((ANSWERS_ROLE, OTHERS_ROLE)):
-            folder = Path(path)
-            answers = _load(folder, facts.outputs)
-            count = len(next(iter(answers.values())))
-            indices = _asked(total) if count < total else range(total)
-            comparison = from_json((folder / RESULT_FILE).read_bytes(), Comparison)
-            guard = OTHER_GUARD if role.startswith(OTHERS_ROLE) else GUARD
-            answered.append(VariantAnswers(answers, indices, comparison, guard))
+    if is_matched(job.options["metric"]):
+        from packager.steps import matched  # a step that measures must stay small
+
+        picked_from, ideal, answered = matched.golden_answers(job, facts)
+    else:
+        ideal, answered = _golden_answers(job, facts)
+        picked_from = list(range(len(next(iter(ideal.values())))))
     chosen = pick(ideal, answered, job.options["metric"])
     inputs = load_inputs(_gate(job), facts.inputs)
     process, ranks = processor(job, facts.outputs), ranks_of(facts.outputs)
@@ -168,15 +177,33 @@ def golden(job: Job, output: Path) -> GoldenChoice:
         process(sample(ideal, index, ranks))
         for one in answered:
             process(sample(one.answers, one.indices.index(index), ranks))
+    picked = [picked_from[index] for index in chosen.samples]
     files = save_golden(
-        {name: np.asarray(array[chosen.samples]) for name, array in inputs.items()},
+        {name: np.asarray(array[picked]) for name, array in inputs.items()},
         {name: np.asarray(array[chosen.samples]) for name, array in ideal.items()},
     )
     folder = output / GOLDEN_FOLDER
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    return GoldenChoice(samples=tuple(chosen.samples), min_agreement=chosen.min_agreement)
+    return GoldenChoice(samples=tuple(picked), min_agreement=chosen.min_agreement)
+
+
+def _golden_answers(job: Job, facts: ModelFacts) -> tuple[Tensors, Sequence[VariantAnswers]]:
+    """Return the reference's answers to all samples, and those of each variant."""
+    ideal = load_answers(Path(job.inputs["reference"]), facts.outputs)
+    total = len(next(iter(ideal.values())))
+    answered: list[VariantAnswers] = []
+    for role, path in sorted(job.inputs.items()):
+        if role.startswith((ANSWERS_ROLE, OTHERS_ROLE)):
+            folder = Path(path)
+            answers = load_answers(folder, facts.outputs)
+            count = len(next(iter(answers.values())))
+            indices = _asked(total) if count < total else range(total)
+            comparison = from_json((folder / RESULT_FILE).read_bytes(), Comparison)
+            guard = OTHER_GUARD if role.startswith(OTHERS_ROLE) else GUARD
+            answered.append(VariantAnswers(answers, indices, comparison, guard))
+    return ideal, answered
 
 
 def _untaken(job: Job, info: VariantInfo) -> tuple[str, ...]:
@@ -212,10 +239,6 @@ def _check_repeatable(job: Job, info: VariantInfo) -> None:
     session.close()
 
 
-def _compared_all(job: Job, info: VariantInfo, answers: Tensors, _output: Path) -> Comparison:
-    return _compared(job, info, answers, None)
-
-
 def _played(job: Job, info: VariantInfo, answers: Tensors, output: Path) -> Comparison:
     """Play the sequences with the variant's own states, and compare them with the reference's.
 
@@ -235,7 +258,7 @@ def _played(job: Job, info: VariantInfo, answers: Tensors, output: Path) -> Comp
         DataError: A state of the variant is not finite.
     """
     states = info.states or {}
-    ideal = _load(Path(job.inputs["reference"]), info.outputs)
+    ideal = load_answers(Path(job.inputs["reference"]), info.outputs)
     form, labels = load_form(_gate(job))
     own = _own_answers(job, info, form, ideal, output)
     check_comparable(own, ideal)
@@ -263,7 +286,7 @@ def _own_answers(
     folder.mkdir()
     own = {
         name: np.lib.format.open_memmap(
-            _file(folder, name), mode="w+", dtype=tensor.dtype, shape=tensor.shape
+            answers_file(folder, name), mode="w+", dtype=tensor.dtype, shape=tensor.shape
         )
         for name, tensor in ideal.items()
     }
@@ -278,7 +301,7 @@ def _own_answers(
 def _compared(
     job: Job, info: VariantInfo, answers: Tensors, indices: list[int] | None
 ) -> Comparison:
-    ideal = _load(Path(job.inputs["reference"]), info.outputs)
+    ideal = load_answers(Path(job.inputs["reference"]), info.outputs)
     found = _judged(job, info, answers, ideal, load_labels(_gate(job)), indices)
     return with_further(job, info, found, answers, ideal, indices)
 
@@ -291,8 +314,7 @@ def _judged(
     labels: Tensor | None,
     indices: list[int] | None,
 ) -> Comparison:
-    result = Path(job.inputs["reference"]) / RESULT_FILE
-    metric = from_json(result.read_bytes(), ReferenceResult).metric
+    metric = _metric(job)
     function = own_metric(job, metric)
     pair = None
     if function is None:
@@ -303,67 +325,9 @@ def _judged(
     return msgspec.structs.replace(found, evidence=known)
 
 
-def _answers(job: Job, info: VariantInfo, output: Path) -> tuple[Tensors, str]:
-    """Run a variant on every sample of the gate, one after the other, and keep its answers.
-
-    Returns:
-        The answers, and whose kernels computed them.
-
-    Raises:
-        DataError: The outputs of different samples cannot be put side by side.
-    """
-    inputs = load_inputs(_gate(job), info.inputs)
-    unit = unit_of(info.inputs)
-    total = len(next(iter(inputs.values())))
-    session = open_session(Path(job.inputs["variant"]), info, Limits(threads=1))
-    rows = _rows(session, inputs, total, ranks_of(info.inputs))
-    first = next(rows)
-    answers = {
-        spec.name: np.lib.format.open_memmap(
-            _file(output, spec.name),
-            mode="w+",
-            dtype=first[spec.name].dtype,
-            shape=(total, *_row_shape(spec, first, unit)),
-        )
-        for spec in info.outputs
-    }
-    for index, row in enumerate(itertools.chain((first,), rows)):
-        for spec in info.outputs:
-            if row[spec.name].shape != first[spec.name].shape:
-                raise DataError(
-                    f"output {spec.name!r} has shape {list(row[spec.name].shape)} for one sample "
-                    f"and {list(first[spec.name].shape)} for another, which cannot be compared",
-                    remedy="export the model without suppression, and declare it with "
-                    "--postprocessing; docs/shapes.md says how",
-                )
-            answer = row[spec.name]
-            answers[spec.name][index] = answer[0] if has_batch(spec, unit) else answer
-    for array in answers.values():
-        array.flush()
-    kernels = session.describe().kernels
-    session.close()
-    return dict(answers), kernels
-
-
-def _rows(
-    session: Session, inputs: Tensors, total: int, ranks: Mapping[str, int]
-) -> Iterator[Tensors]:
-    for index in range(total):
-        yield session.infer(sample(inputs, index, ranks))
-
-
-def _row_shape(spec: TensorSpec, first: Tensors, unit: Unit) -> tuple[int, ...]:
-    """Return the shape of one sample's answer.
-
-    Raises:
-        DataError: An answer to one sample is not a batch of one.
-    """
-    shape = first[spec.name].shape
-    if not has_batch(spec, unit):
-        return shape
-    if shape[:1] != (1,):
-        raise DataError(f"output {spec.name!r} of one sample has shape {list(shape)}")
-    return shape[1:]
+def _metric(job: Job) -> str:
+    path = Path(job.inputs["reference"]) / RESULT_FILE
+    return from_json(path.read_bytes(), ReferenceResult).metric
 
 
 def _asked(total: int) -> list[int]:
@@ -372,11 +336,3 @@ def _asked(total: int) -> list[int]:
 
 def _gate(job: Job) -> Path:
     return Path(job.inputs["data"]) / GATE
-
-
-def _load(directory: Path, specs: tuple[TensorSpec, ...]) -> Tensors:
-    return {spec.name: np.load(_file(directory, spec.name), mmap_mode="r") for spec in specs}
-
-
-def _file(directory: Path, name: str) -> Path:
-    return directory / f"answers.{quote(name, safe='')}.npy"

@@ -26,6 +26,7 @@ from wire.delivery import (
     Sources,
 )
 from wire.enrolment import challenged_proof, enrol_proof
+from wire.measuring import Measure, Measured, MeasuredVariant, check_measured
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     ControllerStart,
@@ -48,7 +49,14 @@ from wire.messages import (
     decode_message,
 )
 from wire.package.index import PackageIndex, entry_for, index_from_bytes
-from wire.package.manifest import Golden, Tolerance, manifest_from_bytes, manifest_to_bytes
+from wire.package.manifest import (
+    Golden,
+    Performance,
+    Relative,
+    Tolerance,
+    manifest_from_bytes,
+    manifest_to_bytes,
+)
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 from wire.trust.envelope import SigningKey, seal
@@ -259,6 +267,37 @@ MESSAGES: dict[str, Message] = {
         device="d", boot_id="b", sequence=7, points=POINTS, events=(EVENT,), dropped=1
     ),
     "telemetry_ack.json": TelemetryAck(boot_id="b", sequences=(7,)),
+    "measure.json": Measure(
+        device="d", id="m-1", boot_id="b", issued_at_s=1.5, limit_s=600.0, release=RELEASE
+    ),
+    "measured.json": Measured(
+        device="d",
+        id="m-1",
+        state="measured",
+        variants=(
+            MeasuredVariant(
+                name="a",
+                performance=Performance(
+                    latency_p50_ms=1.5,
+                    latency_p95_ms=2.5,
+                    latency_iqr_ms=0.5,
+                    load_ms=3.5,
+                    first_inference_ms=4.5,
+                    peak_memory_bytes=1024,
+                    runs=30,
+                    threads=1,
+                    machine="m",
+                    relative=Relative(reference="null", ratio=0.5, low=0.25, high=0.75, pairs=8),
+                    background_cpus=0.5,
+                ),
+            ),
+            MeasuredVariant(name="b", reason="r"),
+        ),
+        temperature_before_c=40.0,
+        temperature_after_c=41.5,
+        at_s=2.5,
+    ),
+    "measured_refused.json": Measured(device="d", id="m-1", state="refused", reason="r"),
 }
 
 
@@ -376,6 +415,10 @@ def test_no_message_is_without_a_record() -> None:
         FirstInstallReport,
         FirstSources,
     }
+
+
+def test_the_recorded_answer_to_a_measurement_is_possible() -> None:
+    check_measured(decode_message((HERE / "measured.json").read_bytes(), Measured))
 
 
 def test_a_signed_desired_state_of_version_1_is_unchanged() -> None:

@@ -47,11 +47,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
             )  # fmt: skip
         return running[-1]
 
+    def ended() -> bool:
+        # Asked again: Mosquitto forgets a signal that comes just before its main loop begins.
+        for process in running:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        return all(process.poll() is not None for process in running)
+
     yield start
-    for process in running:
-        process.send_signal(signal.SIGTERM)
-    for process in running:
-        process.wait(PATIENCE_S)
+    until(ended, "the end of the programs", step_s=0.5)
 
 
 def shown_config() -> str:

@@ -11,9 +11,10 @@ from alembic.script import ScriptDirectory
 
 from controller.domain.rollout_policy import InFlight
 from controller.errors import DatabaseError, SettingsError
-from controller.store import desired, policies, reports, rollouts
+from controller.store import desired, measurements, policies, reports, rollouts
+from controller.store.all_tables import CONTROL_METADATA
 from controller.store.database import Database, alembic_config, migrate
-from controller.store.tables import Base, PolicyRow
+from controller.store.tables import PolicyRow
 from telemetry.server.store import TelemetryStore
 from telemetry.server.store import metadata as telemetry_metadata
 from tests.simulators.stored_fleet import OLD_FLEET
@@ -33,7 +34,7 @@ def test_up_gives_what_the_code_declares(database_url: str) -> None:
     try:
         with database.engine.connect() as connection:
             context = MigrationContext.configure(connection)
-            declared = [Base.metadata, telemetry_metadata]
+            declared = [CONTROL_METADATA, telemetry_metadata]
             assert compare_metadata(context, declared) == []  # type: ignore[arg-type]  # several are allowed
     finally:
         database.close()
@@ -212,14 +213,14 @@ def test_checks_are_in_the_database(database_url: str) -> None:
     try:
         names = {
             check["name"]
-            for table in Base.metadata.tables
+            for table in CONTROL_METADATA.tables
             for check in sa.inspect(database.engine).get_check_constraints(table)
         }
     finally:
         database.close()
     declared = {
         constraint.name
-        for table in Base.metadata.tables.values()
+        for table in CONTROL_METADATA.tables.values()
         for constraint in table.constraints
         if isinstance(constraint, sa.CheckConstraint)
     }
@@ -251,3 +252,26 @@ def test_a_database_that_does_not_answer() -> None:
         migrate("postgresql://fleet:secret@127.0.0.1:1/none")
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_devices_and_what_they_measured_come_through_going_down_and_up(database_url: str) -> None:
+    database = old_fleet(database_url)
+    try:
+        migrate(database_url)
+        with database.transaction() as session:
+            session.execute(sa.text("UPDATE device SET lent = TRUE"))
+            (release,) = session.execute(sa.text("SELECT digest FROM release LIMIT 1")).one()
+            measurements.add(session, "m1", release, [("cam-1", "box")], now_s=1.0, limit_s=1.0)
+            assert measurements.expire(session, now_s=3.0) == 1
+        database.close()
+        migrate(database_url, "0010")
+        with database.reading() as session:
+            assert session.scalar(sa.text("SELECT COUNT(*) FROM device WHERE id = 'cam-1'")) == 1
+        database.close()
+        migrate(database_url)
+        with database.reading() as session:
+            lent = session.scalar(sa.text("SELECT lent FROM device WHERE id = 'cam-1'"))
+            assert not lent, "nothing is lent that nobody lent since"
+            assert measurements.newest(session, limit=10) == []
+    finally:
+        database.close()

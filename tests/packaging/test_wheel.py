@@ -127,7 +127,7 @@ import agent, telemetry, wire
 for package in (wire, telemetry, agent):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         elsewhere = (
-            "agent.serve.worker.", "telemetry.server.",
+            "agent.measure.child", "agent.serve.worker.", "telemetry.server.",
             "wire.delta.encode", "wire.delta.numpy_steps", "wire.delta.pairing",
             "wire.delta.planning", "wire.delta.tensors", "wire.delta.ways",
         )

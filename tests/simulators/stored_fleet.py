@@ -17,9 +17,10 @@ from controller.domain.rollout_policy import Limits, StageSpec
 from controller.domain.states import DeviceState, ReleaseState
 from controller.services.blobs import BlobStore
 from controller.store import devices, releases, rollouts
+from controller.store.all_tables import CONTROL_METADATA
 from controller.store.database import Database, migrate
 from controller.store.rollouts import NewRollout
-from controller.store.tables import Base, DeviceRow, ReleaseRow, RolloutRow
+from controller.store.tables import DeviceRow, ReleaseRow, RolloutRow
 from telemetry.server.tables import metadata as telemetry_metadata
 from tests.simulators.clock import FakeClock
 
@@ -145,7 +146,7 @@ def content(url: str) -> dict[str, list[tuple[object, ...]]]:
             table.name: sorted(
                 (tuple(row) for row in connection.execute(sa.select(table))), key=str
             )
-            for metadata in (Base.metadata, telemetry_metadata)
+            for metadata in (CONTROL_METADATA, telemetry_metadata)
             for table in metadata.sorted_tables
         }
     database.close()

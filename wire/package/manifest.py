@@ -16,7 +16,7 @@ Rules:
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -31,6 +31,9 @@ EXECUTOR = "edgefleet"
 LAYOUT_SCHEMA_VERSION = "1.0"
 VARIANT_SCHEMA_VERSION = 1
 MAX_VARIANTS = 256
+MIB: Final = 1024**2
+LATENCY_TOLERANCE: Final = 0.05
+"""Smaller differences of a latency are noise, or too small to keep a variant for."""
 
 Datatype = Literal[
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
@@ -159,6 +162,19 @@ class FurtherAccuracy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Its agreement is that of the main metric, and None here."""
 
 
+class ShapeAccuracy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a variant compares with the float reference on the samples of one shape."""
+
+    sizes: dict[str, tuple[int, ...]]
+    """The shape of one sample, by input."""
+
+    samples: int
+    value: float
+    reference: float
+    retention: float
+    worst_error: float
+
+
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How a variant compares with the float reference on the evaluation data."""
 
@@ -191,6 +207,9 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
 
     further: tuple[FurtherAccuracy, ...] | msgspec.UnsetType = msgspec.UNSET
     """Figures of other outputs, each with a gate of its own; set if the build had such metrics."""
+
+    shapes: tuple[ShapeAccuracy, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Figures of the samples of each shape; set if the samples have several."""
 
 
 class Relative(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +251,24 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
 
     background_cpus: float | msgspec.UnsetType = msgspec.UNSET
     """How many processors other processes kept busy meanwhile, on average."""
+
+    energy_j: float | msgspec.UnsetType = msgspec.UNSET
+    """Joules that one inference added to what the processors took without it; unset where no
+    counter told."""
+
+
+class FieldFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a variant needed on devices of the fleet, which went on with their work meanwhile."""
+
+    performance: Performance
+    """Of one device, the middle one of those that measured it. Its `background_cpus` says how busy
+    the device was beside."""
+
+    devices: int
+    """How many devices of the profile measured the package."""
+
+    at_s: float
+    """When the controller got the figures, in seconds since 1970."""
 
 
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,6 +342,10 @@ class VariantInfo(msgspec.Struct, frozen=True, kw_only=True):
     """SHA-256 of each file, by its path in the variant's directory, as the figures were measured.
     Who signs the manifest signs which files the figures are of."""
 
+    field: dict[str, FieldFigures] | msgspec.UnsetType = msgspec.UNSET
+    """Profile to what the variant needed on devices of that profile; set by a build that was given
+    such figures. On these devices they stand in place of `performance`."""
+
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """A variant of the model: a directory and our data on it."""
@@ -314,6 +355,26 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     info: VariantInfo
     ort: dict[str, Any] | None = None
     """`executor_info["ort"]`, where ONNX Runtime can run the variant by itself."""
+
+    def on(self, profile: str) -> Variant:
+        """Return the variant with the figures of a kind of device.
+
+        Args:
+            profile: Name of the kind of device.
+
+        Returns:
+            The same variant where no figures from the field are of that profile. Otherwise those
+            are its figures, and the memory that it needs, if the build could not measure it.
+        """
+        found = (self.info.field or {}).get(profile)
+        if found is None:
+            return self
+        needs = self.info.requirements
+        if not needs.memory_bytes:
+            peak_bytes = -(-found.performance.peak_memory_bytes // MIB) * MIB
+            needs = msgspec.structs.replace(needs, memory_bytes=peak_bytes)
+        info = msgspec.structs.replace(self.info, performance=found.performance, requirements=needs)
+        return msgspec.structs.replace(self, info=info)
 
     def misfit(self, profile: DeviceProfile) -> str | None:
         """Return why this variant cannot run on a kind of device.
@@ -373,9 +434,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             profile: The kind of device.
 
         Returns:
-            The variants; empty when none can run.
+            The variants, with the figures of that kind of device where the package has them; empty
+            when none can run.
         """
-        able = tuple(v for v in self.variants if v.misfit(profile) is None)
+        found = tuple(variant.on(profile.name) for variant in self.variants)
+        able = tuple(v for v in found if v.misfit(profile) is None)
         if any(profile.name in v.info.profiles for v in self.variants):
             return tuple(v for v in able if profile.name in v.info.profiles)
         return able
@@ -391,7 +454,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """
         kept = {variant.name for variant in self.fitting(profile)}
         return {
-            variant.name: variant.misfit(profile) or "is not for this profile"
+            variant.name: variant.on(profile.name).misfit(profile) or "is not for this profile"
             for variant in self.variants
             if variant.name not in kept
         }

@@ -50,7 +50,7 @@ from agent.serve.worker.processing import Processing
 from runtime_adapters.errors import InputError
 from runtime_adapters.golden import check_golden, load_golden
 from runtime_adapters.latency import measure_latency_ms
-from runtime_adapters.protocol import Limits, Session
+from runtime_adapters.protocol import Limits, Session, Tensors
 from runtime_adapters.registry import open_session
 from runtime_adapters.tensors import dtype_of
 from wire.clock import Clock, SystemClock
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # A service manager signals the whole group; the supervisor alone decides when a worker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _hang_on(options.lifeline)
+    hang_on(options.lifeline)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJUSTMENT)
     clock = SystemClock()
@@ -273,10 +273,15 @@ def _refusal(place: int, exc: Exception) -> Reply:
 def _warm_up(session: Session, specs: Iterable[TensorSpec]) -> None:
     """Run the model once, so that the first client does not pay for lazy initialisation.
 
-    The inputs are zeros and empty texts of the smallest shape. A model may refuse them; that is no
-    error.
+    A model may refuse the inputs; that is no error.
     """
-    inputs = {
+    with contextlib.suppress(FleetError):
+        session.infer(plain_inputs(specs))
+
+
+def plain_inputs(specs: Iterable[TensorSpec]) -> Tensors:
+    """Return zeros and empty texts of the smallest shape for a model's inputs."""
+    return {
         spec.name: np.full(
             [max(size, 1) for size in spec.shape],
             "" if spec.datatype == "BYTES" else 0,
@@ -284,11 +289,9 @@ def _warm_up(session: Session, specs: Iterable[TensorSpec]) -> None:
         )
         for spec in specs
     }
-    with contextlib.suppress(FleetError):
-        session.infer(inputs)
 
 
-def _hang_on(lifeline: int) -> None:
+def hang_on(lifeline: int) -> None:
     """Let the kernel end this process, and its group, when the other end of a pipe is closed.
 
     A pipe with O_ASYNC sends a signal when its last writer closes it: here SIGKILL, which also ends

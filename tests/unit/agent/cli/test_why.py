@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.app.assembly import SPOOL_FILE
+from agent.app.spooling import SPOOL_FILE
 from agent.cli.main import main
 from telemetry.device.spool import Spool
 from telemetry.device.spool_reader import stored_events

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.judge.ranking import (
-    LATENCY_TOLERANCE,
     MEMORY_TOLERANCE,
     SIZE_TOLERANCE,
     beats,
@@ -16,7 +15,7 @@ from packager.judge.ranking import (
 )
 from packager.judge.selection import Choice, select
 from tests.unit.packager.judge.test_gates import variant
-from wire.package.manifest import Variant
+from wire.package.manifest import LATENCY_TOLERANCE, Variant
 
 PLAIN = Choice(
     pinned=frozenset({"v0"}), families={}, foreign=False, drop_beaten=False, budget=100

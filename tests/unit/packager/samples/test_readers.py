@@ -13,7 +13,7 @@ import pytest
 from packager.errors import BuildError, DataError
 from packager.plan.further import LABELS
 from packager.samples.arrays import SHORT, Bounds
-from packager.samples.readers import SampleSource, read_samples
+from packager.samples.readers import SampleSource, read_samples, read_shapes
 from packager.samples.store import load_inputs, load_labels, sample, save_samples, spread, unit_of
 from runtime_adapters.batches import ranks_of
 from wire.package.manifest import TensorSpec
@@ -363,12 +363,83 @@ def test_calibration_samples_are_spread_over_the_set() -> None:
     assert spread(3, 256) == [0, 1, 2]
 
 
-def test_a_function_that_yields_another_shape_is_told_to_pad(tmp_path: Path, scratch: Path) -> None:
-    wide = (TensorSpec(name="line", datatype="FP32", shape=(-1, 3, -1)),)
+WIDE = (TensorSpec(name="line", datatype="FP32", shape=(-1, 3, -1)),)
+
+
+def lines(width: int, count: int, first: int = 0) -> np.ndarray:
+    """Return samples of a width; each holds its own number."""
+    return np.stack([np.full((3, width), first + n, np.float32) for n in range(count)])
+
+
+def test_a_folder_of_archives_may_hold_samples_of_several_shapes(
+    tmp_path: Path, scratch: Path
+) -> None:
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    for name, width, count, first in (("b", 4, 9, 20), ("a", 6, 3, 0), ("c", 6, 8, 10)):
+        labels = np.arange(first, first + count)
+        np.savez(folder / f"{name}.npz", line=lines(width, count, first), label=labels)
+    most, least = read_shapes(SampleSource(folder), WIDE, scratch)
+    assert most.inputs["line"].shape == (11, 3, 6), "the shape with the most samples is first"
+    assert most.inputs["line"][:, 0, 0].tolist() == [0, 1, 2, *range(10, 18)]
+    assert least.inputs["line"].shape == (9, 3, 4)
+    assert (most.labels is None, least.labels is None) == (False, False)
+    assert np.array_equal(least.labels if least.labels is not None else [], np.arange(20, 29))
+
+
+def test_a_function_may_yield_samples_of_several_shapes_in_turn(
+    tmp_path: Path, scratch: Path
+) -> None:
+    body = (
+        "def samples():\n"
+        "  for n in range(20):\n"
+        "    width = 4 + 2 * (n % 2)\n"
+        "    yield {'line': np.full((1, 3, width), n, np.float32), 'label': [n]}"
+    )
+    first, second = read_shapes(function(tmp_path, body), WIDE, scratch)
+    assert first.inputs["line"][:, 0, 0].tolist() == [*range(0, 20, 2)]
+    assert second.inputs["line"].shape == (10, 3, 6)
+    assert second.labels is not None
+    assert second.labels.tolist() == [*range(1, 20, 2)]
+
+
+def test_a_folder_of_archives_of_one_shape_is_one_set(tmp_path: Path, scratch: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for number in range(3):
+        np.savez(folder / f"{number}.npz", x=INPUT[number : number + 4])
+    (found,) = read_shapes(SampleSource(folder), SPECS, scratch)
+    assert np.array_equal(found.inputs["input"], INPUT[[0, 1, 2, 3, 1, 2, 3, 4, 2, 3, 4, 5]])
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (
+            "  for width in range(1, 99): yield {'line': np.zeros((1, 3, width), np.float32)}",
+            "samples of over 64 shapes",
+        ),
+        (
+            "  for width in (4, 6): yield {'line': np.zeros((5, 3, width), np.float32)}",
+            "holds 5 samples; every input needs the same number, at least 8",
+        ),
+        (
+            "  for w in (4, 6): yield {'line': np.zeros((9, 3, w), np.float32), 'label': [w] * w}",
+            "labels",
+        ),
+    ],
+)
+def test_samples_of_several_shapes_have_bounds(
+    tmp_path: Path, scratch: Path, body: str, fault: str
+) -> None:
+    with pytest.raises(DataError, match=fault):
+        read_shapes(function(tmp_path, "def samples():\n" + body), WIDE, scratch)
+
+
+def test_where_one_shape_is_needed_several_are_refused(tmp_path: Path, scratch: Path) -> None:
     body = (
         "def samples():\n"
         "  for width in (4, 6): yield {'line': np.zeros((10, 3, width), np.float32)}"
     )
-    with pytest.raises(DataError, match=r"'line' changes from float32 \[3, 4\] to") as fault:
-        read_samples(function(tmp_path, body), wide, scratch)
-    assert "padding" in (fault.value.remedy or "")
+    with pytest.raises(DataError, match=r"several shapes, such as \[\[3, 4\]\] and \[\[3, 6\]\]"):
+        read_samples(function(tmp_path, body), WIDE, scratch)

@@ -33,9 +33,10 @@ def test_each_source_gives_the_same_texts(tmp_path: Path) -> None:
     np.save(tmp_path / "folder" / "x.npy", np.array(TEXTS).astype(">U40"))
     (tmp_path / "yielded").mkdir()
     pieces = [np.array(TEXTS[:3]), np.array(TEXTS[3:6], np.object_), TEXTS[6:]]
-    yielded = collect(
+    (collected,) = collect(
         "f", lambda: [{"x": piece} for piece in pieces], SPECS, tmp_path / "yielded", Bounds()
-    ).inputs["x"]
+    )
+    yielded = collected.inputs["x"]
     found = [
         read(tmp_path / "a.npz", tmp_path / "1"),
         read(tmp_path / "folder", tmp_path / "2"),

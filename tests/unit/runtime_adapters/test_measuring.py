@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.judge.measure import busy_s
+from runtime_adapters.measuring import busy_s
 
 
 def test_all_but_idle_time_is_busy_and_guests_count_once(tmp_path: Path) -> None:

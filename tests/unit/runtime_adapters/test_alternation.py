@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packager.judge.alternation import (
+from runtime_adapters.alternation import (
     FIRST_LOOK_PAIRS,
     MOST_PAIRS,
     alternate,

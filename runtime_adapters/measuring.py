@@ -22,8 +22,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from packager.errors import StepError
-from packager.judge.alternation import alternate
+from runtime_adapters.alternation import alternate
+from runtime_adapters.energy import EnergyCounters, added_j
+from runtime_adapters.errors import AdapterError
 from runtime_adapters.protocol import Limits, Session, Tensors
 from runtime_adapters.registry import open_session
 from wire.clock import Clock
@@ -56,31 +57,33 @@ class Opened(NamedTuple):
 
 def measure(
     variant: Opened,
-    reference: Opened,
+    reference: Opened | None,
     *,
     limits: Limits,
     min_runs: int,
     min_duration_s: float,
     machine: str,
     clock: Clock,
+    counters: EnergyCounters | None = None,
 ) -> Performance:
     """Load a variant and measure it.
 
     Args:
         variant: The variant.
-        reference: The unchanged model.
+        reference: The unchanged model; None to measure the variant alone.
         limits: What each session may use.
         min_runs: The least number of inferences.
         min_duration_s: The least duration of the measurement, in seconds.
         machine: Name of the machine that runs this.
         clock: The source of time.
+        counters: Of energy; None to measure none.
 
     Returns:
         The figures.
 
     Raises:
-        AdapterError: A runtime cannot load or run the variant or the unchanged model.
-        StepError: The process's peak memory cannot be read.
+        AdapterError: A runtime cannot load or run the variant or the unchanged model, or the
+            process's peak memory cannot be read.
     """
     background = _Background(clock)
     began_s = clock.monotonic_s()
@@ -90,14 +93,19 @@ def measure(
     first_s = clock.monotonic_s()
     latencies_ms = sorted(_latencies_ms(session, variant.inputs, min_runs, min_duration_s, clock))
     peak_bytes = peak_memory_bytes()
-    unchanged = open_session(reference.directory, reference.info, limits)
-    relative = alternate(
-        lambda: session.infer(variant.inputs),
-        lambda: unchanged.infer(reference.inputs),
-        reference=reference.info.runtime,
-        most_s=min(MOST_ALTERNATION * min_duration_s, max(MAX_DURATION_S, min_duration_s)),
-        clock=clock,
-    )
+    energy_j = None
+    if counters is not None:
+        energy_j = added_j(lambda: session.infer(variant.inputs), counters, clock)
+    relative = None
+    if reference is not None:
+        unchanged, asked = open_session(reference.directory, reference.info, limits), reference
+        relative = alternate(
+            lambda: session.infer(variant.inputs),
+            lambda: unchanged.infer(asked.inputs),
+            reference=reference.info.runtime,
+            most_s=min(MOST_ALTERNATION * min_duration_s, max(MAX_DURATION_S, min_duration_s)),
+            clock=clock,
+        )
     busy = background.cpus()
     return Performance(
         latency_p50_ms=statistics.median(latencies_ms),
@@ -111,6 +119,7 @@ def measure(
         machine=machine,
         relative=msgspec.UNSET if relative is None else relative,
         background_cpus=msgspec.UNSET if busy is None else busy,
+        energy_j=msgspec.UNSET if energy_j is None else energy_j,
     )
 
 
@@ -167,13 +176,13 @@ def peak_memory_bytes(status: Path = Path("/proc/self/status")) -> int:
         The size in bytes.
 
     Raises:
-        StepError: The kernel does not report it.
+        AdapterError: The kernel does not report it.
     """
     for line in status.read_text(encoding="ascii", errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name == "VmHWM":
             return int(value.split()[0]) * 1024
-    raise StepError("the kernel does not tell this process's peak memory")
+    raise AdapterError("the kernel does not tell this process's peak memory")
 
 
 def _latencies_ms(

@@ -19,9 +19,8 @@ import statistics
 from collections.abc import Callable
 from typing import Final
 
-from packager.judge.ranking import LATENCY_TOLERANCE
 from wire.clock import Clock
-from wire.package.manifest import Relative
+from wire.package.manifest import LATENCY_TOLERANCE, Relative
 
 BLOCK_S: Final = 0.01
 MAX_BLOCK_RUNS: Final = 1000

@@ -1,0 +1,49 @@
+"""Makes what sends telemetry, from the configuration."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent.app.config import AgentConfig
+from agent.link.connection import Link
+from agent.link.telemetry import TelemetryPump
+from telemetry.device.recorder import Recorder
+from telemetry.device.spool import Spool
+from wire.clock import Clock
+
+SPOOL_FILE: Final = "telemetry.db"
+
+
+def make_pump(
+    config: AgentConfig, link: Link, *, boot_id: str, recorder: Recorder, clock: Clock
+) -> TelemetryPump:
+    """Make what brings figures and events to the controller.
+
+    Args:
+        config: The configuration of this device.
+        link: The connection to the controller.
+        boot_id: This start of the agent.
+        recorder: Has the figures.
+        clock: Time.
+
+    Returns:
+        The pump; its spool is open.
+
+    Raises:
+        FleetError: The spool cannot be used.
+    """
+    spool = Spool(
+        config.state_dir / SPOOL_FILE,
+        device=config.device,
+        boot_id=boot_id,
+        limit_bytes=config.spool_bytes,
+        clock=clock,
+    )
+    return TelemetryPump(
+        config.device,
+        recorder=recorder,
+        spool=spool,
+        link=link,
+        clock=clock,
+        interval_s=config.telemetry_interval_s,
+    )

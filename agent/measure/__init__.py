@@ -1,0 +1,1 @@
+"""Measures packages for the fleet on this device, beside what it serves."""

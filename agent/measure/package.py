@@ -1,0 +1,142 @@
+"""Brings a package that is to be measured, by the roads and with the checks of an install.
+
+Rules:
+- Only the install thread fetches, and between two installs: an install that comes ends it.
+- What it fetches counts for the budgets of the networks and of the storage, and for the room that
+  the profile gives to packages. Nothing that is installed is removed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.errors import MeasureError, StorageFullError
+from agent.install.bringing import Bringer
+from agent.install.fetch.fetcher import Fetcher
+from agent.install.fetch.local import LocalPackages
+from agent.install.fetch.part import Blob
+from agent.install.fetch.sources import Errand
+from agent.install.preflight import FREE_MARGIN_BYTES, fitting
+from agent.install.slots import Slots
+from agent.install.states import State
+from agent.install.store import StateStore
+from agent.install.thread import Installs
+from agent.interrupts import Interrupts
+from agent.measure.place import Place
+from agent.packages import Package, is_intact
+from wire.measuring import Measure
+from wire.package.manifest import Variant
+from wire.profile import DeviceProfile
+from wire.trust.root import TrustRoot
+
+
+class Packages:
+    """Brings packages to the place of measurements.
+
+    Args:
+        profile: This device, with the runtimes that are installed here.
+        trust: The keys that may sign packages.
+        place: Where they come.
+        slots: What is installed: it gives files, and counts as used room.
+        store: Knows whether an install is under way.
+        installs: Knows whether one waits.
+        fetcher: Fetches blobs.
+        interrupts: Hands the work to the install thread.
+    """
+
+    def __init__(
+        self,
+        profile: DeviceProfile,
+        trust: TrustRoot,
+        place: Place,
+        *,
+        slots: Slots,
+        store: StateStore,
+        installs: Installs,
+        fetcher: Fetcher,
+        interrupts: Interrupts,
+    ) -> None:
+        self._profile = profile
+        self._trust = trust
+        self._place = place
+        self._slots = slots
+        self._store = store
+        self._installs = installs
+        self._fetcher = fetcher
+        self._interrupts = interrupts
+
+    def bring(
+        self, asked: Measure, check: Callable[[], None]
+    ) -> tuple[Package, tuple[Variant, ...]]:
+        """Bring a package, and verify every file that this device would run.
+
+        Args:
+            asked: Which package.
+            check: Called often; raises to end it.
+
+        Returns:
+            The package, and its variants for this device.
+
+        Raises:
+            MeasureError: An install goes first.
+            NoVariantError: No variant fits.
+            StorageFullError: There is too little room.
+            FleetError: It does not come, or is not what was signed.
+        """
+        found: list[tuple[Package, tuple[Variant, ...]]] = []
+
+        def look() -> None:
+            if self._store.state.state is not State.IDLE or self._installs.newer is not None:
+                raise MeasureError("an install is under way, and goes first")
+            check()
+
+        def work() -> None:
+            look()
+            found.append(self._fetched(asked, look))
+
+        look()  # what begins to wait would interrupt an install
+        self._interrupts.interject(work, look)
+        return found[0]
+
+    def _fetched(
+        self, asked: Measure, check: Callable[[], None]
+    ) -> tuple[Package, tuple[Variant, ...]]:
+        directory = self._place.directory(asked.release.digest)
+        errand = Errand(
+            check=check,
+            asks=asked.has_sources,
+            holdings=LocalPackages(
+                [self._slots.directory(digest) for digest in self._slots.whole()],
+                self._trust,
+                own=directory,
+            ),
+        )
+        bringer = Bringer(self._fetcher, self._trust, self._place.parts)
+        try:
+            self._check_room(asked.release.envelope_size_bytes)
+            package = bringer.describe(asked.release, directory, errand)
+            variants = fitting(package, self._profile)
+            lacking = [e for e in package.files(variants) if not is_intact(directory, e)]
+            self._check_room(sum(entry.size_bytes for entry in lacking))
+            for entry in lacking:
+                blob = Blob.of_file(entry, package.index.chunk_bytes)
+                bringer.bring(directory, entry, blob, errand)
+        finally:
+            self._fetcher.end()
+        package.verify(variants)
+        return package, variants
+
+    def _check_room(self, needed_bytes: int) -> None:
+        """Refuse what the storage cannot hold beside what is installed.
+
+        Raises:
+            StorageFullError: There is too little room.
+        """
+        free = self._slots.free_bytes() - FREE_MARGIN_BYTES
+        left = min(free, self._profile.storage_bytes - self._slots.used_bytes())
+        if needed_bytes > left:
+            raise StorageFullError(
+                f"the package needs {needed_bytes} bytes beside what is installed, but only "
+                f"{max(left, 0)} are left",
+                remedy="free some storage on the device, or raise storage_bytes in its profile",
+            )

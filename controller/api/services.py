@@ -1,0 +1,57 @@
+"""What the routes of the HTTP API give access to, and how a handler gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Security
+from fastapi.security import HTTPBearer
+
+from controller.api.faults import FAULT_RESPONSES
+from controller.schemas import Health
+from controller.services.blobs import BlobStore
+from controller.services.devices import Devices
+from controller.services.director import Director
+from controller.services.enrolment import Enrolment
+from controller.services.measurements import Measurements
+from controller.services.policies import Policies
+from controller.services.preflight import Preflight
+from controller.services.releases import Releases
+from controller.services.rollouts import Rollouts
+from telemetry.server.store import TelemetryStore
+from wire.clock import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetServices:
+    """What the API gives access to."""
+
+    devices: Devices
+    director: Director
+    enrolment: Enrolment
+    measurements: Measurements
+    policies: Policies
+    preflight: Preflight
+    releases: Releases
+    rollouts: Rollouts
+    blobs: BlobStore
+    telemetry: TelemetryStore
+    health: Callable[[], Health]
+    clock: Clock
+
+
+async def _services(request: Request) -> FleetServices:
+    services: FleetServices = request.app.state.services
+    return services
+
+
+Services = Annotated[FleetServices, Depends(_services)]
+
+
+def router(path: str, tag: str) -> APIRouter:
+    """Return a router of paths that need the token."""
+    # This checks nothing: it only documents which token the guard requires.
+    needed = Security(HTTPBearer(auto_error=False, description="The API token."))
+    return APIRouter(prefix=path, tags=[tag], responses=FAULT_RESPONSES, dependencies=[needed])

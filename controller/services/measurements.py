@@ -1,0 +1,322 @@
+"""Measurements on devices of the fleet: asks, takes the answers, and gives figures by profile.
+
+Rules:
+- A request is saved before it is sent. It is sent once: a device that does not get it, or does not
+  know it, answers nothing, and its part ends when its time is over.
+- An answer is believed only of a device that was asked, and only if its figures are possible.
+- The figures of a variant name the digest of its files, as the signed manifest has them.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+
+from controller.domain.measuring import (
+    Answered,
+    Chosen,
+    Measurable,
+    MeasurementState,
+    by_profile,
+    choose,
+)
+from controller.domain.selectors import parse_selector
+from controller.errors import ConflictError
+from controller.measure_schemas import Measurement, MeasurementPart, MeasurementRequest
+from controller.services.director import Publisher
+from controller.services.own_messages import own_message
+from controller.services.preflight import Preflight
+from controller.store import device_facts, measurements, releases
+from controller.store.database import Database
+from controller.store.device_facts import DeviceFacts
+from controller.store.measurements import Part
+from controller.store.tables import ReleaseRow
+from wire import topics
+from wire.clock import Clock
+from wire.codec import convert, to_builtins, to_json
+from wire.errors import FleetError
+from wire.measuring import (
+    MEASURE_PAYLOAD_TYPE,
+    Measure,
+    Measured,
+    ProfileFigures,
+    check_measured,
+    files_digest,
+)
+from wire.messages import ReleaseRef
+from wire.package.manifest import FieldFigures
+from wire.trust.envelope import SigningKey, seal
+
+ID_BYTES = 5
+MAX_ANSWERS = 10_000
+"""Answers from which the figures by profile are chosen: the newest."""
+
+UNSENT = "the broker did not take the request: is the controller connected with it?"
+
+_log = logging.getLogger(__name__)
+
+
+class Measurements:
+    """Measurements on devices.
+
+    Args:
+        database: The control state.
+        preflight: Knows which devices could take a release.
+        publisher: The way to the devices.
+        key: The director's private key.
+        clock: Wall time.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        preflight: Preflight,
+        publisher: Publisher,
+        key: SigningKey,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._preflight = preflight
+        self._publisher = publisher
+        self._key = key
+        self._clock = clock
+
+    def ask(self, request: MeasurementRequest) -> Measurement:
+        """Ask devices to measure a release.
+
+        Args:
+            request: What, and on which devices.
+
+        Returns:
+            The request with the devices that are asked, and why the others are not.
+
+        Raises:
+            SelectorError: The selector cannot be read.
+            UnknownReleaseError: No such release.
+            IllegalTransitionError: It was revoked.
+            ConflictError: No device can be asked.
+            FleetError: The files of the release cannot be read.
+        """
+        selector = parse_selector(request.selector)
+        identifier = f"m{secrets.token_hex(ID_BYTES)}"
+        with self._database.transaction() as transaction:
+            row = releases.get_published(transaction, request.release)
+            facts = device_facts.of_selector(transaction, selector)
+            verdicts = self._preflight.judged(transaction, row, facts)
+            waiting = measurements.busy(transaction, [device.id for device in facts])
+            chosen = choose(
+                (
+                    Measurable(
+                        device=device.id,
+                        profile=device.profile_name,
+                        state=device.state,
+                        lent=device.lent,
+                        online=device.online,
+                        busy=device.id in waiting,
+                        verdict=verdicts[device.id],
+                    )
+                    for device in facts
+                ),
+                request.most_devices,
+            )
+            if not chosen.devices:
+                raise ConflictError(
+                    f"no device can be asked: {_first_reasons(chosen.others)}",
+                    remedy="lend devices that are online: fleet device lend DEVICE",
+                )
+            asked = [device for device in facts if device.id in chosen.devices]
+            now_s = self._clock.now_s()
+            measurements.add(
+                transaction,
+                identifier,
+                row.digest,
+                [(device.id, device.profile_name) for device in asked],
+                now_s=now_s,
+                limit_s=request.limit_s,
+            )
+        unsent = [
+            device.id
+            for device in asked
+            if not self._send(identifier, row, device, now_s=now_s, limit_s=request.limit_s)
+        ]
+        self._mark_unsent(identifier, unsent)
+        found = self.get(identifier)
+        found.not_asked = chosen.others
+        return found
+
+    def get(self, identifier: str) -> Measurement:
+        """Return a request and what came of it.
+
+        Raises:
+            UnknownMeasurementError: There is none of that name.
+        """
+        with self._database.reading() as transaction:
+            return _shown(measurements.parts(transaction, identifier))
+
+    def newest(self, *, limit: int) -> list[Measurement]:
+        """Return requests, the newest first."""
+        with self._database.reading() as transaction:
+            found = measurements.newest(transaction, limit=limit)
+            return [_shown(measurements.parts(transaction, each)) for each in found]
+
+    def figures(self, profile: str) -> list[ProfileFigures]:
+        """Return the figures that count for each profile and variant.
+
+        Args:
+            profile: Only of this kind of device; empty for all.
+
+        Returns:
+            The figures; those of a release whose files are gone are left out.
+        """
+        with self._database.reading() as transaction:
+            parts = measurements.with_figures(transaction, profile, limit=MAX_ANSWERS)
+        rows = {part.release.digest: part.release for part in parts}
+        found: list[ProfileFigures] = []
+        for chosen in by_profile([_answered(part) for part in parts]):
+            found += self._named(chosen, rows[chosen.answered.release])
+        return found
+
+    def take(self, device: str, payload: bytes) -> bool:
+        """Take the answer of a device.
+
+        Args:
+            device: Who sent it.
+            payload: As it came.
+
+        Returns:
+            Whether it was waited for.
+
+        Raises:
+            WireFormatError: It is malformed, or its figures are not possible.
+        """
+        measured = own_message(payload, Measured, device)
+        check_measured(measured)
+        figures = to_builtins(measured) if measured.variants else None
+        with self._database.transaction() as transaction:
+            return measurements.end(
+                transaction,
+                measured.id,
+                device,
+                MeasurementState(measured.state),
+                measured.reason,
+                figures,
+                now_s=self._clock.now_s(),
+            )
+
+    def expire(self) -> None:
+        """End the requests whose time is over.
+
+        Raises:
+            DatabaseError: The database does not answer.
+        """
+        now_s = self._clock.now_s()
+        with self._database.reading() as transaction:
+            is_any = measurements.is_any_over(transaction, now_s=now_s)
+        if is_any:
+            with self._database.transaction() as transaction:
+                measurements.expire(transaction, now_s=now_s)
+
+    def _send(
+        self, identifier: str, row: ReleaseRow, device: DeviceFacts, *, now_s: float, limit_s: float
+    ) -> bool:
+        request = Measure(
+            device=device.id,
+            id=identifier,
+            boot_id=device.boot_id,
+            issued_at_s=now_s,
+            limit_s=limit_s,
+            release=ReleaseRef(
+                name=row.name,
+                version=row.version,
+                digest=row.digest,
+                envelope_sha256=row.envelope_sha256,
+                envelope_size_bytes=row.envelope_size_bytes,
+            ),
+            has_sources=True,
+        )
+        signed = seal(to_json(request), payload_type=MEASURE_PAYLOAD_TYPE, keys=(self._key,))
+        topic = topics.down(device.id, "measure")
+        return self._publisher.publish(topic, signed, expiry_s=max(1, int(limit_s)))
+
+    def _mark_unsent(self, identifier: str, devices: Sequence[str]) -> None:
+        if not devices:
+            return
+        now_s = self._clock.now_s()
+        with self._database.transaction() as transaction:
+            for device in devices:
+                measurements.end(
+                    transaction,
+                    identifier,
+                    device,
+                    MeasurementState.REFUSED,
+                    UNSENT,
+                    None,
+                    now_s=now_s,
+                )
+
+    def _named(self, chosen: Chosen, row: ReleaseRow) -> list[ProfileFigures]:
+        """Return the figures of a release with the digests of its files."""
+        try:
+            manifest = self._preflight.offered(row).manifest
+        except FleetError as exc:
+            _log.warning("figures of %s:%s are left out: %s", row.name, row.version, exc.message)
+            return []
+        answered = chosen.answered
+        known = {variant.name: files_digest(variant.info) for variant in manifest.variants}
+        return [
+            ProfileFigures(
+                profile=answered.profile,
+                release=f"{row.name}:{row.version}",
+                variant=variant.name,
+                files_sha256=known[variant.name],
+                figures=FieldFigures(
+                    performance=variant.performance,
+                    devices=chosen.devices,
+                    at_s=answered.answered_at_s,
+                ),
+            )
+            for variant in answered.variants
+            if variant.performance is not None and known.get(variant.name)
+        ]
+
+
+def _answered(part: Part) -> Answered:
+    return Answered(
+        device=part.row.device,
+        profile=part.row.profile,
+        release=part.row.release,
+        answered_at_s=part.row.answered_at_s or 0.0,
+        variants=convert(part.row.figures, Measured).variants,
+    )
+
+
+def _shown(parts: Sequence[Part]) -> Measurement:
+    first, release = parts[0]
+    return Measurement(
+        id=first.id,
+        release=f"{release.name}:{release.version}",
+        asked_at_s=first.asked_at_s,
+        expires_at_s=first.expires_at_s,
+        devices=[
+            MeasurementPart(
+                device=row.device,
+                profile=row.profile,
+                state=MeasurementState(row.state),
+                reason=row.reason,
+                answered_at_s=row.answered_at_s,
+                figures=row.figures,
+            )
+            for row, _ in parts
+        ],
+    )
+
+
+def _first_reasons(others: dict[str, str]) -> str:
+    """Return a few of the reasons, each with a device that it holds for."""
+    if not others:
+        return "the selector names none"
+    first: dict[str, str] = {}
+    for device, reason in others.items():
+        first.setdefault(reason.partition(";")[0], device)
+    return "; ".join(f"{device}: {reason}" for reason, device in list(first.items())[:3])
