@@ -39,7 +39,13 @@ class StepError(BuildError):
     code = "packager.step"
 
 
-class DiskFullError(BuildError):
+class CacheError(BuildError):
+    """The build cache cannot be used: no candidate is at fault, so the build ends."""
+
+    code = "packager.cache"
+
+
+class DiskFullError(CacheError):
     """The disk of the build cache is full; that is the reason, even if a step reports another."""
 
     code = "packager.disk_full"
@@ -101,6 +107,7 @@ class RegistryAnswerError(RegistryError):
 
 
 ALL_ERRORS: dict[str, type[PackagerError]] = {
-    kind.code: kind for kind in (BuildError, ModelError, DataError, StepError, DiskFullError)
+    kind.code: kind
+    for kind in (BuildError, ModelError, DataError, StepError, CacheError, DiskFullError)
 }
 """Errors that a step reports to the build by their code."""

@@ -2,7 +2,8 @@
 
 Rules:
 - An entry is either complete or missing: the cache writes it under another name and renames it.
-- The cache hashes the files of an entry again before it uses them, and removes a damaged entry.
+- The cache hashes the files of an entry again before it uses them, and removes a damaged entry. It
+  looks twice before it does: another build may have put a whole one there meanwhile.
 - The cache keeps a failure only if the step itself reported it, because a busy machine can cause a
   crash or a timeout.
 - Two builds may share a cache; the one that finishes second removes its own copy.
@@ -12,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -23,7 +25,7 @@ from typing import IO, Final
 
 import msgspec
 
-from packager.errors import BuildError
+from packager.errors import BuildError, CacheError, DiskFullError
 from wire.codec import from_json, sha256_hex, to_json
 from wire.errors import WireFormatError
 
@@ -64,15 +66,13 @@ class Cache:
             The folder and its entry, or None.
         """
         folder = self._folder(key)
-        try:
-            entry = from_json((folder / ENTRY_FILE).read_bytes(), Entry)
-            intact = all(_sha256(folder / path) == digest for path, digest in entry.files.items())
-        except (OSError, WireFormatError):
-            intact = False
-            entry = Entry(files={})
-        if intact and entry.files:
-            return folder, entry
-        shutil.rmtree(folder, ignore_errors=True)
+        for _ in range(2):
+            entry = _intact(folder)
+            if entry is not None:
+                return folder, entry
+            if not folder.exists():
+                return None
+        self.remove(key)
         return None
 
     @contextlib.contextmanager
@@ -86,7 +86,7 @@ class Cache:
             The folder.
 
         Raises:
-            BuildError: The cache cannot be written.
+            CacheError: The cache cannot be written.
         """
         try:
             self._work.mkdir(parents=True, exist_ok=True)
@@ -95,10 +95,7 @@ class Cache:
                 folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._work))
                 lock = _take_lock(folder)
         except OSError as exc:
-            raise BuildError(
-                f"the build cache cannot be written: {exc.strerror}",
-                remedy="name another folder with --cache",
-            ) from exc
+            raise _unwritable(exc) from exc
         try:
             yield folder
         finally:
@@ -116,7 +113,7 @@ class Cache:
             The folder in the cache and its entry.
 
         Raises:
-            BuildError: The cache cannot be written.
+            CacheError: The cache cannot be written.
         """
         paths = sorted(p for p in output.rglob("*") if p.is_file())
         entry = Entry(files={p.relative_to(output).as_posix(): _sha256(p) for p in paths})
@@ -129,7 +126,7 @@ class Cache:
         except OSError as exc:
             other = self.find(key)  # another build was faster
             if other is None:
-                raise BuildError(f"the build cache cannot be written: {exc.strerror}") from exc
+                raise _unwritable(exc) from exc
             return other
         return folder, entry
 
@@ -140,7 +137,7 @@ class Cache:
             key: The digest of everything that the step depends on.
 
         Raises:
-            BuildError: The cache cannot be written.
+            CacheError: The cache cannot be written.
         """
         try:
             with self.workspace("removed") as workspace:  # one rename, so no build sees a part
@@ -148,16 +145,13 @@ class Cache:
         except FileNotFoundError:
             return
         except OSError as exc:
-            raise BuildError(
-                f"the build cache cannot be written: {exc.strerror}",
-                remedy="name another folder with --cache",
-            ) from exc
+            raise _unwritable(exc) from exc
 
     def _sweep(self) -> None:
-        """Remove the workspaces of builds that were killed."""
+        """Remove the workspaces of builds that were killed; others may go by themselves meanwhile."""
         for folder in self._work.iterdir():
             if folder.is_dir():
-                with contextlib.suppress(BlockingIOError):
+                with contextlib.suppress(BlockingIOError, FileNotFoundError):
                     _take_lock(folder).close()
                     shutil.rmtree(folder, ignore_errors=True)
 
@@ -181,6 +175,24 @@ def file_sha256(path: Path) -> str:
         return _sha256(path)
     except OSError as exc:
         raise BuildError(f"{path} cannot be read: {exc.strerror}") from exc
+
+
+def _intact(folder: Path) -> Entry | None:
+    """Return the entry of a folder whose files are all as they were written."""
+    try:
+        entry = from_json((folder / ENTRY_FILE).read_bytes(), Entry)
+        intact = all(_sha256(folder / path) == digest for path, digest in entry.files.items())
+    except (OSError, WireFormatError):
+        return None
+    return entry if intact and entry.files else None
+
+
+def _unwritable(exc: OSError) -> CacheError:
+    kind = DiskFullError if exc.errno == errno.ENOSPC else CacheError
+    return kind(
+        f"the build cache cannot be written: {exc.strerror}",
+        remedy="name another folder with --cache",
+    )
 
 
 @contextlib.contextmanager

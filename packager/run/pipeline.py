@@ -5,8 +5,8 @@ Rules:
   equal output. The cache also keeps measured figures, so a second build gives the same bytes.
 - A step starts as soon as its inputs are ready. A step that measures waits until no other step
   runs.
-- When a step fails, the steps that depend on it are skipped; when a vital step fails, the build
-  ends.
+- When a step fails, the steps that depend on it are skipped; when a vital step fails, or the cache
+  cannot be used, the build ends.
 - After a killed build, the next build runs only the steps that had not finished.
 """
 
@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from packager.errors import DiskFullError, StepError
+from packager.errors import CacheError, StepError
 from packager.plan.values import Step
 from packager.run.cache import Cache, Entry
 from packager.run.job import FAILURE_FILE, RESULT_FILE, Failure
@@ -272,7 +272,7 @@ class Pipeline:
     def _fail(self, step: Step, failure: Failure, seconds: float) -> None:
         self._record(step, "failed", seconds=seconds, reason=failure.message)
         error = error_of(failure)
-        if isinstance(error, DiskFullError):
+        if isinstance(error, CacheError):
             raise error
         if step.vital:
             if isinstance(error, StepError):

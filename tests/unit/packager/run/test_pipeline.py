@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from packager.errors import BuildError, ModelError, StepError
+from packager.errors import BuildError, CacheError, ModelError, StepError
 from packager.plan.values import Step
 from packager.run.cache import Cache
 from packager.run.job import RESULT_FILE
@@ -67,6 +67,20 @@ def test_the_slower_of_two_builds_takes_what_the_other_made(tmp_path: Path) -> N
     assert [p.name for p in (tmp_path / "work").iterdir()] == ["lock"]
 
 
+def test_builds_that_share_a_cache_do_not_disturb_each_other(tmp_path: Path) -> None:
+    keys = [f"{number:02x}" * 32 for number in range(40)]
+
+    def one_build(_: int) -> list[bool]:
+        cache = Cache(tmp_path)
+        made = [cache.find(key) or keep(cache, key) for key in keys]
+        return [
+            bool(one) and cache.find(key) is not None for one, key in zip(made, keys, strict=True)
+        ]
+
+    with ThreadPoolExecutor(8) as builds:
+        assert all(all(found) for found in builds.map(one_build, range(8)))
+
+
 def test_what_a_killed_build_left_is_removed_and_what_lives_is_not(tmp_path: Path) -> None:
     left = tmp_path / "work" / "prepare-killed"
     left.mkdir(parents=True)
@@ -83,6 +97,14 @@ def test_a_cache_that_cannot_be_written_is_a_clear_fault(tmp_path: Path) -> None
         Cache(tmp_path).workspace("step"),
     ):
         pass
+
+
+def test_a_cache_that_cannot_be_written_any_more_ends_the_build(tmp_path: Path) -> None:
+    run = pipeline(tmp_path)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "work").write_bytes(b"a file")
+    with pytest.raises(CacheError, match="cache cannot be written"):
+        run.run([Step(name="one", kind="inspect", inputs={"model": "source"}, vital=False)])
 
 
 def test_a_fault_of_the_model_comes_out_of_its_process_as_such(tmp_path: Path) -> None:
