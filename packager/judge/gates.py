@@ -70,6 +70,9 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
     max_variants: int = MAX_VARIANTS
     """How many variants a profile gets; more only if more than these are always kept."""
 
+    untimed: bool = False
+    """Keep all that pass the gates of quality: devices are to measure what they cost."""
+
     @property
     def disagreement_limit(self) -> float:
         """The gate of disagreement, where a sample has one top answer."""
@@ -116,7 +119,7 @@ def judge(
     verdicts: Verdicts = {}
     for profile in profiles:
         planned = [v for v in variants if profile.name in v.info.profiles]
-        foreign = profile.name not in here
+        foreign = gates.untimed or profile.name not in here
         limits = msgspec.structs.replace(gates, max_latency_ms=None) if foreign else gates
         missed = {v.name: miss for v in planned if (miss := _first_miss(v, profile, limits))}
         passed = [v for v in planned if v.name not in missed]
@@ -131,7 +134,11 @@ def judge(
             drop_beaten=drop_beaten,
             budget=gates.max_variants,
         )
-        chosen = select(passed, choice)
+        chosen = (
+            {v.name: Verdict(kept=True, reason="kept for devices to measure") for v in passed}
+            if gates.untimed
+            else select(passed, choice)
+        )
         for variant in passed:
             verdict = chosen[variant.name]
             doubt = "; ".join(miss.text for miss in _doubts(variant, gates)) if verdict.kept else ""
@@ -173,6 +180,8 @@ def too_slow(
     Returns:
         Variant to the reason.
     """
+    if gates.untimed:
+        return {}
     timed = [v for v in variants if v.info.performance is not None]
     able = [v for v in timed if v.name in references]
     found: dict[str, str] = {}

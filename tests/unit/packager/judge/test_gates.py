@@ -286,6 +286,15 @@ def test_what_is_slow_here_is_evaluated_for_a_device_of_another_kind() -> None:
     assert not too_slow(all_, devices, Gates(), references=references, here=frozenset())
 
 
+def test_what_devices_are_to_measure_is_judged_by_quality_alone() -> None:
+    gates = Gates(untimed=True, max_variants=1)
+    slow, bad = variant("slow", latency_ms=400.0, size=9000), variant("bad", value=0.1)
+    all_ = (FLOAT, variant("fast"), slow, bad)
+    assert not too_slow(all_, (profile(),), gates, references=frozenset({"float"}), here=HERE)
+    found = decide(*all_, gates=gates)
+    assert {name for name, verdict in found.items() if verdict.kept} == {"float", "fast", "slow"}
+
+
 def test_a_latency_that_is_not_sure_beats_only_with_its_whole_range() -> None:
     exact = beside("float", 1.0, 0.99, 1.01, size=4000)
     worse = {"value": 0.899, "size": 1100}
