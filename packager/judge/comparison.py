@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -160,8 +160,8 @@ def compare(
         reference=best,
         retention=retention(named(metric), value, best, magnitude=magnitude),
         agreement=_agreement(metric, answers, ideal),
-        sqnr_db=sqnr_db(*powers(answers, ideal)),
-        worst_error=max(errors.values()),
+        sqnr_db=sqnr_db(powers(answers, ideal)),
+        worst_error=max(errors[name] for name in measurable(ideal)),
         samples=len(next(iter(ideal.values()))),
     )
     return of_samples(Comparison(accuracy=accuracy, worst_errors=errors), errors, ideal)
@@ -366,18 +366,31 @@ def _worst_error(ours: Tensor, theirs: Tensor) -> float:
     )
 
 
-def powers(answers: Tensors, reference: Tensors) -> tuple[float, float]:
-    """Return the sums of squares of the reference's answers and of the differences from them."""
-    signal = noise = 0.0
-    for name, tensor in reference.items():
-        for ours, theirs in _pairs(answers[name], tensor):
+def measurable(reference: Tensors) -> tuple[str, ...]:
+    """Return the outputs whose differences are an amount; all where there is none.
+
+    The difference between two numbers of classes is none: class 9 is no worse than class 2.
+    """
+    floats = tuple(name for name, tensor in reference.items() if tensor.dtype.kind == "f")
+    return floats or tuple(reference)
+
+
+def powers(answers: Tensors, reference: Tensors) -> dict[str, tuple[float, float]]:
+    """Return by output the sums of squares of the reference's answers and of the differences."""
+    found: dict[str, tuple[float, float]] = {}
+    for name in measurable(reference):
+        signal = noise = 0.0
+        for ours, theirs in _pairs(answers[name], reference[name]):
             signal += float(np.sum(theirs**2))
             noise += float(np.sum((ours - theirs) ** 2))
-    return signal, noise
+        found[name] = (signal, noise)
+    return found
 
 
-def sqnr_db(signal: float, noise: float) -> float | None:
-    """Return the ratio of two sums of squares; None where one is 0."""
-    if noise == 0.0 or signal == 0.0:
-        return None
-    return float(10.0 * np.log10(signal / noise))
+def sqnr_db(found: Mapping[str, tuple[float, float]]) -> float | None:
+    """Return the least ratio of the two sums of any output; None where none has one.
+
+    Outputs have scales of their own: in one sum over all, large numbers would hide the others.
+    """
+    ratios = [signal / noise for signal, noise in found.values() if noise > 0.0 and signal > 0.0]
+    return float(10.0 * np.log10(min(ratios))) if ratios else None

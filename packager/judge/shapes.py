@@ -70,7 +70,7 @@ def compare_shapes(
     magnitude = None if whole.size is None else whole.size.value()
     parts = [one.accuracy for one in found]
     samples = sum(part.samples for part in parts)
-    signal, noise = np.sum([powers(one.answers, one.reference) for one in shapes], axis=0)
+    sums = [powers(one.answers, one.reference) for one in shapes]
     agreements = [part.agreement for part in parts if part.agreement is not None]
     agreed = [agreed_of(metric, one.answers, one.reference) for one in shapes]
     accuracy = msgspec.structs.replace(
@@ -83,7 +83,9 @@ def compare_shapes(
             if len(agreements) == len(parts)
             else None
         ),
-        sqnr_db=sqnr_db(float(signal), float(noise)),
+        sqnr_db=sqnr_db(
+            {n: (sum(s[n][0] for s in sums), sum(s[n][1] for s in sums)) for n in sums[0]}
+        ),
         worst_error=max(part.worst_error for part in parts),
         samples=samples,
         shapes=tuple(

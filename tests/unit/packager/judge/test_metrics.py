@@ -73,6 +73,20 @@ def test_sqnr_is_in_decibels() -> None:
     assert compare(noisy, SCORES, None, "agreement").accuracy.sqnr_db == pytest.approx(20, abs=0.1)
 
 
+def test_each_output_has_a_scale_of_its_own_and_numbers_of_classes_have_none() -> None:
+    reference = {
+        "label": np.arange(4, dtype=np.int64),
+        "boxes": np.full((4, 2), 1000.0, np.float32),
+        "s": SCORES["s"],
+    }
+    answers = {**reference, "label": np.array([0, 1, 2, 9]), "s": SCORES["s"] * np.float32(1.1)}
+    found = compare(answers, reference, None, "agreement,output=s").accuracy
+    assert found.sqnr_db == pytest.approx(20, abs=0.1)
+    assert found.worst_error == pytest.approx(0.1 * float(np.abs(SCORES["s"]).max()), rel=1e-3)
+    numbers = {"label": reference["label"]}
+    assert compare({"label": answers["label"]}, numbers, None, "mae").accuracy.worst_error == 6
+
+
 def test_nan_is_worthless_and_shapes_must_agree() -> None:
     broken = {"s": SCORES["s"].copy()}
     broken["s"][2, 1] = np.nan
