@@ -195,7 +195,8 @@ def _pictures(
     first: str,
     foreign: bool,
 ) -> tuple[Picture, ...]:
-    told = f"measured on {machine}, not on {profile.name}"
+    field = any(profile.name in (candidate.field or {}) for candidate in judged)
+    told = f"measured on devices of {profile.name}" if field else f"measured on {machine}"
     by_size = ("size", "quality by size (the same on every machine)", _size_axis(profile, gates))
     views = [
         ("latency", f"quality by median latency, {told}", _latency_axis(gates)),

@@ -46,6 +46,13 @@ def missing_compiler(target: Target) -> str | None:
     return "gcc" if target.architecture == os.uname().machine else target.compiler_package
 
 
+def missing_instructions(target: Target) -> str | None:
+    """Say which processor is needed to run what was compiled for a target, if no package helps."""
+    if natively_runnable(target) or target.emulator:
+        return None
+    return f"a machine with {', '.join(target.isa_features)}"
+
+
 def missing_to_try(target: Target) -> str | None:
     """Say what must be installed to run what was compiled for a target.
 
@@ -58,7 +65,7 @@ def missing_to_try(target: Target) -> str | None:
     if natively_runnable(target):
         return None
     if not target.emulator:
-        return f"a machine with {', '.join(target.isa_features)}"
+        return missing_instructions(target)
     if not sysroot(target).is_dir():
         return target.compiler_package
     return None if emulator(target) else target.emulator_package

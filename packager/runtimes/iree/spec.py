@@ -32,6 +32,9 @@ def missing(target: Target, tools: Mapping[str, str]) -> str | None:
         return None
     if target.architecture not in ARCHITECTURES:
         return f"there is no IREE runtime to install for {target.architecture}"
+    processor = toolchains.missing_instructions(target)
+    if processor is not None:
+        return f"this machine cannot run code for {target.name}; that takes {processor}"
     package = toolchains.missing_to_try(target)
     if package is not None:
         return f"this machine cannot run code for {target.name}; apt-get install {package}"

@@ -19,6 +19,9 @@ PACKAGES: Final = ("apache-tvm", "apache-tvm-ffi")
 
 def missing(target: Target, _tools: Mapping[str, str]) -> str | None:
     """Say why nothing can be built and tried for a target; None when it can."""
+    processor = toolchains.missing_instructions(target)
+    if processor is not None:
+        return f"this machine cannot run code for {target.name}; that takes {processor}"
     package = missing_to_build(target) or toolchains.missing_to_try(target)
     if package is None:
         return None
