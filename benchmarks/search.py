@@ -19,7 +19,8 @@ from typing import Final
 import msgspec
 
 from benchmarks.harness import Row, main
-from benchmarks.quantizers.tasks import FULL, QUICK, Task, cifar, digits
+from benchmarks.quantizers.images import cifar, digits
+from benchmarks.quantizers.task import FULL, QUICK, Task
 from packager.build import build
 from packager.device_profiles import load_profile
 from packager.request import BuildRequest

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.harness import Row, against, alone, main
-from benchmarks.quantizers.tasks import MODELS, ROOT
+from benchmarks.quantizers.task import MODELS, ROOT
 from packager.plan.targets import TARGETS, Target
 from packager.runtimes.common.onnx_files import session_of
 from packager.runtimes.tvm import lowering as tvm_lowering

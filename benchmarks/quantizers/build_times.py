@@ -1,8 +1,8 @@
 """How long builds take, ours beside those of other tools.
 
 Rules:
-- A ratio compares equal work: the time for the same number of models. The time per model made is
-  near to that, but many models share the start of one build, which favours who makes more.
+- A ratio compares the time per model made. Many models share the start of one build, which favours
+  who makes more.
 - The total is told beside it, without a ratio: one build makes fourteen models where another makes
   one.
 - Each build runs once.
@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from benchmarks.harness import Row, against, not_measured
+from benchmarks.harness import Row, against
 
 MAX_TIME_RATIO: Final = 0.5
-SMALL: Final = "Olive, smaller search"
 
 
 class Work(NamedTuple):
@@ -47,36 +46,20 @@ def beside_one(task: str, ours: Work, peer: Work) -> list[Row]:
     return [_per_model(task, ours, peer, at_most=None), _total(task, ours, peer)]
 
 
-def beside_search(task: str, ours: Work, whole: Work, peer: Work, small: Work | str) -> list[Row]:
+def beside_search(task: str, ours: Work, whole: Work, peer: Work) -> list[Row]:
     """Compare builds with a tool that searches among models.
 
     Args:
         task: The model's name.
         ours: Our build for the runtime that the tool makes models for.
         whole: Our build for all runtimes.
-        peer: The tool's usual search.
-        small: Its search among as few models as we make, or why there is none.
+        peer: The tool's search.
 
     Returns:
-        The rows, those with an aim first.
+        The rows, the one with an aim first.
     """
-    if isinstance(small, str):
-        same = not_measured(f"{task}: build of as many models", small, peer=SMALL)
-    elif small.models != ours.models:
-        counts = f"{ours.text}; {small.text}"
-        same = not_measured(f"{task}: build of as many models", counts, peer=SMALL)
-    else:
-        same = against(
-            f"{task}: build of {ours.models} models for {ours.who}",
-            [ours.seconds],
-            [small.seconds],
-            unit="s",
-            peer=small.text,
-            at_most=MAX_TIME_RATIO,
-        )
     return [
         _per_model(task, ours, peer, at_most=MAX_TIME_RATIO),
-        same,
         _total(task, ours, peer),
         _total(task, whole, peer),
     ]

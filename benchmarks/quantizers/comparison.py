@@ -2,18 +2,22 @@
 
 Rules:
 - Ours is the fastest int8 variant in the package, by the figures of the build itself: one that
-  passed its gates and that no other variant beats. It is chosen before a report image is seen, and
+  passed its gates and that no other variant beats. It is chosen before a report sample is seen, and
   is what a device serves when it must save. The most accurate one, which a device serves first, is
-  reported too where it is another.
-- The aim for accuracy is held against the tool that is best on the report images, that for latency
+  reported too where it is another. Where the build kept no int8, all it kept counts: the name says
+  what it is.
+- The aim for quality is held against the tool that is best on the report samples, that for latency
   against the tool that is fastest there: against whichever is hardest to meet.
-- A difference in accuracy is stated with its interval; accuracy is met where the interval holds 0
-  or lies above it.
+- A difference in quality is stated with its interval; the aim is met where the whole interval lies
+  above the margin.
+- A tool that fails has a row that says with which words.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,37 +26,44 @@ from benchmarks.harness import Row, against, alone, not_measured
 from benchmarks.quantizers import olive, ours, runners
 from benchmarks.quantizers.build_times import Work, beside_one, beside_search
 from benchmarks.quantizers.ours import Built
-from benchmarks.quantizers.paired import compare_paired
-from benchmarks.quantizers.tasks import Task
+from benchmarks.quantizers.qualities import Part, total
+from benchmarks.quantizers.shares import difference
+from benchmarks.quantizers.task import Task
 from benchmarks.quantizers.tools import Made, nncf_defaults, onnxruntime_defaults
 from wire.package.manifest import VariantInfo
 
 MARGIN: Final = 0.01
-"""Top-1 may be worse by this much: the whole interval must lie above it. That the difference is
-within noise would show nothing where there are few images."""
+"""Quality may be worse by this much: the whole interval must lie above it. That the difference is
+within noise would show nothing where there are few samples."""
 
 MAX_LATENCY_RATIO: Final = 1.05
 PER_CENT: Final = 100.0
+WORDS: Final = {
+    "right_class": "top-1",
+    "right_characters": "right characters",
+    "found_pixels": "found pixels",
+}
+"""What the qualities are called in rows."""
 
 
 class Measured(NamedTuple):
     """A model and what it does."""
 
     made: Made
-    right: list[bool]
+    parts: list[Part]
     rounds_ms: list[float]
 
     @property
-    def accuracy(self) -> float:
-        """Share of the report images that it answers right."""
-        return sum(self.right) / len(self.right)
+    def quality(self) -> float:
+        """Its quality over the report samples."""
+        return total(self.parts)
 
 
 def rows_of(task: Task, folder: Path, python: Path | str, pace: runners.Pace) -> list[Row]:
     """Let every tool work on a task, and compare what they made.
 
     Args:
-        task: The model and its images.
+        task: The model and its samples.
         folder: To work in; it exists.
         python: Olive's interpreter, or why there is none.
         pace: How long latency is measured.
@@ -63,83 +74,92 @@ def rows_of(task: Task, folder: Path, python: Path | str, pace: runners.Pace) ->
     load = [os.getloadavg()[0]]
     whole = ours.build_with(task, folder / "ours")
     alike = ours.build_with(task, folder / "ours-onnxruntime", ("onnxruntime",))
-    peers = [
-        onnxruntime_defaults(task, folder / "onnxruntime"),
-        nncf_defaults(task, folder / "nncf"),
-    ]
-    found, small = _olive(python, task, folder)
-    peers += [found] if isinstance(found, Made) else []
+    peers, faults = _peers(task, folder, python)
     load.append(os.getloadavg()[0])
     kept = ours.kept_int8(whole)
-    if not kept:
-        return [not_measured(f"{task.name}: int8", "no int8 variant was kept")]
     fastest, finest = kept[0], ours.most_accurate(kept)
     chosen = [fastest] if finest is fastest else [fastest, finest]
     infos = {c.name: ours.declaration(whole, folder / "ours", c.name) for c in chosen}
     mine = [ours.made(whole, folder / "ours", c) for c in chosen]
-    measured = _measure(task, [*mine, *peers], pace, infos)
+    source = Made("the model itself", "onnxruntime", task.model, {}, 0.0)
+    measured = _measure(task, [source, *mine, *peers], pace, infos)
     load.append(os.getloadavg()[0])
-    others = measured[len(mine) :]
+    reference, others = measured[0], measured[1 + len(mine) :]
     rows = [
-        *_beside(task, measured[0], others),
-        *_time(task, whole, alike, peers, small),
+        *_beside(task, measured[1], others, reference),
+        *_time(task, whole, alike, peers),
     ]
-    for second in measured[1 : len(mine)]:
-        rows += [replace(row, aim="", met=None) for row in _beside(task, second, others)]
-    if isinstance(found, str):
-        figures = (f"top-1 of {fastest.name}", f"latency of {fastest.name}", "build time")
-        rows += [not_measured(f"{task.name}: {it}", found, peer="Olive") for it in figures]
+    for second in measured[2 : 1 + len(mine)]:
+        rows += [replace(row, aim="", met=None) for row in _beside(task, second, others, reference)]
+    rows += [not_measured(f"{task.name}: int8", why, peer=tool) for tool, why in faults.items()]
     rows.append(alone(f"{task.name}: load average meanwhile", load, unit="processes"))
     return rows
 
 
-def _beside(task: Task, first: Measured, others: list[Measured]) -> list[Row]:
-    """Return the rows of a variant of ours beside what the other tools made."""
+def _peers(task: Task, folder: Path, python: Path | str) -> tuple[list[Made], dict[str, str]]:
+    """Let the other tools work; return what they made, and why the others made nothing."""
+    tools: dict[str, Callable[[], Made]] = {
+        "quantize_static": lambda: onnxruntime_defaults(task, folder / "onnxruntime"),
+        "NNCF": lambda: nncf_defaults(task, folder / "nncf"),
+    }
+    faults: dict[str, str] = {}
+    if isinstance(python, str):
+        faults["Olive"] = python
+    else:
+        tools["Olive"] = lambda: olive.search(python, task, folder / "olive")
+    made: list[Made] = []
+    for tool, work in tools.items():
+        try:
+            made.append(work())
+        except RuntimeError as exc:
+            faults[tool] = str(exc)
+    return made, faults
+
+
+def _beside(task: Task, first: Measured, others: list[Measured], reference: Measured) -> list[Row]:
+    """Return the rows of a variant of ours beside the model itself and what the others made."""
     return [
-        *_accuracy(task, first, others),
+        _quality(task, first, reference, aimed=False),
+        *_qualities(task, first, others),
         *_latency(task, first, others),
-        *(_size(task, first, other) for other in others),
+        *(_size(task, first, other) for other in (reference, *others)),
     ]
 
 
 def _measure(
     task: Task, models: list[Made], pace: runners.Pace, infos: dict[str, VariantInfo]
 ) -> list[Measured]:
-    runs = {made.tool: runners.open_runner(made, infos.get(made.tool)) for made in models}
-    right = {
-        name: runners.right_answers(run, task.images, task.labels) for name, run in runs.items()
-    }
-    rounds = runners.alternate(runs, task.images[:1], pace)
-    return [Measured(made, right[made.tool], rounds[made.tool]) for made in models]
+    runs = {made.tool: runners.open_runner(task, made, infos.get(made.tool)) for made in models}
+    parts = {name: runners.qualities(task, run) for name, run in runs.items()}
+    rounds = runners.alternate(runs, task.samples[:1], pace)
+    return [Measured(made, parts[made.tool], rounds[made.tool]) for made in models]
 
 
-def _accuracy(task: Task, first: Measured, others: list[Measured]) -> list[Row]:
-    hardest = max(others, key=lambda other: other.accuracy)
-    rows: list[Row] = []
-    for other in others:
-        found = compare_paired(first.right, other.right)
-        aimed = other is hardest
-        rows.append(
-            Row(
-                name=f"{task.name}: top-1 of {first.made.tool}",
-                value=PER_CENT * first.accuracy,
-                unit=f"% of {found.samples}",
-                peer=other.made.tool,
-                peer_value=PER_CENT * other.accuracy,
-                spread=(
-                    f"{PER_CENT * found.difference:+.2f} points, 95 % from "
-                    f"{PER_CENT * found.low:+.2f} to {PER_CENT * found.high:+.2f}, "
-                    f"p = {found.p_value:.2g}"
-                ),
-                aim=f"surely within {PER_CENT * MARGIN:g} point" if aimed else "",
-                met=found.low >= -MARGIN if aimed else None,
-            )
-        )
-    return rows
+def _qualities(task: Task, first: Measured, others: list[Measured]) -> list[Row]:
+    hardest = max(others, key=lambda other: other.quality, default=None)
+    return [_quality(task, first, other, aimed=other is hardest) for other in others]
+
+
+def _quality(task: Task, first: Measured, other: Measured, *, aimed: bool) -> Row:
+    found = difference(first.parts, other.parts)
+    chance = "" if found.p_value is None else f", p = {found.p_value:.2g}"
+    return Row(
+        name=f"{task.name}: {WORDS[task.quality]} of {first.made.tool}",
+        value=PER_CENT * first.quality,
+        unit=f"% of {len(first.parts)}",
+        peer=other.made.tool,
+        peer_value=PER_CENT * other.quality,
+        spread=(
+            f"{PER_CENT * found.value:+.2f} points, 95 % from "
+            f"{PER_CENT * found.low:+.2f} to {PER_CENT * found.high:+.2f}{chance}"
+        ),
+        aim=f"surely within {PER_CENT * MARGIN:g} point" if aimed else "",
+        met=found.low >= -MARGIN if aimed else None,
+    )
 
 
 def _latency(task: Task, first: Measured, others: list[Measured]) -> list[Row]:
-    fastest = min(others, key=lambda other: sorted(other.rounds_ms)[len(other.rounds_ms) // 2])
+    fastest = min(others, key=lambda other: statistics.median(other.rounds_ms), default=None)
     return [
         against(
             f"{task.name}: latency of {first.made.tool}",
@@ -165,30 +185,14 @@ def _size(task: Task, first: Measured, other: Measured) -> Row:
     )
 
 
-def _olive(python: Path | str, task: Task, folder: Path) -> tuple[Made | str, Made | str]:
-    """Let Olive search, as usual and among as few models as we make; say why where it cannot."""
-    if isinstance(python, str):
-        return python, python
-    found: list[Made | str] = []
-    for name, how in (("olive", olive.USUAL), ("olive-small", olive.SMALL)):
-        try:
-            found.append(olive.search(python, task, folder / name, how))
-        except RuntimeError as exc:
-            found.append(str(exc))
-    return found[0], found[1]
-
-
-def _time(
-    task: Task, whole: Built, alike: Built, peers: list[Made], small: Made | str
-) -> list[Row]:
+def _time(task: Task, whole: Built, alike: Built, peers: list[Made]) -> list[Row]:
     """Compare the builds' durations with those of the other tools."""
     everything, same = _work("all runtimes", whole), _work("ONNX Runtime", alike)
-    few = Work("Olive", small.seconds, small.models) if isinstance(small, Made) else small
     rows: list[Row] = []
     for peer in peers:
         theirs = Work(peer.tool, peer.seconds, peer.models)
         if peer.models > 1:
-            rows += beside_search(task.name, same, everything, theirs, few)
+            rows += beside_search(task.name, same, everything, theirs)
         else:
             rows += beside_one(task.name, everything, theirs)
     return rows

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from benchmarks.quantizers.tasks import Task
+from benchmarks.quantizers.task import Task
 from benchmarks.quantizers.tools import Made, run
 from packager.build import build
 from packager.device_profiles import load_profile
@@ -29,6 +29,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     calibration: str
     evaluation: str
     preprocessing: str | None
+    metric: str
     runtimes: tuple[str, ...]
     """Empty for all of the profile."""
 
@@ -57,6 +58,7 @@ def build_with(task: Task, folder: Path, runtimes: tuple[str, ...] = ()) -> Buil
         calibration=str(task.calibration),
         evaluation=str(task.gate),
         preprocessing=str(task.preprocessing) if task.preprocessing else None,
+        metric=task.metric,
         runtimes=runtimes,
     )
     (folder / "order.json").write_bytes(to_json(order))
@@ -65,13 +67,17 @@ def build_with(task: Task, folder: Path, runtimes: tuple[str, ...] = ()) -> Buil
 
 
 def kept_int8(built: Built) -> list[CandidateReport]:
-    """Return the int8 variants in the package, the fastest first, as the build measured them."""
-    kept = [
+    """Return the int8 variants in the package, the fastest first, as the build measured them.
+
+    Where the build kept none, all variants in the package.
+    """
+    timed = [
         (candidate.performance.latency_p50_ms, candidate)
         for candidate in built.result.candidates
-        if candidate.kept and candidate.performance and candidate.precision.startswith("int8")
+        if candidate.kept and candidate.performance
     ]
-    return [candidate for _, candidate in sorted(kept, key=lambda pair: pair[0])]
+    kept = [candidate for _, candidate in sorted(timed, key=lambda pair: pair[0])]
+    return [candidate for candidate in kept if candidate.precision.startswith("int8")] or kept
 
 
 def most_accurate(candidates: list[CandidateReport]) -> CandidateReport:
@@ -105,7 +111,7 @@ def _main(path: Path) -> None:
         calibration=order.calibration,
         evaluation=order.evaluation,
         preprocessing=Path(order.preprocessing) if order.preprocessing else None,
-        metric="top1",
+        metric=order.metric,
         cache=Path("cache"),
         output=Path("package"),
     )

@@ -20,7 +20,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from benchmarks.quantizers.tasks import INPUT, Array
+from benchmarks.quantizers.qualities import Array, Part
+from benchmarks.quantizers.task import Task
 from benchmarks.quantizers.tools import Made
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
@@ -39,10 +40,11 @@ class Pace(NamedTuple):
     """Of each model in each round."""
 
 
-def open_runner(made: Made, info: VariantInfo | None) -> Run:
+def open_runner(task: Task, made: Made, info: VariantInfo | None) -> Run:
     """Load a model.
 
     Args:
+        task: Whose model it was.
         made: The model.
         info: Its declaration, where it is a variant of ours; needed for compiled ones, which only
             our adapters run.
@@ -62,16 +64,17 @@ def open_runner(made: Made, info: VariantInfo | None) -> Run:
     name = info.outputs[0].name
 
     def run(sample: Array) -> Array:
-        return session.infer({INPUT: sample})[name]
+        return session.infer({task.input: sample})[name]
 
     return run
 
 
-def right_answers(run: Run, images: Array, labels: Array) -> list[bool]:
-    """Return for each image whether the model's first answer is its label."""
+def qualities(task: Task, run: Run) -> list[Part]:
+    """Return for each sample of the report how well the model answers it."""
+    judge = task.judge()
     return [
-        int(np.argmax(run(images[index : index + 1]))) == int(label)
-        for index, label in enumerate(labels)
+        judge(run(task.samples[index : index + 1]), label)
+        for index, label in enumerate(task.labels)
     ]
 
 
@@ -124,14 +127,14 @@ def _open_onnxruntime(made: Made) -> Run:
         str(made.file), options, providers=["CPUExecutionProvider"]
     )
     first, output = session.get_inputs()[0], session.get_outputs()[0]
-    read = np.zeros([_one(size) for size in first.shape], np.float32)
-    written = np.zeros([_one(size) for size in output.shape], np.float32)
+    read = np.zeros([_one(size) for size in first.shape], _NUMBERS[first.type])
+    written = np.zeros([_one(size) for size in output.shape], _NUMBERS[output.type])
     binding = session.io_binding()
     for bind, name, array in (
         (binding.bind_input, first.name, read),
         (binding.bind_output, output.name, written),
     ):
-        bind(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+        bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
 
     def run(sample: Array) -> Array:
         np.copyto(read, sample)
@@ -155,7 +158,7 @@ def _open_openvino(made: Made) -> Run:
     shape = [
         1 if size.is_dynamic else size.get_length() for size in compiled.input(0).partial_shape
     ]
-    place = openvino.Tensor(openvino.Type.f32, openvino.Shape(shape))
+    place = openvino.Tensor(compiled.input(0).element_type, openvino.Shape(shape))
     request.set_input_tensor(0, place)
     read = place.data
 
@@ -189,6 +192,7 @@ def _one(size: int | str | None) -> int:
     return size if isinstance(size, int) else 1
 
 
+_NUMBERS: Final = {"tensor(float)": np.float32, "tensor(int32)": np.int32}
 _OPENERS: Final[dict[str, Callable[[Made], Run]]] = {
     "onnxruntime": _open_onnxruntime,
     "openvino": _open_openvino,

@@ -1,4 +1,4 @@
-"""ONNX Runtime's and NNCF's quantizers with their defaults: `python -m ... TOOL MODEL IMAGES FILE`.
+"""ONNX Runtime's and NNCF's quantizers by default: `python -m ... TOOL MODEL SAMPLES FILE`.
 
 Rules:
 - Each runs in a fresh process, and what it takes is the whole life of that process, as with ours.
@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from benchmarks.quantizers.tasks import INPUT, ROOT, Task
+from benchmarks.quantizers.task import LABEL, ROOT, Task
 
 TIMEOUT_S: Final = 1200.0
 QUIET: Final = {
@@ -107,17 +107,18 @@ def _made(task: Task, folder: Path, runtime: str, tool: str, file: str) -> Made:
 
 def _samples(path: Path) -> list[dict[str, Any]]:
     with np.load(path) as file:
-        images = file[INPUT]
-    return [{INPUT: images[index : index + 1]} for index in range(len(images))]
+        (name,) = {*file.files} - {LABEL}
+        samples = file[name]
+    return [{name: samples[index : index + 1]} for index in range(len(samples))]
 
 
-def _quantize_onnxruntime(model: Path, images: Path, target: Path) -> None:
+def _quantize_onnxruntime(model: Path, samples: Path, target: Path) -> None:
     from onnxruntime.quantization import CalibrationDataReader, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime is untyped
         def __init__(self) -> None:
-            self._samples = iter(_samples(images))
+            self._samples = iter(_samples(samples))
 
         def get_next(self) -> dict[str, Any] | None:
             return next(self._samples, None)
@@ -127,11 +128,11 @@ def _quantize_onnxruntime(model: Path, images: Path, target: Path) -> None:
     quantize_static(str(prepared), str(target), Reader())
 
 
-def _quantize_nncf(model: Path, images: Path, target: Path) -> None:
+def _quantize_nncf(model: Path, samples: Path, target: Path) -> None:
     import nncf
     import openvino
 
-    quantized = nncf.quantize(openvino.convert_model(str(model)), nncf.Dataset(_samples(images)))
+    quantized = nncf.quantize(openvino.convert_model(str(model)), nncf.Dataset(_samples(samples)))
     openvino.save_model(quantized, str(target))
 
 
