@@ -21,7 +21,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NoReturn
 
 import msgspec
 
@@ -95,7 +95,7 @@ class Cache:
                 folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._work))
                 lock = _take_lock(folder)
         except OSError as exc:
-            raise _unwritable(exc) from exc
+            _refuse(exc)
         try:
             yield folder
         finally:
@@ -126,7 +126,7 @@ class Cache:
         except OSError as exc:
             other = self.find(key)  # another build was faster
             if other is None:
-                raise _unwritable(exc) from exc
+                _refuse(exc)
             return other
         return folder, entry
 
@@ -145,7 +145,7 @@ class Cache:
         except FileNotFoundError:
             return
         except OSError as exc:
-            raise _unwritable(exc) from exc
+            _refuse(exc)
 
     def _sweep(self) -> None:
         """Remove the workspaces of builds that were killed; others may go by themselves meanwhile."""
@@ -187,12 +187,17 @@ def _intact(folder: Path) -> Entry | None:
     return entry if intact and entry.files else None
 
 
-def _unwritable(exc: OSError) -> CacheError:
+def _refuse(exc: OSError) -> NoReturn:
+    """Refuse to go on with a cache that cannot be written.
+
+    Raises:
+        CacheError: Always.
+    """
     kind = DiskFullError if exc.errno == errno.ENOSPC else CacheError
-    return kind(
+    raise kind(
         f"the build cache cannot be written: {exc.strerror}",
         remedy="name another folder with --cache",
-    )
+    ) from exc
 
 
 @contextlib.contextmanager

@@ -74,7 +74,7 @@ def test_sqnr_is_in_decibels() -> None:
 
 
 def test_each_output_has_a_scale_of_its_own_and_numbers_of_classes_have_none() -> None:
-    reference = {
+    reference: Tensors = {
         "label": np.arange(4, dtype=np.int64),
         "boxes": np.full((4, 2), 1000.0, np.float32),
         "s": SCORES["s"],
