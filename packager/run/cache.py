@@ -148,7 +148,7 @@ class Cache:
             _refuse(exc)
 
     def _sweep(self) -> None:
-        """Remove the workspaces of builds that were killed; others may go by themselves meanwhile."""
+        """Remove the workspaces of killed builds; others may go by themselves meanwhile."""
         for folder in self._work.iterdir():
             if folder.is_dir():
                 with contextlib.suppress(BlockingIOError, FileNotFoundError):

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -22,7 +22,14 @@ from runtime_adapters.processor import cpu_flags
 from runtime_adapters.protocol import Tensors
 from tests.models import DIGITS, ROOT, cifar_images, digits_data, trained
 
-STATIC: dict[str, Any] = {"activations": "uint8", "reduce_range": False, "samples": 64}
+VNNI: Final = frozenset({"avx512_vnni", "avx_vnni"})
+"""Without one of them, sums of products of unsigned and signed bytes saturate on x86-64."""
+
+STATIC: dict[str, Any] = {
+    "activations": "uint8",
+    "reduce_range": not VNNI & cpu_flags(),
+    "samples": 64,
+}
 INT4: dict[str, Any] = {"block_size": 32, "symmetric": True, "accuracy_level": 4}
 DYNAMIC: dict[str, Any] = {"weights": "int8", "reduce_range": True, "operators": ["MatMul"]}
 
@@ -186,6 +193,20 @@ def test_a_model_with_classical_operators_is_quantized_around_them(tmp_path: Pat
     assert {o.domain for o in onnx.load(tmp_path / "m.onnx").opset_import} == {"", "ai.onnx.ml"}
     models.to_fp16(source, {}, tmp_path / "h.onnx")
     assert "ai.onnx.ml" in {n.domain for n in onnx.load(tmp_path / "h.onnx").graph.node}
+
+
+@pytest.mark.parametrize("shape", [(1, 6), (1, 1), (1,), (), (6,)])
+def test_a_product_is_quantized_whatever_the_shape_of_its_bias(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    product = helper.make_node("Gemm", ["x", "a", "b"], ["y"])
+    bias = np.reshape(normal(6)[: int(np.prod(shape))], shape)
+    source = write(tmp_path / "gemm.onnx", [product], {"a": normal(16, 6), "b": bias}, 16)
+    x = normal(64, 16)
+    models.quantize_static(source, {"x": x}, STATIC, tmp_path / "m.onnx")
+    error = answers(tmp_path / "m.onnx", {"x": x}) - answers(source, {"x": x})
+    assert np.abs(error).max() < 0.3
+    assert "QuantizeLinear" in operators(tmp_path / "m.onnx")
 
 
 def test_a_tensor_that_is_infinite_stays_in_float(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def prepare(path: Path) -> Any:  # noqa: ANN401 - onnx is untyped
         prepared = onnx.load(str(Path(folder) / "prepared.onnx"))
         name_nodes(prepared.graph)
         name_values_apart(prepared.graph)
+        _flatten_biases(prepared.graph)
         _declare_floats(prepared)
         add_infer_metadata(prepared)  # keeps the quantizer from inferring them anew
     return prepared
@@ -154,6 +155,29 @@ def quantizable_operators() -> list[str]:
     from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
     return sorted({*QDQRegistry, *QLinearOpsRegistry})
+
+
+def _flatten_biases(graph: Any) -> None:  # noqa: ANN401 - onnx is untyped
+    """Give each Gemm a bias with one number per output.
+
+    `[1, N]`, `[1]` and scalars mean the same to Gemm, but the quantizer fails on them.
+    """
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type != "Gemm" or len(node.input) < 3:  # noqa: PLR2004 - A, B, C
+            continue
+        weights, bias = (stored.get(name) for name in node.input[1:3])
+        if weights is None or bias is None or len(bias.dims) == 1 != bias.dims[0]:
+            continue
+        transposed = any(a.name == "transB" and a.i for a in node.attribute)
+        outputs = weights.dims[0 if transposed else 1]
+        values = onnx.numpy_helper.to_array(bias)
+        if values.size not in {1, outputs}:
+            continue  # one row for each sample of a batch
+        flat = np.ascontiguousarray(np.broadcast_to(values.reshape(-1), (outputs,)))
+        name = f"{bias.name}_of_{node.name}"
+        graph.initializer.append(onnx.numpy_helper.from_array(flat, name))
+        node.input[2] = name
 
 
 def _declare_floats(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
