@@ -27,13 +27,13 @@ from packager.plan.figures import (
 from packager.plan.recipes import MODEL_FILE, PREPARE, SourceKind
 from packager.plan.states import check_states, read_states
 from packager.plan.steps import (
+    DATA,
     IMPORT,
     INSPECT,
     METRIC,
     PROCESSING,
     SOURCE,
     TUNING_DATABASE,
-    data_step,
     import_step,
     inspect_step,
     prepare_step,
@@ -145,7 +145,7 @@ def prepared_build(
         if measurements.here is not None:
             plan = msgspec.structs.replace(plan, here=frozenset(measurements.here))
         _check_keep(request.keep, plan)
-        kept = _tried(declared, given, pipeline, progress, plan_only=plan_only)
+        kept = _tried(declared, given, plan, pipeline, progress, plan_only=plan_only)
         yield Prepared(
             pipeline=pipeline,
             plan=plan,
@@ -193,21 +193,23 @@ def _declared(request: BuildRequest, facts: ModelFacts) -> Declared:
 def _tried(
     declared: Declared,
     given: PlanInputs,
+    plan: Plan,
     pipeline: Pipeline,
     progress: Progress,
     *,
     plan_only: bool,
 ) -> tuple[str, ...]:
-    """Try the declared postprocessing on real answers before anything is built; return notes.
+    """Read the samples, and try the declared postprocessing on real answers; return notes.
 
     Raises:
-        BuildError: It does not fit the answers; or the model cannot run, unless only a plan is
-            wanted.
+        BuildError: The samples do not fit the model, or the postprocessing its answers; or the
+            model cannot run, unless only a plan is wanted.
     """
+    pipeline.run(step for step in plan.steps if step.name == DATA)
     if not declared.postprocessing:
         return ()
     try:
-        pipeline.run([data_step(given), processing_step(given, declared.postprocessing)])
+        pipeline.run([processing_step(given, declared.postprocessing)])
     except BuildError as exc:
         if not plan_only or isinstance(exc, DataError):
             raise

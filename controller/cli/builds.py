@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -192,7 +193,7 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     max_variants: Annotated[
         int,
         typer.Option(
-            metavar="N", min=1, help="Variants that a profile gets, beside those always kept."
+            metavar="N", min=1, help="Variants that a profile gets; more if more must stay."
         ),
     ] = 12,
     repair_trials: Annotated[
@@ -527,7 +528,8 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
     for note in result.notes:
         remark(f"note: {note}")
     write()
-    cached = sum(step.state == "cached" for step in result.steps)
+    states = Counter(step.state for step in result.steps)
+    lost = states["failed"] + states["skipped"]
     write_fields(
         (
             ("package", result.package),
@@ -535,7 +537,11 @@ def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> N
             ("digest", result.digest),
             ("size", bytes_text(result.size_bytes)),
             ("signed", result.signed),
-            ("steps", f"{len(result.steps)}, {cached} from the cache"),
+            (
+                "steps",
+                f"{states['done']} run, {states['cached']} from the cache"
+                + (f", {lost} failed or skipped" if lost else ""),
+            ),
             ("impossible", f"{len(result.impossible)}; --dry-run and --report say why"),
         )
     )

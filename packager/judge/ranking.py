@@ -181,8 +181,11 @@ def beside(one: Variant, other: Variant, *, timed: bool = True) -> str:
     (good, ours), (worse, theirs) = figures(one), figures(other)
     text = f"{good.metric} {good.value:.4f} against {worse.value:.4f}"
     if timed and ours is not None and theirs is not None:
+        first, second = spans((one, other))
+        ratios = ours.relative is not msgspec.UNSET and first.value == ours.relative.ratio
+        unit = " times the reference's latency" if ratios else " ms"
         text += (
-            f", {ours.latency_p50_ms:.3f} against {theirs.latency_p50_ms:.3f} ms, "
+            f", {first.value:.3f} against {second.value:.3f}{unit}, "
             f"{ours.peak_memory_bytes / MIB:.0f} against {theirs.peak_memory_bytes / MIB:.0f} MiB"
         )
     return f"{text}, {one.info.size_bytes} against {other.info.size_bytes} B"

@@ -109,7 +109,7 @@ def make_plan(
     threads = min((profile.threads for profile in profiles), default=1)
     usual = [choice for choice in choices if not choice.recipe.repairs]
     steps = (
-        data_step(given),
+        data_step(given, calibrated=any(choice.recipe.data for choice in choices)),
         reference_step(given),
         *(s for c in usual for s in build_steps(c.recipe, c.target, given)),
         *(s for c in usual for s in _checks(c.candidate, threads, given)),

@@ -103,13 +103,20 @@ def prepare_step(
     )
 
 
-def data_step(given: PlanInputs) -> Step:
-    """Return the step that reads all samples and makes three disjoint sets of them."""
+def data_step(given: PlanInputs, *, calibrated: bool) -> Step:
+    """Return the step that reads all samples and makes disjoint sets of them.
+
+    Args:
+        given: What the plan depends on.
+        calibrated: Whether a candidate takes ranges from samples, or is tuned with them. Where none
+            does, all samples judge.
+
+    Returns:
+        The step.
+    """
     settings = given.settings
     info, packages = _unchanged(given)  # it records the states before each step
     more = {"preprocessing": PREPROCESSING} if settings.preprocessing else {}
-    # What is made of a model with its weights apart takes no ranges from samples.
-    calibrated = settings.integers and not given.facts.apart
     options = {"callables": settings.callables, "calibrated": calibrated}
     options |= labels_option(settings.further)
     return Step(

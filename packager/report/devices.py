@@ -17,7 +17,7 @@ import msgspec
 from markupsafe import Markup
 
 from packager.judge.gates import Gates
-from packager.judge.metrics import METRICS, quality
+from packager.judge.metrics import METRICS
 from packager.judge.ranking import MIB
 from packager.report.field import as_profile_sees
 from packager.report.marks import mark
@@ -300,7 +300,7 @@ def _memory_axis(profile: DeviceProfile, gates: Gates | None) -> Axis:
 def _preference(candidate: CandidateReport) -> tuple[float, float, float, str]:
     accuracy, performance = candidate.accuracy, candidate.performance
     return (
-        -quality(accuracy) if accuracy else math.inf,
+        -min(accuracy.retention, 1.0) if accuracy else math.inf,
         accuracy.worst_error if accuracy else math.inf,
         performance.latency_p50_ms if performance else math.inf,
         candidate.name,
