@@ -99,7 +99,7 @@ def evidence(
         error, degrees = (
             _jackknife(samples, metric, own_values) if copied <= MOST_BYTES else (None, 0)
         )
-        return Evidence(standard_error=error, degrees=degrees)
+        return Evidence(standard_error=error, degrees=degrees, equal_samples=samples)
     agreed = agreed_of(metric, answers, ideal)
     known_pair = pair or paired(
         answers, reference, labels, metric, indices=indices, detector=detector
@@ -138,12 +138,17 @@ def evidence_of(metric: str, pair: Pair, samples: int, agreed: int | None) -> Ev
         error, degrees = _jackknife(
             samples, metric, lambda rows: (ours.value_of(rows), theirs.value_of(rows))
         )
-        return Evidence(standard_error=error, degrees=degrees)
+        return Evidence(standard_error=error, degrees=degrees, equal_samples=samples)
     if scores_classes(metric) and _is_binary(ours.table) and _is_binary(theirs.table):
         right, best = ours.table[:, 0] > 0, theirs.table[:, 0] > 0
         return Evidence(right=_counts(right, best), agreed=agreed)
     error, degrees = _bootstrap(metric, ours, theirs, size)
-    return Evidence(standard_error=error, degrees=degrees, agreed=agreed)
+    return Evidence(
+        standard_error=error,
+        degrees=degrees,
+        equal_samples=min(ours.equal_samples(), theirs.equal_samples()),
+        agreed=agreed,
+    )
 
 
 def _is_binary(values: NDArray[np.float64]) -> bool:

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from packager.errors import BuildError, DataError
-from packager.judge.intervals import MOST_SAMPLES, certainty
+from packager.judge.intervals import MOST_SAMPLES, ROUNDING, certainty
 from packager.judge.metrics import AUTO, CHOICES, MAP, METRICS, OUTPUT, is_own, named, wanted
 from packager.plan.figures import Comparison, FurtherComparison
 from packager.plan.further import FurtherMetric
@@ -257,7 +257,7 @@ def misses(
     """
     for one, found in zip(further, figures_of(accuracy), strict=True):
         least = least_of(one, least_retention)
-        if found.retention < least:
+        if found.retention < least - ROUNDING:
             text = f"retention of {clause(found)} {found.retention:.4f} < {least:.4f}"
             yield text + _range(found), least - found.retention
 
@@ -277,12 +277,12 @@ def doubts(
     """
     for one, found in zip(further, figures_of(accuracy), strict=True):
         least, known = least_of(one, least_retention), found.certainty
-        if not known or not known.samples_needed or found.retention < least:
+        if not known or not known.samples_needed or found.retention < least - ROUNDING:
             continue
         text = f"cannot tell: retention of {clause(found)} is {found.retention:.4f}, but "
         if known.retention_low is None:
             yield f"{text}{found.samples} samples give no bound for it", least
-        elif known.retention_low < least:
+        elif known.retention_low < least - ROUNDING:
             text += (
                 f"with {known.confidence:.2%} confidence only at least {known.retention_low:.4f}, "
                 f"below {least:.4f}; about {needed_text(known)} samples would be needed instead of "

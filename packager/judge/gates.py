@@ -20,15 +20,13 @@ import msgspec
 
 from packager.errors import QualityGateError
 from packager.judge import further
+from packager.judge.intervals import ROUNDING
 from packager.judge.ranking import figures, latency_ms, spans
 from packager.judge.selection import Choice, select
 from packager.judge.verdicts import Verdict, Verdicts
 from packager.plan.further import FurtherMetric
 from wire.package.manifest import Accuracy, Certainty, Variant
 from wire.profile import DeviceProfile
-
-ROUNDING: Final = 1e-9
-"""What a share may be off by the rounding of floats."""
 
 UNFIT: Final = 1e9
 """The excess of a variant that cannot run on the device, far above that of other limits."""
@@ -272,7 +270,7 @@ def _quality_misses(variant: Variant, gates: Gates) -> Iterator[Miss]:
     for text, excess in further.misses(accuracy, gates.further, gates.min_retention):
         yield Miss(text=text, excess=excess)
     known = _certainty(accuracy)
-    if accuracy.retention < gates.min_retention:
+    if accuracy.retention < gates.min_retention - ROUNDING:
         bounds = "" if known is None else _bounds(known.retention_low, known.retention_high, known)
         yield Miss(
             text=f"retention {accuracy.retention:.4f} < {gates.min_retention:.4f}{bounds}",
@@ -320,7 +318,7 @@ def _main_doubts(variant: Variant, gates: Gates) -> Iterator[Miss]:
     parts: list[str] = []
     excess = 0.0
     told = f"with {known.confidence:.2%} confidence"
-    if known.retention_low < gates.min_retention:
+    if known.retention_low < gates.min_retention - ROUNDING:
         parts.append(
             f"retention is {accuracy.retention:.4f}, but {told} only at least "
             f"{known.retention_low:.4f}, below {gates.min_retention:.4f}"

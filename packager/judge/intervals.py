@@ -1,6 +1,9 @@
 """Confidence bounds of a variant's figures of quality, and the samples that a gate needs. Pure.
 
 Rules:
+- What no sample showed may happen all the same: of n samples none of which lost anything, no more
+  follows than that less than z^2 / n of what devices will see is lost. So every range, whatever the
+  metric, has what Wilson's has for right and wrong answers: z^2 more samples, half of them lost.
 - Both models answer the same samples, so every interval is that of paired data.
 - Each bound holds with `1 - ALPHA / k`, where `k` is the number of compared candidates, times that
   of the metrics. Then all of them hold together with `1 - ALPHA`, whichever candidate looks best
@@ -25,6 +28,12 @@ from wire.package.manifest import Accuracy, Certainty, FurtherAccuracy
 
 ALPHA: Final = 0.05
 """Probability that chance makes any of a build's lower bounds of a figure too high."""
+
+ROUNDING: Final = 1e-9
+"""What a share may be off by the rounding of floats."""
+
+POWER: Final = 0.8
+"""Probability with which as many samples as a gate asks for show that it passes, if it does."""
 
 MOST_SAMPLES: Final = 1_000_000
 """A gate that needs more says that it needs so many."""
@@ -75,10 +84,15 @@ def certainty(
         needed = _needed_for_retention(accuracy, evidence, confidence, least_retention)
         if evidence.agreed is not None and most_disagreement is not None:
             agreed, samples = evidence.agreed, accuracy.samples
+
+            def low_agreed(factor: float) -> float:
+                differ = _unlucky(samples - agreed, factor)
+                return wilson(factor * samples - differ, factor * samples, confidence)[0]
+
             needed = max(
                 needed,
                 needed_samples(
-                    lambda factor: wilson(factor * agreed, factor * samples, confidence)[0],
+                    low_agreed,
                     1.0 - most_disagreement,
                     samples,
                 ),
@@ -182,6 +196,39 @@ def ratio_score(right: tuple[float, float, float, float], ratio: float) -> float
     return gain / math.sqrt(variance)
 
 
+def mean_kept(
+    retention: float, half: float, samples: float, confidence: float
+) -> tuple[float, float]:
+    """Return the bounds of a retention to which each sample adds what it keeps, mostly 0 to 1.
+
+    It is Wilson's interval with the variance that was observed in place of that of right and wrong
+    answers, so that both are the same where each sample keeps all or nothing. Where none loses
+    anything, the lower bound is `n / (n + z^2)` and not 1.
+
+    Args:
+        retention: The mean.
+        half: The standard error times the quantile for the confidence.
+        samples: Number of samples of equal weight.
+        confidence: The probability with which each bound holds.
+
+    Returns:
+        The lower and the upper bound, at most `MAX_RETENTION`.
+
+    Source:
+        E. B. Wilson (1927), as for `wilson`; J. A. Hanley, A. Lippman-Hand, "If nothing goes wrong,
+        is everything all right?", JAMA 249 (1983), 1743-1745, for samples without a loss.
+    """
+    unseen = NormalDist().inv_cdf(confidence) ** 2 / samples
+    spread = math.sqrt(half**2 + unseen**2 / 4)
+    kept = min(retention, 1.0)
+    low = (kept + unseen / 2 - spread) / (1 + unseen)
+    high = (kept + unseen / 2 + spread) / (1 + unseen)
+    return (
+        max(min(low, retention - half), 0.0),
+        min(max(high, retention + half), MAX_RETENTION),
+    )
+
+
 def student(confidence: float, degrees: int) -> float:
     """Return a quantile of Student's t distribution.
 
@@ -209,7 +256,8 @@ def needed_samples(low: Callable[[float], float], least: float, samples: int) ->
     """Return about how many samples would show that a figure passes, if it stays as it is.
 
     Args:
-        low: The lower bound if there were this many times as many samples.
+        low: The lower bound if there were this many times as many samples, and they lost as much
+            more by chance as is exceeded with one minus `POWER`.
         least: What it must reach.
         samples: How many there are.
 
@@ -238,10 +286,11 @@ def _retention(
         return ratio_of_right(evidence.right, confidence)
     if evidence.standard_error is None:
         return None
-    half = student(confidence, evidence.degrees) * evidence.standard_error
-    return (
-        max(accuracy.retention - half, 0.0),
-        min(accuracy.retention + half, MAX_RETENTION),
+    return mean_kept(
+        accuracy.retention,
+        student(confidence, evidence.degrees) * evidence.standard_error,
+        evidence.equal_samples or accuracy.samples,
+        confidence,
     )
 
 
@@ -253,16 +302,33 @@ def _needed_for_retention(
 
     def low(factor: float) -> float:
         if evidence.right is not None:
-            both, ours, theirs, neither = (factor * count for count in evidence.right)
-            scaled = (both, ours, theirs, neither)
+            both, ours, theirs, neither = evidence.right
+            lost = _unlucky(theirs, factor)
             if accuracy.metric == AGREEMENT:
-                return wilson(both, factor * accuracy.samples, confidence)[0]
-            return ratio_of_right(scaled, confidence)[0]
-        error = evidence.standard_error or 0.0
-        half = student(confidence, evidence.degrees) * error / math.sqrt(factor)
-        return accuracy.retention - half
+                whole = factor * accuracy.samples
+                return wilson(whole - _unlucky(accuracy.samples - both, factor), whole, confidence)[
+                    0
+                ]
+            kept = factor * (both + theirs) - lost
+            return ratio_of_right((kept, factor * ours, lost, factor * neither), confidence)[0]
+        error = (evidence.standard_error or 0.0) / math.sqrt(factor)
+        luck = 0.0 if factor == 1.0 else NormalDist().inv_cdf(POWER) * error
+        return mean_kept(
+            accuracy.retention - luck,
+            student(confidence, evidence.degrees) * error,
+            factor * (evidence.equal_samples or accuracy.samples),
+            confidence,
+        )[0]
 
     return needed_samples(low, least, accuracy.samples)
+
+
+def _unlucky(losses: float, factor: float) -> float:
+    """Return how many losses so many times as many samples may have, by chance too (Poisson)."""
+    if factor == 1.0:
+        return losses
+    scaled = factor * losses
+    return scaled + NormalDist().inv_cdf(POWER) * math.sqrt(scaled)
 
 
 def _between(angle: float, degrees: int) -> float:

@@ -142,13 +142,27 @@ def miou(answers: Tensor, reference: Tensor, labels: Tensor | None, options: Opt
             same = np.bincount(known[own == known], minlength=count)
             either = np.bincount(own, minlength=count) + np.bincount(known, minlength=count)
             found[row] = np.concatenate([same, either - same])
-    return Sums(found, _mean_iou)
+    return Sums(found, _mean_iou, _shares)
 
 
 def _mean_iou(row: Rows) -> float:
     same, either = row.reshape(2, -1)
     occurring = either > 0
     return float((same[occurring] / either[occurring]).mean()) if occurring.any() else 1.0
+
+
+def _shares(table: Rows) -> Rows:
+    """Return each sample's share of a class's places, as a mean over the classes.
+
+    A class that few samples show makes these few weigh much.
+    """
+    either = table[:, table.shape[1] // 2 :]
+    whole = either.sum(axis=0)
+    occurring = whole > 0
+    if not occurring.any():
+        return np.ones(len(table))
+    found: Rows = (either[:, occurring] / whole[occurring]).mean(axis=1)
+    return found
 
 
 def _numbers(scores: Tensor, axis: str) -> NDArray[np.intp]:

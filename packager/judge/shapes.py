@@ -176,4 +176,4 @@ def _sums(parts: Sequence[Sums]) -> Sums:
             "the metric counts something else for samples of another shape, such as more classes",
             remedy="name a metric that does not depend on the shape with --metric",
         )
-    return Sums(np.concatenate([part.table for part in parts]), parts[0].metric)
+    return parts[0]._replace(table=np.concatenate([part.table for part in parts]))

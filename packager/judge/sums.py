@@ -30,6 +30,9 @@ class Sums(NamedTuple):
     metric: Callable[[Rows], float]
     """The metric, of the mean row of some samples."""
 
+    weigh: Callable[[Rows], Rows] | None = None
+    """How much each sample weighs in the metric, from the table; None where all weigh the same."""
+
     def value(self) -> float:
         """Return the metric of all samples."""
         return self.metric(self.table.mean(axis=0))
@@ -37,6 +40,19 @@ class Sums(NamedTuple):
     def value_of(self, rows: NDArray[np.intp]) -> float:
         """Return the metric of some samples."""
         return self.metric(self.table[rows].mean(axis=0))
+
+    def equal_samples(self) -> float:
+        """Return how many samples of equal weight tell as much as these.
+
+        Source:
+            L. Kish, Survey Sampling (1965), section 11.7: the square of the sum of the weights over
+            the sum of their squares.
+        """
+        if self.weigh is None:
+            return float(len(self.table))
+        weights = self.weigh(self.table)
+        squares = float((weights**2).sum())
+        return float(weights.sum()) ** 2 / squares if squares else float(len(self.table))
 
 
 def first(row: Rows) -> float:
@@ -47,6 +63,11 @@ def first(row: Rows) -> float:
 def share(row: Rows) -> float:
     """Return the first mean over the second, such as errors over lengths; 0 where both are 0."""
     return float(row[0] / row[1]) if row[1] else float(bool(row[0]))
+
+
+def lengths(table: Rows) -> Rows:
+    """Return the second column: the lengths, where a metric is errors over lengths."""
+    return table[:, 1]
 
 
 def in_blocks(

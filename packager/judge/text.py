@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 from packager.errors import DataError
-from packager.judge.sums import Options, Rows, Sums, in_blocks, share
+from packager.judge.sums import Options, Rows, Sums, in_blocks, lengths, share
 from packager.samples.store import blocks
 from runtime_adapters.protocol import Tensor
 
@@ -86,7 +86,7 @@ def perplexity(
     def metric(row: Rows) -> float:
         return float(np.exp(row[0] / row[1])) if row[1] else 1.0
 
-    return Sums(in_blocks(score, answers, answers, labels), metric)
+    return Sums(in_blocks(score, answers, answers, labels), metric, lengths)
 
 
 def are_probabilities(scores: Tensor) -> bool:
@@ -201,7 +201,7 @@ def _rates(
         numbers: dict[object, int] = {}  # the library compares hashes, which may be equal by chance
         one, other = ([numbers.setdefault(w, len(numbers)) for w in part] for part in (one, other))
         table[row] = Levenshtein.distance(one, other), len(other)
-    return Sums(table, share)
+    return Sums(table, share, lengths)
 
 
 def _words(tokens: list[int], space: int) -> list[tuple[int, ...]]:

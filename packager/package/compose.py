@@ -15,7 +15,7 @@ import msgspec
 
 from packager.judge.further import certain, further_provenance
 from packager.judge.gates import Gates
-from packager.judge.intervals import computes_the_same
+from packager.judge.intervals import ROUNDING, computes_the_same
 from packager.judge.ranking import MIB
 from packager.judge.verdicts import Verdict, Verdicts
 from packager.plan.figures import Comparison, GoldenChoice, ModelFacts, ReferenceResult
@@ -184,7 +184,7 @@ def needed_repairs(plan: Plan, pipeline: Pipeline, gates: Gates) -> tuple[Repair
     for candidate in plan.candidates:
         if pipeline.lost(*candidate.needed) is None:
             accuracy = pipeline.result(candidate.evaluate, Comparison).accuracy
-            if accuracy.retention < gates.min_retention:
+            if accuracy.retention < gates.min_retention - ROUNDING:
                 missed.add(candidate.name)
     return tuple(repair for repair in plan.repairs if repair.of in missed)
 

@@ -144,6 +144,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     degrees: int = 0
     """Degrees of freedom of the standard error."""
 
+    equal_samples: float = 0.0
+    """How many samples of equal weight tell as much as these; 0 where all weigh the same."""
+
     agreed: int | None = None
     """Samples on which both top answers are the same; None where a sample has not just one."""
 

@@ -20,7 +20,7 @@ import msgspec
 
 from packager.errors import BuildError
 from packager.judge.further import figures_of
-from packager.judge.gates import ROUNDING
+from packager.judge.intervals import ROUNDING
 from packager.judge.metrics import named
 from packager.judge.ranking import figures, spans
 from packager.search.judged import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from statistics import NormalDist
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from packager.judge.intervals import (
     MOST_SAMPLES,
     certainty,
     computes_the_same,
+    mean_kept,
     ratio_of_right,
     ratio_score,
     student,
@@ -189,16 +191,73 @@ def test_disagreement_has_a_bound_of_its_own() -> None:
 
 
 def test_a_metric_of_numbers_has_the_bounds_of_its_standard_error() -> None:
-    comparison = compared(None, metric="mae", error=0.01, samples=8)
+    comparison = compared(None, metric="mae", error=0.1, samples=8)
     found = certainty(comparison, compared=1, least_retention=0.99, most_disagreement=None)
-    assert found.retention_low == pytest.approx(1.0 - 1.8946 * 0.01, abs=1e-5)
-    assert found.retention_high == pytest.approx(1.0 + 1.8946 * 0.01, abs=1e-5)
+    unseen = 1.6449**2 / 8
+    spread = ((1.8946 * 0.1) ** 2 + unseen**2 / 4) ** 0.5
+    low = (1.0 + unseen / 2 - spread) / (1 + unseen)
+    assert found.retention_low == pytest.approx(low, abs=1e-4)
+    assert found.retention_high == pytest.approx(1.0 + 1.8946 * 0.1, abs=1e-4)
     assert (found.agreement_low, found.agreement_high) == (None, None)
-    assert found.samples_needed == 29
+    assert found.samples_needed > 1000
     unknown = compared(None, metric="my:own", samples=8)
     found = certainty(unknown, compared=1, least_retention=0.99, most_disagreement=None)
     assert found.retention_low is None
     assert found.samples_needed == MOST_SAMPLES
+
+
+@given(st.integers(1, 400), st.integers(0, 400))
+def test_where_each_sample_keeps_all_or_nothing_the_bounds_are_wilsons(
+    kept: int, lost: int
+) -> None:
+    samples = kept + lost
+    share = kept / samples
+    half = NormalDist().inv_cdf(0.995) * math.sqrt(share * (1 - share) / samples)
+    low, high = mean_kept(share, half, samples, 0.995)
+    best_low, best_high = wilson(kept, samples, 0.995)
+    # Below the interval of a normal mean it never goes, so few losses may only widen it.
+    assert low == pytest.approx(min(best_low, share - half) if share > half else low)
+    assert high == pytest.approx(max(best_high, share + half))
+
+
+def test_samples_that_lost_nothing_do_not_show_that_nothing_is_lost() -> None:
+    for metric in ("cer", "mae", "my:own"):
+        few = compared(None, metric=metric, error=0.0, samples=2)
+        found = certainty(few, compared=10, least_retention=0.99, most_disagreement=None)
+        assert found.retention_low == pytest.approx(2 / (2 + 2.5758**2), abs=1e-4)
+        assert found.samples_needed == pytest.approx(660, abs=10), "as for right and wrong answers"
+        many = compared(None, metric=metric, error=0.0, samples=660)
+        found = certainty(many, compared=10, least_retention=0.99, most_disagreement=None)
+        assert found.samples_needed == 0
+
+
+@pytest.mark.parametrize("samples", [20, 50, 200, 1000])
+@pytest.mark.parametrize("lost_share", [0.005, 0.012, 0.03])
+def test_rare_losses_of_whole_samples_are_not_missed(samples: int, lost_share: float) -> None:
+    rng = np.random.default_rng(samples)
+    missed = 0
+    for _ in range(1000):
+        kept = np.where(rng.random(samples) < lost_share, 0.0, 1.0 - 0.001 * rng.random(samples))
+        error = float(kept.std(ddof=1)) / math.sqrt(samples)
+        half = student(0.995, samples - 1) * error
+        truth = (1 - lost_share) * (1 - 0.0005)
+        missed += mean_kept(float(kept.mean()), half, samples, 0.995)[0] > truth
+    assert missed <= 15, "5 of 1000 are allowed"
+
+
+def test_as_many_samples_as_a_gate_asks_for_mostly_suffice() -> None:
+    rng = np.random.default_rng(404)
+    passed = asked = 0
+    shares = (0.893, 0.003, 0.004, 0.1)  # the true retention is 0.9989
+    for _ in range(60):
+        table = compared(tuple(int(count) for count in rng.multinomial(900, shares)))  # type: ignore[arg-type]
+        number = needed(table, of=4)
+        if 0 < number < 20_000:
+            again = compared(tuple(int(n) for n in rng.multinomial(number, shares)))  # type: ignore[arg-type]
+            asked += 1
+            passed += needed(again, of=4) == 0
+    assert asked > 20
+    assert passed / asked > 0.6
 
 
 def test_another_order_of_sums_is_the_same_and_float16_is_not() -> None:
