@@ -55,6 +55,7 @@ class QualityGateError(BuildError):
     """No candidate passed the gates for some profile."""
 
     code = "packager.gate"
+    answers_no = True
 
 
 class PackageError(PackagerError):

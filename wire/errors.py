@@ -25,6 +25,8 @@ class FleetError(Exception):
 
     code: ClassVar[str] = "fleet"
     retryable: ClassVar[bool] = False
+    answers_no: ClassVar[bool] = False
+    """Whether what was asked was done and the answer is no; a command then ends with 1, not 2."""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)

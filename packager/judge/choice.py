@@ -28,6 +28,7 @@ from packager.judge.metrics import (
     is_own,
     named,
     scores_classes,
+    sums_of,
     wanted,
 )
 from packager.judge.segmentation import AXIS, NUMBERS, class_axes, settled
@@ -165,6 +166,8 @@ def _automatic(
         return Wanted(MAP, {TRUTH: REFERENCE} if other else {})
     output = scored_output(asked.text(), reference)
     scores = reference[output]
+    if labels is not None:
+        _refuse_one_hot(scores, labels)
     if labels is not None and labels.dtype.kind == "f" and _are_targets(scores, labels):
         return Wanted("mae", asked.options)
     classes = reference[scored_output(Wanted("top1", asked.options).text(), reference)]
@@ -178,7 +181,8 @@ def _automatic(
                 if class_axes(reference[name], labels):
                     return Wanted(MIOU, {} if name == output else {OUTPUT: name})
     if not has_classes(classes) or classes.ndim > MAX_CLASS_AXES:
-        return Wanted("cosine", asked.options)
+        one = _holds_one_number(reference[output])
+        return Wanted("r2" if one else "cosine", asked.options)
     return Wanted(AGREEMENT, asked.options)
 
 
@@ -197,6 +201,11 @@ def _checked(
         raise DataError(
             f"metric {name}: no output holds class scores; {output!r} is {list(scores.shape[1:])}",
             remedy="use --metric cosine",
+        )
+    if name == "cosine" and _holds_one_number(scores):
+        raise DataError(
+            f"metric cosine: the output {output!r} is one number, and its angle is its sign",
+            remedy="use --metric r2, mae or rmse",
         )
     if name == "top5" and scores.shape[-1] <= TOP5:
         raise DataError(f"metric top5: the model has only {scores.shape[-1]} classes")
@@ -256,6 +265,51 @@ def _check_classes(metric: str, scores: Tensor, labels: Tensor | None) -> None:
         raise DataError(
             f"metric {metric}: labels go from {low} to {high}, but the model's classes go from 0 "
             f"to {scores.shape[-1] - 1}"
+        )
+
+
+def doubtful_labels(metric: str, reference: Tensors, labels: Tensor | None) -> str:
+    """Say that the unchanged model is right less often than by chance; empty where it is not.
+
+    Args:
+        metric: What `resolve_metric` returned.
+        reference: The reference's answers.
+        labels: The labels, if there are any.
+
+    Returns:
+        A line for a person.
+    """
+    if named(metric) != "top1" or labels is None:
+        return ""
+    scores = reference[scored_output(metric, reference)]
+    right = float(sums_of(wanted(metric), scores, scores, labels).value())
+    if right * scores.shape[-1] >= 1.0:
+        return ""
+    return (
+        f"warning: the unchanged model gives the label of {right:.1%} of the samples, which is "
+        f"less than chance among {scores.shape[-1]} classes: check that the labels are the model's "
+        "numbers of the classes, from 0"
+    )
+
+
+def _holds_one_number(tensor: Tensor) -> bool:
+    return tensor.dtype.kind == "f" and tensor[:1].size == 1
+
+
+def _refuse_one_hot(scores: Tensor, labels: Tensor) -> None:
+    """Refuse labels that mark a class with a 1 among zeros.
+
+    Raises:
+        DataError: They do.
+    """
+    if not has_classes(scores) or labels.shape != scores.shape:
+        return
+    marks = np.asarray(labels)
+    if bool(np.isin(marks, (0, 1)).all() and (marks.sum(axis=-1) == 1).all()):
+        raise DataError(
+            "the labels are one-hot: each marks its class with a 1 among zeros",
+            remedy="give the class number of each sample, such as labels.argmax(axis=-1); if they "
+            "are targets for numbers, name --metric mae",
         )
 
 

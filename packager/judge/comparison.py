@@ -275,16 +275,16 @@ def _agreement(metric: str, answers: Tensors, reference: Tensors) -> float | Non
     classes = has_classes(scores) and scores.ndim == MIN_AXES  # with more, they may be boxes
     if not scores_classes(metric) and (numbers or not classes):
         return None
-    return float(np.mean(agreeing(answers, reference)))
+    return float(np.mean(agreeing(answers, reference, scored_output(metric, reference))))
 
 
-def agreeing(answers: Tensors, reference: Tensors) -> NDArray[np.bool_]:
-    """Tell for each sample whether the top answer is the reference's, in every output."""
-    agreed = np.ones(len(next(iter(reference.values()))), np.bool_)
-    for name, tensor in reference.items():
-        for block in blocks(tensor):
-            same = first_answers(answers[name][block]) == first_answers(tensor[block])
-            agreed[block] &= same.reshape(len(same), -1).all(axis=1)
+def agreeing(answers: Tensors, reference: Tensors, output: str) -> NDArray[np.bool_]:
+    """Tell for each sample whether the top answer of an output is the reference's."""
+    tensor = reference[output]
+    agreed = np.ones(len(tensor), np.bool_)
+    for block in blocks(tensor):
+        same = first_answers(answers[output][block]) == first_answers(tensor[block])
+        agreed[block] = same.reshape(len(same), -1).all(axis=1)
     return agreed
 
 

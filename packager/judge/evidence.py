@@ -115,10 +115,10 @@ def agreed_of(metric: str, answers: Tensors, reference: Tensors) -> int | None:
         answers: By output name.
         reference: The reference's answers, in the same rows.
     """
-    scores = scores_classes(metric)
-    if not scores or reference[scored_output(metric, reference)].ndim != ONE_ANSWER_AXES:
+    output = scored_output(metric, reference)
+    if not scores_classes(metric) or reference[output].ndim != ONE_ANSWER_AXES:
         return None
-    return int(agreeing(answers, reference).sum())
+    return int(agreeing(answers, reference, output).sum())
 
 
 def evidence_of(metric: str, pair: Pair, samples: int, agreed: int | None) -> Evidence:

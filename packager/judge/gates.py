@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from packager.errors import QualityGateError
+from packager.errors import BuildError, QualityGateError
 from packager.judge import further
 from packager.judge.intervals import ROUNDING
 from packager.judge.ranking import figures, latency_ms, spans
@@ -237,14 +237,15 @@ def require_variants(verdicts: Verdicts, losses: Mapping[str, str]) -> None:
         losses: Profile to the reason why its first candidate could not be judged.
 
     Raises:
-        QualityGateError: There is such a profile; the nearest miss is named.
+        BuildError: Nothing could be built for a profile.
+        QualityGateError: No candidate of a profile passed; the nearest miss is named.
     """
     for profile, found in verdicts.items():
         if any(verdict.kept for verdict in found.values()):
             continue
         if not found:
             reason = losses.get(profile, "none was planned")
-            raise QualityGateError(f"profile {profile}: no candidate could be built: {reason}")
+            raise BuildError(f"profile {profile}: no candidate could be built: {reason}")
         name, nearest = min(found.items(), key=lambda item: item[1].excess or 0.0)
         raise QualityGateError(
             f"profile {profile}: none of the {len(found)} candidates passed the gates; the "

@@ -18,8 +18,10 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Final, NoReturn
 
@@ -31,17 +33,20 @@ from wire.errors import WireFormatError
 
 ENTRY_FILE: Final = "entry.json"
 _LOCK_FILE: Final = "lock"
+MAX_ENTRY_BYTES: Final = 16 * 1024**2
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a cache entry: relative path to SHA-256."""
 
     files: dict[str, str]
+    key: str = ""
+    """Of the step, so that a folder at another place is no output of another step."""
 
     @property
     def digest(self) -> str:
         """The digest of all files, which represents this output in the keys of later steps."""
-        return sha256_hex(to_json(self))
+        return sha256_hex(to_json({"files": self.files}))
 
 
 class Cache:
@@ -67,7 +72,7 @@ class Cache:
         """
         folder = self._folder(key)
         for _ in range(2):
-            entry = _intact(folder)
+            entry = _intact(folder, key)
             if entry is not None:
                 return folder, entry
             if not folder.exists():
@@ -116,7 +121,8 @@ class Cache:
             CacheError: The cache cannot be written.
         """
         paths = sorted(p for p in output.rglob("*") if p.is_file())
-        entry = Entry(files={p.relative_to(output).as_posix(): _sha256(p) for p in paths})
+        files = {p.relative_to(output).as_posix(): _sha256(p) for p in paths}
+        entry = Entry(files=files, key=key)
         folder = self._folder(key)
         try:
             (output / ENTRY_FILE).write_bytes(to_json(entry))
@@ -172,19 +178,36 @@ def file_sha256(path: Path) -> str:
         BuildError: It cannot be read.
     """
     try:
-        return _sha256(path)
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as exc:
         raise BuildError(f"{path} cannot be read: {exc.strerror}") from exc
 
 
-def _intact(folder: Path) -> Entry | None:
+def _intact(folder: Path, key: str) -> Entry | None:
     """Return the entry of a folder whose files are all as they were written."""
     try:
-        entry = from_json((folder / ENTRY_FILE).read_bytes(), Entry)
-        intact = all(_sha256(folder / path) == digest for path, digest in entry.files.items())
+        with _plain(folder / ENTRY_FILE) as stream:
+            entry = from_json(stream.read(MAX_ENTRY_BYTES), Entry)
+        intact = entry.key == key and all(
+            _sha256(folder / path) == digest for path, digest in entry.files.items()
+        )
     except (OSError, WireFormatError):
         return None
     return entry if intact and entry.files else None
+
+
+def _plain(path: Path) -> BufferedReader:
+    """Open a plain file; a link, a pipe or a device in its place is none.
+
+    Raises:
+        OSError: It cannot be opened, or is something else.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def _refuse(exc: OSError) -> NoReturn:
@@ -223,7 +246,7 @@ def _take_lock(folder: Path) -> IO[bytes]:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
+    with _plain(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

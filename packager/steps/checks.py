@@ -11,7 +11,13 @@ import msgspec
 import numpy as np
 
 from packager.errors import ModelError
-from packager.judge.choice import reading, reason_of, resolve_metric, scored_output
+from packager.judge.choice import (
+    doubtful_labels,
+    reading,
+    reason_of,
+    resolve_metric,
+    scored_output,
+)
 from packager.judge.comparison import (
     check_answers,
     check_comparable,
@@ -99,7 +105,7 @@ def reference(job: Job, output: Path) -> ReferenceResult:
         metric=metric,
         reason=reason_of(metric, answers, labels) if chosen else "",
         further=settle(job, info, raw, metric),
-        notes=_untaken(job, info),
+        notes=(*_untaken(job, info), *filter(None, [doubtful_labels(metric, answers, labels)])),
     )
 
 

@@ -84,12 +84,12 @@ def built(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> dict[str,
     return result
 
 
-def refused(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
+def refused(capsys: pytest.CaptureFixture[str], arguments: list[str], *, status: int = 2) -> str:
     """Build something impossible, and return the one line that says so."""
     capsys.readouterr()
     code = main(arguments)
     captured = capsys.readouterr()
-    assert code == 2
+    assert code == status
     assert captured.err.startswith("fleet: ")
     assert captured.err.count("\n") == 1
     assert not captured.out

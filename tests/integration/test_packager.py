@@ -158,7 +158,7 @@ def test_what_no_variant_can_reach_fails_with_the_nearest_miss(
     package: Path, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert package.is_dir()  # the figures are in the cache
-    fault = refused(capsys, command(work, work / "none", "--max-size", "1000"))
+    fault = refused(capsys, command(work, work / "none", "--max-size", "1000"), status=1)
     assert "the nearest is onnxruntime-int8-reduced" in fault
     assert "> 1000 bytes" in fault
     assert not (work / "none").exists()

@@ -20,6 +20,7 @@ from typing import Final
 
 from wire.errors import FleetError
 
+ANSWER_NO: Final = 1
 FAULT: Final = 2
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
@@ -52,7 +53,8 @@ def run_program(name: str, command: Command, arguments: Sequence[str] | None) ->
         status = _status(command, given)
         sys.stdout.flush()
     except FleetError as exc:
-        return fault(name, str(exc))
+        status = fault(name, str(exc))
+        return ANSWER_NO if exc.answers_no else status
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

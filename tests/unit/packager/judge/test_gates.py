@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from packager.errors import QualityGateError
+from packager.errors import BuildError, QualityGateError
 from packager.judge.gates import Gates, judge, require_variants, too_slow, vouched
 from packager.judge.ranking import MIB, Span, spans
 from packager.judge.verdicts import Verdict
@@ -394,9 +394,7 @@ def test_one_empty_profile_fails_the_whole_build() -> None:
         references=frozenset({"float"}),
         here=HERE,
     )
-    with pytest.raises(
-        QualityGateError, match="profile other: no candidate could be built: a hung"
-    ):
+    with pytest.raises(BuildError, match="profile other: no candidate could be built: a hung"):
         require_variants(verdicts, {"other": "a hung"})
 
 

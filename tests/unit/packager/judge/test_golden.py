@@ -85,7 +85,7 @@ def test_they_are_those_on_which_all_variants_agree_with_room() -> None:
     assert len(chosen.samples) == SAMPLES
     assert chosen.samples == sorted(chosen.samples)
     for variant in variants:
-        assert agreeing(variant.answers, reference)[chosen.samples].all()
+        assert agreeing(variant.answers, reference, "s")[chosen.samples].all()
         error = variant.comparison.worst_errors["s"]
         assert (margins(variant.answers["s"])[chosen.samples] > GUARD * error).all()
     assert passed_by_all(chosen.samples, reference, variants)
@@ -101,7 +101,7 @@ def test_few_safe_samples_are_filled_up() -> None:
 def test_where_nothing_agrees_everywhere_tolerances_decide() -> None:
     reference = scores(40, shape=(500, 4))
     variant = answered(noisy(reference, 0.3, 1), reference, "agreement")
-    assert not agreeing(variant.answers, reference).any()
+    assert not agreeing(variant.answers, reference, "s").any()
     chosen = pick(reference, [variant], "agreement")
     assert chosen.min_agreement == 0.0
     assert len(chosen.samples) == SAMPLES
@@ -180,4 +180,4 @@ def test_whatever_the_answers_every_variant_passes(
     assert len(chosen.samples) == SAMPLES == len(set(chosen.samples))
     assert passed_by_all(chosen.samples, reference, variants)
     if chosen.min_agreement:
-        assert agreeing(variants[1].answers, reference)[chosen.samples].all()
+        assert agreeing(variants[1].answers, reference, "s")[chosen.samples].all()

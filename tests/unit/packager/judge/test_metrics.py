@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.errors import DataError
-from packager.judge.choice import reason_of, resolve_metric
+from packager.judge.choice import doubtful_labels, reason_of, resolve_metric
 from packager.judge.comparison import agreeing, check_answers, compare, measured
 from packager.judge.metrics import MAX_RETENTION, METRICS, quality, retention
 from packager.judge.sums import Sums
@@ -201,7 +201,8 @@ def test_answers_beyond_what_was_asked_are_refused(rows: int) -> None:
     [
         ("auto", LABELS, (4, 3), "top1"),
         ("auto", None, (4, 3), "agreement"),
-        ("auto", LABELS, (4, 1), "cosine"),
+        ("auto", LABELS, (4, 1), "r2"),
+        ("auto", LABELS, (4, 0), "cosine"),
         ("auto", LABELS, (4, 8, 3), "agreement"),
         ("auto", np.zeros(4), (4, 1), "mae"),
         ("auto", np.zeros((4, 3)), (4, 3), "mae"),
@@ -292,10 +293,39 @@ def test_classes_are_looked_for_behind_an_output_of_labels() -> None:
     assert compare(outputs, outputs, LABELS, "top1").accuracy.value == 0.75
 
 
-def test_agreement_is_judged_in_every_output() -> None:
+def test_agreement_is_that_of_the_output_of_the_metric() -> None:
     two = {"a": SCORES["s"], "b": SCORES["s"]}
     other = {"a": SCORES["s"], "b": SCORES["s"][:, ::-1]}
-    assert not agreeing(other, two).any()
+    assert agreeing(other, two, "a").all()
+    assert not agreeing(other, two, "b").any()
+    assert compare(other, two, LABELS, "top1").accuracy.agreement == 1.0
+    assert compare(other, two, LABELS, "top1,output=b").accuracy.agreement == 0.0
+
+
+def test_one_number_is_judged_by_its_value_and_not_by_its_sign() -> None:
+    outputs: Tensors = {"y": np.linspace(1, 2, 20, dtype=np.float32)[:, None]}
+    assert resolve_metric("auto", outputs, None) == "r2"
+    wrong = {"y": outputs["y"] * np.float32(3)}
+    assert compare(wrong, outputs, None, "r2").accuracy.retention == 0.0
+    with pytest.raises(DataError, match="one number"):
+        resolve_metric("cosine", outputs, None)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_one_hot_labels_are_refused_with_what_to_give(dtype: type) -> None:
+    one_hot = np.eye(SCORES["s"].shape[1], dtype=dtype)[LABELS]
+    with pytest.raises(DataError, match="one-hot") as caught:
+        resolve_metric("auto", SCORES, one_hot)
+    assert "class number" in caught.value.remedy
+    targets = one_hot + np.float32(0.5)
+    assert resolve_metric("auto", SCORES, targets.astype(np.float32)) == "mae"
+
+
+def test_labels_that_name_other_classes_are_told() -> None:
+    wrong = (SCORES["s"].argmax(axis=1) + 1) % 2
+    assert "labels" in doubtful_labels("top1", SCORES, wrong)
+    assert not doubtful_labels("top1", SCORES, LABELS)
+    assert not doubtful_labels("mae", SCORES, None)
 
 
 def own(outputs: Tensors, labels: Tensor | None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from packager.errors import BuildError, CacheError, ModelError, StepError
 from packager.plan.values import Step
-from packager.run.cache import Cache
+from packager.run.cache import ENTRY_FILE, Cache
 from packager.run.job import RESULT_FILE
 from packager.run.pipeline import Pipeline, Source, Toolchain
 from packager.run.process import StepLimits
@@ -49,6 +50,19 @@ def test_an_entry_is_found_again_and_a_damaged_one_is_not(tmp_path: Path) -> Non
     (folder / RESULT_FILE).write_bytes(b"[]")
     assert cache.find(key) is None
     assert not folder.exists()
+
+
+def test_what_is_no_plain_file_or_of_another_step_is_damaged(tmp_path: Path) -> None:
+    cache, key, other = Cache(tmp_path), "ab" * 32, "cd" * 32
+    for damage in (lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
+        for name in (RESULT_FILE, ENTRY_FILE):
+            place = keep(cache, key) / name
+            place.unlink()
+            damage(place)
+            assert cache.find(key) is None
+    (tmp_path / "steps" / other[:2]).mkdir()
+    keep(cache, key).rename(tmp_path / "steps" / other[:2] / other)
+    assert cache.find(other) is None
 
 
 def test_a_removed_entry_is_made_again(tmp_path: Path) -> None:
