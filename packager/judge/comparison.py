@@ -332,7 +332,11 @@ def own_value(metric: str, function: OwnMetric, answers: Tensors, labels: Tensor
         found = function({name: _locked(tensor) for name, tensor in answers.items()}, known)
         value = float(found)
     except (Exception, SystemExit) as exc:
-        raise DataError(f"metric {metric} failed: {typed_line(exc)}") from exc
+        raise DataError(
+            f"metric {metric} failed: {typed_line(exc)}",
+            remedy="it is called with the outputs, a dict of arrays by name with the samples along "
+            "axis 0, and with the labels or None, and returns one number",
+        ) from exc
     if not np.isfinite(value):
         raise DataError(f"metric {metric} gives {value}, which is not a finite number")
     return value

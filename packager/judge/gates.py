@@ -40,6 +40,8 @@ DISAGREEMENT_RATIO: Final = 5.0
 """Lost answers that are right are offset by gained ones, and both are disagreements. So the default
 gate is several times the retention that may be lost."""
 
+LEAST_SHOWN_MS: Final = 0.001
+
 MAX_VARIANTS: Final = 12
 """Variants that a profile gets by default; a device fetches and tests every one of them."""
 
@@ -374,4 +376,6 @@ def _cost_misses(variant: Variant, profile: DeviceProfile, gates: Gates) -> Iter
 
 
 def _quantity(value: float, unit: str) -> str:
-    return f"{value:.3f} ms" if unit == "ms" else f"{int(value)} bytes"
+    if unit == "ms":
+        return f"{value:.3f} ms" if value >= LEAST_SHOWN_MS else f"{value:.3g} ms"
+    return f"{int(value)} bytes"

@@ -17,6 +17,7 @@ from packager.plan.steps import LAYERS, profile_options
 from packager.run.cache import Cache
 from packager.run.job import RESULT_FILE
 from packager.run.process import StepLimits, Task, carry_out, error_of
+from packager.runtimes.table import RUNTIMES
 from runtime_adapters.processor import machine_name
 from wire.codec import from_json, sha256_hex, to_builtins
 from wire.package.index import asset_directory
@@ -49,6 +50,11 @@ def profile_variant(
             remedy=f"its variants are {', '.join(v.name for v in manifest.variants)}",
         )
     info = found.info
+    if info.runtime not in {row.name for row in RUNTIMES.rows}:
+        raise PackageError(
+            f"this version knows no runtime {info.runtime[:80]!r}",
+            remedy=f"it knows {', '.join(row.name for row in RUNTIMES.rows)}",
+        )
     if info.golden is None:
         raise PackageError(f"{name} has no golden samples, and a profile needs one")
     options = profile_options(info.performance)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
+from urllib.parse import quote
 
 import numpy as np
 import onnx
@@ -36,6 +37,9 @@ NEWEST_OPSET: Final = 26
 
 NEWEST_ML_OPSET: Final = 5
 """The same for `ai.onnx.ml`, the operators of classic machine learning."""
+
+MAX_NAME: Final = 200
+"""Of an input or output, with `%` codes for what a file name does not hold."""
 
 CONTRIB_DOMAIN: Final = "com.microsoft"
 ML_DOMAIN: Final = "ai.onnx.ml"
@@ -252,6 +256,13 @@ def domains_of(model: Any) -> tuple[str, ...]:  # noqa: ANN401 - onnx is untyped
 def _check_opsets(model: Any) -> None:  # noqa: ANN401 - onnx is untyped
     limits = ((_DEFAULT_DOMAINS, "opset", NEWEST_OPSET), ({ML_DOMAIN}, ML_DOMAIN, NEWEST_ML_OPSET))
     for domains, name, newest in limits:
+        versions = {o.version for o in model.opset_import if o.domain in domains}
+        if len(versions) > 1 or min(versions, default=1) < 1:
+            raise ModelError(
+                f"the model names {name} {' and '.join(map(str, sorted(versions)))}, and operators "
+                "have one version",
+                remedy="export it again",
+            )
         version = opset_of(model, domains)
         if version > newest:
             raise ModelError(
@@ -285,11 +296,18 @@ def _check_names(graph: Any) -> None:  # noqa: ANN401 - onnx is untyped
     """Look for names that stand for two things; ONNX's checker finds those inside bodies.
 
     Raises:
-        ModelError: A name stands for two things.
+        ModelError: A name stands for two things, or is too long for a request.
     """
     weights = [tensor.name for tensor in graph.initializer]
     weights += [tensor.values.name for tensor in graph.sparse_initializer]
     made = [name for node in graph.node for name in node.output if name]
+    for role, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            if len(quote(value.name, safe="")) > MAX_NAME:
+                raise ModelError(
+                    f"the name of an {role} has {len(value.name)} characters: {shown(value.name)}",
+                    remedy="give it a shorter name",
+                )
     groups = (
         ("input", [value.name for value in graph.input]),
         ("output", [value.name for value in graph.output]),

@@ -257,8 +257,8 @@ def _newer_opset(model: Any, notes: list[str]) -> Any:  # noqa: ANN401 - onnx is
     try:
         converted = onnx.version_converter.convert_version(model, OLDEST_OPSET)
         onnx.checker.check_model(converted)
-    except Exception as exc:  # noqa: BLE001 - the converter raises bare RuntimeErrors and more
-        notes.append(f"opset {opset} could not be converted: {one_line(exc)}")
+    except Exception:  # noqa: BLE001 - the converter names lines of its own code
+        notes.append(f"opset {opset} could not be converted to {OLDEST_OPSET}")
         return model
     if _names(converted) != _names(model):
         notes.append(
