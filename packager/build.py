@@ -144,7 +144,10 @@ def build(request: BuildRequest, progress: Progress) -> BuildResult:
         metric=metric,
         metric_reason=found.reason,
         here=tuple(sorted(plan.here)),
-        samples=data.samples["gate"],
+        samples=max(
+            (v.info.accuracy.samples for v in variants if v.info.accuracy is not None),
+            default=data.samples["gate"],
+        ),
         candidates=candidate_reports(plan, variants, verdicts, pipeline, slow=slow),
         impossible=plan.impossible,
         search=searched or msgspec.UNSET,

@@ -103,6 +103,19 @@ def divide(
     Raises:
         DataError: Too few samples, sets that overlap, or no set for the gate.
     """
+    found = _divided(sets, calibrated=calibrated, least=least)
+    name, indices = found.parts["gate"]
+    copies = len(indices) - len({sets[name].digests[index] for index in indices})
+    if copies <= MAX_OVERLAP * len(indices):
+        return found
+    note = (
+        f"warning: {copies} of the {len(indices)} samples that judge are exact copies of others; "
+        "each counts as a sample of its own, so the ranges are too narrow"
+    )
+    return found._replace(notes=(*found.notes, note))
+
+
+def _divided(sets: Mapping[str, Given], *, calibrated: bool, least: int) -> Division:
     if not calibrated or len(sets) == 1:
         name = EVALUATION if EVALUATION in sets else next(iter(sets))
         return _single(name, sets[name], least) if calibrated else _only_gate(name, sets)
@@ -200,10 +213,11 @@ def _check_disjoint(sets: Mapping[str, Given]) -> float:
         if one not in sets or other not in sets:
             continue
         known = set(sets[other].digests)
-        shared = sum(digest in known for digest in sets[one].digests) / len(sets[one].digests)
+        count = sum(digest in known for digest in sets[one].digests)
+        shared = count / len(sets[one].digests)
         if shared > MAX_OVERLAP:
             raise DataError(
-                f"{shared:.0%} of the {one} samples are also {other} samples",
+                f"{count} of the {len(sets[one].digests)} {one} samples are also {other} samples",
                 remedy="give sets that share no sample, or give only one set",
             )
         overlap = max(overlap, shared) if one == EVALUATION else overlap

@@ -165,11 +165,11 @@ def test_a_few_doubles_are_taken_out_of_what_is_not_the_gate() -> None:
         ),
         (
             {"calibration": fresh(100), "evaluation": fresh(100, first=98)},
-            "2% of the evaluation samples are also calibration samples",
+            "2 of the 100 evaluation samples are also calibration samples",
         ),
         (
             {"calibration": fresh(50), "tuning": fresh(50), "evaluation": fresh(9, first=50)},
-            "100% of the tuning samples are also calibration samples",
+            "50 of the 50 tuning samples are also calibration samples",
         ),
         ({"calibration": fresh(50), "tuning": fresh(50, first=50)}, "no evaluation data"),
     ],
@@ -188,6 +188,14 @@ def test_without_calibration_everything_is_the_gate() -> None:
     division = divide(both, calibrated=False)
     assert division.parts["gate"][0] == "evaluation"
     assert division.notes == ("calibration data are not used",)
+
+
+def test_copies_among_the_samples_that_judge_are_told() -> None:
+    few = Given([*fresh(200).digests, *fresh(2).digests])
+    many = Given([*fresh(100).digests] * 3)
+    assert not any("copies" in note for note in divide({"evaluation": few}, calibrated=False).notes)
+    (note,) = divide({"evaluation": many}, calibrated=False).notes
+    assert "200 of the 300 samples that judge are exact copies" in note
 
 
 def test_digests_see_every_byte_of_every_input() -> None:
