@@ -102,7 +102,7 @@ def test_labels_that_cannot_be_ordered_are_not_stratified_by() -> None:
 def test_the_split_is_told_in_one_line() -> None:
     whole = fresh(100).digests
     doubled = Given([*whole, *whole[:4]], np.array([*(i % 5 for i in range(100)), 0, 1, 2, 3]))
-    (note,) = divide({"evaluation": doubled}).notes
+    note = divide({"evaluation": doubled}).notes[0]
     assert note == (
         "one set of 104 samples was split: 26 for calibration, 26 for tuning, 52 for gate, "
         "evenly by label, 4 doubles kept together"
