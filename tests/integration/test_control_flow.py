@@ -20,7 +20,12 @@ from runtime_adapters.registry import open_session
 from tests import flow_models
 from tests.integration.builds import QUICK, built, candidate, names, proven, write_profile
 
-ENTERED = ("onnxruntime-fp16", "onnxruntime-int8-dynamic", "onnxruntime-int4", "openvino-fp16")
+ENTERED = (
+    "onnxruntime-fp16",
+    "onnxruntime-int8-dynamic-reduced",
+    "onnxruntime-int4",
+    "openvino-fp16",
+)
 DYNAMIC: dict[str, Any] = {"weights": "int8", "reduce_range": False, "operators": ["MatMul"]}
 INT4: dict[str, Any] = {"block_size": 32, "symmetric": True, "accuracy_level": 4}
 MODELS = pytest.mark.parametrize(

@@ -159,13 +159,13 @@ def test_a_further_metric_reads_labels_of_its_own(
     two_heads(tmp_path)
     with np.load(tmp_path / "evaluation.npz") as arrays:
         wide = int(abs(arrays["places"] - arrays["x"][:, 1:]).mean() * 1e6) / 1e6
-    texts = ("place=mae,labels=places", "scores=agreement", "place=cosine,min-retention=0.5")
+    texts = ("place=mae,labels=places", "scores=agreement", "place=r2,min-retention=0.5")
     further = [word for text in texts for word in ("--metric", text)]
     result = built(capsys, command(tmp_path, "--metric", "scores=top1", *further))
-    mae, agreement, cosine = candidate(result, "onnxruntime-fp32")["accuracy"]["further"]
+    mae, agreement, r2 = candidate(result, "onnxruntime-fp32")["accuracy"]["further"]
     assert (mae["labels"], mae["retention"]) == ("places", 1.0)
     assert mae["reference"] == mae["value"] == pytest.approx(wide, rel=1e-3)
-    assert agreement["value"] == cosine["value"] == pytest.approx(1.0)
+    assert agreement["value"] == r2["value"] == pytest.approx(1.0)
     worse = candidate(result, INT8)["accuracy"]["further"]
     assert worse[0]["value"] > 2 * wide
     assert worse[1]["value"] >= 0.99
@@ -195,9 +195,28 @@ def test_a_further_metric_that_does_not_fit_ends_the_build_with_one_line(
         with np.load(tmp_path / "evaluation.npz") as arrays:
             x, label = arrays["x"], arrays["label"]
         np.savez(tmp_path / "evaluation.npz", x=x, label=np.stack([label, label], axis=1))
-        metrics, fault = ("place=cosine", metrics[1]), "a label has shape [2], or is not finite"
+        metrics, fault = ("scores=cosine", metrics[1]), "a label has shape [2], or is not finite"
     said = refused(
         capsys, command(tmp_path, *(word for text in metrics for word in ("--metric", text)))
     )
     assert fault in said
     assert len(said.strip().splitlines()) == 1
+
+
+def test_a_goal_of_a_search_may_be_about_one_head(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_heads(tmp_path)
+    more = (
+        "--metric", "top1", "--metric", "place=mae,labels=places,min-retention=0",
+        "--search", "exhaustive", "--search-cap", "4",
+        "--goal", "place=mae: at most 5% worse", "--goal", "size",
+    )  # fmt: skip
+    result = built(capsys, command(tmp_path, *more))
+    missed = result["search"]["missed"]["box"]
+    assert "goal 'place=mae: at most 5% worse' is missed" in missed[INT8]
+    assert not candidate(result, INT8)["profiles"]["box"]["kept"]
+    best = candidate(result, result["search"]["best"]["box"])
+    (place,) = best["accuracy"]["further"]
+    assert place["value"] <= 1.05 * place["reference"]
+    assert best["name"] not in missed

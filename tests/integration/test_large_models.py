@@ -40,7 +40,7 @@ from wire.package.manifest import MANIFEST_FILE, manifest_from_bytes
 
 WIDTH = 64
 WEIGHTS = "model.onnx.data"
-MADE = tuple(f"onnxruntime-{p}" for p in ("fp32", "fp16", "int8-dynamic", "int4"))
+MADE = tuple(f"onnxruntime-{p}" for p in ("fp32", "fp16", "int8-dynamic-reduced", "int4"))
 OPENVINO = "openvino-fp16"
 
 

@@ -24,7 +24,7 @@ WIDTH = 64
 NODE = helper.make_node
 RECIPES = {recipe.name: recipe for recipe in SPEC.recipes}
 INT4 = RECIPES["onnxruntime-int4"].options
-DYNAMIC = RECIPES["onnxruntime-int8-dynamic"].options
+DYNAMIC = RECIPES["onnxruntime-int8-dynamic-reduced"].options
 
 Make = Callable[[Path, dict[str, Any], Path], None]
 

@@ -99,7 +99,7 @@ def test_variants_of_a_gru_are_played_with_their_own_states(
     assert main([*command(tmp_path, *asked), "--json"]) == 0
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
     found = {c["name"]: c["accuracy"] for c in report["candidates"] if c["accuracy"]}
-    half, dynamic = (found[f"onnxruntime-{name}"] for name in ("fp16", "int8-dynamic"))
+    half, dynamic = (found[f"onnxruntime-{name}"] for name in ("fp16", "int8-dynamic-reduced"))
     assert (half["samples"], half["drift"]["sequences"], half["drift"]["steps"]) == (4, 4, STEPS)
     assert found["onnxruntime-fp32"]["drift"]["end"] == 0.0
     for part in ("start", "middle", "end", "worst"):

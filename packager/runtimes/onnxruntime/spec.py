@@ -36,6 +36,24 @@ def _onnx_int8() -> Iterator[Recipe]:
         yield _static_int8(f"-s8s8{suffix}", method, "int8", vnni=None)
 
 
+def _dynamic_int8(suffix: str, *, vnni: bool) -> Recipe:
+    """Return the recipe for ranges that are found while the model runs; as to VNNI see above."""
+    return Recipe(
+        name=f"{NAME}-int8-dynamic{suffix}",
+        runtime=NAME,
+        precision=f"int8-dynamic{suffix}",
+        files=(MODEL_FILE,),
+        kind="quantize-onnx-dynamic",
+        apart=True,
+        options={"weights": "int8", "reduce_range": not vnni, "operators": ["MatMul"]},
+        tools=_TOOLS,
+        quantizes=PRODUCTS,
+        min_share=MIN_SHARE,
+        architectures=() if vnni else ("x86_64",),
+        vnni=vnni,
+    )
+
+
 def _static_int8(suffix: str, method: str, activations: str, *, vnni: bool | None) -> Recipe:
     architectures = {True: (), False: ("x86_64",), None: ("aarch64",)}[vnni]
     return Recipe(
@@ -103,18 +121,8 @@ _RECIPES: Final = (
         targeted=True,
         on_request=True,
     ),
-    Recipe(
-        name=f"{NAME}-int8-dynamic",
-        runtime=NAME,
-        precision="int8-dynamic",
-        files=(MODEL_FILE,),
-        kind="quantize-onnx-dynamic",
-        apart=True,
-        options={"weights": "int8", "reduce_range": False, "operators": ["MatMul"]},
-        tools=_TOOLS,
-        quantizes=PRODUCTS,
-        min_share=MIN_SHARE,
-    ),
+    _dynamic_int8("", vnni=True),
+    _dynamic_int8("-reduced", vnni=False),
     Recipe(
         name=f"{NAME}-int4",
         runtime=NAME,
