@@ -26,6 +26,9 @@ MAX_VARIANTS: Final = 64
 """Variants of one answer: with the reason of each it fits into a message."""
 
 MAX_REASON_CHARS: Final = 500
+ENOUGH_DEVICES: Final = 3
+"""From so many devices on, one of them that lies decides nothing."""
+
 MAX_COUNT: Final = 2**53 - 1
 """JSON readers lose digits of larger integers."""
 

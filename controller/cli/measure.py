@@ -176,8 +176,9 @@ def measure_figures(
 ) -> None:
     """Show what variants needed on the devices of each profile.
 
-    Of each profile and release the figures are those of one device, the middle one. A build that
-    gets them with --measurements uses them for the same files.
+    Each figure is the middle one of the devices that measured the variant; from three devices of a
+    profile on, three must have measured it. A build that gets them with --measurements uses them
+    for the same files.
 
     Examples:
         fleet measure figures --profile rpi4

@@ -4,23 +4,19 @@ Rules:
 - A request is saved before it is sent. It is sent once: a device that does not get it, or does not
   know it, answers nothing, and its part ends when its time is over.
 - An answer is believed only of a device that was asked, and only if its figures are possible.
-- The figures of a variant name the digest of its files, as the signed manifest has them.
+- The figures of a variant name the digest of its files, as the signed manifest has them. What a
+  device says of variants that the manifest does not have for its profile counts for nothing.
+- Figures of a device that is not enrolled any more, or was before, do not count.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from controller.domain.measuring import (
-    Answered,
-    Chosen,
-    Measurable,
-    MeasurementState,
-    by_profile,
-    choose,
-)
+from controller.domain.field_figures import Answered, by_profile
+from controller.domain.measuring import Measurable, MeasurementState, choose
 from controller.domain.selectors import parse_selector
 from controller.errors import ConflictError
 from controller.measure_schemas import Measurement, MeasurementPart, MeasurementRequest
@@ -45,7 +41,7 @@ from wire.measuring import (
     files_digest,
 )
 from wire.messages import ReleaseRef
-from wire.package.manifest import FieldFigures
+from wire.package.manifest import FieldFigures, Manifest
 from wire.trust.envelope import SigningKey, seal
 
 ID_BYTES = 5
@@ -172,10 +168,28 @@ class Measurements:
         with self._database.reading() as transaction:
             parts = measurements.with_figures(transaction, profile, limit=MAX_ANSWERS)
         rows = {part.release.digest: part.release for part in parts}
-        found: list[ProfileFigures] = []
-        for chosen in by_profile([_answered(part) for part in parts]):
-            found += self._named(chosen, rows[chosen.answered.release])
-        return found
+        manifests = {digest: self._manifest(row) for digest, row in rows.items()}
+        known = {
+            (release, profile): _digests(manifest, profile)
+            for release, profile in {(part.row.release, part.row.profile) for part in parts}
+            if (manifest := manifests[release]) is not None
+        }
+        answers = [
+            _answered(part, known.get((part.row.release, part.row.profile), {})) for part in parts
+        ]
+        found = [
+            ProfileFigures(
+                profile=each.profile,
+                release=f"{rows[each.release].name}:{rows[each.release].version}",
+                variant=each.variant,
+                files_sha256=known[each.release, each.profile][each.variant],
+                figures=FieldFigures(
+                    performance=each.performance, devices=each.devices, at_s=each.at_s
+                ),
+            )
+            for each in by_profile(answers)
+        ]
+        return sorted(found, key=lambda each: (each.profile, each.release, each.variant))
 
     def take(self, device: str, payload: bytes) -> bool:
         """Take the answer of a device.
@@ -255,39 +269,32 @@ class Measurements:
                     now_s=now_s,
                 )
 
-    def _named(self, chosen: Chosen, row: ReleaseRow) -> list[ProfileFigures]:
-        """Return the figures of a release with the digests of its files."""
+    def _manifest(self, row: ReleaseRow) -> Manifest | None:
+        """Return the signed manifest of a release; None if it cannot be read."""
         try:
-            manifest = self._preflight.offered(row).manifest
+            return self._preflight.offered(row).manifest
         except FleetError as exc:
             _log.warning("figures of %s:%s are left out: %s", row.name, row.version, exc.message)
-            return []
-        answered = chosen.answered
-        known = {variant.name: files_digest(variant.info) for variant in manifest.variants}
-        return [
-            ProfileFigures(
-                profile=answered.profile,
-                release=f"{row.name}:{row.version}",
-                variant=variant.name,
-                files_sha256=known[variant.name],
-                figures=FieldFigures(
-                    performance=variant.performance,
-                    devices=chosen.devices,
-                    at_s=answered.answered_at_s,
-                ),
-            )
-            for variant in answered.variants
-            if variant.performance is not None and known.get(variant.name)
-        ]
+            return None
 
 
-def _answered(part: Part) -> Answered:
+def _digests(manifest: Manifest, profile: str) -> dict[str, str]:
+    """Return the digests of the files of the variants that are for a profile."""
+    own = [variant for variant in manifest.variants if profile in variant.info.profiles]
+    digests = {variant.name: files_digest(variant.info) for variant in own or manifest.variants}
+    return {name: digest for name, digest in digests.items() if digest}
+
+
+def _answered(part: Part, known: Collection[str]) -> Answered:
+    """Return an answer with the variants that are known."""
+    told = convert(part.row.figures, Measured).variants
     return Answered(
         device=part.row.device,
         profile=part.row.profile,
         release=part.row.release,
         answered_at_s=part.row.answered_at_s or 0.0,
-        variants=convert(part.row.figures, Measured).variants,
+        whole=part.row.state == MeasurementState.MEASURED,
+        variants=tuple(variant for variant in told if variant.name in known),
     )
 
 

@@ -10,10 +10,11 @@ from sqlalchemy.orm import Session
 
 from controller.domain.device_text import clean
 from controller.domain.measuring import NO_ANSWER, MeasurementState
+from controller.domain.states import DeviceState
 from controller.errors import UnknownMeasurementError
 from controller.store.database import changed_rows, in_batches
 from controller.store.measurement_tables import MeasurementRow
-from controller.store.tables import MAX_DETAIL_CHARS, ReleaseRow
+from controller.store.tables import MAX_DETAIL_CHARS, DeviceRow, ReleaseRow
 
 
 class Part(NamedTuple):
@@ -170,7 +171,7 @@ def newest(session: Session, *, limit: int) -> list[str]:
 
 
 def with_figures(session: Session, profile: str, *, limit: int) -> list[Part]:
-    """Return the newest answers with figures.
+    """Return the newest answers with figures of devices that are enrolled, since they enrolled.
 
     Args:
         session: The transaction.
@@ -183,7 +184,12 @@ def with_figures(session: Session, profile: str, *, limit: int) -> list[Part]:
     statement = (
         select(MeasurementRow, ReleaseRow)
         .join(ReleaseRow, ReleaseRow.digest == MeasurementRow.release)
-        .where(MeasurementRow.figures.is_not(None))
+        .join(DeviceRow, DeviceRow.id == MeasurementRow.device)
+        .where(
+            MeasurementRow.figures.is_not(None),
+            DeviceRow.state == DeviceState.ENROLLED,
+            MeasurementRow.answered_at_s >= DeviceRow.enrolled_at_s,
+        )
         .order_by(MeasurementRow.answered_at_s.desc())
         .limit(limit)
     )

@@ -148,12 +148,46 @@ def test_figures_come_home_by_profile_with_the_digests_of_the_files(fleet: Fleet
         (PROFILE.name, "digits:1", "small"),
     ]
     assert [f.files_sha256 for f in kept] == [files_digest(v.info) for v in VARIANTS]
-    assert {f.figures.performance.latency_p50_ms for f in kept} == {5.0}, "of the middle device"
+    assert {f.figures.performance.latency_p50_ms for f in kept} == {5.0}, "the middle one"
     assert {f.figures.devices for f in kept} == {3}
     assert kept == figures(fleet, profile=PROFILE.name)
     assert figures(fleet, profile="another") == []
     fleet.kill()
     assert figures(fleet) == kept
+
+
+def test_a_newer_answer_that_broke_off_takes_nothing_from_a_whole_one(fleet: Fleet) -> None:
+    lend(fleet, "cam-1")
+    _, found = ask(fleet)
+    answer(fleet, "cam-1", found["id"])
+    kept = figures(fleet)
+    fleet.clock.advance(1)
+    _, found = ask(fleet)
+    part = MeasuredVariant(name="best", performance=GOOD)
+    answer(fleet, "cam-1", found["id"], state="refused", reason="heat", variants=(part,))
+    assert figures(fleet) == kept
+    assert len(kept) == len(VARIANTS)
+
+
+def test_figures_of_a_device_that_was_shut_out_do_not_count(fleet: Fleet) -> None:
+    lend(fleet, "cam-1", "cam-2", "cam-3")
+    _, found = ask(fleet)
+    for name, latency_ms in (("cam-1", 9.0), ("cam-2", 5.0), ("cam-3", 1.0)):
+        answer(fleet, name, found["id"], latency_ms)
+
+    def counted() -> set[tuple[int, float]]:
+        told = (f.figures for f in figures(fleet))
+        return {(each.devices, each.performance.latency_p50_ms) for each in told}
+
+    assert counted() == {(3, 5.0)}
+    fleet.api.patch("/v1/devices/cam-3", json={"state": "quarantined"}).raise_for_status()
+    assert counted() == {(2, 5.0)}
+    fleet.api.patch("/v1/devices/cam-2", json={"state": "decommissioned"}).raise_for_status()
+    assert counted() == {(1, 9.0)}
+    fleet.api.patch("/v1/devices/cam-2", json={"may_enrol_again": True}).raise_for_status()
+    fleet.clock.advance(1)
+    fleet.enrol("cam-2")
+    assert counted() == {(1, 9.0)}, "what it said before it enrolled again is of another device"
 
 
 def test_a_device_that_does_not_answer_ends_as_timed_out(fleet: Fleet) -> None:
@@ -208,6 +242,11 @@ def test_a_variant_that_the_package_does_not_have_gets_no_figures(fleet: Fleet) 
     stranger = MeasuredVariant(name="stranger", performance=GOOD)
     answer(fleet, "cam-1", found["id"], variants=(stranger,))
     assert figures(fleet) == []
+    lend(fleet, "cam-2", "cam-3")
+    _, found = ask(fleet, "id in (cam-2, cam-3)")
+    answer(fleet, "cam-2", found["id"])
+    answer(fleet, "cam-3", found["id"])
+    assert {f.variant for f in figures(fleet)} == {"best", "small"}, "two devices answered"
 
 
 def test_a_device_may_read_the_release_while_it_is_asked_to_measure_it(fleet: Fleet) -> None:
