@@ -3,8 +3,8 @@
 Rules:
 - What is installed and what serves is not touched: the package lies in a place of its own, and goes
   when the measurement has ended.
-- A device that is strained refuses, and one that becomes so stops. What was measured until then is
-  told.
+- A device that is strained refuses, and one that becomes so, or whose storage fails, stops. What was
+  measured until then is told.
 - A restart forgets the request, and answers that it was interrupted.
 - An answer that finds no connection is sent with the next one.
 """
@@ -188,8 +188,8 @@ class Measurer:
             if stop := self._why_stop():
                 raise MeasureError(stop)
 
-        self._place.begin(asked.id)
         try:
+            self._place.begin(asked.id)
             before_c = self._adaptation.health.temperature_c
             package, variants = self._packages.bring(asked, check)
             done: list[MeasuredVariant] = []
@@ -198,7 +198,7 @@ class Measurer:
             for variant in variants[:MAX_VARIANTS]:
                 try:
                     done.append(self._one(package, variant, reference, check))
-                except MeasureError as exc:
+                except (MeasureError, StorageError) as exc:
                     ended = exc.message
                     break
             answer = self._answer(asked.id, "refused" if ended else "measured", ended)
@@ -224,6 +224,7 @@ class Measurer:
 
         Raises:
             MeasureError: The measurement must end.
+            StorageError: The storage failed.
             StoppedError: The agent is being stopped.
         """
         health, spec = self._adaptation.health, self._adaptation.policy

@@ -199,6 +199,32 @@ def test_a_device_that_becomes_hot_stops_and_tells_what_it_has(
     assert found.temperature_after_c == 99.0
 
 
+def test_storage_that_fails_loses_nothing_of_what_was_measured(
+    controller: Controller, device: Device
+) -> None:
+    allow(device)
+    device.start()
+    identifier = ask(controller, null_package("2.0.0"), boot_id=hello(controller).boot_id)
+    place = device.config.state_dir / "measuring"
+
+    def second() -> bool:
+        try:
+            return b"/small" in (place / "job").read_bytes().partition(b"reference")[0]
+        except OSError:
+            return False
+
+    until(second, "the second variant")
+    (place / "job.result").mkdir()  # nothing can be written there
+    found = answer(controller, identifier)
+    assert found.state == "refused"
+    assert "storage" in found.reason
+    (best,) = found.variants
+    assert best.name == "best"
+    assert best.performance is not None
+    assert "Traceback" not in (device.directory / "log").read_text()
+    until(lambda: not place.exists(), "the package to go")
+
+
 def test_a_package_that_is_not_signed_is_not_measured(
     controller: Controller, device: Device
 ) -> None:
