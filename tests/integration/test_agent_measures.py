@@ -89,6 +89,9 @@ def test_it_measures_each_variant_and_leaves_no_trace(
     assert small is not None
     assert best.latency_p50_ms >= 4.0, "it sleeps so long"
     assert found.temperature_before_c == found.temperature_after_c == 40.0
+    event = controller.event("measure")
+    assert event.reason.startswith("measured digits:2.0.0: measured: figures of 2 variants, ")
+    assert f"the fastest is small with {small.latency_p50_ms:.3g} ms" in event.reason
     until(lambda: not (state / "measuring").exists(), "the package to go")
     assert before == ((state / "state.json").read_bytes(), sorted((state / "packages").iterdir()))
     assert device.ask("status")["release"] == null_package("1.0.0").digest
