@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from controller.domain.field_figures import Answered, by_profile
-from controller.domain.measuring import Measurable, MeasurementState, choose
+from controller.domain.measuring import Asked, Measurable, MeasurementState, choose
+from controller.domain.preflight import TAKES, UNKNOWN, Verdict
 from controller.domain.selectors import parse_selector
 from controller.errors import ConflictError
-from controller.measure_schemas import Measurement, MeasurementPart, MeasurementRequest
+from controller.measure_schemas import Askable, Measurement, MeasurementPart, MeasurementRequest
 from controller.services.director import Publisher
 from controller.services.own_messages import own_message
 from controller.services.preflight import Preflight
 from controller.store import device_facts, measurements, releases
-from controller.store.database import Database
+from controller.store.database import Database, Transaction
 from controller.store.device_facts import DeviceFacts
 from controller.store.measurements import Part
 from controller.store.tables import ReleaseRow
@@ -100,27 +101,7 @@ class Measurements:
             row = releases.get_published(transaction, request.release)
             facts = device_facts.of_selector(transaction, selector)
             verdicts = self._preflight.judged(transaction, row, facts)
-            waiting = measurements.busy(transaction, [device.id for device in facts])
-            chosen = choose(
-                (
-                    Measurable(
-                        device=device.id,
-                        profile=device.profile_name,
-                        state=device.state,
-                        lent=device.lent,
-                        online=device.online,
-                        busy=device.id in waiting,
-                        verdict=verdicts[device.id],
-                    )
-                    for device in facts
-                ),
-                request.most_devices,
-            )
-            if not chosen.devices:
-                raise ConflictError(
-                    f"no device can be asked: {_first_reasons(chosen.others)}",
-                    remedy="lend devices that are online: fleet device lend DEVICE",
-                )
+            chosen = _chosen(transaction, facts, verdicts, request.most_devices)
             asked = [device for device in facts if device.id in chosen.devices]
             now_s = self._clock.now_s()
             measurements.add(
@@ -138,8 +119,38 @@ class Measurements:
         ]
         self._mark_unsent(identifier, unsent)
         found = self.get(identifier)
-        found.not_asked = chosen.others
+        found.not_asked = chosen.reasons
         return found
+
+    def askable(self, selector: str) -> Askable:
+        """Return which devices could be asked now, by what does not depend on a release.
+
+        Args:
+            selector: A label expression.
+
+        Returns:
+            They, and why others could not.
+
+        Raises:
+            SelectorError: The selector cannot be read.
+            ConflictError: No device could be asked.
+        """
+        parsed = parse_selector(selector)
+        with self._database.reading() as transaction:
+            facts = device_facts.of_selector(transaction, parsed)
+            verdicts = {device.id: TAKES if device.greeted else UNKNOWN for device in facts}
+            chosen = _chosen(transaction, facts, verdicts, len(facts))
+        return Askable(devices=list(chosen.devices), not_asked=chosen.reasons)
+
+    def cancel(self, identifier: str) -> Measurement:
+        """Wait no longer for the answers to a request. What comes late still counts.
+
+        Raises:
+            UnknownMeasurementError: There is none of that name.
+        """
+        with self._database.transaction() as transaction:
+            measurements.cancel(transaction, identifier, now_s=self._clock.now_s())
+            return _shown(measurements.parts(transaction, identifier))
 
     def get(self, identifier: str) -> Measurement:
         """Return a request and what came of it.
@@ -278,6 +289,39 @@ class Measurements:
             return None
 
 
+def _chosen(
+    transaction: Transaction,
+    facts: Sequence[DeviceFacts],
+    verdicts: Mapping[str, Verdict],
+    most: int,
+) -> Asked:
+    """Choose who is asked.
+
+    Raises:
+        ConflictError: Nobody can be.
+    """
+    waiting = measurements.busy(transaction, [device.id for device in facts])
+    chosen = choose(
+        (
+            Measurable(
+                device=device.id,
+                profile=device.profile_name,
+                state=device.state,
+                lent=device.lent,
+                online=device.online,
+                busy=waiting.get(device.id, ""),
+                verdict=verdicts[device.id],
+            )
+            for device in facts
+        ),
+        most,
+    )
+    if not chosen.devices:
+        why = chosen.why_none
+        raise ConflictError(f"no device can be asked: {why.reason}", remedy=why.remedy)
+    return chosen
+
+
 def _digests(manifest: Manifest, profile: str) -> dict[str, str]:
     """Return the digests of the files of the variants that are for a profile."""
     own = [variant for variant in manifest.variants if profile in variant.info.profiles]
@@ -317,13 +361,3 @@ def _shown(parts: Sequence[Part]) -> Measurement:
             for row, _ in parts
         ],
     )
-
-
-def _first_reasons(others: dict[str, str]) -> str:
-    """Return a few of the reasons, each with a device that it holds for."""
-    if not others:
-        return "the selector names none"
-    first: dict[str, str] = {}
-    for device, reason in others.items():
-        first.setdefault(reason.partition(";")[0], device)
-    return "; ".join(f"{device}: {reason}" for reason, device in list(first.items())[:3])

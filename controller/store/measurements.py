@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.device_text import clean
-from controller.domain.measuring import NO_ANSWER, MeasurementState
+from controller.domain.measuring import CANCELLED, NO_ANSWER, MeasurementState
 from controller.domain.states import DeviceState
 from controller.errors import UnknownMeasurementError
 from controller.store.database import changed_rows, in_batches
@@ -24,18 +24,14 @@ class Part(NamedTuple):
     release: ReleaseRow
 
 
-def busy(session: Session, devices: Sequence[str]) -> set[str]:
-    """Return which of some devices have a request that is not answered yet."""
-    found: set[str] = set()
+def busy(session: Session, devices: Sequence[str]) -> dict[str, str]:
+    """Return the requests to some devices that are not answered yet: device to identifier."""
+    found: dict[str, str] = {}
     for batch in in_batches(devices):
-        found.update(
-            session.scalars(
-                select(MeasurementRow.device).where(
-                    MeasurementRow.device.in_(batch),
-                    MeasurementRow.state == MeasurementState.ASKED,
-                )
-            )
+        waiting = select(MeasurementRow.device, MeasurementRow.id).where(
+            MeasurementRow.device.in_(batch), MeasurementRow.state == MeasurementState.ASKED
         )
+        found.update((device, identifier) for device, identifier in session.execute(waiting))
     return found
 
 
@@ -125,6 +121,16 @@ def expire(session: Session, *, now_s: float) -> int:
         update(MeasurementRow)
         .where(MeasurementRow.state == MeasurementState.ASKED, MeasurementRow.expires_at_s <= now_s)
         .values(state=MeasurementState.TIMED_OUT, reason=NO_ANSWER, answered_at_s=now_s),
+    )
+
+
+def cancel(session: Session, identifier: str, *, now_s: float) -> int:
+    """End the waiting for the answers to a request; return for how many."""
+    return changed_rows(
+        session,
+        update(MeasurementRow)
+        .where(MeasurementRow.id == identifier, MeasurementRow.state == MeasurementState.ASKED)
+        .values(state=MeasurementState.TIMED_OUT, reason=CANCELLED, answered_at_s=now_s),
     )
 
 

@@ -132,9 +132,45 @@ def test_a_device_that_enrols_again_is_no_longer_lent(fleet: Fleet) -> None:
 def test_a_device_is_asked_once_until_it_answers(fleet: Fleet) -> None:
     lend(fleet, "cam-1")
     _, first = ask(fleet)
-    assert ask(fleet)[0] == 409
+    status, fault = ask(fleet, "id=cam-1")
+    assert status == 409
+    assert f"measurement {first['id']} on it is not answered yet" in fault["message"]
+    assert f"fleet measure cancel {first['id']}" in fault["remedy"]
     answer(fleet, "cam-1", first["id"])
     assert ask(fleet)[0] == 201
+
+
+def test_who_could_be_asked_is_told_without_asking_anybody(fleet: Fleet) -> None:
+    def askable(selector: str) -> tuple[int, dict[str, Any]]:
+        found = fleet.api.get("/v1/measurements/devices", params={"selector": selector})
+        return found.status_code, found.json()
+
+    assert askable("site=(")[0] == 422
+    assert askable("site=nowhere")[0] == 409
+    assert askable("site=lab")[0] == 409
+    lend(fleet, "cam-1")
+    heard = hear(fleet, "cam-1", "cam-2", "cam-3")
+    status, found = askable("site=lab")
+    assert (status, found["devices"]) == (200, ["cam-1"])
+    assert set(found["not_asked"]) == {"cam-2", "cam-3"}
+    assert heard == []
+    assert fleet.api.get("/v1/measurements").json() == []
+
+
+def test_the_operator_can_wait_no_longer(fleet: Fleet) -> None:
+    lend(fleet, "cam-1", "cam-2")
+    _, found = ask(fleet)
+    answer(fleet, "cam-2", found["id"])
+    path = f"/v1/measurements/{found['id']}/cancel"
+    fleet.api.post(path).raise_for_status()
+    state, reason = shown(fleet, found["id"])["cam-1"]
+    assert state == "timed-out"
+    assert "operator" in reason
+    assert shown(fleet, found["id"])["cam-2"] == ("measured", "")
+    assert ask(fleet, "id=cam-1")[0] == 201, "it can be asked again"
+    answer(fleet, "cam-1", found["id"])
+    assert shown(fleet, found["id"])["cam-1"] == ("measured", ""), "late, but true"
+    assert fleet.api.post("/v1/measurements/m1/cancel").status_code == 404
 
 
 def test_figures_come_home_by_profile_with_the_digests_of_the_files(fleet: Fleet) -> None:

@@ -17,7 +17,7 @@ REFUSES = Verdict(answer=Answer.REFUSES, reason="no variant fits")
 def device(name: str, profile: str = "box", **changes: Any) -> Measurable:
     known: dict[str, Any] = {
         "device": name, "profile": profile, "state": "enrolled", "lent": True, "online": True,
-        "busy": False, "verdict": TAKES,
+        "busy": "", "verdict": TAKES,
     }  # fmt: skip
     return Measurable(**known | changes)
 
@@ -31,9 +31,9 @@ def test_a_lent_device_that_can_take_the_release_is_asked() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"lent": False}, "fleet device lend a"),
+        ({"lent": False}, "not lent"),
         ({"online": False}, "offline"),
-        ({"busy": True}, "not answered"),
+        ({"busy": "m1"}, "measurement m1 on it is not answered"),
         ({"state": "quarantined"}, "quarantined"),
         ({"verdict": REFUSES}, "no variant fits"),
         ({"verdict": UNKNOWN}, "enrolled"),
@@ -44,7 +44,37 @@ def test_any_other_device_is_not_asked_and_the_reason_says_why(
 ) -> None:
     found = choose([device("a", **changes)], 10)
     assert found.devices == ()
-    assert reason in found.others["a"]
+    assert reason in found.reasons["a"]
+    assert found.why_none.reason == f"a: {found.reasons['a']}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        ({"lent": False}, "lend it: fleet device lend a"),
+        ({"online": False}, "try again when it is online"),
+        ({"busy": "m1"}, "fleet measure cancel m1"),
+        ({"state": "quarantined"}, "choose devices that are enrolled"),
+        ({"verdict": REFUSES}, "choose devices that can take the release"),
+    ],
+)
+def test_where_nobody_is_asked_the_remedy_is_that_of_what_is_wrong(
+    changes: dict[str, Any], remedy: str
+) -> None:
+    assert remedy in choose([device("a", **changes)], 10).why_none.remedy
+
+
+def test_a_selector_that_names_nobody_is_told_as_that() -> None:
+    why = choose([], 10).why_none
+    assert why.reason == "the selector names none"
+    assert "fleet device list" in why.remedy
+
+
+def test_many_devices_that_are_not_asked_are_told_in_a_few_reasons() -> None:
+    many = [device(f"a{n}", lent=False) for n in range(50)] + [device("b", online=False)]
+    why = choose(many, 10).why_none
+    assert why.reason == "a0: it is not lent; b: it is offline"
+    assert why.remedy == "lend it: fleet device lend a0; try again when it is online"
 
 
 def test_profiles_take_turns_if_not_all_can_be_asked() -> None:
