@@ -116,6 +116,17 @@ def files_digest(info: VariantInfo) -> str:
     return sha256_hex(to_json(sorted(info.files_sha256.items())))
 
 
+def with_short_reasons(measured: Measured) -> Measured:
+    """Return an answer whose reasons are cut to `MAX_REASON_CHARS`."""
+    cut = tuple(
+        msgspec.structs.replace(variant, reason=variant.reason[:MAX_REASON_CHARS])
+        for variant in measured.variants
+    )
+    return msgspec.structs.replace(
+        measured, reason=measured.reason[:MAX_REASON_CHARS], variants=cut
+    )
+
+
 def check_measured(measured: Measured) -> None:
     """Refuse an answer with impossible values.
 

@@ -249,8 +249,8 @@ def figures_of(api: ApiClient, profile: str = "", *, only: str = "") -> list[Pro
 def measure_cancel(context: typer.Context, measurement: MeasurementArgument) -> None:
     """Wait no longer for devices that have not answered.
 
-    They can be asked again then. A device that measures already goes on until it has finished, and what it answers still counts;
-    until then it refuses another request.
+    They can be asked again then. A device that measures already goes on until it has finished, and
+    what it answers still counts; until then it refuses another request.
 
     Examples:
         fleet measure cancel m0123456789

@@ -40,6 +40,7 @@ from wire.measuring import (
     ProfileFigures,
     check_measured,
     files_digest,
+    with_short_reasons,
 )
 from wire.messages import ReleaseRef
 from wire.package.manifest import FieldFigures, Manifest
@@ -215,7 +216,7 @@ class Measurements:
         Raises:
             WireFormatError: It is malformed, or its figures are not possible.
         """
-        measured = own_message(payload, Measured, device)
+        measured = with_short_reasons(own_message(payload, Measured, device))
         check_measured(measured)
         figures = to_builtins(measured) if measured.variants else None
         with self._database.transaction() as transaction:

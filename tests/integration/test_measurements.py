@@ -250,6 +250,11 @@ def test_what_a_device_says_of_itself_is_bounded_and_cleaned(fleet: Fleet) -> No
     assert "\x1b" not in reason
     assert len(reason) <= 500
     assert figures(fleet) == []
+    _, found = ask(fleet)
+    silent = MeasuredVariant(name="best", reason="y" * 10_000)
+    answer(fleet, "cam-1", found["id"], variants=(silent,), reason="x" * 10_000)
+    kept = fleet.api.get(f"/v1/measurements/{found['id']}").json()["devices"][0]["figures"]
+    assert len(kept["reason"]) == len(kept["variants"][0]["reason"]) == 500
 
 
 @pytest.mark.parametrize(
