@@ -30,6 +30,15 @@ class MeasurementRequest(Request):
 
 
 @dataclass(kw_only=True)
+class Askable:
+    """Which devices could be asked to measure now, whatever the release."""
+
+    devices: list[str]
+    not_asked: dict[str, str]
+    """Device to the reason."""
+
+
+@dataclass(kw_only=True)
 class MeasurementPart:
     """One device that was asked."""
 

@@ -285,12 +285,15 @@ def latency_notes(
     Args:
         plan: The plan that was carried out.
         variants: The variants that were measured.
-        profiles: The profiles of the build.
+        profiles: The profiles of the build for which these latencies count.
         gates: Its limits.
 
     Returns:
-        One line for each kind: a busy machine, ratios that are not sure, an unused gate.
+        One line for each kind: a busy machine, ratios that are not sure, an unused gate. None where
+        figures of the field alone decide.
     """
+    if not profiles:
+        return ()
     notes: list[str] = []
     busy = [
         p.background_cpus

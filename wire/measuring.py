@@ -26,6 +26,9 @@ MAX_VARIANTS: Final = 64
 """Variants of one answer: with the reason of each it fits into a message."""
 
 MAX_REASON_CHARS: Final = 500
+ENOUGH_DEVICES: Final = 3
+"""From so many devices on, one of them that lies decides nothing."""
+
 MAX_COUNT: Final = 2**53 - 1
 """JSON readers lose digits of larger integers."""
 
@@ -111,6 +114,17 @@ def files_digest(info: VariantInfo) -> str:
     if isinstance(info.files_sha256, msgspec.UnsetType):
         return ""
     return sha256_hex(to_json(sorted(info.files_sha256.items())))
+
+
+def with_short_reasons(measured: Measured) -> Measured:
+    """Return an answer whose reasons are cut to `MAX_REASON_CHARS`."""
+    cut = tuple(
+        msgspec.structs.replace(variant, reason=variant.reason[:MAX_REASON_CHARS])
+        for variant in measured.variants
+    )
+    return msgspec.structs.replace(
+        measured, reason=measured.reason[:MAX_REASON_CHARS], variants=cut
+    )
 
 
 def check_measured(measured: Measured) -> None:

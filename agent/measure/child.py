@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from agent.measure.job import MAX_BYTES, Job, Outcome, Side
+from agent.measure.job import EXIT_STORAGE, MAX_BYTES, Job, Outcome, Side
 from agent.serve.worker.process import hang_on, plain_inputs
 from runtime_adapters.batches import one_sample, ranks_of
 from runtime_adapters.energy import EnergyCounters
@@ -93,14 +93,26 @@ def main() -> None:
     job_file, result_file, lifeline = sys.argv[1:]
     hang_on(int(lifeline))
     stand_back()
-    job = from_json(Path(job_file).read_bytes(), Job, limit_bytes=MAX_BYTES)
     try:
-        outcome = Outcome(performance=carried_out(job))
+        outcome = _outcome(Path(job_file))
+        write_atomic(Path(result_file), to_json(outcome), mode=PRIVATE)
+    except OSError:
+        sys.exit(EXIT_STORAGE)
+
+
+def _outcome(job_file: Path) -> Outcome:
+    """Carry out a job, and tell what came of it.
+
+    Raises:
+        OSError: The storage failed.
+    """
+    try:
+        job = from_json(job_file.read_bytes(), Job, limit_bytes=MAX_BYTES)
+        return Outcome(performance=carried_out(job))
     except FleetError as exc:
-        outcome = Outcome(fault=exc.message)
+        return Outcome(fault=exc.message)
     except MemoryError:
-        outcome = Outcome(fault="it needs more memory than there is")
-    write_atomic(Path(result_file), to_json(outcome), mode=PRIVATE)
+        return Outcome(fault="it needs more memory than there is")
 
 
 if __name__ == "__main__":

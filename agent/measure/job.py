@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from wire.package.manifest import Performance, VariantInfo
 
 MAX_BYTES = 4 * 1024**2
 """Of either file."""
+
+EXIT_STORAGE: Final = 74
+"""Status of the process where the storage failed, so that it could not say what came of it."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,8 +3,8 @@
 Rules:
 - What is installed and what serves is not touched: the package lies in a place of its own, and goes
   when the measurement has ended.
-- A device that is strained refuses, and one that becomes so stops. What was measured until then is
-  told.
+- A device that is strained refuses, and one that becomes so, or whose storage fails, stops. What
+  was measured until then is told.
 - A restart forgets the request, and answers that it was interrupted.
 - An answer that finds no connection is sent with the next one.
 """
@@ -165,10 +165,13 @@ class Measurer:
             answer = self._answer(asked.id, "refused", exc.message)
         finally:
             self._busy = False
-        reason = f"measured {asked.release.name}:{asked.release.version}: {answer.state}"
-        data = {"release": f"{asked.release.name}:{asked.release.version}", "id": asked.id}
+        release = f"{asked.release.name}:{asked.release.version}"
+        said = "; ".join(part for part in (_summary(answer), answer.reason) if part)
+        reason = f"measured {release}: {answer.state}"
         self._recorder.event(
-            "measure", f"{reason}: {answer.reason}" if answer.reason else reason, data
+            "measure",
+            f"{reason}: {said}" if said else reason,
+            {"release": release, "id": asked.id},
         )
         self._send(answer)
 
@@ -188,8 +191,8 @@ class Measurer:
             if stop := self._why_stop():
                 raise MeasureError(stop)
 
-        self._place.begin(asked.id)
         try:
+            self._place.begin(asked.id)
             before_c = self._adaptation.health.temperature_c
             package, variants = self._packages.bring(asked, check)
             done: list[MeasuredVariant] = []
@@ -198,7 +201,7 @@ class Measurer:
             for variant in variants[:MAX_VARIANTS]:
                 try:
                     done.append(self._one(package, variant, reference, check))
-                except MeasureError as exc:
+                except (MeasureError, StorageError) as exc:
                     ended = exc.message
                     break
             answer = self._answer(asked.id, "refused" if ended else "measured", ended)
@@ -224,6 +227,7 @@ class Measurer:
 
         Raises:
             MeasureError: The measurement must end.
+            StorageError: The storage failed.
             StoppedError: The agent is being stopped.
         """
         health, spec = self._adaptation.health, self._adaptation.policy
@@ -269,6 +273,15 @@ class Measurer:
         if not self._publish(up(self._me.device, "measured"), to_json(answer)):
             with self._lock:
                 self._unsent.append(answer)
+
+
+def _summary(answer: Measured) -> str:
+    """Return in a few words what was measured; empty if nothing was."""
+    found = [(v.performance.latency_p50_ms, v.name) for v in answer.variants if v.performance]
+    if not found:
+        return ""
+    latency_ms, name = min(found)
+    return f"figures of {len(found)} variants, the fastest is {name} with {latency_ms:.3g} ms"
 
 
 def _side(package: Package, variant: Variant) -> Side:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from agent.errors import MeasureError, storage_faults
-from agent.measure.job import MAX_BYTES, Job, Outcome
+from agent.errors import MeasureError, StorageError, storage_faults
+from agent.measure.job import EXIT_STORAGE, MAX_BYTES, Job, Outcome
 from agent.serve.spawning import environment, kill_group
 from wire.clock import Clock
 from wire.codec import from_json, to_json
@@ -66,6 +66,8 @@ def run_job(job: Job, job_file: Path, check: Callable[[], None], clock: Clock) -
         kill_group(process.pid)
         process.wait()
         os.close(writing)
+    if process.returncode == EXIT_STORAGE:
+        raise StorageError("the storage failed while it was measured: is it full?")
     return _outcome(result_file, process.returncode)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from controller.api.services import Services, router
-from controller.measure_schemas import Measurement, MeasurementRequest
+from controller.measure_schemas import Askable, Measurement, MeasurementRequest
 from wire.codec import to_builtins
 
 DEFAULT_LISTED = 20
@@ -40,7 +40,22 @@ def figures(
     return [to_builtins(each) for each in services.measurements.figures(profile)]
 
 
+@measurement_routes.get("/devices")
+def askable(
+    services: Services,
+    selector: Annotated[str, Query(description="A label expression.")],
+) -> Askable:
+    """Return which devices could be asked now, whatever the release; asks nobody."""
+    return services.measurements.askable(selector)
+
+
 @measurement_routes.get("/{measurement}")
 def get_measurement(services: Services, measurement: str) -> Measurement:
     """Return a request to measure, and what the devices answered."""
     return services.measurements.get(measurement)
+
+
+@measurement_routes.post("/{measurement}/cancel")
+def cancel_measurement(services: Services, measurement: str) -> Measurement:
+    """Wait no longer for the devices that have not answered. What comes late still counts."""
+    return services.measurements.cancel(measurement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,18 +14,18 @@ from controller.cli.arguments import JsonOption, parse_duration
 from controller.cli.client import ApiClient, connect, segment
 from controller.cli.commands import Commands, add_group
 from controller.cli.errors import ArgumentError, UnreachableError
+from controller.cli.measure_view import counts, is_measured, show_measurement
 from controller.cli.output import write_json
 from controller.cli.watch import EXIT_NO, PATIENCE_S, POLL_S
-from controller.measure_schemas import Measurement, MeasurementPart, MeasurementRequest
+from controller.measure_schemas import MAX_LIMIT_S, Askable, Measurement, MeasurementRequest
 from wire.clock import Clock, SystemClock
-from wire.codec import convert, to_builtins, to_pretty_json
-from wire.console.output import remark, write, write_fields, write_lines, write_table
+from wire.codec import to_builtins, to_pretty_json
+from wire.console.output import remark, write, write_table
 from wire.console.sizes import bytes_text
 from wire.console.text import local_time, plain_text
 from wire.files import PUBLIC, write_atomic
-from wire.measuring import FieldFile, Measured, MeasuredVariant, ProfileFigures
+from wire.measuring import FieldFile, ProfileFigures
 
-MJ_PER_J: Final = 1000.0
 NAMED: Final = 20
 """Devices that were not asked, with the reason."""
 
@@ -47,6 +48,7 @@ def register(app: typer.Typer) -> None:
         "show": measure_show,
         "list": measure_list,
         "figures": measure_figures,
+        "cancel": measure_cancel,
     }
     add_group(app, "measure", "Measure releases on lent devices.", commands)
 
@@ -85,26 +87,46 @@ def measure_run(
     removes it. Nothing is installed. Devices that are not lent, are offline or cannot take the
     release are not asked; a hot device, or one whose battery is low, refuses.
 
-    Ending the command with Ctrl-C ends no measurement: `fleet measure show` shows it later.
+    Ending the command with Ctrl-C ends no measurement: `fleet measure show` shows it later, and
+    `fleet measure cancel` waits for it no longer.
 
     Examples:
         fleet measure run detector:1.0.0 --on profile=rpi4
         fleet measure run detector-1.0.0 --on lab --most-devices 3 --out figures.json
     """
     limit_s = read_limit_s(timeout)
+    if out is not None:
+        check_writable(out)
     if Path(release).is_dir():
         from controller.cli.releases import publish_package
 
+        with connect(context) as api:
+            check_askable(api, selector)  # a release stays for good
         release = publish_package(context, Path(release))
     body = MeasurementRequest(
         release=release, selector=selector, most_devices=most_devices, limit_s=limit_s
     )
     with connect(context) as api:
         found = measured(api, body)
+        profiles = {part.profile for part in found.devices if is_measured(part)}
         if out is not None:
-            write_figures(figures_of(api, only=found.release), out)
-    _show(found, as_json=as_json)
-    return 0 if any(_is_measured(part) for part in found.devices) else EXIT_NO
+            told = figures_of(api, only=found.release)
+            _keep([each for each in told if each.profile in profiles], out)
+    show_measurement(found, as_json=as_json)
+    return 0 if profiles else EXIT_NO
+
+
+def check_askable(api: ApiClient, selector: str) -> None:
+    """Refuse a selector by which no device could be asked now.
+
+    Args:
+        api: The controller.
+        selector: A label expression.
+
+    Raises:
+        FleetError: The controller refuses it, or does not answer.
+    """
+    api.get("/v1/measurements/devices", Askable, {"selector": selector})
 
 
 def measured(api: ApiClient, body: MeasurementRequest) -> Measurement:
@@ -139,7 +161,7 @@ def measure_show(
     """
     with connect(context) as api:
         found = api.get(f"/v1/measurements/{segment(measurement)}", Measurement)
-    _show(found, as_json=as_json)
+    show_measurement(found, as_json=as_json)
 
 
 def measure_list(
@@ -161,7 +183,7 @@ def measure_list(
         return
     write_table(
         ("MEASUREMENT", "RELEASE", "ASKED", "DEVICES"),
-        [(m.id, m.release, local_time(m.asked_at_s), _counts(m)) for m in found],
+        [(m.id, m.release, local_time(m.asked_at_s), counts(m)) for m in found],
         minor=("ASKED",),
     )
 
@@ -176,8 +198,9 @@ def measure_figures(
 ) -> None:
     """Show what variants needed on the devices of each profile.
 
-    Of each profile and release the figures are those of one device, the middle one. A build that
-    gets them with --measurements uses them for the same files.
+    Each figure is the middle one of the devices that measured the variant; from three devices of a
+    profile on, three must have measured it. A build that gets them with --measurements uses them
+    for the same files.
 
     Examples:
         fleet measure figures --profile rpi4
@@ -186,7 +209,7 @@ def measure_figures(
     with connect(context) as api:
         found = figures_of(api, profile)
     if out is not None:
-        write_figures(found, out)
+        _keep(found, out)
     if as_json:
         write_json([to_builtins(each) for each in found])
         return
@@ -223,8 +246,23 @@ def figures_of(api: ApiClient, profile: str = "", *, only: str = "") -> list[Pro
     return [each for each in found if only in {"", each.release}]
 
 
+def measure_cancel(context: typer.Context, measurement: MeasurementArgument) -> None:
+    """Wait no longer for devices that have not answered.
+
+    They can be asked again then. A device that measures already goes on until it has finished, and
+    what it answers still counts; until then it refuses another request.
+
+    Examples:
+        fleet measure cancel m0123456789
+    """
+    with connect(context) as api:
+        path = f"/v1/measurements/{segment(measurement)}/cancel"
+        found = api.send("POST", path, Measurement)
+    write(f"measurement {found.id}: {counts(found)}")
+
+
 def write_figures(figures: list[ProfileFigures], out: Path) -> None:
-    """Write figures for a build; no file if there are none, which would look like a result.
+    """Write figures for a build.
 
     Args:
         figures: The figures.
@@ -233,14 +271,49 @@ def write_figures(figures: list[ProfileFigures], out: Path) -> None:
     Raises:
         ArgumentError: The file cannot be written.
     """
-    if not figures:
-        remark(f"there are no figures, so {out} was not written")
-        return
-    try:
+    with _writing(out):
         write_atomic(out, to_pretty_json(FieldFile(field=tuple(figures))), mode=PUBLIC)
+
+
+def check_writable(out: Path) -> None:
+    """Refuse a file that cannot be written, before devices work for it.
+
+    Args:
+        out: The file.
+
+    Raises:
+        ArgumentError: It cannot be written.
+    """
+    if out.is_dir():
+        raise ArgumentError(f"{out} is a directory", remedy="name a file")
+    with _writing(out), tempfile.TemporaryFile(dir=out.parent):
+        pass
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Name the file that cannot be written.
+
+    Raises:
+        ArgumentError: It cannot be written.
+    """
+    try:
+        yield
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         raise ArgumentError(f"cannot write {out}: {reason}", remedy="name another file") from exc
+
+
+def _keep(figures: list[ProfileFigures], out: Path) -> None:
+    """Write figures and say so; no file if there are none, which would look like a result.
+
+    Raises:
+        ArgumentError: The file cannot be written.
+    """
+    if not figures:
+        remark(f"there are no figures, so {out} was not written")
+        return
+    write_figures(figures, out)
     remark(f"wrote {len(figures)} figures to {out}")
 
 
@@ -255,11 +328,14 @@ def read_limit_s(timeout: str, *, option: str = "--timeout") -> float:
         Seconds.
 
     Raises:
-        ArgumentError: It is no duration, or less than a second.
+        ArgumentError: It is no duration, less than a second or more than a day.
     """
     limit_s = parse_duration(timeout, option=option)
-    if limit_s < 1:
-        raise ArgumentError(f"{option}: less than a second is no time to measure")
+    if not 1 <= limit_s <= MAX_LIMIT_S:
+        raise ArgumentError(
+            f"{option}: {timeout!r} is less than a second or more than a day",
+            remedy=f"give such as {option} 10m, and at most 1d",
+        )
     return limit_s
 
 
@@ -273,7 +349,10 @@ def _told_how_to_look(identifier: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        remark(f"the devices go on; see: fleet measure show {identifier}")
+        remark(
+            f"the devices go on; see: fleet measure show {identifier}, or wait no longer: fleet "
+            f"measure cancel {identifier}"
+        )
         raise
 
 
@@ -300,87 +379,3 @@ def _followed(api: ApiClient, asked: Measurement, clock: Clock) -> Measurement:
         except UnreachableError:
             if clock.monotonic_s() - heard_s > PATIENCE_S:
                 raise
-
-
-def _show(found: Measurement, *, as_json: bool) -> None:
-    if as_json:
-        write_json(found)
-        return
-    write_fields(
-        [
-            ("measurement", found.id),
-            ("release", found.release),
-            ("asked", local_time(found.asked_at_s)),
-            ("devices", _counts(found)),
-        ]
-    )
-    rows = [(part, variant) for part in found.devices for variant in _variants(part)]
-    if rows:
-        write()
-        write_table(
-            (
-                "DEVICE",
-                "PROFILE",
-                "VARIANT",
-                "LATENCY",
-                "IQR",
-                "RELATIVE",
-                "MEMORY",
-                "ENERGY",
-                "BUSY",
-                "HEAT",
-            ),
-            [(part.device, part.profile, *_row(part, variant)) for part, variant in rows],
-            minor=("PROFILE", "BUSY", "IQR", "ENERGY"),
-        )
-    for part in found.devices:
-        lines = [f"{part.device}: {part.reason}"] if part.reason else []
-        lines += [
-            f"{part.device}: {variant.name} was not measured: {variant.reason}"
-            for variant in _variants(part)
-            if variant.reason
-        ]
-        write_lines([plain_text(line) for line in lines])
-
-
-def _row(part: MeasurementPart, variant: MeasuredVariant) -> tuple[object, ...]:
-    performance = variant.performance
-    if performance is None:
-        return (variant.name, None, None, None, None, None, None, None)
-    ratio, busy = performance.relative, performance.background_cpus
-    return (
-        variant.name,
-        f"{performance.latency_p50_ms:.3f} ms",
-        None if performance.latency_iqr_ms is None else f"{performance.latency_iqr_ms:.3f} ms",
-        f"{ratio.ratio:.3g} ({ratio.low:.3g} to {ratio.high:.3g})" if ratio else None,
-        bytes_text(performance.peak_memory_bytes),
-        f"{performance.energy_j * MJ_PER_J:.3g} mJ" if performance.energy_j else None,
-        f"{busy:.1f} CPUs" if busy else None,
-        _temperature(part),
-    )
-
-
-def _temperature(part: MeasurementPart) -> str | None:
-    answer = _answer(part)
-    if answer is None or answer.temperature_before_c is None:
-        return None
-    after = answer.temperature_after_c
-    return f"{answer.temperature_before_c:.0f}" + (f" to {after:.0f} °C" if after else " °C")
-
-
-def _answer(part: MeasurementPart) -> Measured | None:
-    return None if part.figures is None else convert(part.figures, Measured)
-
-
-def _variants(part: MeasurementPart) -> tuple[MeasuredVariant, ...]:
-    answer = _answer(part)
-    return () if answer is None else answer.variants
-
-
-def _is_measured(part: MeasurementPart) -> bool:
-    return any(variant.performance is not None for variant in _variants(part))
-
-
-def _counts(found: Measurement) -> str:
-    states = [str(part.state) for part in found.devices]
-    return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))

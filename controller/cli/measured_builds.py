@@ -4,6 +4,7 @@ Rules:
 - The candidates are a package of their own, signed and published like any: it has all that passes
   the gates of quality, whatever the building machine says of its latency.
 - Both builds share the cache, so the second one makes nothing anew.
+- Before the first build the controller is asked whether any device could be asked.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ import typer
 
 from controller.cli.client import connect
 from controller.cli.errors import ArgumentError
-from controller.cli.measure import figures_of, measured, read_limit_s, write_figures
+from controller.cli.measure import (
+    check_askable,
+    figures_of,
+    measured,
+    read_limit_s,
+    write_figures,
+)
+from controller.cli.measure_view import is_measured
 from controller.cli.releases import publish_package
 from controller.measure_schemas import MeasurementRequest
 from wire.console.output import remark
@@ -57,6 +65,8 @@ def measured_on(
         return
     limit_s = read_limit_s(timeout, option="--measure-timeout")
     _check(request)
+    with connect(context) as api:
+        check_askable(api, selector)  # before the work of a build, and a release that stays
     with tempfile.TemporaryDirectory(prefix="edgefleet-measure-") as directory:
         package, figures = Path(directory) / "candidates", Path(directory) / "figures.json"
         gates = msgspec.structs.replace(request.gates, max_memory_bytes=None, untimed=True)
@@ -73,6 +83,8 @@ def measured_on(
                 "no device has measured the candidates",
                 remedy=f"see why: fleet measure show {found.id}",
             )
+        if not any(is_measured(part) for part in found.devices):
+            remark("no device has measured now: the figures are those of before")
         write_figures(told, figures)
         yield msgspec.structs.replace(request, measurements=figures, remeasure=False)
 

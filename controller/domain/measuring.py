@@ -1,25 +1,22 @@
-"""Which devices are asked to measure, and which of their figures count for a profile.
+"""Which devices are asked to measure.
 
 Rules:
 - Only a device that was lent is asked, never one that would refuse the package.
-- The figures of a profile are those of one device, so that its variants are compared within one
-  board: of the devices that measured as many variants as is usual, the middle one. Of three or more
-  devices, one that lies does not decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
-from statistics import median_high
 
 from controller.domain.preflight import Answer, Verdict
 from controller.domain.states import DeviceState
-from wire.measuring import MeasuredVariant
 
 ABLE = frozenset({Answer.TAKES, Answer.RUNS})
+NAMED = 3
+"""Reasons that are told where nobody is asked."""
 
 
 class MeasurementState(StrEnum):
@@ -32,6 +29,7 @@ class MeasurementState(StrEnum):
     TIMED_OUT = "timed-out"
 
 
+CANCELLED = "the operator waits for it no longer"
 NO_ANSWER = (
     "no answer in time: the device is busy or went offline, or its agent is an earlier version, "
     "which does not know such requests; one that enrolled with such a version must enrol again"
@@ -49,10 +47,18 @@ class Measurable:
     state: str
     lent: bool
     online: bool
-    busy: bool
-    """Whether another request to it is not answered yet."""
+    busy: str
+    """Identifier of another request to it that is not answered yet; empty without one."""
 
     verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacle:
+    """Why a device is not asked, and what can be done about it."""
+
+    reason: str
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +66,29 @@ class Asked:
     """Who is asked, and why the others are not."""
 
     devices: tuple[str, ...]
-    others: dict[str, str]
-    """Device to reason."""
+    others: dict[str, Obstacle]
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Device that is not asked to the reason."""
+        return {device: obstacle.reason for device, obstacle in self.others.items()}
+
+    @property
+    def why_none(self) -> Obstacle:
+        """Why nobody is asked: a few of the reasons, each with a device that it holds for."""
+        if not self.others:
+            return Obstacle(
+                reason="the selector names none",
+                remedy="choose others: `fleet device list` shows the devices and their labels",
+            )
+        first: dict[str, tuple[str, Obstacle]] = {}
+        for device, obstacle in self.others.items():
+            first.setdefault(obstacle.reason, (device, obstacle))
+        named = list(first.values())[:NAMED]
+        return Obstacle(
+            reason="; ".join(f"{device}: {obstacle.reason}" for device, obstacle in named),
+            remedy="; ".join(dict.fromkeys(obstacle.remedy for _, obstacle in named)),
+        )
 
 
 def choose(candidates: Iterable[Measurable], most: int) -> Asked:
@@ -77,87 +104,45 @@ def choose(candidates: Iterable[Measurable], most: int) -> Asked:
     Returns:
         Them, and the reason of each of the others.
     """
-    others: dict[str, str] = {}
+    others: dict[str, Obstacle] = {}
     able: dict[str, list[str]] = {}
     for candidate in candidates:
-        if reason := _why_not(candidate):
-            others[candidate.device] = reason
+        if (obstacle := _obstacle(candidate)) is not None:
+            others[candidate.device] = obstacle
         else:
             able.setdefault(candidate.profile, []).append(candidate.device)
     rounds = zip_longest(*(able[profile] for profile in sorted(able)))
     turns = [device for turn in rounds for device in turn if device is not None]
-    others |= dict.fromkeys(turns[most:], f"{most} others are asked")
+    enough = Obstacle(reason=f"{most} others are asked", remedy="ask more: --most-devices")
+    others |= dict.fromkeys(turns[most:], enough)
     return Asked(devices=tuple(turns[:most]), others=others)
 
 
-def _why_not(candidate: Measurable) -> str:
+def _obstacle(candidate: Measurable) -> Obstacle | None:
+    device, busy = candidate.device, candidate.busy
     if candidate.state != DeviceState.ENROLLED:
-        return f"it is {candidate.state}"
+        return Obstacle(
+            reason=f"it is {candidate.state}", remedy="choose devices that are enrolled"
+        )
     if not candidate.lent:
-        return f"it is not lent; `fleet device lend {candidate.device}` lends it"
+        return Obstacle(reason="it is not lent", remedy=f"lend it: fleet device lend {device}")
     if not candidate.online:
-        return "it is offline"
-    if candidate.busy:
-        return "another measurement on it is not answered yet"
-    if candidate.verdict.answer is Answer.UNKNOWN:
-        return "it has not said what it is since it enrolled"
-    return "" if candidate.verdict.answer in ABLE else candidate.verdict.reason
+        return Obstacle(reason="it is offline", remedy="try again when it is online")
+    if busy:
+        return Obstacle(
+            reason=f"measurement {busy} on it is not answered yet",
+            remedy=f"wait for it: fleet measure show {busy}, or do so no longer: fleet measure "
+            f"cancel {busy}",
+        )
+    return _unfit(candidate.verdict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """What one device measured of one release."""
-
-    device: str
-    profile: str
-    release: str
-    """Digest."""
-
-    answered_at_s: float
-    variants: tuple[MeasuredVariant, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """The figures that count for a profile and a release."""
-
-    answered: Answered
-    devices: int
-    """How many devices of the profile measured the release."""
-
-
-def by_profile(answers: Sequence[Answered]) -> list[Chosen]:
-    """Choose the figures of each profile and release.
-
-    Args:
-        answers: What devices measured; of one device and release the newest counts.
-
-    Returns:
-        One for each profile and release, in that order.
-    """
-    newest: dict[tuple[str, str, str], Answered] = {}
-    for answer in sorted(answers, key=lambda a: a.answered_at_s):
-        if _measured(answer):
-            newest[answer.profile, answer.release, answer.device] = answer
-    groups: dict[tuple[str, str], list[Answered]] = {}
-    for (profile, release, _), answer in sorted(newest.items()):
-        groups.setdefault((profile, release), []).append(answer)
-    return [Chosen(answered=_middle(group), devices=len(group)) for group in groups.values()]
-
-
-def _middle(group: Sequence[Answered]) -> Answered:
-    usual = median_high(len(_measured(answer)) for answer in group)
-    whole = sorted(
-        (answer for answer in group if len(_measured(answer)) == usual),
-        key=lambda answer: (_total_ms(answer), answer.device),
-    )
-    return whole[(len(whole) - 1) // 2]
-
-
-def _total_ms(answer: Answered) -> float:
-    found = (variant.performance for variant in _measured(answer))
-    return sum(performance.latency_p50_ms for performance in found if performance is not None)
-
-
-def _measured(answer: Answered) -> list[MeasuredVariant]:
-    return [variant for variant in answer.variants if variant.performance is not None]
+def _unfit(verdict: Verdict) -> Obstacle | None:
+    if verdict.answer is Answer.UNKNOWN:
+        return Obstacle(
+            reason="it has not said what it is since it enrolled",
+            remedy="try again when it has connected",
+        )
+    if verdict.answer in ABLE:
+        return None
+    return Obstacle(reason=verdict.reason, remedy="choose devices that can take the release")

@@ -4,31 +4,28 @@ Rules:
 - A request is saved before it is sent. It is sent once: a device that does not get it, or does not
   know it, answers nothing, and its part ends when its time is over.
 - An answer is believed only of a device that was asked, and only if its figures are possible.
-- The figures of a variant name the digest of its files, as the signed manifest has them.
+- The figures of a variant name the digest of its files, as the signed manifest has them. What a
+  device says of variants that the manifest does not have for its profile counts for nothing.
+- Figures of a device that is not enrolled any more, or was before, do not count.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from controller.domain.measuring import (
-    Answered,
-    Chosen,
-    Measurable,
-    MeasurementState,
-    by_profile,
-    choose,
-)
+from controller.domain.field_figures import Answered, by_profile
+from controller.domain.measuring import Asked, Measurable, MeasurementState, choose
+from controller.domain.preflight import TAKES, UNKNOWN, Verdict
 from controller.domain.selectors import parse_selector
 from controller.errors import ConflictError
-from controller.measure_schemas import Measurement, MeasurementPart, MeasurementRequest
+from controller.measure_schemas import Askable, Measurement, MeasurementPart, MeasurementRequest
 from controller.services.director import Publisher
 from controller.services.own_messages import own_message
 from controller.services.preflight import Preflight
 from controller.store import device_facts, measurements, releases
-from controller.store.database import Database
+from controller.store.database import Database, Transaction
 from controller.store.device_facts import DeviceFacts
 from controller.store.measurements import Part
 from controller.store.tables import ReleaseRow
@@ -43,9 +40,10 @@ from wire.measuring import (
     ProfileFigures,
     check_measured,
     files_digest,
+    with_short_reasons,
 )
 from wire.messages import ReleaseRef
-from wire.package.manifest import FieldFigures
+from wire.package.manifest import FieldFigures, Manifest
 from wire.trust.envelope import SigningKey, seal
 
 ID_BYTES = 5
@@ -104,27 +102,7 @@ class Measurements:
             row = releases.get_published(transaction, request.release)
             facts = device_facts.of_selector(transaction, selector)
             verdicts = self._preflight.judged(transaction, row, facts)
-            waiting = measurements.busy(transaction, [device.id for device in facts])
-            chosen = choose(
-                (
-                    Measurable(
-                        device=device.id,
-                        profile=device.profile_name,
-                        state=device.state,
-                        lent=device.lent,
-                        online=device.online,
-                        busy=device.id in waiting,
-                        verdict=verdicts[device.id],
-                    )
-                    for device in facts
-                ),
-                request.most_devices,
-            )
-            if not chosen.devices:
-                raise ConflictError(
-                    f"no device can be asked: {_first_reasons(chosen.others)}",
-                    remedy="lend devices that are online: fleet device lend DEVICE",
-                )
+            chosen = _chosen(transaction, facts, verdicts, request.most_devices)
             asked = [device for device in facts if device.id in chosen.devices]
             now_s = self._clock.now_s()
             measurements.add(
@@ -142,8 +120,38 @@ class Measurements:
         ]
         self._mark_unsent(identifier, unsent)
         found = self.get(identifier)
-        found.not_asked = chosen.others
+        found.not_asked = chosen.reasons
         return found
+
+    def askable(self, selector: str) -> Askable:
+        """Return which devices could be asked now, by what does not depend on a release.
+
+        Args:
+            selector: A label expression.
+
+        Returns:
+            They, and why others could not.
+
+        Raises:
+            SelectorError: The selector cannot be read.
+            ConflictError: No device could be asked.
+        """
+        parsed = parse_selector(selector)
+        with self._database.reading() as transaction:
+            facts = device_facts.of_selector(transaction, parsed)
+            verdicts = {device.id: TAKES if device.greeted else UNKNOWN for device in facts}
+            chosen = _chosen(transaction, facts, verdicts, len(facts))
+        return Askable(devices=list(chosen.devices), not_asked=chosen.reasons)
+
+    def cancel(self, identifier: str) -> Measurement:
+        """Wait no longer for the answers to a request. What comes late still counts.
+
+        Raises:
+            UnknownMeasurementError: There is none of that name.
+        """
+        with self._database.transaction() as transaction:
+            measurements.cancel(transaction, identifier, now_s=self._clock.now_s())
+            return _shown(measurements.parts(transaction, identifier))
 
     def get(self, identifier: str) -> Measurement:
         """Return a request and what came of it.
@@ -172,10 +180,28 @@ class Measurements:
         with self._database.reading() as transaction:
             parts = measurements.with_figures(transaction, profile, limit=MAX_ANSWERS)
         rows = {part.release.digest: part.release for part in parts}
-        found: list[ProfileFigures] = []
-        for chosen in by_profile([_answered(part) for part in parts]):
-            found += self._named(chosen, rows[chosen.answered.release])
-        return found
+        manifests = {digest: self._manifest(row) for digest, row in rows.items()}
+        known = {
+            (release, profile): _digests(manifest, profile)
+            for release, profile in {(part.row.release, part.row.profile) for part in parts}
+            if (manifest := manifests[release]) is not None
+        }
+        answers = [
+            _answered(part, known.get((part.row.release, part.row.profile), {})) for part in parts
+        ]
+        found = [
+            ProfileFigures(
+                profile=each.profile,
+                release=f"{rows[each.release].name}:{rows[each.release].version}",
+                variant=each.variant,
+                files_sha256=known[each.release, each.profile][each.variant],
+                figures=FieldFigures(
+                    performance=each.performance, devices=each.devices, at_s=each.at_s
+                ),
+            )
+            for each in by_profile(answers)
+        ]
+        return sorted(found, key=lambda each: (each.profile, each.release, each.variant))
 
     def take(self, device: str, payload: bytes) -> bool:
         """Take the answer of a device.
@@ -190,7 +216,7 @@ class Measurements:
         Raises:
             WireFormatError: It is malformed, or its figures are not possible.
         """
-        measured = own_message(payload, Measured, device)
+        measured = with_short_reasons(own_message(payload, Measured, device))
         check_measured(measured)
         figures = to_builtins(measured) if measured.variants else None
         with self._database.transaction() as transaction:
@@ -255,39 +281,65 @@ class Measurements:
                     now_s=now_s,
                 )
 
-    def _named(self, chosen: Chosen, row: ReleaseRow) -> list[ProfileFigures]:
-        """Return the figures of a release with the digests of its files."""
+    def _manifest(self, row: ReleaseRow) -> Manifest | None:
+        """Return the signed manifest of a release; None if it cannot be read."""
         try:
-            manifest = self._preflight.offered(row).manifest
+            return self._preflight.offered(row).manifest
         except FleetError as exc:
             _log.warning("figures of %s:%s are left out: %s", row.name, row.version, exc.message)
-            return []
-        answered = chosen.answered
-        known = {variant.name: files_digest(variant.info) for variant in manifest.variants}
-        return [
-            ProfileFigures(
-                profile=answered.profile,
-                release=f"{row.name}:{row.version}",
-                variant=variant.name,
-                files_sha256=known[variant.name],
-                figures=FieldFigures(
-                    performance=variant.performance,
-                    devices=chosen.devices,
-                    at_s=answered.answered_at_s,
-                ),
+            return None
+
+
+def _chosen(
+    transaction: Transaction,
+    facts: Sequence[DeviceFacts],
+    verdicts: Mapping[str, Verdict],
+    most: int,
+) -> Asked:
+    """Choose who is asked.
+
+    Raises:
+        ConflictError: Nobody can be.
+    """
+    waiting = measurements.busy(transaction, [device.id for device in facts])
+    chosen = choose(
+        (
+            Measurable(
+                device=device.id,
+                profile=device.profile_name,
+                state=device.state,
+                lent=device.lent,
+                online=device.online,
+                busy=waiting.get(device.id, ""),
+                verdict=verdicts[device.id],
             )
-            for variant in answered.variants
-            if variant.performance is not None and known.get(variant.name)
-        ]
+            for device in facts
+        ),
+        most,
+    )
+    if not chosen.devices:
+        why = chosen.why_none
+        raise ConflictError(f"no device can be asked: {why.reason}", remedy=why.remedy)
+    return chosen
 
 
-def _answered(part: Part) -> Answered:
+def _digests(manifest: Manifest, profile: str) -> dict[str, str]:
+    """Return the digests of the files of the variants that are for a profile."""
+    own = [variant for variant in manifest.variants if profile in variant.info.profiles]
+    digests = {variant.name: files_digest(variant.info) for variant in own or manifest.variants}
+    return {name: digest for name, digest in digests.items() if digest}
+
+
+def _answered(part: Part, known: Collection[str]) -> Answered:
+    """Return an answer with the variants that are known."""
+    told = convert(part.row.figures, Measured).variants
     return Answered(
         device=part.row.device,
         profile=part.row.profile,
         release=part.row.release,
         answered_at_s=part.row.answered_at_s or 0.0,
-        variants=convert(part.row.figures, Measured).variants,
+        whole=part.row.state == MeasurementState.MEASURED,
+        variants=tuple(variant for variant in told if variant.name in known),
     )
 
 
@@ -310,13 +362,3 @@ def _shown(parts: Sequence[Part]) -> Measurement:
             for row, _ in parts
         ],
     )
-
-
-def _first_reasons(others: dict[str, str]) -> str:
-    """Return a few of the reasons, each with a device that it holds for."""
-    if not others:
-        return "the selector names none"
-    first: dict[str, str] = {}
-    for device, reason in others.items():
-        first.setdefault(reason.partition(";")[0], device)
-    return "; ".join(f"{device}: {reason}" for reason, device in list(first.items())[:3])

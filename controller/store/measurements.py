@@ -9,11 +9,12 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from controller.domain.device_text import clean
-from controller.domain.measuring import NO_ANSWER, MeasurementState
+from controller.domain.measuring import CANCELLED, NO_ANSWER, MeasurementState
+from controller.domain.states import DeviceState
 from controller.errors import UnknownMeasurementError
 from controller.store.database import changed_rows, in_batches
 from controller.store.measurement_tables import MeasurementRow
-from controller.store.tables import MAX_DETAIL_CHARS, ReleaseRow
+from controller.store.tables import MAX_DETAIL_CHARS, DeviceRow, ReleaseRow
 
 
 class Part(NamedTuple):
@@ -23,18 +24,14 @@ class Part(NamedTuple):
     release: ReleaseRow
 
 
-def busy(session: Session, devices: Sequence[str]) -> set[str]:
-    """Return which of some devices have a request that is not answered yet."""
-    found: set[str] = set()
+def busy(session: Session, devices: Sequence[str]) -> dict[str, str]:
+    """Return the requests to some devices that are not answered yet: device to identifier."""
+    found: dict[str, str] = {}
     for batch in in_batches(devices):
-        found.update(
-            session.scalars(
-                select(MeasurementRow.device).where(
-                    MeasurementRow.device.in_(batch),
-                    MeasurementRow.state == MeasurementState.ASKED,
-                )
-            )
+        waiting = select(MeasurementRow.device, MeasurementRow.id).where(
+            MeasurementRow.device.in_(batch), MeasurementRow.state == MeasurementState.ASKED
         )
+        found.update((device, identifier) for device, identifier in session.execute(waiting))
     return found
 
 
@@ -127,6 +124,16 @@ def expire(session: Session, *, now_s: float) -> int:
     )
 
 
+def cancel(session: Session, identifier: str, *, now_s: float) -> int:
+    """End the waiting for the answers to a request; return for how many."""
+    return changed_rows(
+        session,
+        update(MeasurementRow)
+        .where(MeasurementRow.id == identifier, MeasurementRow.state == MeasurementState.ASKED)
+        .values(state=MeasurementState.TIMED_OUT, reason=CANCELLED, answered_at_s=now_s),
+    )
+
+
 def is_any_over(session: Session, *, now_s: float) -> bool:
     """Tell whether a request's time is over, without a lock."""
     found = session.scalar(
@@ -170,7 +177,7 @@ def newest(session: Session, *, limit: int) -> list[str]:
 
 
 def with_figures(session: Session, profile: str, *, limit: int) -> list[Part]:
-    """Return the newest answers with figures.
+    """Return the newest answers with figures of devices that are enrolled, since they enrolled.
 
     Args:
         session: The transaction.
@@ -183,7 +190,12 @@ def with_figures(session: Session, profile: str, *, limit: int) -> list[Part]:
     statement = (
         select(MeasurementRow, ReleaseRow)
         .join(ReleaseRow, ReleaseRow.digest == MeasurementRow.release)
-        .where(MeasurementRow.figures.is_not(None))
+        .join(DeviceRow, DeviceRow.id == MeasurementRow.device)
+        .where(
+            MeasurementRow.figures.is_not(None),
+            DeviceRow.state == DeviceState.ENROLLED,
+            MeasurementRow.answered_at_s >= DeviceRow.enrolled_at_s,
+        )
         .order_by(MeasurementRow.answered_at_s.desc())
         .limit(limit)
     )

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from packager.judge.verdicts import Verdicts
-from wire.measuring import ProfileFigures
+from wire.measuring import ENOUGH_DEVICES, ProfileFigures
 from wire.package.manifest import FieldFigures, Variant
 from wire.profile import DeviceProfile
 
@@ -30,13 +30,14 @@ def with_field(
     Args:
         variants: What was built.
         digests: Variant to the digest of its files (`wire.measuring.files_digest`).
-        known: What devices measured; of two for the same files and profile the newer counts.
+        known: What devices measured; of two for the same files and profile those of enough devices
+            (`wire.measuring.ENOUGH_DEVICES`) count before those of fewer, then the newer.
 
     Returns:
         The variants.
     """
     by_files: dict[str, dict[str, FieldFigures]] = {}
-    for each in sorted(known, key=lambda each: each.figures.at_s):
+    for each in sorted(known, key=_weight):
         by_files.setdefault(each.files_sha256, {})[each.profile] = each.figures
     given: list[Variant] = []
     for variant in variants:
@@ -47,6 +48,10 @@ def with_field(
         else:
             given.append(variant)
     return tuple(given)
+
+
+def _weight(known: ProfileFigures) -> tuple[bool, float]:
+    return known.figures.devices >= ENOUGH_DEVICES, known.figures.at_s
 
 
 def is_told(variants: Sequence[Variant], profile: str) -> bool:

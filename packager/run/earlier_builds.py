@@ -31,9 +31,17 @@ from wire.codec import from_json, sha256_hex, to_json
 from wire.errors import WireFormatError
 from wire.files import PUBLIC, write_atomic
 from wire.measuring import ProfileFigures, is_possible
-from wire.package.manifest import Performance
+from wire.package.manifest import FieldFigures, Performance
 
 MAX_REPORT_BYTES: Final = 64 * 1024**2
+SCHEMA_VERSION: Final = 1
+MAX_DEVICES: Final = 1_000_000
+MAX_AT_S: Final = 253_370_764_800.0
+"""The year 9999: more is no time."""
+
+WRITE_ONE: Final = (
+    "write one with: fleet build --report FILE.json, or fleet measure figures --out FILE.json"
+)
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +55,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 class Measurements(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of a report."""
 
+    schema_version: int = SCHEMA_VERSION
     candidates: tuple[Measured, ...] = ()
     field: tuple[ProfileFigures, ...] = ()
     """What devices of the fleet measured; a file of `fleet measure figures` has nothing else."""
@@ -87,7 +96,7 @@ def read_measurements(path: Path | None) -> Measurements:
         The figures.
 
     Raises:
-        BuildError: The file cannot be read or is no such report.
+        BuildError: The file cannot be read, is no such report, has no figures, or impossible ones.
     """
     if path is None:
         return Measurements()
@@ -96,19 +105,33 @@ def read_measurements(path: Path | None) -> Measurements:
         found = from_json(content, Measurements, limit_bytes=MAX_REPORT_BYTES)
     except WireFormatError as exc:
         raise BuildError(
-            f"{path} is not a build's report: {exc.message}",
-            remedy="write one with: fleet build --report FILE.json, or fleet measure figures --out "
-            "FILE.json",
+            f"{path} is not a build's report: {exc.message}", remedy=WRITE_ONE
         ) from exc
-    given = [(each.variant, each.figures.performance) for each in found.field]
-    given += [(one.name, one.performance) for one in found.candidates if one.performance]
-    for name, figures in given:
-        if not is_possible(figures):
+    if found.schema_version != SCHEMA_VERSION:
+        raise BuildError(
+            f"{path} has the schema_version {found.schema_version}, and this version reads "
+            f"{SCHEMA_VERSION}",
+            remedy="write it again with this version of fleet",
+        )
+    if not found.candidates and not found.field:
+        raise BuildError(f"{path} has no figures, of a build or of the field", remedy=WRITE_ONE)
+    given = [(each.variant, _is_possible(each.figures)) for each in found.field]
+    given += [(m.name, is_possible(m.performance)) for m in found.candidates if m.performance]
+    for name, possible in given:
+        if not possible:
             raise BuildError(
                 f"{path}: the figures of {name[:80]!r} are not possible",
                 remedy="use a file as it was written",
             )
     return found
+
+
+def _is_possible(told: FieldFigures) -> bool:
+    return (
+        is_possible(told.performance)
+        and 1 <= told.devices <= MAX_DEVICES
+        and 0.0 <= told.at_s < MAX_AT_S
+    )
 
 
 def stored_database(root: Path) -> Source | None:

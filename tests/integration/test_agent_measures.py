@@ -89,6 +89,9 @@ def test_it_measures_each_variant_and_leaves_no_trace(
     assert small is not None
     assert best.latency_p50_ms >= 4.0, "it sleeps so long"
     assert found.temperature_before_c == found.temperature_after_c == 40.0
+    event = controller.event("measure")
+    assert event.reason.startswith("measured digits:2.0.0: measured: figures of 2 variants, ")
+    assert f"the fastest is small with {small.latency_p50_ms:.3g} ms" in event.reason
     until(lambda: not (state / "measuring").exists(), "the package to go")
     assert before == ((state / "state.json").read_bytes(), sorted((state / "packages").iterdir()))
     assert device.ask("status")["release"] == null_package("1.0.0").digest
@@ -197,6 +200,32 @@ def test_a_device_that_becomes_hot_stops_and_tells_what_it_has(
     assert "heat" in found.reason
     assert len(found.variants) < 2
     assert found.temperature_after_c == 99.0
+
+
+def test_storage_that_fails_loses_nothing_of_what_was_measured(
+    controller: Controller, device: Device
+) -> None:
+    allow(device)
+    device.start()
+    identifier = ask(controller, null_package("2.0.0"), boot_id=hello(controller).boot_id)
+    place = device.config.state_dir / "measuring"
+
+    def second() -> bool:
+        try:
+            return b"/small" in (place / "job").read_bytes().partition(b"reference")[0]
+        except OSError:
+            return False
+
+    until(second, "the second variant")
+    (place / "job.result").mkdir()  # nothing can be written there
+    found = answer(controller, identifier)
+    assert found.state == "refused"
+    assert "storage" in found.reason
+    (best,) = found.variants
+    assert best.name == "best"
+    assert best.performance is not None
+    assert "Traceback" not in (device.directory / "log").read_text()
+    until(lambda: not place.exists(), "the package to go")
 
 
 def test_a_package_that_is_not_signed_is_not_measured(

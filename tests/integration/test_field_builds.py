@@ -81,6 +81,7 @@ def test_a_second_build_uses_what_devices_measured_of_the_first(
     assert {step["state"] for step in told["steps"]} <= {"cached", "done"}
     assert any("measured in the field, on 1 device (x86_64 A board)" in n for n in told["notes"])
     assert not any("--max-latency is not applied" in note for note in told["notes"])
+    assert not any("--remeasure" in note for note in told["notes"]), "the field alone decides"
     page = report.read_text()
     assert "measured in the field" in page
     assert "0.500" in page

@@ -129,18 +129,50 @@ def test_a_build_that_no_device_measures_says_so(
     stack: Stack, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profile = work / f"{PROFILE.name}.toml"
+    published = stack.ok("release", "list").out
     plain = build_command(work, profile, work / "none", *QUICK, "--measure-on", "id=nobody")
     key = ("--key", str(stack.release_key), "--name", "digits", "--home", str(stack.home))
     for arguments, why in (
         (plain, "signed packages"),
-        ([*plain, *key], "no device can be asked"),
+        ([*plain, *key], "no device can be asked: the selector names none"),
+        ([*plain[:-1], "id=(", *key], "selector"),
         ([*plain, *key, "--measure-timeout", "0s"], "--measure-timeout"),
+        ([*plain, *key, "--measure-timeout", "999d"], "at most 1d"),
         ([*plain, *key, "--measurements", "f.json"], "leave one out"),
     ):
         capsys.readouterr()
         assert main(arguments) == 2
         assert why in capsys.readouterr().err
     assert not (work / "none").exists()
+    assert stack.ok("release", "list").out == published, "nothing was built for nobody"
+
+
+def test_nothing_is_published_and_nobody_asked_in_vain(
+    stack: Stack, work: Path, device: StackDevice
+) -> None:
+    candidate = str(build(stack, work, "5.0.0"))
+    run = ("measure", "run", candidate, "--on", "id=cam-1", "--out")
+    before = stack.ok("measure", "list", "--json").json
+    stack.ok("device", "lend", "cam-1")
+    refused = stack.fleet(*run, str(work / "nowhere" / "figures.json"))
+    assert refused.code == 2
+    assert "cannot write" in refused.err
+    stack.ok("device", "return", "cam-1")
+    refused = stack.fleet(*run, str(work / "figures.json"))
+    assert refused.code == 2
+    assert "fleet device lend cam-1" in refused.err
+    assert stack.ok("measure", "list", "--json").json == before
+    assert "digits:5.0.0" not in stack.ok("release", "list").out
+
+
+def test_waiting_can_be_given_up(stack: Stack, device: StackDevice) -> None:
+    stack.ok("device", "lend", "cam-1")
+    run = ("measure", "run", "digits:1.0.0", "--on", "id=cam-1", "--json")
+    found = stack.ok(*run).json
+    assert "1 measured" in stack.ok("measure", "cancel", found["id"]).out
+    unknown = stack.fleet("measure", "cancel", "m1")
+    assert unknown.code == 2
+    assert "fleet measure list" in unknown.err
 
 
 def test_a_device_that_is_given_back_is_not_asked(stack: Stack, device: StackDevice) -> None:

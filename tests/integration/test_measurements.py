@@ -132,9 +132,45 @@ def test_a_device_that_enrols_again_is_no_longer_lent(fleet: Fleet) -> None:
 def test_a_device_is_asked_once_until_it_answers(fleet: Fleet) -> None:
     lend(fleet, "cam-1")
     _, first = ask(fleet)
-    assert ask(fleet)[0] == 409
+    status, fault = ask(fleet, "id=cam-1")
+    assert status == 409
+    assert f"measurement {first['id']} on it is not answered yet" in fault["message"]
+    assert f"fleet measure cancel {first['id']}" in fault["remedy"]
     answer(fleet, "cam-1", first["id"])
     assert ask(fleet)[0] == 201
+
+
+def test_who_could_be_asked_is_told_without_asking_anybody(fleet: Fleet) -> None:
+    def askable(selector: str) -> tuple[int, dict[str, Any]]:
+        found = fleet.api.get("/v1/measurements/devices", params={"selector": selector})
+        return found.status_code, found.json()
+
+    assert askable("site=(")[0] == 422
+    assert askable("site=nowhere")[0] == 409
+    assert askable("site=lab")[0] == 409
+    lend(fleet, "cam-1")
+    heard = hear(fleet, "cam-1", "cam-2", "cam-3")
+    status, found = askable("site=lab")
+    assert (status, found["devices"]) == (200, ["cam-1"])
+    assert set(found["not_asked"]) == {"cam-2", "cam-3"}
+    assert heard == []
+    assert fleet.api.get("/v1/measurements").json() == []
+
+
+def test_the_operator_can_wait_no_longer(fleet: Fleet) -> None:
+    lend(fleet, "cam-1", "cam-2")
+    _, found = ask(fleet)
+    answer(fleet, "cam-2", found["id"])
+    path = f"/v1/measurements/{found['id']}/cancel"
+    fleet.api.post(path).raise_for_status()
+    state, reason = shown(fleet, found["id"])["cam-1"]
+    assert state == "timed-out"
+    assert "operator" in reason
+    assert shown(fleet, found["id"])["cam-2"] == ("measured", "")
+    assert ask(fleet, "id=cam-1")[0] == 201, "it can be asked again"
+    answer(fleet, "cam-1", found["id"])
+    assert shown(fleet, found["id"])["cam-1"] == ("measured", ""), "late, but true"
+    assert fleet.api.post("/v1/measurements/m1/cancel").status_code == 404
 
 
 def test_figures_come_home_by_profile_with_the_digests_of_the_files(fleet: Fleet) -> None:
@@ -148,12 +184,46 @@ def test_figures_come_home_by_profile_with_the_digests_of_the_files(fleet: Fleet
         (PROFILE.name, "digits:1", "small"),
     ]
     assert [f.files_sha256 for f in kept] == [files_digest(v.info) for v in VARIANTS]
-    assert {f.figures.performance.latency_p50_ms for f in kept} == {5.0}, "of the middle device"
+    assert {f.figures.performance.latency_p50_ms for f in kept} == {5.0}, "the middle one"
     assert {f.figures.devices for f in kept} == {3}
     assert kept == figures(fleet, profile=PROFILE.name)
     assert figures(fleet, profile="another") == []
     fleet.kill()
     assert figures(fleet) == kept
+
+
+def test_a_newer_answer_that_broke_off_takes_nothing_from_a_whole_one(fleet: Fleet) -> None:
+    lend(fleet, "cam-1")
+    _, found = ask(fleet)
+    answer(fleet, "cam-1", found["id"])
+    kept = figures(fleet)
+    fleet.clock.advance(1)
+    _, found = ask(fleet)
+    part = MeasuredVariant(name="best", performance=GOOD)
+    answer(fleet, "cam-1", found["id"], state="refused", reason="heat", variants=(part,))
+    assert figures(fleet) == kept
+    assert len(kept) == len(VARIANTS)
+
+
+def test_figures_of_a_device_that_was_shut_out_do_not_count(fleet: Fleet) -> None:
+    lend(fleet, "cam-1", "cam-2", "cam-3")
+    _, found = ask(fleet)
+    for name, latency_ms in (("cam-1", 9.0), ("cam-2", 5.0), ("cam-3", 1.0)):
+        answer(fleet, name, found["id"], latency_ms)
+
+    def counted() -> set[tuple[int, float]]:
+        told = (f.figures for f in figures(fleet))
+        return {(each.devices, each.performance.latency_p50_ms) for each in told}
+
+    assert counted() == {(3, 5.0)}
+    fleet.api.patch("/v1/devices/cam-3", json={"state": "quarantined"}).raise_for_status()
+    assert counted() == {(2, 5.0)}
+    fleet.api.patch("/v1/devices/cam-2", json={"state": "decommissioned"}).raise_for_status()
+    assert counted() == {(1, 9.0)}
+    fleet.api.patch("/v1/devices/cam-2", json={"may_enrol_again": True}).raise_for_status()
+    fleet.clock.advance(1)
+    fleet.enrol("cam-2")
+    assert counted() == {(1, 9.0)}, "what it said before it enrolled again is of another device"
 
 
 def test_a_device_that_does_not_answer_ends_as_timed_out(fleet: Fleet) -> None:
@@ -180,6 +250,11 @@ def test_what_a_device_says_of_itself_is_bounded_and_cleaned(fleet: Fleet) -> No
     assert "\x1b" not in reason
     assert len(reason) <= 500
     assert figures(fleet) == []
+    _, found = ask(fleet)
+    silent = MeasuredVariant(name="best", reason="y" * 10_000)
+    answer(fleet, "cam-1", found["id"], variants=(silent,), reason="x" * 10_000)
+    kept = fleet.api.get(f"/v1/measurements/{found['id']}").json()["devices"][0]["figures"]
+    assert len(kept["reason"]) == len(kept["variants"][0]["reason"]) == 500
 
 
 @pytest.mark.parametrize(
@@ -208,6 +283,11 @@ def test_a_variant_that_the_package_does_not_have_gets_no_figures(fleet: Fleet) 
     stranger = MeasuredVariant(name="stranger", performance=GOOD)
     answer(fleet, "cam-1", found["id"], variants=(stranger,))
     assert figures(fleet) == []
+    lend(fleet, "cam-2", "cam-3")
+    _, found = ask(fleet, "id in (cam-2, cam-3)")
+    answer(fleet, "cam-2", found["id"])
+    answer(fleet, "cam-3", found["id"])
+    assert {f.variant for f in figures(fleet)} == {"best", "small"}, "two devices answered"
 
 
 def test_a_device_may_read_the_release_while_it_is_asked_to_measure_it(fleet: Fleet) -> None:

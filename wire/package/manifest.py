@@ -261,14 +261,14 @@ class FieldFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What a variant needed on devices of the fleet, which went on with their work meanwhile."""
 
     performance: Performance
-    """Of one device, the middle one of those that measured it. Its `background_cpus` says how busy
-    the device was beside."""
+    """Each figure is the middle one of the devices that measured the variant. `background_cpus`
+    says how busy they were beside."""
 
     devices: int
-    """How many devices of the profile measured the package."""
+    """How many devices of the profile measured it."""
 
     at_s: float
-    """When the controller got the figures, in seconds since 1970."""
+    """When the controller got the newest of their answers, in seconds since 1970."""
 
 
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,12 +28,17 @@ BOTH = ("box", "board")
 
 
 def told(
-    name: str, latency_ms: float, *, profile: str = "board", at_s: float = 1.0
+    name: str,
+    latency_ms: float,
+    *,
+    profile: str = "board",
+    at_s: float = 1.0,
+    devices: int = 2,
 ) -> ProfileFigures:
     performance = variant(name, latency_ms=latency_ms).info.performance
     assert performance is not None
     performance = msgspec.structs.replace(performance, machine="aarch64 a board")
-    figures = FieldFigures(performance=performance, devices=2, at_s=at_s)
+    figures = FieldFigures(performance=performance, devices=devices, at_s=at_s)
     return ProfileFigures(
         profile=profile, release="m:1", variant=name, files_sha256=f"of {name}", figures=figures
     )
@@ -75,6 +80,14 @@ def test_of_two_figures_the_newer_counts() -> None:
     found = given_field(pair(), told("quick", 3.0, at_s=2.0), told("quick", 7.0, at_s=1.0))
     field = found[1].info.field or {}
     assert field["board"].performance.latency_p50_ms == 3.0
+
+
+def test_figures_of_three_devices_count_before_newer_ones_of_fewer() -> None:
+    three = told("quick", 3.0, at_s=1.0, devices=3)
+    for other in (told("quick", 7.0, at_s=2.0, devices=1), told("quick", 7.0, at_s=0.5, devices=9)):
+        for known in ((three, other), (other, three)):
+            field = given_field(pair(), *known)[1].info.field or {}
+            assert field["board"].performance.latency_p50_ms == 3.0
 
 
 def test_a_profile_of_another_machine_drops_what_its_devices_say_is_beaten() -> None:

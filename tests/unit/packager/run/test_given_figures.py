@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -42,3 +43,42 @@ def test_impossible_figures_are_refused_with_the_variant(
     with pytest.raises(BuildError, match="the figures of 'v' are not possible") as caught:
         read_measurements(path)
     assert caught.value.remedy == "use a file as it was written"
+
+
+@pytest.mark.parametrize(
+    ("devices", "at_s"), [(0, 1.0), (-3, 1.0), (10**30, 1.0), (1, -1.0), (1, 1e300), (1, 2.6e11)]
+)
+def test_figures_of_no_device_or_no_time_are_refused(
+    tmp_path: Path, devices: int, at_s: float
+) -> None:
+    path = field_file(tmp_path, GOOD)
+    told = json.loads(path.read_text())
+    told["field"][0]["figures"] |= {"devices": devices, "at_s": at_s}
+    path.write_text(json.dumps(told))
+    with pytest.raises(BuildError) as caught:
+        read_measurements(path)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        '{"schema_version": 1, "field": []}',
+        '{"id": "m0", "devices": []}',
+        '{"candidates":[]}',
+    ],
+)
+def test_a_file_without_figures_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "figures.json"
+    path.write_text(content)
+    with pytest.raises(BuildError, match="has no figures") as caught:
+        read_measurements(path)
+    assert "fleet measure figures --out" in caught.value.remedy
+
+
+def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    path = field_file(tmp_path, GOOD)
+    path.write_bytes(path.read_bytes().replace(b'"schema_version":1', b'"schema_version":2'))
+    with pytest.raises(BuildError, match="schema_version 2"):
+        read_measurements(path)
