@@ -27,12 +27,11 @@ from tests.simulators.patience import PATIENCE_S
 from tests.simulators.rig import Rig
 from wire.package.index import asset_directory
 
+DYNAMIC = "onnxruntime-int8-dynamic-reduced"
 SPORT = ("goal", "match", "café", "team", "striker", "größe")
 FOOD = ("bread", "soup", "crème", "oven", "spoon", "süß")
 MODEL = f"""
 import numpy as np
-
-DYNAMIC = "onnxruntime-int8-dynamic-reduced"
 
 
 def texts(count, seed):
