@@ -1,11 +1,12 @@
 """Run every benchmark and write docs/benchmarks.md.
 
-`python benchmarks/run_all.py [--quick] [--check]`
+`python benchmarks/run_all.py [--quick] [--check] [--only NAME]`
 
 Rules:
 - The page is what one run measured, on one machine, of one commit; both are named at its top. It is
   written when all has been measured, whole or not at all.
 - A benchmark that could not run has its section, which says so.
+- `--only` replaces the section of one benchmark, which then names its own commit, day and machine.
 - A quick run is for trying the benchmarks: its page goes to the terminal.
 """
 
@@ -99,11 +100,12 @@ def heading(of: str, *, date: str, quick: bool) -> str:
     )
 
 
-def section(document: Document) -> str:
+def section(document: Document, remark: str = "") -> str:
     """Return one benchmark's figures as Markdown.
 
     Args:
         document: What it measured.
+        remark: What is to be said before them.
 
     Returns:
         The text.
@@ -111,7 +113,28 @@ def section(document: Document) -> str:
     if "fault" in document:
         return f"## {document['title']}\n\nNot run: {document['fault']}.\n"
     rows = "".join(f"{_line(row)}\n" for row in document["rows"])
-    return f"## {document['title']}\n\n{COLUMNS}{rows}"
+    return f"## {document['title']}\n\n{remark}{COLUMNS}{rows}"
+
+
+def replaced(page: str, new: str) -> str:
+    """Return a page with another text for one of its sections, or with one more.
+
+    Args:
+        page: The page.
+        new: A section, with its title.
+
+    Returns:
+        The page.
+    """
+    title = new.partition("\n")[0]
+    head, *sections = page.rstrip("\n").split("\n## ")
+    found = [f"## {text}" for text in sections]
+    titles = [text.partition("\n")[0] for text in found]
+    if title in titles:
+        found[titles.index(title)] = new
+    else:
+        found.append(new)
+    return "\n\n".join(text.rstrip("\n") for text in (head, *found)) + "\n"
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -164,21 +187,29 @@ def main(
     Returns:
         The exit status: 1 when a benchmark failed or, with `--check`, when an aim was missed.
     """
-    parser = argparse.ArgumentParser(description="every benchmark")
+    parser = argparse.ArgumentParser(description="every benchmark, or one")
     parser.add_argument("--quick", action="store_true", help="print a page of quick runs")
     parser.add_argument("--check", action="store_true", help="exit 1 when an aim is missed")
+    parser.add_argument("--only", default="", metavar="NAME", help="replace one section")
     arguments = parser.parse_args(argv)
     of, date = commit(), time.strftime("%Y-%m-%d")  # before the page itself changes the tree
     documents: list[Document] = []
-    for script in benchmarks() if scripts is None else scripts:
+    chosen = benchmarks() if scripts is None else list(scripts)
+    if arguments.only:
+        chosen = [script for script in chosen if script.stem == arguments.only]
+    for script in chosen:
         say(f"{script.stem} ...")
         documents.append(run(script, quick=arguments.quick))
-    page = "\n".join(
-        [
-            heading(of, date=date, quick=arguments.quick),
-            *(section(document) for document in documents),
-        ]
-    )
+    if arguments.only and not arguments.quick and documents:
+        remark = f"Run alone, of commit `{of}` on {date}: {machine()}.\n\n"
+        page = replaced(out.read_text(encoding="utf-8"), section(documents[0], remark))
+    else:
+        page = "\n".join(
+            [
+                heading(of, date=date, quick=arguments.quick),
+                *(section(document) for document in documents),
+            ]
+        )
     if arguments.quick:
         print(page)
     else:

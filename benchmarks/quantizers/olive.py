@@ -181,7 +181,7 @@ def _workflow(task: Task, folder: Path) -> dict[str, Any]:
     latency = {
         "name": "p50",
         "priority": 2,
-        "metric_config": {"warmup_num": 20, "repeat_test_num": 200},
+        "metric_config": {"warmup_num": 5, "repeat_test_num": 50},
     }
     return {
         "input_model": {"type": "ONNXModel", "config": {"model_path": str(task.model)}},

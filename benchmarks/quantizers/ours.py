@@ -1,4 +1,11 @@
-"""Our build, in a fresh process and with an empty cache: `python -m ... ORDER.json`."""
+"""Our build, in a fresh process and with an empty cache: `python -m ... ORDER.json`.
+
+Rules:
+- The profile is that of an x86-64 server with the instructions of this machine, so that its
+  latencies count and its int8 is the one that is right here.
+- For models that take long, the runtimes that compile untuned code are left out, and each variant
+  runs fewer times.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +22,15 @@ from packager.device_profiles import load_profile
 from packager.package.directory import open_package
 from packager.request import BuildRequest
 from packager.result import BuildResult, CandidateReport
+from runtime_adapters.processor import cpu_flags
 from wire.codec import from_json, to_json
 from wire.package.manifest import VariantInfo
 
 PROFILE: Final = "x86-64-vnni"
 RESULT: Final = "result.json"
+QUICK_RUNTIMES: Final = ("onnxruntime", "openvino", "litert")
+RUNS: Final = 200
+SLOW_RUNS: Final = 30
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +43,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     runtimes: tuple[str, ...]
     """Empty for all of the profile."""
+
+    slow: bool
 
 
 class Built(NamedTuple):
@@ -59,7 +72,8 @@ def build_with(task: Task, folder: Path, runtimes: tuple[str, ...] = ()) -> Buil
         evaluation=str(task.gate),
         preprocessing=str(task.preprocessing) if task.preprocessing else None,
         metric=task.metric,
-        runtimes=runtimes,
+        runtimes=runtimes or (QUICK_RUNTIMES if task.slow else ()),
+        slow=task.slow,
     )
     (folder / "order.json").write_bytes(to_json(order))
     seconds = run([sys.executable, "-m", __name__, "order.json"], folder)
@@ -100,7 +114,9 @@ def declaration(built: Built, folder: Path, name: str) -> VariantInfo:
 
 def _main(path: Path) -> None:
     order = from_json(path.read_bytes(), Order)
-    profile = load_profile(PROFILE)
+    known = load_profile(PROFILE)
+    able = tuple(feature for feature in known.isa_features if feature in cpu_flags())
+    profile = msgspec.structs.replace(known, isa_features=able)
     if order.runtimes:
         profile = msgspec.structs.replace(
             profile, runtimes=order.runtimes, runtime_versions=msgspec.UNSET
@@ -112,6 +128,7 @@ def _main(path: Path) -> None:
         evaluation=order.evaluation,
         preprocessing=Path(order.preprocessing) if order.preprocessing else None,
         metric=order.metric,
+        min_runs=SLOW_RUNS if order.slow else RUNS,
         cache=Path("cache"),
         output=Path("package"),
     )

@@ -67,6 +67,8 @@ class Task(NamedTuple):
     """The report's, as the model takes them."""
 
     labels: Array
+    slow: bool = False
+    """Whether an answer takes so long that fewer runs and runtimes must do."""
 
     def judge(self) -> Quality:
         """Return the function that judges the answer to a sample."""

@@ -83,7 +83,7 @@ def characters(folder: Path, sizes: Sizes) -> Task | str:
         label[: len(line.text)] = [tokens[letter] for letter in line.text]
         return _prepared(_fitted(line.picture, LINE), LINE, rng), label
 
-    few = Sizes(min(sizes.calibration, 128), min(sizes.gate, 300), min(sizes.report, 500))
+    few = Sizes(min(sizes.calibration, 64), min(sizes.gate, 200), min(sizes.report, 400))
     return _task(
         "text line", folder, few, shipped.TEXT_RECOGNISER, LINE, draw,
         judged=("right_characters", "cer"),
@@ -114,7 +114,7 @@ def pages(folder: Path, sizes: Sizes) -> Task | str:
             top += height + int(rng.integers(6, 40))
         return _prepared(page, PAGE, rng), np.asarray(mask, np.uint8)
 
-    few = Sizes(min(sizes.calibration, 96), min(sizes.gate, 120), min(sizes.report, 240))
+    few = Sizes(min(sizes.calibration, 64), min(sizes.gate, 120), min(sizes.report, 240))
     return _task(
         "text detector", folder, few, shipped.TEXT_DETECTOR, PAGE, draw,
         judged=("found_pixels", f"{ROOT}/benchmarks/quantizers/qualities.py:dice"),
@@ -142,7 +142,8 @@ def _task(
         rng = np.random.default_rng(SEEDS[part])
         drawn = [draw(rng) for _ in range(count)]
         parts[part] = (np.stack([x for x, _ in drawn]), np.stack([y for _, y in drawn]))
-    return make_task(name, folder, model, input_name=input_name, parts=parts, judged=judged)
+    made = make_task(name, folder, model, input_name=input_name, parts=parts, judged=judged)
+    return made._replace(slow=file is not shipped.TEXT_ANGLE)
 
 
 def _words() -> list[str]:

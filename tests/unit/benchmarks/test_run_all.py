@@ -82,6 +82,25 @@ def test_a_quick_run_writes_no_page(
     assert LINES[2] in shown
 
 
+def test_one_section_is_replaced_and_names_its_own_commit(
+    tmp_path: Path, scripts: list[Path]
+) -> None:
+    out = tmp_path / "page.md"
+    others = "# Benchmarks\n\nOne run.\n\n## Others\n\nkept"
+    out.write_text(f"{others}\n\n## Quick ones\n\nold\n\n## Z\n\nz\n")
+    assert run_all.main(["--only", "good"], scripts=scripts, out=out, say=nothing) == 0
+    kept, _, rest = out.read_text().partition("\n\n## Quick ones\n\n")
+    assert kept == others
+    remark, table, *last = rest.split("\n\n")
+    assert remark.startswith(f"Run alone, of commit `{run_all.commit()}` on 2")
+    assert remark.endswith(f": {machine()}.")
+    assert table.splitlines() == LINES
+    assert last == ["## Z", "z\n"]
+    before = out.read_text()
+    assert run_all.main(["--only", "good"], scripts=scripts, out=out, say=nothing) == 0
+    assert out.read_text() == before, "a page with a section of its own can be replaced again"
+
+
 def test_a_missed_aim_fails_a_run_that_checks(tmp_path: Path, scripts: list[Path]) -> None:
     out = tmp_path / "page.md"
     assert run_all.main(["--check"], scripts=scripts[:1], out=out, say=nothing) == 1
