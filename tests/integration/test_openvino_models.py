@@ -242,6 +242,22 @@ def test_what_openvino_does_not_take_is_one_line(tmp_path: Path) -> None:
         models.quantize(DIGITS, {"input": np.ones((8, 1, 8, 8))}, options, broken)
 
 
+def test_operators_that_openvino_cannot_convert_are_named(tmp_path: Path) -> None:
+    scaler = helper.make_node(
+        "Scaler", ["x"], ["y"], domain="ai.onnx.ml", offset=[0.5], scale=[2.0]
+    )
+    graph = helper.make_graph(
+        [scaler],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 4])],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    with pytest.raises(StepError, match=r"cannot convert the operators ai\.onnx\.ml\.Scaler$"):
+        models.convert(tmp_path / "m.onnx", tmp_path / "m.xml")
+
+
 def test_a_tflite_model_is_converted_under_its_declared_names(tmp_path: Path) -> None:
     source = trained("mlperf_tiny/ic_resnet8_fp32.tflite")
     names = {"input_1": "image", "Identity": "scores"}

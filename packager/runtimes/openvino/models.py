@@ -33,6 +33,7 @@ QUANTIZER: Final = "nncf"
 
 BIAS_CORRECTIONS: Final = ("none", "fast", "full")
 _COUNTED: Final = re.compile(r"^([A-Za-z]+)_\d+(?=/|$)")
+_UNCONVERTED: Final = re.compile(r"No conversion rule found for operations: (.+)")
 _FEW_BITS: Final = frozenset({"i4", "u4", "i8", "u8"})
 _FOUR_BITS: Final = frozenset({"i4", "u4"})
 
@@ -225,7 +226,13 @@ def read(model: Path, *, names: Mapping[str, str] | None = None) -> openvino.Mod
         StepError: OpenVINO does not take it, or one of its inputs or outputs has no name.
     """
     with tool(CONVERTER):
-        converted = openvino.convert_model(str(model))
+        try:
+            converted = openvino.convert_model(str(model))
+        except Exception as exc:
+            unknown = _UNCONVERTED.search(str(exc))
+            if unknown is None:
+                raise
+            raise StepError(f"openvino cannot convert the operators {unknown[1]}") from exc
     for port in (*converted.inputs, *converted.outputs):
         found = port.get_names()
         declared = {names[name] for name in found if name in names} if names else set()
