@@ -29,7 +29,7 @@ COMMANDS: Final = {
     "broker": ("controller.cli.admin", "Run the local MQTT broker."),
     "controller": ("controller.cli.admin", "Run, back up and restore the controller."),
     "token": ("controller.cli.admin", "Make and end tokens that devices enrol with."),
-    "tool": ("controller.cli.builds", "Install external converters."),
+    "tool": ("controller.cli.tools", "Install external converters."),
     "profile": ("controller.cli.packages", "Show kinds of devices."),
     "package": ("controller.cli.packages", "Check and sign packages on this disk."),
     "key": ("controller.cli.packages", "Make signing keys."),

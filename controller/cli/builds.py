@@ -1,26 +1,19 @@
-"""`fleet build` and `tool`: a model becomes a package."""
+"""`fleet build`: a model becomes a package."""
 
 from __future__ import annotations
 
 import importlib.util
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from controller.cli.arguments import JsonOption
-from controller.cli.commands import Commands, add_command, add_group
+from controller.cli.build_view import progress, show_plan, show_result
+from controller.cli.commands import add_command
 from controller.cli.errors import ArgumentError
-from controller.cli.output import write_plain_json
-from wire.console.output import remark, write, write_fields, write_table
-from wire.console.sizes import bytes_text
 
 if TYPE_CHECKING:
-    from packager.plan.values import Plan
     from packager.request import BuildRequest
     from packager.result import BuildResult
 
@@ -34,10 +27,8 @@ NEEDED: Final = ("numpy", "onnx", "onnxslim")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command."""
     add_command(app, "build", build_command)
-    commands: Commands = {"list": tool_list, "install": tool_install}
-    add_group(app, "tool", "Install external converters.", commands)
 
 
 def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -389,20 +380,20 @@ def build_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         limits=StepLimits(timeout_s=step_timeout_s, memory_bytes=step_memory),
     )
     if dry_run:
-        with _progress() as progress:
-            plan = plan_build(request, progress)
-        _show_plan(request, plan, json=json)
+        with progress() as tell:
+            plan = plan_build(request, tell)
+        show_plan(request, plan, json=json)
         return
 
     def carry_out(wanted: BuildRequest) -> BuildResult:
-        with _progress() as progress:
-            return build(wanted, progress)
+        with progress() as tell:
+            return build(wanted, tell)
 
     with measured_on(context, request, measure_on, measure_timeout, carry_out) as told:
         result = carry_out(told)
     for path in report or ():
         write_report(path, result, request.profiles, gates=request.gates)
-    _show_result(request, result, json=json)
+    show_result(request, result, json=json)
 
 
 def _check_packager() -> None:
@@ -419,33 +410,6 @@ def _check_packager() -> None:
         )
 
 
-def tool_list(
-    *,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the names alone.")] = False,
-    json: JsonOption = False,
-) -> None:
-    """List the tools that have an environment of their own.
-
-    Examples:
-        fleet tool list
-    """
-    from packager.tools.environments import default_root, environment_python, names
-
-    if quiet:
-        write("\n".join(names()))
-        return
-    found = {name: environment_python(name, default_root()) for name in names()}
-    if json:
-        write_plain_json(
-            {name: None if path is None else str(path) for name, path in found.items()}
-        )
-        return
-    write_table(
-        ("TOOL", "INSTALLED AS"),
-        [(name, None if path is None else str(path)) for name, path in found.items()],
-    )
-
-
 def _expanded(path: Path) -> Path:
     """Replace `~` by a home directory.
 
@@ -456,104 +420,3 @@ def _expanded(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError as exc:
         raise ArgumentError(f"{path}: no such user") from exc
-
-
-def tool_install(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the tool.")],
-) -> None:
-    """Install a tool in an environment of its own.
-
-    The dependencies of such a tool conflict with those of edgefleet.
-
-    Examples:
-        fleet tool install onnx2tf
-    """
-    from packager.tools.environments import default_root, install
-
-    with _progress() as progress:
-        path = install(name, default_root(), progress)
-    remark(f"installed {name}: {path}")
-
-
-def _show_plan(request: BuildRequest, plan: Plan, *, json: bool) -> None:
-    from packager.report.tables import (
-        IMPOSSIBLE_COLUMNS,
-        STEP_COLUMNS,
-        VERDICT_COLUMNS,
-        impossible_rows,
-        plan_rows,
-        step_rows,
-    )
-
-    if json:
-        write_plain_json(plan)
-        return
-    for line in plan.interface:
-        remark(f"note: {line}")
-    write_table(VERDICT_COLUMNS, plan_rows(plan, request.profiles))
-    write()
-    write_table(IMPOSSIBLE_COLUMNS, impossible_rows(plan.impossible, request.profiles))
-    write()
-    write_table(STEP_COLUMNS, step_rows(plan))
-
-
-def _show_result(request: BuildRequest, result: BuildResult, *, json: bool) -> None:
-    from packager.report import further, shapes
-    from packager.report.tables import (
-        FIGURES_MINOR,
-        VERDICT_COLUMNS,
-        figure_columns,
-        figure_rows,
-        verdict_rows,
-    )
-
-    if json:
-        write_plain_json(result)
-        return
-    if result.metric_reason:
-        write(f"metric {result.metric}, chosen by auto: {result.metric_reason}")
-    measured = any(candidate.performance for candidate in result.candidates)
-    place = f"latency measured on {result.machine}" if measured else "no latency could be measured"
-    write(f"{result.samples} evaluation samples; {place}")
-    columns = figure_columns(result.metric)
-    write_table(columns, figure_rows(result.candidates), minor=FIGURES_MINOR)
-    write()
-    if rows := further.candidate_rows(result.candidates):
-        write_table(further.COLUMNS, rows, minor=further.MINOR)
-        write()
-    if rows := shapes.candidate_rows(result.candidates):
-        write_table(shapes.COLUMNS, rows, minor=shapes.MINOR)
-        write()
-    write_table(VERDICT_COLUMNS, verdict_rows(result, request.profiles))
-    for note in result.notes:
-        remark(f"note: {note}")
-    write()
-    states = Counter(step.state for step in result.steps)
-    lost = states["failed"] + states["skipped"]
-    write_fields(
-        (
-            ("package", result.package),
-            ("name", f"{result.name}:{result.version}"),
-            ("digest", result.digest),
-            ("size", bytes_text(result.size_bytes)),
-            ("signed", result.signed),
-            (
-                "steps",
-                f"{states['done']} run, {states['cached']} from the cache"
-                + (f", {lost} failed or skipped" if lost else ""),
-            ),
-            ("impossible", f"{len(result.impossible)}; --dry-run and --report say why"),
-        )
-    )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Show a person in one line what is going on; write nothing to a pipe or a log."""
-    if not sys.stderr.isatty():
-        yield lambda _line: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("building ...") as status:
-        yield status.update
