@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from packager.errors import BuildError, DataError
-from packager.judge.intervals import MOST_SAMPLES, ROUNDING, certainty
+from packager.judge.intervals import MOST_SAMPLES, ROUNDING, certainty, rounded_down
 from packager.judge.metrics import AUTO, CHOICES, MAP, METRICS, OUTPUT, is_own, named, wanted
 from packager.plan.figures import Comparison, FurtherComparison
 from packager.plan.further import FurtherMetric
@@ -284,7 +284,8 @@ def doubts(
             yield f"{text}{found.samples} samples give no bound for it", least
         elif known.retention_low < least - ROUNDING:
             text += (
-                f"with {known.confidence:.2%} confidence only at least {known.retention_low:.4f}, "
+                f"with {known.confidence:.2%} confidence only at least "
+                f"{rounded_down(known.retention_low)}, "
                 f"below {least:.4f}; about {needed_text(known)} samples would be needed instead of "
                 f"{found.samples}"
             )

@@ -20,7 +20,7 @@ import msgspec
 
 from packager.errors import BuildError, QualityGateError
 from packager.judge import further
-from packager.judge.intervals import ROUNDING
+from packager.judge.intervals import ROUNDING, rounded_down
 from packager.judge.ranking import figures, latency_ms, spans
 from packager.judge.selection import Choice, select
 from packager.judge.verdicts import Verdict, Verdicts
@@ -324,7 +324,7 @@ def _main_doubts(variant: Variant, gates: Gates) -> Iterator[Miss]:
     if known.retention_low < gates.min_retention - ROUNDING:
         parts.append(
             f"retention is {accuracy.retention:.4f}, but {told} only at least "
-            f"{known.retention_low:.4f}, below {gates.min_retention:.4f}"
+            f"{rounded_down(known.retention_low)}, below {gates.min_retention:.4f}"
         )
         excess = gates.min_retention - known.retention_low
     limit = gates.disagreement_limit

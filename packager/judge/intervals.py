@@ -47,6 +47,7 @@ a random walk of steps of 2^-24."""
 
 DIGITS: Final = 6
 _HALVINGS: Final = 60
+_SHOWN: Final = 1e4
 _EXACT_DEGREES: Final = 200
 
 
@@ -351,6 +352,11 @@ def _bisected(below: Callable[[float], bool], low: float, high: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if below(middle) else (low, middle)
     return (low + high) / 2
+
+
+def rounded_down(low: float) -> str:
+    """Return a lower bound with four decimals, which it is at least."""
+    return f"{math.floor(low * _SHOWN) / _SHOWN:.4f}"
 
 
 def _rounded(value: float | None) -> float | None:

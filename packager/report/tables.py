@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from packager.judge.intervals import rounded_down
 from packager.judge.metrics import named
 from packager.judge.ranking import MIB
 from packager.plan.values import Impossible, Plan
@@ -66,11 +67,13 @@ def figures_row(
     quality: Row = (None,) * 7
     cost: Row = (None,) * 4
     if accuracy is not None:
-        low = accuracy.certainty.retention_low if accuracy.certainty else None
+        # What answers exactly as the reference keeps everything, whatever the samples.
+        exact = accuracy.worst_error == 0.0
+        low = accuracy.certainty.retention_low if accuracy.certainty and not exact else None
         quality = (
             round(accuracy.value, 4),
             round(accuracy.retention, 4),
-            None if low is None else round(low, 4),
+            None if low is None else float(rounded_down(low)),
             accuracy.samples,
             None if accuracy.agreement is None else round(accuracy.agreement, 4),
             _sqnr(accuracy),

@@ -144,6 +144,7 @@ def read_postprocessing(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, 
         check_postprocessing(shapes, found)
         for name, how in found.items():
             if (boxes := how.suppression) is None:
+                _check_classes(name, how, shapes[name])
                 continue
             anchors = read_anchors(path.parent / boxes.anchors) if boxes.anchors else None
             check_shapes(
@@ -183,6 +184,29 @@ def anchors_file(path: Path) -> Path | None:
             remedy="give the boxes of one output anchors",
         )
     return path.parent / names[0] if names else None
+
+
+def _check_classes(name: str, how: Postprocessing, spec: TensorSpec) -> None:
+    """Refuse labels for some of the classes, or more answers than classes.
+
+    A device takes such declarations, so this is only asked of new ones.
+
+    Raises:
+        DataError: It declares them.
+    """
+    classes = spec.shape[how.axis]
+    if classes < 0:
+        return
+    if how.labels and len(how.labels) < classes:
+        raise DataError(
+            f"output {name!r}: {len(how.labels)} labels for {classes} classes",
+            remedy="name every class, in the order of the scores",
+        )
+    if how.top_k > classes:
+        raise DataError(
+            f"output {name!r}: top_k = {how.top_k}, but it has {classes} classes",
+            remedy=f"ask for {classes} at most",
+        )
 
 
 def _packed(how: Postprocessing) -> Postprocessing:

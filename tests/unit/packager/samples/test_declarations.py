@@ -24,7 +24,8 @@ LOGITS = TensorSpec(name="logits", datatype="FP32", shape=(-1, 10))
 BOXES = TensorSpec(name="boxes", datatype="FP32", shape=(1, -1, 4))
 SCORES = TensorSpec(name="scores", datatype="UINT8", shape=(1, 3, -1))
 TEXT = TensorSpec(name="text", datatype="BYTES", shape=(-1,))
-CLASSES = "softmax = true\ntop_k = 3\nlabels = ['cat', 'dog']\n"
+NAMES = tuple(f"kind {number}" for number in range(10))
+CLASSES = f"softmax = true\ntop_k = 3\nlabels = {list(NAMES)}\n"
 INFO = VariantInfo(
     runtime="null", precision="fp32", model_file="m", inputs=(), outputs=(LOGITS,), size_bytes=0
 )
@@ -39,7 +40,7 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize("table", ["logits", "y"])
 def test_the_file_has_a_table_per_output(tmp_path: Path, table: str) -> None:
     found = read_postprocessing(written(tmp_path, f"[{table}]\n{CLASSES}"), (LOGITS,))
-    assert found == {"logits": Postprocessing(softmax=True, top_k=3, labels=("cat", "dog"))}
+    assert found == {"logits": Postprocessing(softmax=True, top_k=3, labels=NAMES)}
 
 
 def test_boxes_name_the_output_with_their_scores(tmp_path: Path) -> None:
@@ -73,6 +74,8 @@ def test_boxes_name_the_output_with_their_scores(tmp_path: Path) -> None:
         ("[logits]\nsoftmax = true\naxis = 2", "there is no axis 2 among 2"),
         ('[logits]\nlabels = ["\\u001b[2J"]', "not a line of text"),
         ("[logits]\nlabels = ['']", "not a line of text"),
+        ("[logits]\nlabels = ['cat', 'dog']", "2 labels for 10 classes"),
+        ("[logits]\ntop_k = 11", "top_k = 11, but it has 10 classes"),
         ("[logits.quantization]\nscale = [1.0]", "FP32 cannot be quantized"),
         ("[scores]\nsoftmax = true", "UINT8 cannot be the scores of a softmax"),
         ("[scores.quantization]\nscale = [nan]", "must be finite and greater than 0"),
