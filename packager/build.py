@@ -260,7 +260,11 @@ def _make_and_check(
     """
     pipeline, plan = prepared.pipeline, prepared.plan
     evaluating = {candidate.evaluate for candidate in candidates}
-    making = [s for s in steps if s.kind != "measure" and s.name not in evaluating]
+    making = [
+        s
+        for s in steps
+        if s.kind != "measure" and s.name not in evaluating and not pipeline.has(s.name)
+    ]
     pipeline.run(making)
     prepared.measurements.apply(candidates, steps, pipeline)
     measuring = [step for step in steps if step.kind == "measure"]

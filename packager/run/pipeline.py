@@ -118,7 +118,7 @@ class Pipeline:
         Raises:
             PackagerError: A vital step failed.
         """
-        waiting = [step for step in steps if not self.has(step.name)]
+        waiting = list(steps)
         names = [step.name for step in waiting]
         running: dict[Future[Outcome], Step] = {}
         try:
