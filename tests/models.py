@@ -18,6 +18,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from runtime_adapters.processor import cpu_flags
 from runtime_adapters.protocol import Tensor, Tensors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,6 +29,9 @@ ODD_SHAPE = (1, 8, 37, 37)
 vectors: any schedule is several times as fast."""
 
 ODD_ANSWER = (1, 16, 37, 37)
+SATURATES = os.uname().machine == "x86_64" and not {"avx512_vnni", "avx_vnni"} & cpu_flags()
+"""Whether sums of products of full-range bytes saturate on this machine, so that weights need seven
+bits."""
 
 
 class Images(NamedTuple):

@@ -26,7 +26,7 @@ from runtime_adapters.errors import InputError, LoadError
 from runtime_adapters.iree.abi import CompiledModel
 from runtime_adapters.protocol import Limits, Session, Tensor
 from runtime_adapters.registry import open_session
-from tests.models import DIGITS, ROOT, uniform
+from tests.models import DIGITS, ROOT, SATURATES, uniform
 from wire.package.manifest import VariantInfo
 
 STABLEHLO = ROOT / "tests" / "data" / "stablehlo"
@@ -67,7 +67,9 @@ class Images(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime is unt
 @pytest.fixture(scope="module")
 def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("qdq") / "digits.onnx"
-    quantize_static(str(DIGITS), str(path), Images(), quant_format=QuantFormat.QDQ)
+    quantize_static(
+        str(DIGITS), str(path), Images(), quant_format=QuantFormat.QDQ, reduce_range=SATURATES
+    )
     return path
 
 

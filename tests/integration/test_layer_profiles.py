@@ -32,7 +32,7 @@ from runtime_adapters.errors import LoadError
 from runtime_adapters.protocol import Limits, Tensor
 from tests.contract.compiled_files import missing, write_module
 from tests.integration.builds import QUICK, build_command, built, candidate, digits, write_profile
-from tests.models import DIGITS, trained, uniform
+from tests.models import DIGITS, SATURATES, trained, uniform
 from wire.package.manifest import Performance, TensorSpec, VariantInfo
 
 IMAGE = uniform(1, 1, 8, 8)
@@ -55,7 +55,9 @@ class Images(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime is unt
 @pytest.fixture(scope="module")
 def quantized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("qdq") / "digits.onnx"
-    quantize_static(str(DIGITS), str(path), Images(), quant_format=QuantFormat.QDQ)
+    quantize_static(
+        str(DIGITS), str(path), Images(), quant_format=QuantFormat.QDQ, reduce_range=SATURATES
+    )
     return path
 
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,16 +20,9 @@ from packager.runtimes.onnxruntime import models, qdq
 from packager.runtimes.onnxruntime.offline_graphs import layout_class, optimize_offline
 from runtime_adapters.processor import cpu_flags
 from runtime_adapters.protocol import Tensors
-from tests.models import DIGITS, ROOT, cifar_images, digits_data, trained
+from tests.models import DIGITS, ROOT, SATURATES, cifar_images, digits_data, trained
 
-VNNI: Final = frozenset({"avx512_vnni", "avx_vnni"})
-"""Without one of them, sums of products of unsigned and signed bytes saturate on x86-64."""
-
-STATIC: dict[str, Any] = {
-    "activations": "uint8",
-    "reduce_range": not VNNI & cpu_flags(),
-    "samples": 64,
-}
+STATIC: dict[str, Any] = {"activations": "uint8", "reduce_range": SATURATES, "samples": 64}
 INT4: dict[str, Any] = {"block_size": 32, "symmetric": True, "accuracy_level": 4}
 DYNAMIC: dict[str, Any] = {"weights": "int8", "reduce_range": True, "operators": ["MatMul"]}
 

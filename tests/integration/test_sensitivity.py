@@ -13,10 +13,10 @@ from packager.runtimes.onnxruntime.models import quantize_static
 from packager.runtimes.onnxruntime.qdq import prepare
 from packager.runtimes.onnxruntime.sensitivity import FoundRepair, Goal, Quality, groups_of, repair
 from runtime_adapters.protocol import Tensor, Tensors
-from tests.models import DIGITS, cifar_images, digits_data, hard_digits, trained
+from tests.models import DIGITS, SATURATES, cifar_images, digits_data, hard_digits, trained
 from wire.clock import SystemClock
 
-OPTIONS: dict[str, Any] = {"activations": "uint8", "reduce_range": False, "samples": 64}
+OPTIONS: dict[str, Any] = {"activations": "uint8", "reduce_range": SATURATES, "samples": 64}
 CLOCK = SystemClock()
 
 
