@@ -73,7 +73,9 @@ def rows_of(task: Task, folder: Path, python: Path | str, pace: runners.Pace) ->
     """
     load = [os.getloadavg()[0]]
     whole = ours.build_with(task, folder / "ours")
-    alike = ours.build_with(task, folder / "ours-onnxruntime", ("onnxruntime",))
+    alike = None
+    if not task.slow:
+        alike = ours.build_with(task, folder / "ours-onnxruntime", ("onnxruntime",))
     peers, faults = _peers(task, folder, python)
     load.append(os.getloadavg()[0])
     kept = ours.kept_int8(whole)
@@ -185,9 +187,10 @@ def _size(task: Task, first: Measured, other: Measured) -> Row:
     )
 
 
-def _time(task: Task, whole: Built, alike: Built, peers: list[Made]) -> list[Row]:
+def _time(task: Task, whole: Built, alike: Built | None, peers: list[Made]) -> list[Row]:
     """Compare the builds' durations with those of the other tools."""
-    everything, same = _work("all runtimes", whole), _work("ONNX Runtime", alike)
+    everything = _work("several runtimes" if task.slow else "all runtimes", whole)
+    same = everything if alike is None else _work("ONNX Runtime", alike)
     rows: list[Row] = []
     for peer in peers:
         theirs = Work(peer.tool, peer.seconds, peer.models)

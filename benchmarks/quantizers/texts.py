@@ -83,7 +83,7 @@ def characters(folder: Path, sizes: Sizes) -> Task | str:
         label[: len(line.text)] = [tokens[letter] for letter in line.text]
         return _prepared(_fitted(line.picture, LINE), LINE, rng), label
 
-    few = Sizes(min(sizes.calibration, 64), min(sizes.gate, 200), min(sizes.report, 400))
+    few = Sizes(min(sizes.calibration, 48), min(sizes.gate, 150), min(sizes.report, 300))
     return _task(
         "text line", folder, few, shipped.TEXT_RECOGNISER, LINE, draw,
         judged=("right_characters", "cer"),
@@ -114,7 +114,7 @@ def pages(folder: Path, sizes: Sizes) -> Task | str:
             top += height + int(rng.integers(6, 40))
         return _prepared(page, PAGE, rng), np.asarray(mask, np.uint8)
 
-    few = Sizes(min(sizes.calibration, 64), min(sizes.gate, 120), min(sizes.report, 240))
+    few = Sizes(min(sizes.calibration, 48), min(sizes.gate, 80), min(sizes.report, 160))
     return _task(
         "text detector", folder, few, shipped.TEXT_DETECTOR, PAGE, draw,
         judged=("found_pixels", f"{ROOT}/benchmarks/quantizers/qualities.py:dice"),

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.quantizers.task import LABEL, ROOT, Task
 
-TIMEOUT_S: Final = 600.0
+TIMEOUT_S: Final = 420.0
 QUIET: Final = {
     "CI": "true",  # OpenVINO's converter reports usage otherwise
     "NNCF_CI": "1",
