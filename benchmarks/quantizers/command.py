@@ -54,6 +54,9 @@ def _rows(folder: Path, python: Path | str, chosen: tuple[str, ...], *, quick: b
         if isinstance(task, str):
             rows.append(not_measured(name, task))
             continue
-        rows += rows_of(task, folder / name, python, pace)
+        try:
+            rows += rows_of(task, folder / name, python, pace)
+        except RuntimeError as exc:
+            rows.append(not_measured(task.name, str(exc)))
         print(f"{name}: done", file=sys.stderr, flush=True)
     return rows

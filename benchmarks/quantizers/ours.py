@@ -96,7 +96,7 @@ def kept_int8(built: Built) -> list[CandidateReport]:
 
 def most_accurate(candidates: list[CandidateReport]) -> CandidateReport:
     """Return the one that a device without any pressure prefers: most accurate, then fastest."""
-    return max(candidates, key=lambda c: c.accuracy.value if c.accuracy else 0.0)
+    return max(candidates, key=lambda c: c.accuracy.retention if c.accuracy else 0.0)
 
 
 def made(built: Built, folder: Path, candidate: CandidateReport) -> Made:
