@@ -266,7 +266,8 @@ def test_several_inputs_outputs_and_types(tmp_path: Path, here: Target) -> None:
 
 
 def test_a_quantized_graph_answers_to_the_last_bit(tmp_path: Path, here: Target) -> None:
-    weights = np.random.default_rng(4).integers(-127, 127, (8, 6)).astype(np.int8)
+    # Seven bits: with eight, the reference itself saturates on processors without VNNI.
+    weights = np.random.default_rng(4).integers(-64, 64, (8, 6)).astype(np.int8)
     made = tiny(
         tmp_path,
         [
