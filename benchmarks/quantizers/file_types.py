@@ -64,7 +64,8 @@ def file_types(folder: Path, sizes: Sizes) -> Task | str:
     input_name = shipped.of_one_shape(source, SHAPE, model)
     few = Sizes(min(sizes.calibration, 256), min(sizes.gate, 500), sizes.report)
     parts = in_parts(samples, labels, few)
-    return make_task("file types", folder, model, input_name=input_name, parts=parts)
+    made = make_task("file types", folder, model, input_name=input_name, parts=parts)
+    return made._replace(slow=True)
 
 
 def _samples(known: list[str]) -> tuple[Array, Array]:

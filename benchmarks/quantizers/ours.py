@@ -31,6 +31,8 @@ RESULT: Final = "result.json"
 QUICK_RUNTIMES: Final = ("onnxruntime", "openvino", "litert")
 RUNS: Final = 200
 SLOW_RUNS: Final = 30
+OWN_TIMEOUT_S: Final = 1800.0
+"""Many models take longer than the one that a quantizer makes."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +78,7 @@ def build_with(task: Task, folder: Path, runtimes: tuple[str, ...] = ()) -> Buil
         slow=task.slow,
     )
     (folder / "order.json").write_bytes(to_json(order))
-    seconds = run([sys.executable, "-m", __name__, "order.json"], folder)
+    seconds = run([sys.executable, "-m", __name__, "order.json"], folder, timeout_s=OWN_TIMEOUT_S)
     return Built(from_json((folder / RESULT).read_bytes(), BuildResult), seconds)
 
 

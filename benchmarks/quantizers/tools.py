@@ -61,12 +61,13 @@ def nncf_defaults(task: Task, folder: Path) -> Made:
     return _made(task, folder, "openvino", "NNCF", "model.xml")
 
 
-def run(command: list[str], folder: Path) -> float:
+def run(command: list[str], folder: Path, *, timeout_s: float = TIMEOUT_S) -> float:
     """Run a tool and return how long it took.
 
     Args:
         command: The fixed argument list.
         folder: The working directory, and the place of `log.txt`.
+        timeout_s: How long it may take.
 
     Returns:
         Its duration in seconds.
@@ -84,11 +85,11 @@ def run(command: list[str], folder: Path) -> float:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                timeout=TIMEOUT_S,
+                timeout=timeout_s,
                 check=False,
             )
         except subprocess.TimeoutExpired as exc:
-            raise RuntimeError(f"not done within {TIMEOUT_S / 60:.0f} minutes") from exc
+            raise RuntimeError(f"not done within {timeout_s / 60:.0f} minutes") from exc
     seconds = time.perf_counter() - began_s
     if done.returncode != 0:
         told = (folder / "log.txt").read_text(errors="replace").strip().splitlines()
