@@ -9,7 +9,7 @@ Olive is no dependency of ours: it lives in an environment of its own, whose int
 
 Rules:
 - Its usual search goes over what its static quantization declares searchable for this kind of
-  output: 12 trials. Activations are unsigned, for with its default, signed ones, ONNX Runtime is
+  output: 12 trials, of which those that fail give no model. Activations are unsigned, for with its default, signed ones, ONNX Runtime is
   some three times as slow on x86-64; pre-processing is on in every trial.
 - It judges by quality on the gate samples, then by latency, and may lose one percent of quality.
   Its metrics for functions of one's own cannot be used: a run with one ends when Olive 0.13 writes
@@ -35,8 +35,6 @@ from benchmarks.quantizers.tools import QUIET, Made, run
 VARIABLE: Final = "EDGEFLEET_OLIVE_PYTHON"
 SEARCHED: Final = ("per_channel", "reduce_range", "calibrate_method")
 """Of its static quantization; the others have Olive's defaults."""
-
-TRIALS: Final = 12
 
 _SCRIPT: Final = """
 import numpy as np
@@ -158,8 +156,8 @@ def search(python: Path, task: Task, folder: Path) -> Made:
     (folder / "workflow.json").write_text(workflow, encoding="utf-8")
     seconds = run([str(python), "drive.py"], folder)
     trials = _trials(folder / "output" / "footprint.json")
-    if trials != TRIALS:
-        raise RuntimeError(f"Olive made {trials} models, it was asked for {TRIALS}")
+    if not trials:
+        raise RuntimeError("Olive made no model")
     best = json.loads((folder / "best.json").read_text(encoding="utf-8"))
     return Made("Olive", "onnxruntime", Path(best["model"]), {}, seconds, trials)
 
