@@ -9,8 +9,9 @@ Olive is no dependency of ours: it lives in an environment of its own, whose int
 
 Rules:
 - Its usual search goes over what its static quantization declares searchable for this kind of
-  output: 12 trials, of which those that fail give no model. Activations are unsigned, for with its default, signed ones, ONNX Runtime is
-  some three times as slow on x86-64; pre-processing is on in every trial.
+  output: 12 trials, of which those that fail give no model. Activations are unsigned, for with its
+  default, signed ones, ONNX Runtime is some three times as slow on x86-64; pre-processing is on in
+  every trial.
 - It judges by quality on the gate samples, then by latency, and may lose one percent of quality.
   Its metrics for functions of one's own cannot be used: a run with one ends when Olive 0.13 writes
   its settings down. So it judges by those of its own that come closest: the share of right classes,
