@@ -101,6 +101,8 @@ from olive.workflows import run
 
 output = run("workflow.json")
 best = output.get_best_candidate()
+if best is None:
+    raise SystemExit("Olive chose no model, for none met its goals")
 with open("best.json", "w", encoding="utf-8") as file:
     json.dump({"model": best.model_path, "metrics": best.metrics_value}, file)
 """
