@@ -307,9 +307,8 @@ def _needed_for_retention(
             lost = _unlucky(theirs, factor)
             if accuracy.metric == AGREEMENT:
                 whole = factor * accuracy.samples
-                return wilson(whole - _unlucky(accuracy.samples - both, factor), whole, confidence)[
-                    0
-                ]
+                agreed = whole - _unlucky(accuracy.samples - both, factor)
+                return wilson(agreed, whole, confidence)[0]
             kept = factor * (both + theirs) - lost
             return ratio_of_right((kept, factor * ours, lost, factor * neither), confidence)[0]
         error = (evidence.standard_error or 0.0) / math.sqrt(factor)
