@@ -43,7 +43,8 @@ def test_a_variant_for_a_riscv_board_is_proven_under_emulation_and_has_no_latenc
     assert compiled["performance"] is None
     assert compiled["accuracy"]["agreement"] == 1.0
     assert compiled["accuracy"]["worst_error"] < 1e-4
-    assert 8 <= compiled["accuracy"]["samples"] < result["samples"]
+    # A quick machine gets through all of them in the time given.
+    assert 8 <= compiled["accuracy"]["samples"] <= result["samples"]
     manifest, _ = open_package(tmp_path / "p")
     (variant,) = manifest.variants
     assert variant.info.requirements.architectures == ("riscv64",)
