@@ -235,6 +235,16 @@ class PolicyObjective(Request):
 
 
 @dataclass(kw_only=True)
+class PolicySharing(Request):
+    """How a model shares the device; see `[policy.sharing]` in docs/policies.md."""
+
+    weight: Number = _SPEC.shared.weight
+    may_park: bool = _SPEC.shared.may_park
+    workers: Annotated[int, Bounds(le=MAX_EXACT, strict=True)] = _SPEC.shared.workers
+    keep_previous: bool = _SPEC.shared.keep_previous
+
+
+@dataclass(kw_only=True)
 class PolicySettings(Request):
     """How devices choose among their variants: the keys of `[policy]` in `agent.toml`."""
 
@@ -247,6 +257,9 @@ class PolicySettings(Request):
     dwell_s: Number = _SPEC.dwell_s
     objective: PolicyObjective | None = None
     """None for the default one."""
+
+    sharing: PolicySharing | None = None
+    """None for the default."""
 
 
 @dataclass(kw_only=True)

@@ -117,6 +117,20 @@ class ControllerStart(Message, frozen=True, kw_only=True):
     """Wall time of the start, seconds since 1970."""
 
 
+class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that a device has."""
+
+    name: str
+    revision: int
+    """The newest revision of the model that the device has accepted (`wire.desired.ModelState`)."""
+
+    release: str | None
+    """Digest of the package that is active."""
+
+    variant: str | None
+    """Name of the variant that serves."""
+
+
 class Hello(Message, frozen=True, kw_only=True):
     """A device reports what it is and has, on every connect; it gets a desired state if it lags."""
 
@@ -140,6 +154,13 @@ class Hello(Message, frozen=True, kw_only=True):
 
     variant: str | None
     """Name of the variant that serves."""
+
+    models: tuple[ServedModel, ...] | msgspec.UnsetType = msgspec.UNSET
+    """All models of the device; `release` and `variant` are those of the first one. Unset by agents
+    that have one model and no name for it."""
+
+    desired_form: int | msgspec.UnsetType = msgspec.UNSET
+    """The newest form of a desired state that the device reads (`wire.desired`); unset for 1."""
 
 
 class Presence(Message, frozen=True, kw_only=True):
@@ -165,7 +186,10 @@ class ReleaseRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DesiredState(Message, frozen=True, kw_only=True):
-    """What one device should run. Signed; its revision only grows."""
+    """What one device should run, with one model at most. Signed; its revision only grows.
+
+    It is form 1 of a desired state; `wire.desired` has form 2 and reads both.
+    """
 
     device: str
     revision: int
@@ -224,6 +248,9 @@ class InstallReport(Message, frozen=True, kw_only=True):
     """How fast the package comes: an exponentially weighted mean of some 10 s
     (`agent.install.progress.Rate` says which, and its source). What the device had already does not
     count. Unset while it is unknown or nothing is fetched, and by older agents."""
+
+    model: str | msgspec.UnsetType = msgspec.UNSET
+    """Name of the model that the report is about; unset by agents that have one model."""
 
     bytes_by_source: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
     """How many of the bytes of the package came which way, so far: `local`, `delta`, `http`, `mqtt`

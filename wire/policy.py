@@ -65,6 +65,40 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(text for holds, text in rules if not holds)
 
 
+MAX_WEIGHT: Final = 1000.0
+MAX_WORKERS: Final = 16
+
+
+class Sharing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model shares the device with other models."""
+
+    weight: float = 1.0
+    """What an answer of this model is worth beside one of the other models."""
+
+    may_park: bool = False
+    """Whether the device may stop serving this model, as the last resort for the others."""
+
+    workers: int = 1
+    """How many processes answer requests for it at the same time. Each needs memory of its own."""
+
+    keep_previous: bool = False
+    """Whether the version before stays loaded beside a new one, where memory allows."""
+
+    def faults(self) -> tuple[str, ...]:
+        """Return what is wrong, each as one line; empty if it can be."""
+        rules = (
+            (
+                1.0 / MAX_WEIGHT <= self.weight <= MAX_WEIGHT,
+                f"sharing.weight is not within {1.0 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}",
+            ),
+            (
+                1 <= self.workers <= MAX_WORKERS,
+                f"sharing.workers is not within 1 to {MAX_WORKERS}",
+            ),
+        )
+        return tuple(text for holds, text in rules if not holds)
+
+
 class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
     """How a device chooses among its variants.
 
@@ -90,6 +124,10 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
 
     objective: Objective | msgspec.UnsetType = msgspec.UNSET
     """What `adaptive` keeps; unset for the default one."""
+
+    sharing: Sharing | msgspec.UnsetType = msgspec.UNSET
+    """How the model shares the device; unset for the default, and by programs that do not know
+    it."""
 
     def faults(self) -> tuple[str, ...]:
         """Return the faults of the policy; empty when it is valid."""
@@ -117,7 +155,8 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
                 f"objective.deadline_probability is not within {EVEN} to 1",
             ),
         )
-        return tuple(text for holds, text in rules if not holds) + aim.faults_of_battery()
+        found = tuple(text for holds, text in rules if not holds)
+        return found + aim.faults_of_battery() + self.shared.faults()
 
     @property
     def aim(self) -> Objective:
@@ -125,14 +164,25 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True):
         return Objective() if isinstance(self.objective, msgspec.UnsetType) else self.objective
 
     @property
+    def shared(self) -> Sharing:
+        """How the model shares the device, or the default."""
+        return Sharing() if isinstance(self.sharing, msgspec.UnsetType) else self.sharing
+
+    @property
     def settings(self) -> dict[str, object]:
-        """All settings that count by name, with those of the default objective, dotted."""
+        """All settings that count by name, those of the default objective and sharing dotted."""
         plain: dict[str, object] = to_builtins(self)
         plain.pop("objective", None)
+        plain.pop("sharing", None)
         aims: dict[str, object] = to_builtins(self.aim)
         if "battery_until" in aims:
             del aims["battery_lasts_s"]
-        return plain | {f"objective.{key}": value for key, value in aims.items()}
+        shared: dict[str, object] = to_builtins(self.shared)
+        return (
+            plain
+            | {f"objective.{key}": value for key, value in aims.items()}
+            | {f"sharing.{key}": value for key, value in shared.items()}
+        )
 
 
 def changes(before: PolicySpec, after: PolicySpec) -> tuple[dict[str, object], dict[str, object]]:

@@ -19,10 +19,14 @@ import msgspec
 
 from wire.codec import MAX_JSON_BYTES, convert, from_json, from_toml
 from wire.errors import PolicyFileError, WireFormatError
-from wire.policy import Objective, PolicySpec
+from wire.policy import MAX_WEIGHT, MAX_WORKERS, Objective, PolicySpec, Sharing
 from wire.settings_faults import no_such_setting, plain_fault
 
 OBJECTIVE: Final = "objective"
+SHARING: Final = "sharing"
+TABLES: Final = MappingProxyType({OBJECTIVE: Objective, SHARING: Sharing})
+"""The tables within a policy."""
+
 ADAPTIVE: Final = "adaptive"
 KINDS: Final[tuple[str, ...]] = get_args(msgspec.structs.fields(PolicySpec)[0].type)
 
@@ -39,6 +43,10 @@ LIMITS: Final[Mapping[str, str]] = MappingProxyType(
         "objective.deadline_probability": "0.5 or more, and below 1",
         "objective.battery_lasts_s": "seconds, 0 or more",
         "objective.battery_until": 'a time of day in quotes, such as "18:00"',
+        "sharing.weight": f"a number from {1.0 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}",
+        "sharing.may_park": "true or false",
+        "sharing.workers": f"a whole number from 1 to {MAX_WORKERS}",
+        "sharing.keep_previous": "true or false",
     }
 )
 """What each key may be."""
@@ -103,19 +111,21 @@ def checked_policy(values: Mapping[str, Any]) -> PolicySpec:
             "[policy] is a heading of agent.toml",
             remedy="write its keys without that heading, and [policy.objective] as [objective]",
         )
-    objective = values.get(OBJECTIVE, {})
-    if not isinstance(objective, dict):
-        raise PolicyFileError(
-            "objective is not a table", remedy="write it as [objective]", key=OBJECTIVE
-        )
-    _check_names(values, objective)
+    tables = {name: values.get(name, {}) for name in TABLES}
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise PolicyFileError(
+                f"{name} is not a table", remedy=f"write it as [{name}]", key=name
+            )
+    _check_names(values, tables)
     if values.get("kind", PolicySpec().kind) not in KINDS:
         raise PolicyFileError(
             f"kind is {' or '.join(KINDS)}, not {str(values['kind'])[:64]!r}",
             remedy="write one of them",
             key="kind",
         )
-    _check_values(dict(values) | {f"{OBJECTIVE}.{key}": value for key, value in objective.items()})
+    inner = {f"{name}.{key}": v for name, table in tables.items() for key, v in table.items()}
+    _check_values(dict(values) | inner)
     try:
         spec = convert(dict(values), PolicySpec)
     except WireFormatError as exc:
@@ -134,19 +144,21 @@ def checked_policy(values: Mapping[str, Any]) -> PolicySpec:
     return spec
 
 
-def _check_names(values: Mapping[str, Any], objective: Mapping[str, Any]) -> None:
-    aims = Objective.__struct_fields__
-    for table, keys, known in (
+def _check_names(values: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> None:
+    inner = {key: name for name, kind in TABLES.items() for key in kind.__struct_fields__}
+    known = {f"{name}.": kind.__struct_fields__ for name, kind in TABLES.items()}
+    for table, keys, allowed in (
         ("", values, PolicySpec.__struct_fields__),
-        (f"{OBJECTIVE}.", objective, aims),
+        *((f"{name}.", keys, known[f"{name}."]) for name, keys in tables.items()),
     ):
         for key in keys:
-            if key in known:
+            if key in allowed:
                 continue
-            if not table and key in aims:
+            if not table and key in inner:
+                where = f"the {inner[key]}" if inner[key] == OBJECTIVE else f"[{inner[key]}]"
                 raise PolicyFileError(
-                    f"{key} stands outside of the objective",
-                    remedy="write it below [objective], at the end",
+                    f"{key} stands outside of {where}",
+                    remedy=f"write it below [{inner[key]}], at the end",
                     key=key,
                 )
             if key in _ELSEWHERE:

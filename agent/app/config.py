@@ -40,7 +40,7 @@ from wire.codec import from_toml
 from wire.errors import FleetError, TopicError
 from wire.files import open_file
 from wire.hosts import is_loopback
-from wire.policy import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec, Sharing
 from wire.settings_faults import no_such_setting, plain_fault
 from wire.topics import checked_device
 
@@ -166,6 +166,7 @@ def load_config(path: Path) -> AgentConfig:
         config = msgspec.convert(values, AgentConfig, dec_hook=_path)
         _check_keys(values.get("policy", {}), PolicySpec, "policy")
         _check_keys(values.get("policy", {}).get("objective", {}), Objective, "policy.objective")
+        _check_keys(values.get("policy", {}).get("sharing", {}), Sharing, "policy.sharing")
         serving_settings(config)
         checked_device(config.device)
     except (TopicError, ConfigError) as exc:

@@ -25,6 +25,7 @@ from wire.delivery import (
     SourceRequest,
     Sources,
 )
+from wire.desired import DesiredModels
 from wire.enrolment import challenged_proof, enrol_proof
 from wire.measuring import Measure, Measured, MeasuredVariant, check_measured
 from wire.messages import (
@@ -414,6 +415,7 @@ def test_no_message_is_without_a_record() -> None:
         FirstHello,
         FirstInstallReport,
         FirstSources,
+        DesiredModels,  # test_wire_v2.py has it
     }
 
 

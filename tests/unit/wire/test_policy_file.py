@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wire.codec import convert, to_builtins
 from wire.errors import PolicyFileError
-from wire.policy import Objective, PolicySpec, changes
+from wire.policy import Objective, PolicySpec, Sharing, changes
 from wire.policy_file import LIMITS, checked_policy, read_policy
 
 POLICIES = st.builds(
@@ -55,7 +55,9 @@ def test_changes_lead_from_one_policy_to_the_other(before: PolicySpec, after: Po
 
 def test_the_limits_of_every_key_are_known() -> None:
     aims = {f"objective.{name}" for name in Objective.__struct_fields__}
-    assert LIMITS.keys() == {*PolicySpec.__struct_fields__, *aims} - {"kind", "objective"}
+    shared = {f"sharing.{name}" for name in Sharing.__struct_fields__}
+    known = {*PolicySpec.__struct_fields__, *aims, *shared}
+    assert LIMITS.keys() == known - {"kind", "objective", "sharing"}
 
 
 @pytest.mark.parametrize(

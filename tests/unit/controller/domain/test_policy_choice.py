@@ -15,9 +15,15 @@ from pydantic import TypeAdapter, ValidationError
 from controller.domain.policy_choice import FleetPolicy, checked_name, checked_spec, choose_policy
 from controller.domain.selectors import parse_selector
 from controller.errors import InvalidRequestError
-from controller.schemas import PolicyObjective, PolicyRequest, PolicySettings, given_fields
+from controller.schemas import (
+    PolicyObjective,
+    PolicyRequest,
+    PolicySettings,
+    PolicySharing,
+    given_fields,
+)
 from wire.codec import from_json, to_json
-from wire.policy import Objective, PolicySpec
+from wire.policy import Objective, PolicySpec, Sharing
 
 DEVICE = {"id": "cam-1", "profile": "rpi4", "arch": "aarch64", "site": "berlin"}
 
@@ -146,11 +152,17 @@ def test_what_the_door_refuses(settings: dict[str, Any]) -> None:
 
 
 def test_the_api_knows_every_field_and_its_default() -> None:
-    for model, struct in ((PolicySettings, PolicySpec), (PolicyObjective, Objective)):
+    for model, struct in (
+        (PolicySettings, PolicySpec),
+        (PolicyObjective, Objective),
+        (PolicySharing, Sharing),
+    ):
         assert tuple(field.name for field in fields(model)) == struct.__struct_fields__
     assert checked_spec(given_fields(PolicySettings())) == PolicySpec()
     aims = given_fields(PolicySettings(objective=PolicyObjective()))
     assert checked_spec(aims) == PolicySpec(objective=Objective())
+    shared = given_fields(PolicySettings(sharing=PolicySharing()))
+    assert checked_spec(shared) == PolicySpec(sharing=Sharing())
 
 
 ratios = st.floats(0.0, 1.0)

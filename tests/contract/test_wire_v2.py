@@ -1,0 +1,108 @@
+"""What version 2 of the wire format adds, byte for byte: desired states that name models.
+
+The files beside this test must decode for ever, as those of version 1 must.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wire.codec import to_json
+from wire.desired import NAMED_MODELS, DesiredModels, ModelState, desired_from_json, desired_to_json
+from wire.messages import Hello, InstallReport, ReleaseRef, ServedModel, decode_message
+from wire.policy import Objective, PolicySpec, Sharing
+from wire.profile import DeviceProfile
+
+HERE = Path(__file__).parent / "wire_v2"
+OLD = Path(__file__).parent / "wire_v1"
+
+
+def ref(name: str, digit: str) -> ReleaseRef:
+    return ReleaseRef(
+        name=name,
+        version="1.0.0",
+        digest=digit * 64,
+        envelope_sha256="f" * 64,
+        envelope_size_bytes=4096,
+    )
+
+
+DESIRED = DesiredModels(
+    device="camera-7",
+    revision=12,
+    issued_at_s=1767225600.0,
+    models=(
+        ModelState(
+            name="digits",
+            revision=9,
+            release=ref("digits", "a"),
+            rollout="r-1",
+            policy=PolicySpec(
+                objective=Objective(deadline_ms=20.0),
+                sharing=Sharing(weight=3.0, may_park=True, workers=2, keep_previous=True),
+            ),
+        ),
+        ModelState(name="speech", revision=12, release=ref("speech", "c"), rollout="r-2"),
+        ModelState(name="wake-word", revision=4, release=None),
+    ),
+    boot_id="0123456789abcdef",
+    has_sources=True,
+)
+PROFILE = DeviceProfile(
+    name="cam",
+    architecture="x86_64",
+    runtimes=("onnxruntime",),
+    memory_bytes=2**30,
+    storage_bytes=2**30,
+    threads=2,
+)
+HELLO = Hello(
+    device="camera-7",
+    boot_id="0123456789abcdef",
+    agent_version="0.2.0",
+    profile=PROFILE,
+    revision=12,
+    release="a" * 64,
+    variant="onnxruntime-int8-static",
+    models=(
+        ServedModel(name="digits", revision=9, release="a" * 64, variant="onnxruntime-int8-static"),
+        ServedModel(name="speech", revision=12, release=None, variant=None),
+    ),
+    desired_form=NAMED_MODELS,
+)
+REPORT = InstallReport(
+    device="camera-7",
+    revision=12,
+    digest="c" * 64,
+    phase="fetching",
+    outcome="running",
+    active=None,
+    done_bytes=10,
+    total_bytes=20,
+    model="speech",
+)
+
+
+def test_a_desired_state_of_form_2_is_unchanged() -> None:
+    recorded = (HERE / "desired.json").read_bytes()
+    assert desired_to_json(DESIRED, form=NAMED_MODELS) == recorded
+    assert desired_from_json(recorded) == DESIRED
+
+
+@pytest.mark.parametrize(("name", "message"), [("hello.json", HELLO), ("report.json", REPORT)])
+def test_what_the_other_messages_gain_is_unchanged(
+    name: str, message: Hello | InstallReport
+) -> None:
+    recorded = (HERE / name).read_bytes()
+    assert to_json(message) == recorded
+    assert decode_message(recorded, type(message)) == message
+
+
+def test_a_desired_state_of_form_1_is_read() -> None:
+    desired = desired_from_json((OLD / "desired.json").read_bytes())
+    (model,) = desired.models
+    assert model.release is not None
+    assert (model.name, model.revision) == (model.release.name, desired.revision)
+    assert not desired.faults()
