@@ -2,68 +2,87 @@
 
 Rules:
 - The work itself checks for an end at its safe points; no other thread ends it.
-- Another thread may interject a piece of work. The install thread does it at its next safe point,
-  so that one thread alone writes packages, and then begins again what it was doing.
+- Each model has a thread for its installs, with interrupts of its own. One thread at a time has the
+  turn, and it alone writes packages. A thread that waits for something else lets others have it.
+- A thread that takes a package from the operator goes first: the install that has the turn leaves
+  at its next safe point, and begins again what it was doing when it has the turn back.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from agent.errors import ControlError, InterjectedError, StoppedError, SupersededError
 from wire.clock import Clock
-from wire.errors import FleetError
 
-SLICE_S = 0.2
+SLICE_S: Final = 0.2
 """Longest wait without a check: a stop must be done within some seconds."""
 
-LOOK_S = 2.0
-"""How often a thread that waits for its piece of work looks whether anybody still needs it."""
+TELLING_TRIES: Final = 5
+"""After so many slices of waiting for the turn it is told that an install waits."""
+
+LOOK_S: Final = 2.0
+"""How often a thread that waits for the turn looks whether anybody still needs its work."""
 
 
-class _Piece:
-    """A piece of work that one thread wants another to do."""
+class _Device:
+    """What the interrupts of all models of a device share."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        self.work = work
-        self.begun = False
-        self.done = threading.Event()
-        self.fault: FleetError | None = None
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.sleepers: list[Callable[[], None]] = []
+        self.lock = threading.Lock()
+        self.turn = threading.Lock()
+        self.owner: int | None = None
+        """The thread that has the turn."""
+
+        self.interjects = False
+        """Whether a thread that goes first has the turn or waits for it."""
 
 
 class Interrupts:
-    """Two requests that any thread may make: stop the agent, end the running install.
+    """Requests that any thread may make: stop the agent, end the running install, let me go first.
 
     Args:
         clock: For waiting.
+        device: What the models of the device share; None for a device of its own.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, device: _Device | None = None) -> None:
         self._clock = clock
-        self._stop = threading.Event()
+        self._device = device or _Device()
         self._superseded = threading.Event()
-        self._sleepers: list[Callable[[], None]] = []
-        self._lock = threading.Lock()
-        self._piece: _Piece | None = None
+
+    def of_model(self) -> Interrupts:
+        """Return interrupts for the installs of one more model of this device."""
+        return Interrupts(self._clock, self._device)
 
     def wake_on_stop(self, wake: Callable[[], None]) -> None:
-        """Register a function that wakes a sleeping thread at a stop, and when work is interjected.
+        """Register a function that wakes a sleeping thread at a stop, and when one goes first.
 
         Args:
             wake: The function; `stop` calls it, after `stopping` has become true.
         """
-        self._sleepers.append(wake)
+        self._device.sleepers.append(wake)
+
+    def sleep_no_more(self, wake: Callable[[], None]) -> None:
+        """Forget a function that `wake_on_stop` took."""
+        with contextlib.suppress(ValueError):
+            self._device.sleepers.remove(wake)
 
     def stop(self) -> None:
         """Ask every thread of the agent to end."""
-        self._stop.set()
+        self._device.stop.set()
         self._wake()
 
     @property
     def stopping(self) -> bool:
         """Whether the agent is being stopped."""
-        return self._stop.is_set()
+        return self._device.stop.is_set()
 
     def supersede(self) -> None:
         """Ask the running install to end, because a newer desired state waits."""
@@ -73,13 +92,48 @@ class Interrupts:
         """Note that the newer desired state has been taken."""
         self._superseded.clear()
 
-    @property
-    def interjected(self) -> bool:
-        """Whether another thread waits for a piece of work."""
-        return self._piece is not None
+    @contextlib.contextmanager
+    def turn(
+        self, *, abandon: bool = False, on_wait: Callable[[], None] = lambda: None
+    ) -> Iterator[None]:
+        """Have the turn, as soon as no other thread has it.
+
+        Args:
+            abandon: Whether a newer install may begin meanwhile.
+            on_wait: Called once if it takes longer than a moment.
+
+        Raises:
+            StoppedError: The agent is being stopped.
+            SupersededError: A newer desired state has come.
+            InterjectedError: Another thread goes first.
+        """
+        tries = itertools.count(1)
+
+        def look() -> None:
+            self.check(abandon=abandon)
+            if next(tries) == TELLING_TRIES:
+                on_wait()
+
+        with self._turn(SLICE_S, look):
+            yield
+
+    @contextlib.contextmanager
+    def out_of_turn(self) -> Iterator[None]:
+        """Let other threads have the turn for a while, if this one has it."""
+        device = self._device
+        if device.owner != threading.get_ident():
+            yield
+            return
+        device.owner = None
+        device.turn.release()
+        try:
+            yield
+        finally:
+            device.turn.acquire()
+            device.owner = threading.get_ident()
 
     def interject(self, work: Callable[[], None], still_wanted: Callable[[], None]) -> None:
-        """Let the install thread do a piece of work, and wait until it is done.
+        """Do a piece of work before the install that is under way goes on.
 
         Args:
             work: What to do; it checks for a stop by itself.
@@ -90,51 +144,28 @@ class Interrupts:
             StoppedError: The agent is being stopped.
             FleetError: The work or `still_wanted` raised it.
         """
-        piece = _Piece(work)
-        with self._lock:
-            if self._piece is not None:
+        device = self._device
+        with device.lock:
+            if device.interjects:
                 raise ControlError("another package is being stored", remedy="wait until it is")
-            self._piece = piece
-        self._wake()
-        while not piece.done.wait(LOOK_S):
-            with self._lock:  # what has begun is not looked after: it has the client to itself
-                if not piece.begun:
-                    try:
-                        self.check(abandon=False)
-                        still_wanted()
-                    except FleetError:
-                        self._piece = None
-                        raise
-        if piece.fault is not None:
-            raise piece.fault
+            device.interjects = True
+        try:
+            self._wake()
+            with self._turn(LOOK_S, still_wanted):
+                self.check(abandon=False)
+                work()
+        finally:
+            device.interjects = False
 
-    def do_interjected(self) -> None:
-        """Do the piece of work that another thread waits for, if one does.
+    def give_way(self) -> None:
+        """Wait until no thread goes first any more; the caller does not have the turn.
 
         Raises:
             StoppedError: The agent is being stopped.
         """
-        with self._lock:
-            piece = self._piece
-            if piece is None:
-                return
-            piece.begun = True
-        try:
-            piece.work()
-        except FleetError as exc:
-            piece.fault = exc
-        except BaseException:
-            piece.fault = StoppedError("the agent is being stopped")
-            raise
-        finally:
-            with self._lock:
-                self._piece = None
-            piece.done.set()
-        self.check(abandon=False)
-
-    def _wake(self) -> None:
-        for wake in self._sleepers:
-            wake()
+        while self._device.interjects:
+            self._clock.sleep(SLICE_S / 4)
+            self.check(abandon=False)
 
     def check(self, *, abandon: bool) -> None:
         """Raise an error if the work must end now.
@@ -145,13 +176,13 @@ class Interrupts:
         Raises:
             StoppedError: The agent is being stopped.
             SupersededError: A newer desired state has come.
-            InterjectedError: Another thread waits for a piece of work.
+            InterjectedError: Another thread goes first.
         """
-        if self._stop.is_set():
+        if self._device.stop.is_set():
             raise StoppedError("the agent is being stopped")
         if abandon and self._superseded.is_set():
             raise SupersededError("a newer desired state has arrived")
-        if abandon and self._piece is not None and not self._piece.begun:
+        if abandon and self._device.interjects:
             raise InterjectedError("a package has been handed over")
 
     def wait(self, duration_s: float, *, abandon: bool) -> None:
@@ -164,10 +195,27 @@ class Interrupts:
         Raises:
             StoppedError: The agent is being stopped.
             SupersededError: A newer desired state has come.
-            InterjectedError: Another thread waits for a piece of work.
+            InterjectedError: Another thread goes first.
         """
         end_s = self._clock.monotonic_s() + duration_s
         self.check(abandon=abandon)
         while (rest_s := end_s - self._clock.monotonic_s()) > 0:
             self._clock.sleep(min(rest_s, SLICE_S))
             self.check(abandon=abandon)
+
+    @contextlib.contextmanager
+    def _turn(self, look_s: float, look: Callable[[], None]) -> Iterator[None]:
+        device = self._device
+        while not device.turn.acquire(timeout=look_s):
+            self.check(abandon=False)
+            look()
+        device.owner = threading.get_ident()
+        try:
+            yield
+        finally:
+            device.owner = None
+            device.turn.release()
+
+    def _wake(self) -> None:
+        for wake in tuple(self._device.sleepers):
+            wake()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
+import contextlib
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -18,47 +18,45 @@ from agent.app.control import SOCKET_FILE, ControlServer, check_path
 from agent.app.desired_states import DesiredStates
 from agent.app.endpoint import make_endpoint
 from agent.app.fetching import make_fetching
-from agent.app.hooking import put_hooks
+from agent.app.hooking import make_override
 from agent.app.learnt_file import LearntFile
 from agent.app.measuring import make_measurer
 from agent.app.messages import Messages
+from agent.app.model_parts import ModelMaker
+from agent.app.models import Models
 from agent.app.named_files import load_profile, load_trust
 from agent.app.refusals import Refusals
 from agent.app.runtimes import usable_profile
 from agent.app.sensing import Sensing
-from agent.app.serving import make_deferral, make_serving
+from agent.app.serving import make_deferral
 from agent.app.sharing import Sharing, make_sharing
 from agent.app.spooling import make_pump
 from agent.app.watchdog import Watchdog
-from agent.errors import ConfigError, ControlError, storage_faults
-from agent.install.early import EarlyService
-from agent.install.installer import Installer, InstallSettings
+from agent.errors import ConfigError, ControlError, StorageError, storage_faults
 from agent.install.preload import Preload
 from agent.install.slots import Slots
 from agent.install.store import FileStateStore
-from agent.install.thread import Installs
-from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.link.connector import Connector
 from agent.link.outage import Outage
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
-from agent.select.adaptation import Adaptation
+from agent.packages import read_index
+from agent.select.adaptations import Adaptations
 from agent.serve.deferred.runner import DeferredRunner
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.model_server import ModelServer
+from agent.serve.served import ServedModels
 from telemetry.device.recorder import OnEvent, Recorder
 from telemetry.device.sensors import Sensors
 from wire.clock import Clock
+from wire.desired import NAMED_MODELS
+from wire.errors import FleetError
 from wire.files import Lock, lock
 from wire.messages import Hello
 from wire.profile import DeviceProfile
 from wire.trust.root import TrustRoot
 from wire.version import VERSION
-
-if TYPE_CHECKING:
-    from agent.install.hooks.effects import HookedEffects
 
 LOGGED: Final = frozenset(
     {"from", "to", "variant", "release", "code", "revision", "outcome", "phase", "gap_ms", "hook"}
@@ -85,10 +83,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     sensing: Sensing
     desired_states: DesiredStates
-    hooked: HookedEffects | None
-    """None without hooks, and if installs may begin at any time."""
-
-    installs: Installs
+    models: Models
     connector: Connector
     link: Link
     messages: Messages
@@ -97,7 +92,6 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     pump: TelemetryPump
     watchdog: Watchdog
-    model_server: ModelServer
     deferral: DeferredRunner
 
 
@@ -152,75 +146,50 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         interrupts=Interrupts(clock),
     )
     slots = Slots(config.state_dir)
-    store = FileStateStore(config.state_dir, used=bool(slots.whole()))
+    store = _store(device, slots)
     broker = f"{config.broker.host}:{config.broker.port}"
     link = Link(config.device, device.boot_id, Outage(broker, device.recorder, clock))
     fetching = make_fetching(
         config, trust, link, interrupts=device.interrupts, log=log, recorder=recorder, clock=clock
     )
     pump = make_pump(config, link, boot_id=device.boot_id, recorder=recorder, clock=clock)
-    model_server, adaptation = make_serving(
-        config, profile, trust, slots, recorder=recorder, clock=clock
-    )
-    installer = Installer(
-        InstallSettings(profile=profile, trust=trust, confirm_s=config.confirm_s),
+    adaptations, served = Adaptations(clock), ServedModels(clock)
+    override = make_override(config, fetching.budgets, recorder, clock)
+    maker = ModelMaker(
+        config=config,
+        profile=profile,
+        trust=trust,
         store=store,
         slots=slots,
-        fetcher=fetching.fetcher,
-        adaptation=adaptation,
-        early=EarlyService(
-            adaptation,
-            recorder,
-            clock,
-            allowed=config.install.early and config.hooks.directory is None,
-        ),
+        fetching=fetching,
+        adaptations=adaptations,
+        served=served,
+        override=override,
+        link=link,
         interrupts=device.interrupts,
-    )
-    hooked = put_hooks(
-        config,
-        installer,
-        store,
-        slots,
         log=log,
         recorder=recorder,
-        interrupts=device.interrupts,
-        health=lambda: adaptation.health,
-        budgets=fetching.budgets,
         clock=clock,
     )
-    machine = Machine(
-        config.device,
-        store,
-        hooked or installer,
-        link,
-        device.recorder,
-        interrupts=device.interrupts,
-        clock=clock,
-        rng=random.Random(),  # noqa: S311 - jitter, not a secret
-    )
-    machine.arrivals = fetching.arrivals
-    if hooked is not None:
-        hooked.holding.on_wait = machine.report_running
-        machine.on_end = hooked.end
-    installs = Installs(machine, store, slots, device.interrupts, log)
+    models = Models(maker.make, maker.forget)
     refusals = Refusals(config.device, link.refuse, device.recorder, clock)
     desired_states = DesiredStates(
         config,
         trust,
         boot_id=device.boot_id,
         store=store,
-        adaptation=adaptation,
-        installer=installer,
-        installs=installs,
+        slots=slots,
+        models=models,
         recorder=device.recorder,
         refusals=refusals,
+        log=log,
     )
     sharing = make_sharing(
         config,
         trust,
         slots,
         is_coming=lambda sha256: fetching.coming.sha256 == sha256,
-        health=lambda: adaptation.health,
+        health=lambda: adaptations.health,
         log=log,
         recorder=recorder,
         clock=clock,
@@ -231,10 +200,9 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         trust,
         boot_id=device.boot_id,
         slots=slots,
-        store=store,
-        installs=installs,
+        is_busy=lambda: bool(models.pending),
         fetcher=fetching.fetcher,
-        adaptation=adaptation,
+        adaptations=adaptations,
         link=link,
         interrupts=device.interrupts,
         recorder=recorder,
@@ -242,7 +210,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     )
     messages = Messages(
         link,
-        lambda: _hello(device, store, adaptation, sharing),
+        lambda: _hello(device, store, models, sharing),
         desired_states=desired_states,
         fetching=fetching,
         sharing=sharing,
@@ -251,20 +219,20 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         log=log,
         clock=clock,
     )
-    deferral = make_deferral(config, model_server, adaptation, recorder=recorder, clock=clock)
+    deferral = make_deferral(config, served, adaptations, recorder=recorder, clock=clock)
     endpoint = make_endpoint(
-        config, model_server, log, deferred=deferral.queue, advice=adaptation.advice
+        config, served, log, deferred=deferral.queue, advice=adaptations.advice
     )
     commands = Commands(
         config.device,
         store=store,
-        adaptation=adaptation,
+        models=models,
+        adaptations=adaptations,
         pump=pump,
         link=link,
         refusals=refusals,
         clock=clock,
-        hooked=hooked,
-        transfer=machine.transfer,
+        override=override,
         budgets=fetching.budgets,
         endpoint=lambda: endpoint.address,
         deferred=lambda: deferral.queue.waiting,
@@ -278,20 +246,17 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         recorder=device.recorder,
         interrupts=device.interrupts,
         endpoint=endpoint,
-        control=_control(
-            device, commands, _by_hand(device, desired_states, installs, slots, store)
-        ),
+        control=_control(device, commands, _by_hand(device, desired_states, models, slots, store)),
         sensing=Sensing(
             sensors,
             device.recorder,
-            adaptation,
+            adaptations,
             device.interrupts,
             interval_s=config.sense_interval_s,
             learnt=LearntFile(config.state_dir, device.recorder, device.clock),
         ),
         desired_states=desired_states,
-        hooked=hooked,
-        installs=installs,
+        models=models,
         connector=connector(
             config, declared, trust, link, interrupts=device.interrupts, clock=clock
         ),
@@ -300,7 +265,6 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
         sharing=sharing,
         pump=pump,
         watchdog=Watchdog(clock),
-        model_server=model_server,
         deferral=deferral,
     )
 
@@ -308,7 +272,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
 def _by_hand(
     device: _Device,
     desired_states: DesiredStates,
-    installs: Installs,
+    models: Models,
     slots: Slots,
     store: FileStateStore,
 ) -> ByHand:
@@ -323,7 +287,7 @@ def _by_hand(
     return ByHand(
         preload,
         desired_states=desired_states,
-        installs=installs,
+        pending=lambda: models.pending,
         store=store,
         interrupts=interrupts,
         log=device.log,
@@ -373,10 +337,11 @@ def _control(device: _Device, commands: Commands, by_hand: ByHand) -> ControlSer
 
 
 def _hello(
-    device: _Device, store: FileStateStore, adaptation: Adaptation, sharing: Sharing | None
+    device: _Device, store: FileStateStore, models: Models, sharing: Sharing | None
 ) -> Hello:
     url = sharing.url if sharing is not None else None
-    release, variant = adaptation.active()
+    served = tuple(model.served for model in models)
+    first = served[0] if served else None
     has_all = device.profile.runtimes == device.declared.runtimes
     return Hello(
         device=device.config.device,
@@ -386,6 +351,22 @@ def _hello(
         runtimes=msgspec.UNSET if has_all else device.profile.runtimes,
         peer_url=msgspec.UNSET if url is None else url,
         revision=store.state.revision,
-        release=release,
-        variant=variant,
+        release=first.release if first else None,
+        variant=first.variant if first else None,
+        models=served,
+        desired_form=NAMED_MODELS,
     )
+
+
+def _store(device: _Device, slots: Slots) -> FileStateStore:
+    """Open the record of the installs; what an agent with one model left gets the model's name."""
+    served, one = None, slots.one_slot()
+    if one is not None:
+        with contextlib.suppress(FleetError):  # a damaged package serves nothing
+            served = read_index(slots.directory(one), one, device.trust).name
+    used = bool(slots.whole())
+    store = FileStateStore(device.config.state_dir, used=used, served=served)
+    if served is not None:
+        with contextlib.suppress(StorageError):  # the next start does it
+            slots.adopt(served)
+    return store

@@ -5,40 +5,44 @@ Rules:
   stored, and only a desired state that the director signed for this device begins its install: one
   that came over MQTT, or one in the file, with the same checks.
 - A desired state in the file that is older than the accepted one is not taken; the package is.
-- The install thread does the work at its next safe point, so an install that waits for the files
-  goes on at once.
+- The work is done at the next safe point of an install, and one that waits for the files goes on at
+  once.
 - A newer desired state for something else ends the work at the next part of the file: an order does
   not wait for a slow stick. What came is kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent.app.control import Pull
 from agent.app.desired_states import DesiredStates
+from agent.app.models import Pending
 from agent.errors import ControlError, RefusedError
 from agent.install.preload import Preload
 from agent.install.store import StateStore
-from agent.install.thread import Installs
 from agent.interrupts import Interrupts
 from agent.log import Log
 from wire.codec import sha256_hex, to_builtins
+from wire.desired import DesiredModels
 from wire.errors import FleetError
-from wire.messages import DesiredState
 from wire.package.archive import AGAIN, Archive
 
 
 class _ClientFile:
     """The file at the other end of the control socket."""
 
-    def __init__(self, size_bytes: int, pull: Pull, installs: Installs) -> None:
+    def __init__(
+        self, size_bytes: int, pull: Pull, pending: Callable[[], Sequence[Pending]]
+    ) -> None:
         self.size_bytes = size_bytes
         self.digest = ""
         """The package in it, as soon as it is known."""
 
         self._pull = pull
-        self._installs = installs
+        self._pending = pending
+        self._before = frozenset(pending())
 
     def read(self, offset: int, length: int) -> bytes:
         """Return a part of it.
@@ -46,10 +50,11 @@ class _ClientFile:
         Raises:
             ControlError: The client sends it no more, or a newer desired state waits.
         """
-        newer = self._installs.newer
-        if newer is not None and (newer.release is None or newer.release.digest != self.digest):
+        for newer in self._pending():
+            if newer in self._before or newer.digest == self.digest:
+                continue
             raise ControlError(
-                f"revision {newer.revision} of the desired state has come and goes first",
+                f"revision {newer.revision} of model {newer.model} has come and goes first",
                 remedy="give the command again when its install has ended; the files that have "
                 "come are kept",
             )
@@ -62,9 +67,9 @@ class ByHand:
     Args:
         preload: Stores them.
         desired_states: Checks and takes desired states.
-        installs: Knows which desired state waits.
+        pending: Returns what is being installed, or waits to be.
         store: Knows what the device should run.
-        interrupts: Lets the install thread do the work.
+        interrupts: Let the work be done before an install goes on.
         log: Takes a line for each package.
     """
 
@@ -73,14 +78,14 @@ class ByHand:
         preload: Preload,
         *,
         desired_states: DesiredStates,
-        installs: Installs,
+        pending: Callable[[], Sequence[Pending]],
         store: StateStore,
         interrupts: Interrupts,
         log: Log,
     ) -> None:
         self._preload = preload
         self._desired_states = desired_states
-        self._installs = installs
+        self._pending = pending
         self._store = store
         self._interrupts = interrupts
         self._log = log
@@ -105,7 +110,7 @@ class ByHand:
         answer: dict[str, Any] = {}
 
         def work() -> None:
-            answer.update(self._take(_ClientFile(size_bytes, pull, self._installs)))
+            answer.update(self._take(_ClientFile(size_bytes, pull, self._pending)))
 
         self._interrupts.interject(work, lambda: _still_there(pull))
         return answer
@@ -122,16 +127,17 @@ class ByHand:
                 taken = True
             except FleetError as exc:
                 why_not = exc.message
-        target = self._store.state.target
+        records = self._store.state.models.values()
+        targets = {record.target.digest for record in records if record.target is not None}
         self._log.write("by-hand", release=stored.release, stored_bytes=stored.stored_bytes)
         plain: dict[str, Any] = to_builtins(stored)
         return plain | {
             "revision": desired.revision if desired is not None and taken else None,
             "not_taken": why_not,
-            "is_target": taken or (target is not None and target.digest == stored.digest),
+            "is_target": taken or stored.digest in targets,
         }
 
-    def _assigned(self, archive: Archive, envelope: bytes) -> DesiredState:
+    def _assigned(self, archive: Archive, envelope: bytes) -> DesiredModels:
         """Return the desired state in a file.
 
         Raises:
@@ -145,9 +151,9 @@ class ByHand:
                 f"the package file was made for another device: {exc.message}",
                 remedy="export it with --device and the name of this device, or without --device",
             ) from exc
-        release = desired.release
+        releases = [model.release for model in desired.models if model.release is not None]
         signed = (archive.index.digest, sha256_hex(archive.envelope))
-        if release is None or (release.digest, release.envelope_sha256) != signed:
+        if signed not in {(release.digest, release.envelope_sha256) for release in releases}:
             raise RefusedError(
                 "the desired state in the package file names another package", remedy=AGAIN
             )

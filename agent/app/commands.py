@@ -10,27 +10,49 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.app.about import is_about
 from agent.app.control import MAX_LINE_BYTES
+from agent.app.models import Model, Models
 from agent.app.refusals import Refusals
 from agent.errors import ControlError
 from agent.install.store import StateStore
 from agent.link.connection import Link
 from agent.link.telemetry import TelemetryPump
-from agent.select.adaptation import Adaptation
+from agent.select.adaptations import Adaptations
 from telemetry.device.spool import EVENTS_KEPT
 from wire.clock import Clock
 from wire.codec import to_builtins
+from wire.policy import PolicySpec
 from wire.progress import TransferProgress
 
 if TYPE_CHECKING:
     from agent.install.budget.budgets import Budgets
-    from agent.install.hooks.effects import HookedEffects
+    from agent.install.hooks.override import Override
 
 MAX_ANSWER_BYTES: Final = MAX_LINE_BYTES - 1024
 """Greatest size of the events in one answer; the line has a little more."""
+
+NO_MODEL: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "release": None,
+        "variant": None,
+        "reason": "",
+        "pressures": [],
+        "levers": None,
+        "pinned": None,
+        "policy": to_builtins(PolicySpec()),
+        "phase": "idle",
+        "transfer": None,
+        "waits_for": "",
+        "target": None,
+        "last_report": None,
+    }
+)
+"""What the status of a device tells that has no model."""
 
 MAX_OVERRIDE_S: Final = 86_400.0
 """An override that nobody remembers must not outlast the day."""
@@ -42,13 +64,13 @@ class Commands:
     Args:
         device: This device.
         store: Knows what the device should run.
-        adaptation: Knows what it runs.
+        models: Know what each runs.
+        adaptations: Have the newest readings.
         pump: Has the events.
         link: Knows whether it is connected, or why not.
         refusals: Knows what the device refused.
         clock: For the time of the oldest event.
-        hooked: Knows what holds an install; None if nothing can.
-        transfer: Returns how far the transfer of a package is; None if none runs.
+        override: Lets an install go on that something holds; None if nothing can.
         budgets: Knows what packages cost; None if nothing is bounded.
         endpoint: Returns the address for applications.
         deferred: Returns how many deferrable requests wait.
@@ -59,26 +81,26 @@ class Commands:
         device: str,
         *,
         store: StateStore,
-        adaptation: Adaptation,
+        models: Models,
+        adaptations: Adaptations,
         pump: TelemetryPump,
         link: Link,
         refusals: Refusals,
         clock: Clock,
-        hooked: HookedEffects | None,
-        transfer: Callable[[], TransferProgress | None],
+        override: Override | None,
         budgets: Budgets | None,
         endpoint: Callable[[], str],
         deferred: Callable[[], int],
     ) -> None:
         self._device = device
         self._store = store
-        self._adaptation = adaptation
+        self._models = models
+        self._adaptations = adaptations
         self._pump = pump
         self._link = link
         self._refusals = refusals
         self._clock = clock
-        self._hooked = hooked
-        self._transfer = transfer
+        self._override_of_device = override
         self._budgets = budgets
         self._endpoint = endpoint
         self._deferred = deferred
@@ -108,57 +130,62 @@ class Commands:
             raise ControlError(f"there is no command {command!r}")
         return self._commands[command](arguments)
 
-    def _status(self, _arguments: dict[str, Any]) -> dict[str, Any]:
-        record = self._store.state
-        digest, variant = self._adaptation.active()
-        decision = self._adaptation.decision
+    def _status(self, arguments: dict[str, Any]) -> dict[str, Any]:
         connected = self._link.is_connected()
-        transfer = self._transfer()
+        wanted = arguments.get("model")
+        shown = [self._models.named(wanted)] if wanted is not None else list(self._models)
+        models = [self._of_model(model) for model in shown]
+        # Of one model the fields stand beside those of the device, too.
+        flat = models[0] if len(models) == 1 else {}
         return {
+            **(flat if models else NO_MODEL),
             "device": self._device,
             "connected": connected,
             "outage": "" if connected else self._link.outage.reason,
             "refused": self._refusals.last,
             "endpoint": self._endpoint(),
+            "deferred": self._deferred(),
+            "revision": self._store.state.revision,
+            "override_s": self._override_of_device.rest_s if self._override_of_device else None,
+            "budgets": self._budgets.status() if self._budgets else [],
+            "health": to_builtins(self._adaptations.health),
+            "models": models,
+        }
+
+    def _of_model(self, model: Model) -> dict[str, Any]:
+        record, adaptation = model.store.state, model.adaptation
+        digest, variant = adaptation.active()
+        decision = adaptation.decision
+        transfer = model.machine.transfer()
+        return {
+            "model": model.name,
             "release": digest,
             "variant": variant,
             "reason": decision.reason if decision else "",
             "pressures": sorted(decision.state.pressures) if decision else [],
             "levers": to_builtins(decision.levers) if decision else None,
-            "deferred": self._deferred(),
-            "pinned": self._adaptation.pinned,
-            "policy": to_builtins(self._adaptation.policy),
-            "revision": record.revision,
+            "pinned": adaptation.pinned,
+            "policy": to_builtins(adaptation.policy),
             "phase": record.state.value,
             "transfer": _with_rest(transfer) if transfer is not None else None,
-            "waits_for": self._hooked.waits_for() if self._hooked else "",
-            "override_s": self._hooked.override.rest_s if self._hooked else None,
-            "budgets": self._budgets.status() if self._budgets else [],
+            "waits_for": model.hooked.waits_for() if model.hooked else "",
             "target": f"{record.target.name}:{record.target.version}" if record.target else None,
             "last_report": to_builtins(record.report),
-            "health": to_builtins(self._adaptation.health),
         }
 
-    def _variants(self, _arguments: dict[str, Any]) -> list[dict[str, Any]]:
-        decision = self._adaptation.decision
-        verdicts = decision.verdicts if decision else {}
-        digest, serving = self._adaptation.active()
-        kept = [
-            to_builtins(c) | {"serving": c.name == serving, "verdict": verdicts.get(c.name, "")}
-            for c in self._adaptation.candidates()
-        ]
-        dropped = [
-            {"name": name, "serving": False, "benched": reason, "verdict": f"dropped: {reason}"}
-            for name, reason in self._store.state.dropped.get(digest or "", {}).items()
-        ]
-        return kept + dropped
+    def _variants(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+        wanted = arguments.get("model")
+        shown = [self._models.named(wanted)] if wanted is not None else list(self._models)
+        return [variant for model in shown for variant in _variants_of(model)]
 
     def _why(self, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-        within_s = arguments.get("within_s", 3600)
+        within_s, wanted = arguments.get("within_s", 3600), arguments.get("model")
         if not isinstance(within_s, int | float) or not within_s >= 0:
             raise ControlError("within_s is not a number of seconds")
+        name = None if wanted is None else self._models.named(wanted).name
         since_s = self._clock.now_s() - within_s
         events = [to_builtins(e) for e in self._pump.events((), since_s, EVENTS_KEPT)]
+        events = [event for event in events if is_about(event.get("data") or {}, name)]
         size_bytes = sum(len(json.dumps(event)) + 2 for event in events)
         if size_bytes > MAX_ANSWER_BYTES:
             raise ControlError(
@@ -167,53 +194,73 @@ class Commands:
             )
         return events
 
-    def _figures(self, _arguments: dict[str, Any]) -> dict[str, Any]:
-        release, variant = self._adaptation.active()
-        served = self._adaptation.served()
+    def _figures(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        adaptation = self._models.named(arguments.get("model")).adaptation
+        release, variant = adaptation.active()
+        served = adaptation.served()
         return {
             "pid": os.getpid(),
             "release": release,
             "variant": variant,
-            "declared_ms": self._adaptation.declared_ms(),
+            "declared_ms": adaptation.declared_ms(),
             "requests": served.requests,
             "answered": served.answered,
             "compute_s": served.compute_s,
         }
 
     def _pin(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        name = arguments.get("variant")
-        names = {c.name for c in self._adaptation.candidates()}
+        model = self._models.named(arguments.get("model"))
+        name, adaptation = arguments.get("variant"), model.adaptation
+        names = {c.name for c in adaptation.candidates()}
         if name is not None and name not in names:
             raise ControlError(
                 f"there is no variant {name!r}",
                 remedy=f"choose one of {', '.join(sorted(names)) or 'none'}",
             )
-        self._store.update(pinned=name)
-        self._adaptation.pinned = name
-        self._adaptation.tick(self._adaptation.health)
-        decision = self._adaptation.decision
+        model.store.update(pinned=name)
+        adaptation.pinned = name
+        adaptation.tick(adaptation.health)
+        decision = adaptation.decision
         return {
+            "model": model.name,
             "pinned": name,
-            "variant": self._adaptation.active()[1],
+            "variant": adaptation.active()[1],
             "verdict": decision.verdicts.get(name or "", "") if decision else "",
         }
 
     def _override(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        if self._hooked is None:
+        override, for_s = self._override_of_device, arguments.get("for_s")
+        if override is None:
             raise ControlError(
                 "this device has no hooks, and its installs may begin at any time, unbounded",
                 remedy="set `directory` below [hooks], `window` below [install], or "
                 "[[delivery.networks]], in agent.toml",
             )
-        override, for_s = self._hooked.override, arguments.get("for_s")
         if for_s is None:
             override.clear()
         elif isinstance(for_s, int | float) and 0 < for_s <= MAX_OVERRIDE_S:
             override.allow(for_s)
         else:
             raise ControlError("an override is for more than 0 s, and for 1d at most")
-        return {"override_s": override.rest_s, "waits_for": self._hooked.waits_for()}
+        waits = [model.hooked.waits_for() for model in self._models if model.hooked]
+        return {"override_s": override.rest_s, "waits_for": "; ".join(filter(None, waits))}
 
 
 def _with_rest(transfer: TransferProgress) -> dict[str, Any]:
     return {**to_builtins(transfer), "rest_s": transfer.rest_s}
+
+
+def _variants_of(model: Model) -> list[dict[str, Any]]:
+    adaptation = model.adaptation
+    decision = adaptation.decision
+    verdicts = decision.verdicts if decision else {}
+    digest, serving = adaptation.active()
+    kept = [
+        to_builtins(c) | {"serving": c.name == serving, "verdict": verdicts.get(c.name, "")}
+        for c in adaptation.candidates()
+    ]
+    dropped = [
+        {"name": name, "serving": False, "benched": reason, "verdict": f"dropped: {reason}"}
+        for name, reason in model.store.state.dropped.get(digest or "", {}).items()
+    ]
+    return [variant | {"model": model.name} for variant in (*kept, *dropped)]

@@ -91,6 +91,9 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     client_ca_file: Path | None = None
     """Authorities of the clients' certificates. With it every client needs a certificate."""
 
+    allow_load: bool = False
+    """Whether clients may unload models, which frees their memory, and load them again."""
+
 
 class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How requests for inference are run; `agent.serve.settings` explains the defaults."""

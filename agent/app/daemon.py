@@ -1,8 +1,9 @@
 """The agent's process: starts its threads, turns its loop, stops everything in order.
 
 Threads: this one handles the connection's messages, telemetry and the watchdog; one senses and
-adapts once a second; one installs; one enrols the device and keeps it enrolled; one lets the model
-answer what could wait; the endpoint, the control socket and the transport have their own.
+adapts once a second; one for each model installs; one enrols the device and keeps it enrolled; one
+lets models answer what could wait; the endpoint, the control socket and the transport have their
+own.
 
 Rules:
 - What served before a restart serves again before there is any network.
@@ -23,6 +24,7 @@ from typing import Final
 from agent.app.assembly import assemble
 from agent.app.broker import check_tls_files
 from agent.app.config import AgentConfig
+from agent.app.hooking import look_at_hooks
 from agent.app.watchdog import READY, STOPPING, notify
 from agent.errors import StoppedError
 from wire.clock import Clock, SystemClock
@@ -83,20 +85,19 @@ class Daemon:
         parts.recorder.event("start", f"agent {VERSION} starts", {"boot_id": parts.boot_id})
         for fault in parts.faults:
             parts.recorder.event("storage", fault, {})
-        if parts.hooked is not None:
-            parts.hooked.look()
+        look_at_hooks(self._config.hooks.directory, parts.recorder)
         parts.sensing.sense()
         serving = parts.desired_states.restore()
-        if serving == NOTHING:
+        if all(what == NOTHING for what in serving.values()):
             check_tls_files(self._config)
         for name, body in (
             ("adapt", parts.sensing.run),
-            ("install", parts.installs.run),
             ("connect", parts.connector.run),
         ):
             thread = threading.Thread(target=self._guarded(body), name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
+        parts.models.start(self._guarded)
         parts.deferral.start()
         notify(READY)
         parts.log.write("ready", endpoint=parts.endpoint.address, serving=serving)
@@ -133,12 +134,13 @@ class Daemon:
             parts.sharing.stop()
         parts.deferral.stop()
         parts.endpoint.stop()
-        parts.model_server.stop()
+        parts.models.stop()
         parts.deferral.join()
         for thread in self._threads:
             thread.join(JOIN_S)
+        parts.models.join(JOIN_S)
         # An install that was under way may have begun a worker meanwhile.
-        parts.model_server.stop()
+        parts.models.stop()
         if parts.control is not None:
             parts.control.stop()
         parts.link.close()

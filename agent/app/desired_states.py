@@ -2,26 +2,30 @@
 
 Rules:
 - A desired state that is not signed for this device, or that may be older than the accepted one, is
-  refused, and the controller is told why. Only a checked one sets the policy and goes to the
-  installs.
+  refused, and the controller is told why. Only a checked one sets policies and begins installs.
+- It is saved before anything acts on it. One that cannot be saved is not refused: the controller
+  sends it again.
+- A model that it does not name is removed. A start of the agent does what the last one left.
 - A policy in the device's own configuration takes precedence over the controller's.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from agent.app.config import AgentConfig
+from agent.app.models import Model, Models, restore_fault
 from agent.app.refusals import Refusals
+from agent.errors import StorageError, StorageFullError
 from agent.install.desired import Known, check_revision, read_desired
-from agent.install.installer import Installer
+from agent.install.slots import Slots
 from agent.install.store import StateStore
-from agent.install.thread import Installs
-from agent.select.adaptation import Adaptation
+from agent.log import Log
 from telemetry.device.recorder import Recorder
+from wire.desired import DesiredModels, ModelState
 from wire.errors import FleetError
-from wire.messages import DesiredState
-from wire.policy import changes
+from wire.policy import PolicySpec, changes
 from wire.trust.root import TrustRoot
 
 
@@ -33,11 +37,11 @@ class DesiredStates:
         trust: The keys that may sign a desired state.
         boot_id: This start of the agent, as its hello names it.
         store: Keeps the desired state that was accepted last.
-        adaptation: Follows the policy.
-        installer: Puts the package that served before a restart back into service.
-        installs: Installs the release.
-        recorder: Takes an event for each change of the policy.
+        slots: Has the packages that served before a restart.
+        models: Follow the policies and install the releases.
+        recorder: Takes an event for each change of a policy.
         refusals: Takes what is refused.
+        log: Takes a line when one cannot be saved.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
@@ -47,25 +51,25 @@ class DesiredStates:
         *,
         boot_id: str,
         store: StateStore,
-        adaptation: Adaptation,
-        installer: Installer,
-        installs: Installs,
+        slots: Slots,
+        models: Models,
         recorder: Recorder,
         refusals: Refusals,
+        log: Log,
     ) -> None:
         self._config = config
         self._trust = trust
         self._boot_id = boot_id
         self._store = store
-        self._adaptation = adaptation
-        self._installer = installer
-        self._installs = installs
+        self._slots = slots
+        self._models = models
         self._recorder = recorder
         self._refusals = refusals
+        self._log = log
         self._lock = threading.Lock()
 
     def receive(self, envelope: bytes) -> bool:
-        """Check a desired state, set its policy, and offer its release to the installs.
+        """Check a desired state, set its policies, and offer its releases to the installs.
 
         Args:
             envelope: The signed form, as received.
@@ -79,18 +83,21 @@ class DesiredStates:
             desired = self.read(envelope)
             is_unheard = desired.boot_id != self._boot_id
             self.offer(desired, envelope)
+        except StorageError as exc:
+            self._log.write("install-waits", code=exc.code, detail=exc.message)
+            return is_unheard
         except FleetError as exc:
             self._refusals.refused(envelope, exc)
             return is_unheard
         self._refusals.accepted()
         return is_unheard
 
-    def read(self, envelope: bytes) -> DesiredState:
+    def read(self, envelope: bytes) -> DesiredModels:
         """Verify and read a desired state; see `read_desired`, which raises FleetError."""
         return read_desired(envelope, self._trust, self._config.device)
 
-    def offer(self, desired: DesiredState, envelope: bytes) -> None:
-        """Check the revision of a desired state, set its policy, and offer it to the installs.
+    def offer(self, desired: DesiredModels, envelope: bytes) -> None:
+        """Check the revision of a desired state, save it, and pass it on to the models.
 
         Args:
             desired: What `read` returned.
@@ -98,49 +105,109 @@ class DesiredStates:
 
         Raises:
             RefusedError: It is older than the accepted one, or may be.
+            StorageError: It could not be saved; nothing was changed.
         """
         # One may come over MQTT while the operator hands over another.
         with self._lock:
             check_revision(desired, self._known())
-            before, changed = self._adopt(desired)
-            if changed:
-                reason = f"the controller set another policy: {desired.policy.kind}"
-                data = {"before": before, "changed": changed, "revision": desired.revision}
-                self._recorder.event("policy", reason, data)
-            self._installs.offer(desired, envelope)
+            is_again = desired.revision == self._store.state.revision
+            self._save(desired, envelope)
+            for model in self._meant(desired):
+                self._adopt(model, desired.revision, self._told)
+                # One that is sent again asks for the reports, too.
+                if is_again or self._is_new(model):
+                    self._models.offer(model, has_sources=desired.has_sources is True)
+            self._remove_others(desired)
 
-    def restore(self) -> tuple[str | None, str | None]:
-        """Serve the package that served before a restart, with the same policy and pin.
+    def restore(self) -> dict[str, tuple[str | None, str | None]]:
+        """Serve the packages that served before a restart, and go on with what was desired.
 
         Returns:
-            The digest of the package and the name of the variant that serve now.
+            The digest of the package and the name of the variant that serve each model now.
         """
         record = self._store.state
-        self._adaptation.pinned = record.pinned
+        desired: DesiredModels | None = None
         try:
             if record.desired:
-                self._adopt(self.read(record.desired))
+                desired = self.read(record.desired)
         except FleetError as exc:
             # An update may have changed the keys; the package that serves is checked by itself.
             reason = f"cannot use the stored desired state: {exc.message}"
             self._recorder.event("refused", reason, {"code": exc.code})
+        named = desired.models if desired is not None else ()
+        for name in sorted({*record.models, *self._slots.serving(), *(m.name for m in named)}):
+            model = self._models.ensure(name)
+            model.adaptation.pinned = model.store.state.pinned
+            if desired is not None and (state := desired.model(name)) is not None:
+                self._adopt(state, desired.revision, _nobody)
+            if (fault := restore_fault(model)) is not None:
+                reason = f"no variant of model {name} serves yet: {fault.message}"
+                self._recorder.event("worker", reason, {"code": fault.code, "model": name})
+        if desired is not None and desired.revision == record.revision:
+            self._go_on(desired)
+        return {model.name: model.adaptation.active() for model in self._models}
+
+    def _go_on(self, desired: DesiredModels) -> None:
+        """Pass on what was saved before a restart and not begun."""
+        for state in self._meant(desired):
+            if self._is_new(state):
+                self._models.offer(state, has_sources=desired.has_sources is True)
+        self._remove_others(desired)
+
+    def _meant(self, desired: DesiredModels) -> tuple[ModelState, ...]:
+        """Return what is desired of each model; of form 1 without a release, nothing of any."""
+        if desired.models or not desired.keeps_others:
+            return desired.models
+        return tuple(
+            ModelState(
+                name=model.name,
+                revision=desired.revision,
+                release=None,
+                policy=model.adaptation.policy,
+            )
+            for model in self._models
+        )
+
+    def _is_new(self, state: ModelState) -> bool:
+        record = self._store.state.models.get(state.name)
+        return record is None or record.revision != state.revision
+
+    def _remove_others(self, desired: DesiredModels) -> None:
+        if desired.keeps_others:
+            return
+        for name in {*self._models.names} - {model.name for model in desired.models}:
+            self._models.remove(name)
+
+    def _save(self, desired: DesiredModels, envelope: bytes) -> None:
         try:
-            self._installer.restore()
-        except FleetError as exc:
-            reason = f"no variant serves yet: {exc.message}"
-            self._recorder.event("worker", reason, {"code": exc.code})
-        return self._adaptation.active()
+            self._store.accept(desired.revision, envelope)
+        except StorageFullError:
+            wanted = {m.release.digest for m in desired.models if m.release is not None}
+            arriving = self._slots.arriving()
+            self._slots.collect({*self._store.state.wanted, *wanted, *arriving}, keep_parts=True)
+            self._store.accept(desired.revision, envelope)
 
     def _known(self) -> Known:
-        return Known(floor=self._installs.revision, lost=self._store.lost, boot_id=self._boot_id)
+        return Known(floor=self._store.floor, lost=self._store.lost, boot_id=self._boot_id)
 
-    def _adopt(self, desired: DesiredState) -> tuple[dict[str, object], dict[str, object]]:
-        """Set the controller's policy, unless this device has its own.
-
-        Returns:
-            The settings that changed, as they were and as they are.
-        """
+    def _adopt(
+        self, state: ModelState, revision: int, tell: Callable[[Model, PolicySpec, int], None]
+    ) -> None:
+        """Set the controller's policy for a model, unless this device has its own."""
         if self._config.policy is not None:
-            return {}, {}
-        before, self._adaptation.policy = self._adaptation.policy, desired.policy
-        return changes(before, desired.policy)
+            return
+        model = self._models.ensure(state.name)
+        before, model.adaptation.policy = model.adaptation.policy, state.policy
+        tell(model, before, revision)
+
+    def _told(self, model: Model, before: PolicySpec, revision: int) -> None:
+        policy = model.adaptation.policy
+        old, new = changes(before, policy)
+        if new:
+            reason = f"the controller set another policy: {policy.kind}"
+            data = {"before": old, "changed": new, "revision": revision, "model": model.name}
+            self._recorder.event("policy", reason, data)
+
+
+def _nobody(_model: Model, _before: PolicySpec, _revision: int) -> None:
+    """Tell nobody: a restart changes no policy."""

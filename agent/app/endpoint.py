@@ -13,13 +13,13 @@ from agent.serve.deferred.queue import DeferredQueue
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.http.tls import server_tls
-from agent.serve.model_server import ModelServer
+from agent.serve.served import ServedModels
 from wire.version import VERSION
 
 
 def make_endpoint(
     config: AgentConfig,
-    model_server: ModelServer,
+    models: ServedModels,
     log: Log,
     *,
     deferred: DeferredQueue,
@@ -29,7 +29,7 @@ def make_endpoint(
 
     Args:
         config: The configuration of this device.
-        model_server: Answers the requests.
+        models: Answer the requests.
         log: Takes a line if there is no TLS because the configuration asks for that.
         deferred: Keeps deferrable requests.
         advice: Returns what applications should do now.
@@ -43,7 +43,7 @@ def make_endpoint(
     if config.endpoint.clear_text:
         log.write("clear-text", reason="the endpoint has no TLS, as endpoint.clear_text asks for")
     return Endpoint(
-        model_server.router,
+        models,
         host=config.endpoint.host,
         port=config.endpoint.port,
         unix_path=config.endpoint.unix_path,
@@ -53,6 +53,7 @@ def make_endpoint(
         tls=_tls(config),
         deferred=deferred if config.deferred.requests > 0 else None,
         advice=advice,
+        allow_load=config.endpoint.allow_load,
     )
 
 

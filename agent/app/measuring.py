@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from agent.app.config import AgentConfig
 from agent.install.fetch.fetcher import Fetcher
 from agent.install.slots import Slots
-from agent.install.store import StateStore
-from agent.install.thread import Installs
 from agent.interrupts import Interrupts
 from agent.link.connection import Link
 from agent.measure.measurer import Me, Measurer
 from agent.measure.package import Packages
 from agent.measure.place import Place
-from agent.select.adaptation import Adaptation
+from agent.select.adaptations import Adaptations
 from telemetry.device.recorder import Recorder
 from wire.clock import Clock
 from wire.profile import DeviceProfile
@@ -26,10 +26,9 @@ def make_measurer(  # noqa: PLR0913 - one parameter for each part that it connec
     *,
     boot_id: str,
     slots: Slots,
-    store: StateStore,
-    installs: Installs,
+    is_busy: Callable[[], bool],
     fetcher: Fetcher,
-    adaptation: Adaptation,
+    adaptations: Adaptations,
     link: Link,
     interrupts: Interrupts,
     recorder: Recorder,
@@ -43,10 +42,9 @@ def make_measurer(  # noqa: PLR0913 - one parameter for each part that it connec
         trust: Who may sign requests and packages.
         boot_id: This start of the agent.
         slots: Where installed packages are.
-        store: Knows whether an install is under way.
-        installs: Knows whether an install waits.
+        is_busy: Tells whether an install is under way, or waits.
         fetcher: Fetches blobs.
-        adaptation: Knows how the device is.
+        adaptations: Know how the device is.
         link: The connection to the controller.
         interrupts: Ends the work when the agent stops.
         recorder: Takes events.
@@ -61,8 +59,7 @@ def make_measurer(  # noqa: PLR0913 - one parameter for each part that it connec
         trust,
         place,
         slots=slots,
-        store=store,
-        installs=installs,
+        is_busy=is_busy,
         fetcher=fetcher,
         interrupts=interrupts,
     )
@@ -77,7 +74,7 @@ def make_measurer(  # noqa: PLR0913 - one parameter for each part that it connec
         me,
         place,
         packages,
-        adaptation=adaptation,
+        adaptations=adaptations,
         publish=link.publish,
         interrupts=interrupts,
         recorder=recorder,

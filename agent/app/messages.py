@@ -2,19 +2,21 @@
 
 Rules:
 - The device greets on each connect, and when another variant, or none, has served for some seconds:
-  so the controller knows what serves. It also greets when a desired state shows that the controller
+  so the controller knows what serves. It greets when it has accepted a desired state of which no
+  report tells. It also greets when a desired state shows that the controller
   has not heard of this start: a controller that is killed may lose a greeting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Final, assert_never
 
 from agent.app.desired_states import DesiredStates
 from agent.app.fetching import Fetching
 from agent.app.sharing import Sharing
-from agent.link.connection import Link, Serving
+from agent.link.connection import Link, Serving, serving
 from agent.link.telemetry import TelemetryPump
 from agent.log import Log
 from agent.measure.measurer import Measurer
@@ -27,6 +29,9 @@ from wire.transport import Connection, Received
 
 SETTLED_S: Final = 5.0
 """What serves for less is on its way to something else, or a crash that is being mended."""
+
+UNTOLD_S: Final = 1.0
+"""A report of the install that a desired state begins comes within this time."""
 
 GREET_EVERY_S: Final = 30.0
 """A policy may change the variant often; the controller need not hear of each."""
@@ -70,7 +75,10 @@ class Messages:
         self._log = log
         self._clock = clock
         self._greeted_s = 0.0
-        self._seen: Serving = (None, None)
+        self._untold_s = math.inf
+        """Since when the controller does not know of the revision that was accepted."""
+
+        self._seen: dict[str, Serving] = {}
         self._seen_s = 0.0
 
     def handle_next(self, timeout_s: float) -> None:
@@ -92,15 +100,26 @@ class Messages:
     def _tell_change(self) -> None:
         """Greet again if what serves has changed and has stayed for some seconds."""
         hello, now_s = self._hello(), self._clock.monotonic_s()
-        serving = (hello.release, hello.variant)
-        if serving != self._seen:
-            self._seen, self._seen_s = serving, now_s
+        self._tell_revision(hello, now_s)
+        now = serving(hello)
+        if now != self._seen:
+            self._seen, self._seen_s = now, now_s
         told = self._link.told
-        if serving == told or now_s - self._seen_s < SETTLED_S:
+        if now == told or now_s - self._seen_s < SETTLED_S:
             return
-        began_or_ended = (serving[1] is None) != (told[1] is None)
+        began_or_ended = _answering(now) != _answering(told)
         is_due = began_or_ended or now_s - self._greeted_s >= GREET_EVERY_S
         if is_due and self._link.is_connected():
+            self._greet(hello)
+
+    def _tell_revision(self, hello: Hello, now_s: float) -> None:
+        """Greet if a desired state was accepted that changed no release: no report tells it."""
+        if hello.revision <= self._link.told_revision:
+            self._untold_s = math.inf
+            return
+        self._untold_s = min(self._untold_s, now_s)
+        if now_s - self._untold_s >= UNTOLD_S and self._link.is_connected():
+            self._untold_s = math.inf
             self._greet(hello)
 
     def _greet(self, hello: Hello) -> None:
@@ -142,3 +161,8 @@ class Messages:
                     self._greet(self._hello())
             case kind:
                 assert_never(kind)
+
+
+def _answering(models: Mapping[str, Serving]) -> set[str]:
+    """Return the models that a variant serves."""
+    return {name for name, (_release, variant) in models.items() if variant is not None}

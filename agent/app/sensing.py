@@ -1,10 +1,10 @@
-"""Reads the sensors once a second, records the readings, and lets the adaptation choose."""
+"""Reads the sensors once a second, records the readings, and lets the models choose."""
 
 from __future__ import annotations
 
 from agent.app.learnt_file import LearntFile
 from agent.interrupts import Interrupts
-from agent.select.adaptation import Adaptation
+from agent.select.adaptations import Adaptations
 from telemetry.device.recorder import Recorder
 from telemetry.device.sensors import Sensors
 from wire.health import HealthSnapshot
@@ -16,7 +16,7 @@ class Sensing:
     Args:
         sensors: The sensors of the device.
         recorder: Takes the readings.
-        adaptation: Chooses a variant by the readings.
+        adaptations: Choose the variants by the readings.
         interrupts: Ends the loop.
         interval_s: Time between two readings.
         learnt: Keeps what the adaptation learnt; it is recalled here.
@@ -26,7 +26,7 @@ class Sensing:
         self,
         sensors: Sensors,
         recorder: Recorder,
-        adaptation: Adaptation,
+        adaptations: Adaptations,
         interrupts: Interrupts,
         *,
         interval_s: float,
@@ -34,11 +34,11 @@ class Sensing:
     ) -> None:
         self._sensors = sensors
         self._recorder = recorder
-        self._adaptation = adaptation
+        self._adaptations = adaptations
         self._interrupts = interrupts
         self._interval_s = interval_s
         self._learnt = learnt
-        adaptation.recall(learnt.load())
+        adaptations.recall(learnt.load())
 
     def run(self) -> None:
         """Sense and adapt until stopped.
@@ -48,9 +48,9 @@ class Sensing:
         """
         while True:
             self._interrupts.wait(self._interval_s, abandon=False)
-            self._adaptation.tick(self.sense())
-            self._learnt.keep(self._adaptation.learnt)
-            ratio = self._adaptation.advice().sampling_ratio
+            self._adaptations.tick(self.sense())
+            self._learnt.keep(self._adaptations.learnt)
+            ratio = self._adaptations.advice().sampling_ratio
             self._recorder.gauge("advised_sampling_ratio", ratio, {})
 
     def sense(self) -> HealthSnapshot:
@@ -65,5 +65,5 @@ class Sensing:
         for metric, value in readings.items():
             if value is not None:
                 self._recorder.gauge(metric, float(value), {})
-        self._adaptation.note(health)
+        self._adaptations.note(health)
         return health

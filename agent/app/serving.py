@@ -1,4 +1,4 @@
-"""Makes what serves models, chooses among them and lets requests wait, as configured."""
+"""Makes what serves a model, chooses its variant and lets requests wait, as configured."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from agent.app.config import AgentConfig, serving_settings
 from agent.install.slots import Slots
 from agent.packages import Damage, open_package
 from agent.select.adaptation import Adaptation
+from agent.select.adaptations import Adaptations
 from agent.select.meter import Meter
 from agent.serve.deferred.queue import DeferredQueue
 from agent.serve.deferred.runner import DeferredRunner
 from agent.serve.deferred.store import DeferredStore
 from agent.serve.model_server import ModelServer
+from agent.serve.served import ServedModels
 from telemetry.device.recorder import Recorder
 from wire.clock import Clock
 from wire.profile import DeviceProfile
@@ -31,7 +33,7 @@ def make_serving(
     recorder: Recorder,
     clock: Clock,
 ) -> tuple[ModelServer, Adaptation]:
-    """Make the model server, and the adaptation that chooses the variant; nothing runs yet.
+    """Make the model server of a model, and what chooses its variant; nothing runs yet.
 
     Args:
         config: The configuration of this device.
@@ -77,8 +79,8 @@ def make_serving(
 
 def make_deferral(
     config: AgentConfig,
-    model_server: ModelServer,
-    adaptation: Adaptation,
+    models: ServedModels,
+    adaptations: Adaptations,
     *,
     recorder: Recorder,
     clock: Clock,
@@ -87,8 +89,8 @@ def make_deferral(
 
     Args:
         config: The configuration of this device.
-        model_server: Answers the requests.
-        adaptation: Knows whether the device has nothing better to do.
+        models: Answer the requests.
+        adaptations: Know whether the device has nothing better to do.
         recorder: Takes figures and events.
         clock: For expiry.
 
@@ -99,4 +101,4 @@ def make_deferral(
         config.state_dir / DEFERRED_DIRECTORY, config.deferred.disk_bytes, recorder
     )
     queue = DeferredQueue(config.deferred, store, recorder, clock)
-    return DeferredRunner(queue, model_server.router, lambda: not adaptation.advice().defer)
+    return DeferredRunner(queue, models, lambda: not adaptations.advice().defer)

@@ -19,7 +19,7 @@ from agent.cli.parser import PROGRAM, Run, build_parser
 from agent.errors import ConfigError, ControlError
 from wire.clock import SystemClock
 from wire.console.program import run_program
-from wire.durations import format_duration, parse_duration_s
+from wire.durations import parse_duration_s
 from wire.errors import WireFormatError
 
 
@@ -53,99 +53,20 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    status = _ask(load_config(options.config), "status")
+    status = _ask(load_config(options.config), "status", _named(options))
     if options.json:
         return _print_json(status)
-    from wire.console.output import write_fields
+    # Only this command needs it.
+    from agent.cli.status import write_status
 
-    fields = [
-        ("device", status["device"]),
-        ("controller", _connection(status)),
-        ("endpoint", status["endpoint"]),
-        ("package", status["release"] or "none"),
-        ("variant", f"{status['variant'] or 'none'} ({status['reason'] or 'nothing decided'})"),
-        ("policy", policy_text(status["policy"])),
-        ("levers", _levers(status)),
-        ("desired", f"revision {status['revision']}, {status['target'] or 'no release'}"),
-        ("install", _phase(status)),
-    ]
-    if status["waits_for"]:
-        fields.append(("waits for", status["waits_for"]))
-    if status["override_s"]:
-        fields.append(
-            ("override", f"one install within {format_duration(round(status['override_s']))}")
-        )
-    fields += [(each["name"], _budget(each)) for each in status.get("budgets", ())]
-    report = status["last_report"]
-    if report and report["outcome"] == "failed":
-        fault = f"{report['phase']}: {report['detail']} ({report['error_code']})"
-        fields.append(("last fault", fault))
-    if status["refused"]:
-        fields.append(("refused", status["refused"]))
-    write_fields(fields)
-    return 0 if status["variant"] else 1
-
-
-def policy_text(policy: dict[str, Any]) -> str:
-    """Return a policy and the limits that it keeps.
-
-    Args:
-        policy: The policy as the status has it.
-    """
-    aims = {name: value for name, value in (policy.get("objective") or {}).items() if value}
-    if "battery_until" in aims:
-        aims.pop("battery_lasts_s", None)  # the one takes the place of the other
-    texts = [f"{name} {f'{v:g}' if isinstance(v, float) else v}" for name, v in aims.items()]
-    return f"{policy['kind']} ({', '.join(texts)})" if texts else str(policy["kind"])
-
-
-def _levers(status: dict[str, Any]) -> str:
-    levers = status.get("levers") or {}  # an agent of an earlier version knows none
-    pulled = [
-        text
-        for text, is_pulled in (
-            ("requests are not joined", not levers.get("joins", True)),
-            ("deferrable requests wait", levers.get("defer", False)),
-            (
-                f"sampling {levers.get('sampling_ratio', 1.0):.2f}",
-                levers.get("sampling_ratio", 1.0) < 1.0,
-            ),
-            ("late requests are shed", levers.get("longest_wait_s") is not None),
-        )
-        if is_pulled
-    ]
-    waiting = f"; {status['deferred']} deferred" if status.get("deferred") else ""
-    if not pulled:
-        return f"none{waiting}"
-    return f"{', '.join(pulled)} ({'; '.join(levers['reasons'])}){waiting}"
-
-
-def _phase(status: dict[str, Any]) -> str:
-    if not status.get("transfer"):  # an agent of an earlier version knows none
-        return str(status["phase"])
-    from wire.codec import convert
-    from wire.console.progress import done_text, progress_text
-    from wire.progress import TransferProgress
-
-    if status.get("waits_for"):
-        progress = convert(status["transfer"], TransferProgress)
-        return f"{status['phase']} {done_text(progress.done_bytes, progress.total_bytes)}"
-    return f"{status['phase']} {progress_text(convert(status['transfer'], TransferProgress))}"
-
-
-def _connection(status: dict[str, Any]) -> str:
-    if status["connected"]:
-        return "connected"
-    return f"not connected: {status['outage']}" if status["outage"] else "not connected yet"
-
-
-def _budget(budget: dict[str, Any]) -> str:
-    return str(budget["text"] if budget["in_use"] else f"{budget['text']}, not in use")
+    write_status(status)
+    models = status.get("models") or [status]  # an agent of an earlier version knows one
+    return 0 if all(model["variant"] for model in models) else 1
 
 
 def _why(options: argparse.Namespace) -> int:
     within_s = _duration_s(options.since, "--since")
-    events = _reasons(load_config(options.config), within_s)
+    events = _reasons(load_config(options.config), within_s, options.model)
     if options.json:
         return _print_json(events)
     from telemetry.reasons import reason_lines
@@ -159,19 +80,21 @@ def _why(options: argparse.Namespace) -> int:
     return 0
 
 
-def _reasons(config: AgentConfig, within_s: float) -> list[dict[str, Any]]:
+def _reasons(config: AgentConfig, within_s: float, model: str | None) -> list[dict[str, Any]]:
     """Return the agent's events; if no agent runs, the events that the last one stored.
 
     Raises:
         ControlError: Neither can be read.
     """
     try:
-        return list(_ask(config, "why", {"within_s": within_s}))
+        wanted = {} if model is None else {"model": model}
+        return list(_ask(config, "why", {"within_s": within_s} | wanted))
     except ControlError as exc:
         # Only a failed connection has an error of the system as its cause; else the agent refused.
         if not isinstance(exc.__cause__, OSError):
             raise
         silence = exc
+    from agent.app.about import is_about
     from agent.app.spooling import SPOOL_FILE
     from telemetry.device.spool import EVENTS_KEPT
     from telemetry.device.spool_reader import stored_events
@@ -184,25 +107,29 @@ def _reasons(config: AgentConfig, within_s: float) -> list[dict[str, Any]]:
     except SpoolError as exc:
         raise ControlError(f"{silence.message}; {exc.message}", remedy=silence.remedy) from exc
     _remark("no agent answers; these are the events that it stored")
-    return [to_builtins(event) for event in events]
+    found = [to_builtins(event) for event in events]
+    return [event for event in found if is_about(event.get("data") or {}, model)]
 
 
 def _variants(options: argparse.Namespace) -> int:
-    variants = _ask(load_config(options.config), "variants")
+    variants = _ask(load_config(options.config), "variants", _named(options))
     if options.json:
         return _print_json(variants)
     from wire.console.output import write_table
 
     write_table(
-        ("VARIANT", "SERVES", "P50 MS", "VERDICT"),
-        [(v["name"], v["serving"], v.get("latency_p50_ms"), v["verdict"]) for v in variants],
+        ("MODEL", "VARIANT", "SERVES", "P50 MS", "VERDICT"),
+        [
+            (v["model"], v["name"], v["serving"], v.get("latency_p50_ms"), v["verdict"])
+            for v in variants
+        ],
     )
     return 0 if variants else 1
 
 
 def _pin(options: argparse.Namespace) -> int:
     variant = None if options.clear else options.variant
-    answer = _ask(load_config(options.config), "pin", {"variant": variant})
+    answer = _ask(load_config(options.config), "pin", {"variant": variant} | _named(options))
     if options.json:
         return _print_json(answer)
     pinned, serving = answer["pinned"], answer["variant"] or "nothing"
@@ -302,6 +229,11 @@ RUNS: Final[dict[str, Run]] = {
     "profile": _profile,
     "completion": _completion,
 }
+
+
+def _named(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the argument that names the model of a command, if one is given."""
+    return {} if options.model is None else {"model": options.model}
 
 
 def _ask(config: AgentConfig, command: str, arguments: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - any JSON

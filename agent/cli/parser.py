@@ -119,6 +119,10 @@ def build_parser(runs: dict[str, Run]) -> Parser:
         "onnxruntime-int8",
         "--clear",
     )
+    for sub in (status, why, variants, pin):
+        sub.add_argument(
+            "--model", metavar="NAME", help="Name of the model; needed by pin if there are several."
+        )
     which = pin.add_mutually_exclusive_group(required=True)
     which.add_argument("variant", nargs="?", metavar="VARIANT", help="Name of the variant.")
     which.add_argument("--clear", action="store_true", help="Let the policy choose again.")

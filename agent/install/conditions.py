@@ -18,7 +18,7 @@ from agent.install.window import Local, opens_s, parse_window
 from wire.health import HealthSnapshot
 
 if TYPE_CHECKING:
-    from agent.install.store import StateStore
+    from agent.install.store import ModelStore
 
 LOOK_S: Final = 5.0
 """Time between two looks at the clock and the battery."""
@@ -80,7 +80,7 @@ class Conditions:
         self,
         settings: ConditionSettings,
         *,
-        store: StateStore,
+        store: ModelStore,
         is_whole: Callable[[str], bool],
         health: Callable[[], HealthSnapshot],
         now_s: Callable[[], float],

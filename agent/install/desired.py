@@ -13,22 +13,20 @@ from __future__ import annotations
 import msgspec
 
 from agent.errors import OlderRevisionError, RefusedError
+from wire.desired import DesiredModels, ModelState, desired_from_json
 from wire.messages import (
     DESIRED_PAYLOAD_TYPE,
     MAX_REVISION,
     MAX_REVISION_STEP,
-    DesiredState,
     ReleaseRef,
-    decode_message,
 )
 from wire.package.index import is_digest
-from wire.policy import PolicySpec
 from wire.profile import NAME_PATTERN
 from wire.trust.envelope import MAX_ENVELOPE_BYTES
 from wire.trust.root import TrustRoot
 
 
-def read_desired(envelope: bytes, trust: TrustRoot, device: str) -> DesiredState:
+def read_desired(envelope: bytes, trust: TrustRoot, device: str) -> DesiredModels:
     """Verify and read a desired state.
 
     Args:
@@ -42,17 +40,20 @@ def read_desired(envelope: bytes, trust: TrustRoot, device: str) -> DesiredState
     Raises:
         SignatureError: The director has not signed it.
         WireFormatError: It is malformed.
-        RefusedError: It is for another device, or has impossible values.
+        RefusedError: It is for another device, has impossible values, or its models cannot be.
     """
     payload = trust.unseal(envelope, role="director", payload_type=DESIRED_PAYLOAD_TYPE)
-    desired = decode_message(payload, DesiredState)
+    desired = desired_from_json(payload)
     if desired.device != device:
         raise RefusedError(f"device {device} received a desired state for {desired.device!r}")
     if not 1 <= desired.revision <= MAX_REVISION:
         raise RefusedError(f"revision {desired.revision} is not within 1 to {MAX_REVISION}")
-    if desired.release is not None:
-        check_release(desired.release)
-    _check_policy(desired.policy)
+    if faults := desired.faults():
+        raise RefusedError(f"the desired state cannot be: {faults[0]}")
+    for model in desired.models:
+        if model.release is not None:
+            check_release(model.release)
+        _check_policy(model)
     return desired
 
 
@@ -69,7 +70,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """The present start of the agent; a recording of an earlier desired state cannot name it."""
 
 
-def check_revision(desired: DesiredState, known: Known) -> None:
+def check_revision(desired: DesiredModels, known: Known) -> None:
     """Refuse a desired state that is older than what was accepted, or may be.
 
     A desired state that names the present start of the agent was signed after it. It may go back
@@ -118,6 +119,6 @@ def check_release(release: ReleaseRef) -> None:
         )
 
 
-def _check_policy(policy: PolicySpec) -> None:
-    if faults := policy.faults():
-        raise RefusedError(f"the policy is not valid: {faults[0]}")
+def _check_policy(model: ModelState) -> None:
+    if faults := model.policy.faults():
+        raise RefusedError(f"the policy of model {model.name} is not valid: {faults[0]}")

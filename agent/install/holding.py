@@ -17,7 +17,7 @@ from agent.errors import DeferredError
 from agent.install.conditions import Conditions, Later
 from agent.install.progress import Progress
 from agent.install.states import State, may_abandon
-from agent.install.store import StateStore
+from agent.install.store import ModelStore
 from agent.install.workflow import Effects
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
@@ -46,7 +46,7 @@ class Holding:
     def __init__(
         self,
         *,
-        store: StateStore,
+        store: ModelStore,
         events: RecorderPort,
         interrupts: Interrupts,
         clock: Clock,
@@ -66,6 +66,9 @@ class Holding:
 
         self.on_wait: Callable[[State, str], None] = lambda _state, _why: None
         """Called with the state and what the install waits for, again and again while it waits."""
+
+        self.on_turn: Callable[[], None] = lambda: None
+        """Called after a wait: another model may have had the turn meanwhile."""
 
     def may_begin(self) -> bool:
         """Tell whether an install may begin now."""
@@ -131,7 +134,9 @@ class Holding:
                 if later.why != self.waits_for or now_s - told_s >= TELL_EVERY_S:
                     self.waits_for, told_s = later.why, now_s
                     self.on_wait(state, later.why)
-                self._rest(now_s + later.look_s, state)
+                with self._interrupts.out_of_turn():
+                    self._rest(now_s + later.look_s, state)
+                self.on_turn()
                 later = self._held_by(look)
         finally:
             self.waits_for = ""

@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -30,11 +30,12 @@ from agent.install.fetch.fetcher import Fetcher
 from agent.install.fetch.local import LocalPackages
 from agent.install.fetch.part import Blob
 from agent.install.fetch.sources import Errand
-from agent.install.preflight import check_memory, check_storage, fitting
+from agent.install.preflight import check_memory, check_storage, fitting, reserved_bytes
 from agent.install.progress import Progress
+from agent.install.records import has_served
 from agent.install.slots import Slots
 from agent.install.states import State, may_abandon
-from agent.install.store import StateStore, has_served
+from agent.install.store import ModelStore
 from agent.interrupts import Interrupts
 from agent.packages import Package, is_intact, open_package
 from agent.ports import Probed
@@ -66,33 +67,37 @@ class Installer:
 
     Args:
         settings: The settings of this device.
-        store: Knows what to install, and remembers dropped variants.
+        store: Knows what to install of the model, and remembers dropped variants.
         slots: Where packages are.
         fetcher: Fetches blobs.
         adaptation: Puts packages into service.
         early: Serves what is here while the rest comes.
         interrupts: Tells when an install must end.
+        neighbours: Returns the memory that the other models of the device hold, in bytes.
     """
 
     def __init__(
         self,
         settings: InstallSettings,
         *,
-        store: StateStore,
+        store: ModelStore,
         slots: Slots,
         fetcher: Fetcher,
         adaptation: Adaptation,
         early: EarlyService,
         interrupts: Interrupts,
+        neighbours: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._settings = settings
         self._store = store
         self._slots = slots
+        self._slot = slots.of(store.name)
         self._fetcher = fetcher
         self._bringer = Bringer(fetcher, settings.trust, slots.parts)
         self._adaptation = adaptation
         self._early = early
         self._interrupts = interrupts
+        self._neighbours = neighbours
         self._abandon = False
         self._effects: dict[State, Callable[[ReleaseRef, Progress], None]] = {
             State.PREFLIGHT: self._preflight,
@@ -111,7 +116,7 @@ class Installer:
 
     def current(self) -> str | None:
         """Return the digest of the package that serves after a restart."""
-        return self._slots.current() or self._served()
+        return self._slot.current() or self._served()
 
     def loss(self, digest: str) -> str | None:
         """Return why a package that should serve does not serve whole, or None."""
@@ -155,7 +160,7 @@ class Installer:
         """
         fault: FleetError | None = None
         served = self._served()
-        for digest in dict.fromkeys((self._slots.current(), served, self._store.state.previous)):
+        for digest in dict.fromkeys((self._slot.current(), served, self._store.state.previous)):
             if digest is None or not self._slots.has(digest):
                 continue
             try:
@@ -163,12 +168,27 @@ class Installer:
             except FleetError as exc:
                 fault = fault or exc
                 continue
-            if digest == served and self._slots.current() is None:
+            if digest == served and self._slot.current() is None:
                 with contextlib.suppress(StorageError):
-                    self._slots.switch(digest)
+                    self._slot.switch(digest)
             return
         if fault is not None:
             raise fault
+
+    def remove(self) -> None:
+        """Take the model out of service, and remove what only it needs; doing it twice is safe.
+
+        Raises:
+            StorageError: The storage failed.
+        """
+        self._adaptation.withdraw()
+        self._adaptation.pinned = None
+        self._slot.clear()
+        self._slots.collect(
+            {*self._store.kept_elsewhere, self._slots.preloaded()},
+            keep_parts=not self._store.is_alone,
+        )
+        self._store.forget()  # last: until then a restart finds that there is something to remove
 
     def open(self, digest: str) -> Package:
         """Return a package that is on this device; raises FleetError if it is damaged."""
@@ -180,8 +200,9 @@ class Installer:
         directory = self._slots.directory(target.digest)
         package = self._bringer.describe(target, directory, self._errand())
         variants = self._fitting(package)
-        check_memory(variants, self._adaptation.health)
-        self._slots.keep_parts({entry.sha256 for entry in package.index.files})
+        check_memory(package.release, variants, self._adaptation.health, self._neighbours())
+        if self._store.is_alone:  # else another install needs its own
+            self._slots.keep_parts({entry.sha256 for entry in package.index.files})
         lacking = self._lacking(package, variants)
         self._check_storage(sum(entry.size_bytes for entry in lacking))
 
@@ -274,7 +295,7 @@ class Installer:
 
     def _switch(self, target: ReleaseRef, _progress: Progress) -> None:
         self._serve(target.digest, why="repair" if self._store.state.repairing else "install")
-        self._slots.switch(target.digest)
+        self._slot.switch(target.digest)
 
     def _confirm(self, target: ReleaseRef, _progress: Progress) -> None:
         rest_s = self._settings.confirm_s
@@ -304,10 +325,10 @@ class Installer:
         previous = record.previous
         if previous is not None and self._slots.has(previous):
             self._serve(previous, why="revert")
-            self._slots.switch(previous)
-        elif self._slots.current() in {None, target.digest}:
+            self._slot.switch(previous)
+        elif self._slot.current() in {None, target.digest}:
             self._adaptation.withdraw()
-            self._slots.clear()
+            self._slot.clear()
         if not record.abandoned:
             self._clean(keep={previous})
 
@@ -330,8 +351,11 @@ class Installer:
     def _clean(self, keep: set[str | None]) -> None:
         # A package that cannot be removed now is removed after the next install; it is no failure.
         with contextlib.suppress(StorageError):
-            self._slots.collect({*keep, self._slots.preloaded()})
-        kept = {*keep, self._slots.current()}
+            self._slots.collect(
+                {*keep, *self._store.kept_elsewhere, self._slots.preloaded()},
+                keep_parts=not self._store.is_alone,
+            )
+        kept = {*keep, self._slot.current()}
         record = self._store.state
         with contextlib.suppress(StorageError):
             self._store.update(
@@ -365,13 +389,15 @@ class Installer:
         self._interrupts.check(abandon=self._abandon)
 
     def _check_storage(self, needed_bytes: int) -> None:
-        record = self._store.state
-        target = record.target.digest if record.target else None
         check_storage(
             self._slots,
             needed_bytes=needed_bytes,
             allowed_bytes=self._settings.profile.storage_bytes,
-            keep={record.previous, target},
+            keep=self._store.kept,
+            reserved_bytes=reserved_bytes(
+                self._store.elsewhere, self._slots, self._settings.profile, self._settings.trust
+            ),
+            keep_parts=not self._store.is_alone,
         )
 
 

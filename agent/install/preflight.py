@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from agent.errors import NoVariantError, StorageFullError
+from agent.install.records import ModelRecord
 from agent.install.slots import Slots
-from agent.packages import Package
+from agent.install.states import State
+from agent.packages import Package, open_package
+from wire.errors import FleetError
 from wire.health import HealthSnapshot
 from wire.package.manifest import Variant
 from wire.profile import DeviceProfile
+from wire.trust.root import TrustRoot
 
 FREE_MARGIN_BYTES: Final = 8 * 1024 * 1024
 """Stays free beside a package, for the state, the spool and the log."""
@@ -42,12 +46,19 @@ def fitting(package: Package, profile: DeviceProfile) -> tuple[Variant, ...]:
     return variants
 
 
-def check_memory(variants: Collection[Variant], health: HealthSnapshot) -> None:
+def check_memory(
+    release: str,
+    variants: Collection[Variant],
+    health: HealthSnapshot,
+    neighbours: Mapping[str, int],
+) -> None:
     """Refuse a package if even its smallest variant needs more memory than is available now.
 
     Args:
+        release: Name and version of the package.
         variants: The variants that fit this kind of device.
         health: The newest readings; without a reading of the memory no package is refused.
+        neighbours: The memory that other models of the device hold, in bytes, by name.
 
     Raises:
         NoVariantError: There is too little memory.
@@ -55,9 +66,11 @@ def check_memory(variants: Collection[Variant], health: HealthSnapshot) -> None:
     available = health.memory_available_bytes
     least = min(v.info.requirements.memory_bytes for v in variants)
     if available is not None and least > available:
+        held = ", ".join(f"{name} holds {size}" for name, size in sorted(neighbours.items()))
         raise NoVariantError(
-            f"the smallest variant needs {least} bytes of memory, but only {available} "
-            "are available"
+            f"the smallest variant of {release} needs {least} bytes of memory, but only "
+            f"{available} are available{held and f' beside the other models: {held}'}",
+            remedy="remove a model from the device, or build a smaller variant" if held else "",
         )
 
 
@@ -68,6 +81,7 @@ def check_storage(
     allowed_bytes: int,
     keep: Collection[str | None],
     reserved_bytes: int = 0,
+    keep_parts: bool = False,
 ) -> None:
     """Refuse what the storage cannot hold, after removing old packages.
 
@@ -75,8 +89,9 @@ def check_storage(
         slots: The packages of this device.
         needed_bytes: Size of what is still to come.
         allowed_bytes: Storage that all packages together may use.
-        keep: Packages that must stay, beside the current one.
+        keep: Packages that must stay, beside those that serve.
         reserved_bytes: What an install that is under way still needs of both.
+        keep_parts: Whether partial files stay, because another install needs them.
 
     Raises:
         StorageFullError: There is too little storage.
@@ -87,7 +102,7 @@ def check_storage(
         slots.free_bytes() < needed_bytes + kept_bytes
         or allowed_bytes < needed_bytes + reserved_bytes + slots.used_bytes()
     ):
-        slots.collect(keep)
+        slots.collect(keep, keep_parts=keep_parts)
     free = slots.free_bytes() - kept_bytes
     left = allowed_bytes - reserved_bytes - slots.used_bytes()
     if needed_bytes > left and left < free:
@@ -102,3 +117,44 @@ def check_storage(
             f"reserve of {kept_bytes}",
             remedy="free some storage on the device",
         )
+
+
+def reserved_bytes(
+    records: Iterable[ModelRecord],
+    slots: Slots,
+    profile: DeviceProfile,
+    trust: TrustRoot,
+    *,
+    but: str | None = None,
+) -> int:
+    """Return what installs that are under way still have to store.
+
+    The check of each was made before it began, and is not made again.
+
+    Args:
+        records: The records of their models.
+        slots: The packages of this device.
+        profile: The kind of device.
+        trust: The keys that may sign packages.
+        but: Digest of a package that does not count, because it is to be stored now.
+
+    Returns:
+        The size, in bytes.
+    """
+    targets = {
+        record.target.digest
+        for record in records
+        if record.target is not None and record.state not in {State.IDLE, State.REVERTING}
+    }
+    return sum(_lacking_bytes(each, slots, profile, trust) for each in targets - {but})
+
+
+def _lacking_bytes(digest: str, slots: Slots, profile: DeviceProfile, trust: TrustRoot) -> int:
+    if slots.has(digest):
+        return 0
+    try:
+        package = open_package(slots.directory(digest), digest, trust)
+        entries = package.files(fitting(package, profile))
+    except FleetError:  # its preflight is still to come, and counts what is here then
+        return 0
+    return sum(e.size_bytes for e in entries if not (package.directory / e.path).exists())

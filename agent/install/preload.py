@@ -21,20 +21,18 @@ from typing import Final, Protocol
 import msgspec
 
 from agent.errors import NoVariantError, storage_faults
-from agent.install.preflight import check_storage, fitting
+from agent.install.preflight import check_storage, fitting, reserved_bytes
 from agent.install.slots import Slots
-from agent.install.states import State
 from agent.install.store import StateStore
 from agent.packages import (
     Package,
     clear_way,
     is_intact,
     keep_directory,
-    open_package,
     refuse_links,
 )
 from wire.codec import sha256_hex
-from wire.errors import FleetError, IntegrityError
+from wire.errors import IntegrityError
 from wire.files import PRIVATE, sync_directory
 from wire.package.archive import AGAIN, Archive, Member, open_archive
 from wire.package.index import ENVELOPE_FILE, FileEntry, entry_for
@@ -73,7 +71,7 @@ class Preloaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preload:
-    """Takes packages as files. For the install thread alone.
+    """Takes packages as files. For the thread that has the turn.
 
     Args:
         profile: This device, with the runtimes that are installed here.
@@ -162,38 +160,23 @@ class Preload:
         return is_intact(directory, entry)
 
     def _check_storage(self, digest: str, needed_bytes: int) -> None:
-        record = self._store.state
-        target = record.target.digest if record.target else None
         check_storage(
             self._slots,
             needed_bytes=needed_bytes,
             allowed_bytes=self._profile.storage_bytes,
-            keep={record.previous, target, digest},
-            reserved_bytes=self._reserved_bytes(digest),
+            keep={*self._store.state.wanted, digest},
+            reserved_bytes=reserved_bytes(
+                self._store.state.models.values(),
+                self._slots,
+                self._profile,
+                self._trust,
+                but=digest,
+            ),
         )
-
-    def _reserved_bytes(self, digest: str) -> int:
-        """Return what the install that is under way still has to store, unless it is of this one.
-
-        Its own check was made before it began, and is not made again.
-        """
-        record = self._store.state
-        target = record.target.digest if record.target else None
-        if record.state is State.IDLE or target is None or target == digest:
-            return 0
-        if self._slots.has(target):
-            return 0
-        try:
-            package = open_package(self._slots.directory(target), target, self._trust)
-            entries = package.files(fitting(package, self._profile))
-        except FleetError:  # its preflight is still to come, and counts what is here then
-            return 0
-        return sum(e.size_bytes for e in entries if not (package.directory / e.path).exists())
 
     def _make(self, directory: Path, digest: str) -> None:
         if not self._slots.has(digest):  # else files of an installed package are mended
-            target = self._store.state.target
-            self._slots.preload(digest, keep=target.digest if target else None)
+            self._slots.preload(digest, keep=self._store.state.wanted)
         with storage_faults("cannot make the directory of the package"):
             keep_directory(directory)
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)

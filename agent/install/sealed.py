@@ -111,11 +111,11 @@ class SealedFile(Generic[T]):
         except (OSError, WireFormatError) as exc:
             raise IntegrityError(f"{self.path.name} cannot be read: {exc}") from exc
 
-    def write(self, value: T) -> None:
+    def write(self, value: msgspec.Struct) -> None:
         """Replace the value.
 
         Args:
-            value: The new value.
+            value: The new value, which `read` can read.
 
         Raises:
             StorageError: It could not be written; the old one is still there.

@@ -1,17 +1,18 @@
-"""The packages on this device, and which of them serves.
+"""The packages on this device, and which of them serve.
 
 ```
 packages/<digest>/     whole packages, verified when they were put here
 incoming/<digest>/     packages that are being fetched
 parts/<sha256>         files that are partly here
-current                a link to packages/<digest>: the package that serves after a restart
+serving/<model>        a link to packages/<digest>: what serves the model after a restart
 preloaded              a link to incoming/<digest>: the package that was handed over last
 ```
 
 Rules:
-- `current` changes by one rename and is durable before the agent acts on it.
+- A link changes by one rename and is durable before the agent acts on it. So each model has a slot
+  of its own, while all share the storage of the packages.
 - A directory moves to `packages` by one rename, after all its files are verified and durable.
-- The package that `current` names, and the one before it, are never removed.
+- The package that a link names, and the one before it, are never removed.
 - A package that was handed over and not installed yet goes when another is handed over, or when its
   storage is needed.
 """
@@ -22,14 +23,18 @@ import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
+from typing import Final
 
 from agent.errors import storage_faults
 from agent.packages import keep_directory
 from wire.files import sync_directory
 from wire.package.index import is_digest
+from wire.profile import NAME_PATTERN
 
-CURRENT = "current"
-PRELOADED = "preloaded"
+SERVING: Final = "serving"
+PRELOADED: Final = "preloaded"
+ONE_SLOT: Final = "current"
+"""The link of agents that had one model."""
 
 
 class Slots:
@@ -46,20 +51,21 @@ class Slots:
         self._root = root
         self._packages = root / "packages"
         self._incoming = root / "incoming"
+        self._serving = root / SERVING
         self.parts = root / "parts"
-        for directory in (self._packages, self._incoming, self.parts):
+        for directory in (self._packages, self._incoming, self._serving, self.parts):
             with storage_faults(f"cannot make the directory {directory.name}"):
                 keep_directory(directory)
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def directory(self, digest: str) -> Path:
         """Return the directory of a package; while it is not whole, the one below `incoming`."""
-        whole = self._packages / _checked(digest)
+        whole = self._packages / checked(digest)
         return whole if whole.is_dir() else self._incoming / digest
 
     def has(self, digest: str) -> bool:
         """Tell whether a package is whole."""
-        return (self._packages / _checked(digest)).is_dir()
+        return (self._packages / checked(digest)).is_dir()
 
     def whole(self) -> tuple[str, ...]:
         """Return the digests of all whole packages."""
@@ -69,10 +75,44 @@ class Slots:
         """Return the digests of all packages that are being fetched, or were handed over."""
         return tuple(sorted(p.name for p in self._incoming.iterdir() if is_digest(p.name)))
 
-    def current(self) -> str | None:
-        """Return the digest of the package that serves after a restart."""
+    def of(self, model: str) -> Slot:
+        """Return the slot of a model.
+
+        Raises:
+            ValueError: It is no name of a model, which is a bug.
+        """
+        if NAME_PATTERN.fullmatch(model) is None:
+            raise ValueError(f"not a name of a model: {model!r}")
+        return Slot(self, self._serving / model)
+
+    def serving(self) -> dict[str, str]:
+        """Return the digest of the package that serves each model after a restart, by its name."""
+        names = sorted(p.name for p in self._serving.iterdir() if NAME_PATTERN.fullmatch(p.name))
+        found = {name: self.of(name).current() for name in names}
+        return {name: digest for name, digest in found.items() if digest is not None}
+
+    def one_slot(self) -> str | None:
+        """Return the digest of the package that an agent with one model served last."""
+        return self.named(self._root / ONE_SLOT)
+
+    def adopt(self, model: str) -> None:
+        """Make the slot of agents that had one model that of a model. Calling it twice is safe.
+
+        Raises:
+            StorageError: The storage failed.
+        """
+        digest = self.one_slot()
+        if digest is None:
+            return
+        self.of(model).switch(digest)
+        with storage_faults("cannot remove the link to the package"):
+            (self._root / ONE_SLOT).unlink(missing_ok=True)
+            sync_directory(self._root)
+
+    def named(self, link: Path) -> str | None:
+        """Return the digest of the whole package that a link names, or None."""
         try:
-            digest = (self._root / CURRENT).readlink().name
+            digest = link.readlink().name
         except OSError:
             return None
         return digest if is_digest(digest) and self.has(digest) else None
@@ -95,17 +135,6 @@ class Slots:
             sync_directory(self._packages)
             sync_directory(self._incoming)
 
-    def switch(self, digest: str) -> None:
-        """Make a package the one that serves after a restart.
-
-        Args:
-            digest: Digest of a whole package.
-
-        Raises:
-            StorageError: The storage failed; after a restart the old or the new package serves.
-        """
-        self._link(CURRENT, f"packages/{_checked(digest)}", "cannot switch to the package")
-
     def preloaded(self) -> str | None:
         """Return the digest of the package that was handed over last, unless it is whole already.
 
@@ -117,42 +146,34 @@ class Slots:
             return None
         return digest if is_digest(digest) and (self._incoming / digest).is_dir() else None
 
-    def preload(self, digest: str, *, keep: str | None) -> None:
+    def preload(self, digest: str, *, keep: Collection[str]) -> None:
         """Keep a package that is being handed over, in place of the one before it.
 
         Args:
             digest: Digest of the package.
-            keep: Digest of a package that stays even if it was handed over before.
+            keep: Digests of packages that stay even if they were handed over before.
 
         Raises:
             StorageError: The storage failed.
         """
         before = self.preloaded()
-        self._link(PRELOADED, f"incoming/{_checked(digest)}", "cannot keep the package")
-        if before is not None and before not in {digest, keep}:
+        to = f"incoming/{checked(digest)}"
+        replace_link(self._root / PRELOADED, to, "cannot keep the package")
+        if before is not None and before not in {digest, *keep}:
             with storage_faults("cannot remove the package that was handed over before"):
                 shutil.rmtree(self._incoming / before)
 
-    def clear(self) -> None:
-        """Let no package serve after a restart.
-
-        Raises:
-            StorageError: The storage failed.
-        """
-        with storage_faults("cannot clear the current package"):
-            (self._root / CURRENT).unlink(missing_ok=True)
-            sync_directory(self._root)
-
-    def collect(self, keep: Collection[str | None]) -> None:
-        """Remove all packages, whole or not, except the current one and those in `keep`.
+    def collect(self, keep: Collection[str | None], *, keep_parts: bool = False) -> None:
+        """Remove all packages, whole or not, except those that serve and those in `keep`.
 
         Args:
-            keep: Digests of packages to keep beside the current one.
+            keep: Digests of packages to keep beside those that serve.
+            keep_parts: Whether partial files stay, because another install needs them.
 
         Raises:
             StorageError: A package cannot be removed.
         """
-        kept = {*keep, self.current()}
+        kept = {*keep, *self.serving().values(), self.one_slot()}
         with storage_faults("cannot remove an old package"):
             for package in [p for p in self._packages.iterdir() if p.name not in kept]:
                 # A half-removed package must not lie among the whole ones, even after a power cut.
@@ -161,7 +182,7 @@ class Slots:
                 package.rename(leaving)
             for leftover in [p for p in self._incoming.iterdir() if p.name not in kept]:
                 shutil.rmtree(leftover)
-            for part in self.parts.iterdir():
+            for part in [] if keep_parts else list(self.parts.iterdir()):
                 part.unlink()
 
     def keep_parts(self, wanted: Collection[str]) -> None:
@@ -200,20 +221,69 @@ class Slots:
             if file.is_file() and not file.is_symlink()
         )
 
-    def _link(self, name: str, to: str, fault: str) -> None:
-        """Make a link in place of the one of that name, by one rename."""
-        temporary = self._root / f".{name}.new"
-        with storage_faults(fault):
-            for link in (temporary, self._root / name):
-                if link.is_dir() and not link.is_symlink():
-                    shutil.rmtree(link)
-            temporary.unlink(missing_ok=True)
-            temporary.symlink_to(to)
-            temporary.replace(self._root / name)
-            sync_directory(self._root)
+
+class Slot:
+    """The link of one model to the package that serves it after a restart.
+
+    Args:
+        slots: The packages.
+        link: The link.
+    """
+
+    def __init__(self, slots: Slots, link: Path) -> None:
+        self._slots = slots
+        self._link = link
+
+    def current(self) -> str | None:
+        """Return the digest of the package that serves after a restart."""
+        return self._slots.named(self._link)
+
+    def switch(self, digest: str) -> None:
+        """Make a package the one that serves after a restart.
+
+        Args:
+            digest: Digest of a whole package.
+
+        Raises:
+            StorageError: The storage failed; after a restart the old or the new package serves.
+        """
+        to = f"../packages/{checked(digest)}"
+        replace_link(self._link, to, "cannot switch to the package")
+
+    def clear(self) -> None:
+        """Let no package serve after a restart.
+
+        Raises:
+            StorageError: The storage failed.
+        """
+        with storage_faults("cannot clear the current package"):
+            self._link.unlink(missing_ok=True)
+            sync_directory(self._link.parent)
 
 
-def _checked(digest: str) -> str:
+def replace_link(link: Path, to: str, fault: str) -> None:
+    """Make a link in place of the one of that name, by one rename.
+
+    Args:
+        link: The link.
+        to: What it names, from its directory.
+        fault: What the error says if the storage fails.
+
+    Raises:
+        StorageError: The storage failed.
+    """
+    temporary = link.with_name(f".{link.name}.new")
+    with storage_faults(fault):
+        for path in (temporary, link):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(to)
+        temporary.replace(link)
+        sync_directory(link.parent)
+
+
+def checked(digest: str) -> str:
     """Return the digest after a check: no other text may become a path.
 
     Raises:

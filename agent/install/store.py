@@ -7,6 +7,8 @@ floor.json             the revision below which no desired state is accepted
 ```
 
 Rules:
+- All models of the device have their records in one file, so one floor and one copy hold for all;
+  a change of one record leaves the others as they are.
 - The agent saves the record before it begins the effect that the record announces.
 - Floor, copy and record are written in this order, each completely or not at all. Until the record
   is written, the change counts as not saved; a desired state is then sent again. The floor says
@@ -23,22 +25,30 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from agent.errors import StorageError
+from agent.install.records import (
+    NO_RECORD,
+    ONE_MODEL,
+    AgentState,
+    Floor,
+    ModelRecord,
+    StoredState,
+    is_possible,
+    lasting,
+    newest,
+    remnant,
+)
 from agent.install.sealed import SealedFile, WriteFile
 from agent.install.states import State
 from wire.errors import IntegrityError
 from wire.files import write_atomic
-from wire.messages import MAX_REVISION, DesiredState, InstallReport, ReleaseRef
-from wire.package.index import is_digest
 
-SCHEMA_VERSION = 1
-MAX_STATE_BYTES = 1024 * 1024
+MAX_STATE_BYTES = 4 * 1024 * 1024
 MAX_FLOOR_BYTES: Final = 4096
 STATE_FILE: Final = "state.json"
 COPY_FILE: Final = "state.copy.json"
@@ -47,73 +57,7 @@ UNSEALED_HEAD: Final = b'{"schema_version":1,'
 """How agents without checksums begin a record."""
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an install failed."""
-
-    phase: State
-    code: str
-    detail: str
-
-
-class AgentState(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that survives a restart, apart from the packages."""
-
-    schema_version: int = SCHEMA_VERSION
-    revision: int = 0
-    """Revision of the desired state that was accepted last."""
-
-    desired: bytes = b""
-    """Its signed envelope."""
-
-    state: State = State.IDLE
-    attempts: int = 0
-    """How often the effect of `state` was begun without progress."""
-
-    delayed_s: float = 0.0
-    """For how long hooks have delayed this install."""
-
-    target: ReleaseRef | None = None
-    rollout: str | None = None
-    """Rollout of `target`. Another rollout is another install, even of the same package."""
-
-    has_sources: bool = False
-    """Whether the controller that ordered `target` has other sources than messages."""
-
-    previous: str | None = None
-    """Digest of the package that served before, to which a failed install returns."""
-
-    repairing: bool = False
-    """Whether `target` served before: the install brings back what was lost or damaged of it."""
-
-    failure: Failure | None = None
-    abandoned: bool = False
-    """A newer desired state ended this install; nothing is reported for it."""
-
-    dropped: dict[str, dict[str, str]] = {}
-    """By package digest: variants that failed their golden test on this device, and why."""
-
-    latencies_ms: dict[str, dict[str, float]] = {}
-    """By package digest: the latency of each variant in its golden test on this device."""
-
-    report: InstallReport | None = None
-    """The outcome of the last install, sent again when its desired state comes again."""
-
-    pinned: str | None = None
-    """Variant that the operator pinned on this device."""
-
-
-class Floor(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept apart from the record."""
-
-    schema_version: int = SCHEMA_VERSION
-    revision: int
-    """Of the desired state that was accepted last."""
-
-    replaces: int | None = None
-    """Revision of the record that is being replaced; None as soon as the new one is written."""
-
-
-K = TypeVar("K", AgentState, Floor)
+K = TypeVar("K", StoredState, Floor)
 
 
 class StateStore(Protocol):
@@ -134,9 +78,87 @@ class StateStore(Protocol):
         """Whether this device accepted a desired state once and has lost the record of it."""
         ...
 
-    def update(self, **changes: Any) -> AgentState:  # noqa: ANN401 - fields of AgentState
-        """Change fields and save them before returning."""
+    def accept(self, revision: int, desired: bytes) -> AgentState:
+        """Save which desired state was accepted, before returning."""
         ...
+
+    def update_model(self, name: str, **changes: Any) -> AgentState:  # noqa: ANN401 - fields of ModelRecord
+        """Change fields of the record of a model and save them before returning."""
+        ...
+
+    def forget(self, name: str) -> AgentState:
+        """Save that the device has a model no more, before returning."""
+        ...
+
+
+class ModelStore:
+    """The record of one model.
+
+    Args:
+        store: That of the device.
+        name: Name of the model.
+    """
+
+    def __init__(self, store: StateStore, name: str) -> None:
+        self._store = store
+        self.name = name
+
+    @property
+    def state(self) -> ModelRecord:
+        """The record that was saved last."""
+        return self._store.state.models.get(self.name, NO_RECORD)
+
+    @property
+    def install(self) -> tuple[str, int]:
+        """What names the present install among those of the device."""
+        return self.name, self.state.revision
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """The digests of packages that any model of the device needs."""
+        return self._store.state.wanted
+
+    @property
+    def kept_elsewhere(self) -> frozenset[str]:
+        """The digests of packages that other models of the device need."""
+        return AgentState(models=self._others).wanted
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other model of the device has an install under way."""
+        return all(record.state is State.IDLE for record in self.elsewhere)
+
+    @property
+    def elsewhere(self) -> tuple[ModelRecord, ...]:
+        """The records of the other models of the device."""
+        return tuple(self._others.values())
+
+    @property
+    def _others(self) -> dict[str, ModelRecord]:
+        models = self._store.state.models
+        return {name: record for name, record in models.items() if name != self.name}
+
+    def update(self, **changes: Any) -> ModelRecord:  # noqa: ANN401 - fields of ModelRecord
+        """Change fields and save them before returning.
+
+        Args:
+            **changes: New values of fields of `ModelRecord`.
+
+        Returns:
+            The record as saved.
+
+        Raises:
+            StorageError: It could not be saved; the record in memory is unchanged.
+        """
+        return self._store.update_model(self.name, **changes).models[self.name]
+
+    def forget(self) -> None:
+        """Save that the device has the model no more, before returning.
+
+        Raises:
+            StorageError: It could not be saved; the record in memory is unchanged.
+        """
+        self._store.forget(self.name)
 
 
 class FileStateStore:
@@ -145,32 +167,42 @@ class FileStateStore:
     Args:
         directory: The directory; the first save makes the files.
         used: Whether something else shows that a desired state was accepted, such as a package.
+        served: Name of the model that an agent with one model served last; None if nobody knows.
         write: Writes a file completely or not at all.
     """
 
     def __init__(
-        self, directory: Path, *, used: bool = False, write: WriteFile = write_atomic
+        self,
+        directory: Path,
+        *,
+        used: bool = False,
+        served: str | None = None,
+        write: WriteFile = write_atomic,
     ) -> None:
+        self._served = served
         self._record = SealedFile(
             directory / STATE_FILE,
-            AgentState,
+            StoredState,
             limit_bytes=MAX_STATE_BYTES,
             unsealed_head=UNSEALED_HEAD,
             write=write,
         )
         self._copy = SealedFile(
-            directory / COPY_FILE, AgentState, limit_bytes=MAX_STATE_BYTES, write=write
+            directory / COPY_FILE, StoredState, limit_bytes=MAX_STATE_BYTES, write=write
         )
         self._floor_file = SealedFile(
             directory / FLOOR_FILE, Floor, limit_bytes=MAX_FLOOR_BYTES, write=write
         )
         self._lock = threading.Lock()
+        self._is_named_now = False
+        """Whether a record has got its name from `served`: the next start may not know it."""
+
         self._wrong: dict[str, str] = {}
         """By the name of a file that is not used: what is wrong with it."""
 
-        found = {file: self._read(file) for file in (self._record, self._copy)}
+        found = {file: self._read_record(file) for file in (self._record, self._copy)}
         floor = self._read(self._floor_file)
-        self._floor = max(_newest(found.values()).revision, floor.revision if floor else 0)
+        self._floor = max(newest(found.values()).revision, floor.revision if floor else 0)
         self._is_first = floor is not None and floor.replaces == 0
         # An agent that knew no checksums knew no floor either, and left the record alone.
         has_others = any((floor, found[self._copy], self._wrong))
@@ -179,9 +211,9 @@ class FileStateStore:
             file: self._believed(file, value, floor, has_floor=has_floor)
             for file, value in found.items()
         }
-        self._state = _newest(kept.values())
+        self._state = newest(kept.values())
         if not any(kept.values()):
-            self._state = _remnant(_newest(found.values()))
+            self._state = remnant(newest(found.values()))
         files = (self._record, self._copy, self._floor_file)
         self._used = used or bool(self._wrong) or any(file.was_damaged for file in files)
         self._mend(kept[self._record], kept[self._copy], floor)
@@ -218,11 +250,12 @@ class FileStateStore:
         )
         return (line,)
 
-    def update(self, **changes: Any) -> AgentState:  # noqa: ANN401 - fields of AgentState
-        """Change fields and save them before returning.
+    def accept(self, revision: int, desired: bytes) -> AgentState:
+        """Save which desired state was accepted, before returning.
 
         Args:
-            **changes: New values of fields of `AgentState`.
+            revision: Its revision.
+            desired: Its signed form.
 
         Returns:
             The state as saved.
@@ -231,35 +264,81 @@ class FileStateStore:
             StorageError: It could not be saved; the state in memory is unchanged.
         """
         with self._lock:
-            changed = msgspec.structs.replace(self._state, **changes)
-            if changed == self._state:
-                return changed
-            is_newer = changed.revision != self._state.revision
-            if is_newer:
-                replaced = self._state.revision
-                self._floor_file.write(Floor(revision=changed.revision, replaces=replaced))
-                self._floor = changed.revision
-            if _lasting(changed) != _lasting(self._state):
-                self._copy.write(changed)
-            self._record.write(changed)
-            self._state = changed
-            if is_newer:
-                with contextlib.suppress(StorageError):  # the next start does it
-                    self._floor_file.write(Floor(revision=changed.revision))
+            return self._save(
+                msgspec.structs.replace(self._state, revision=revision, desired=desired)
+            )
+
+    def update_model(self, name: str, **changes: Any) -> AgentState:  # noqa: ANN401 - fields of ModelRecord
+        """Change fields of the record of a model and save them before returning.
+
+        Args:
+            name: The model; one that is not known yet gets a record.
+            **changes: New values of fields of `ModelRecord`.
+
+        Returns:
+            The state as saved.
+
+        Raises:
+            StorageError: It could not be saved; the state in memory is unchanged.
+        """
+        with self._lock:
+            models = self._state.models
+            record = msgspec.structs.replace(models.get(name, NO_RECORD), **changes)
+            return self._save(msgspec.structs.replace(self._state, models={**models, name: record}))
+
+    def forget(self, name: str) -> AgentState:
+        """Save that the device has a model no more, before returning.
+
+        Args:
+            name: The model.
+
+        Returns:
+            The state as saved.
+
+        Raises:
+            StorageError: It could not be saved; the state in memory is unchanged.
+        """
+        with self._lock:
+            models = {key: r for key, r in self._state.models.items() if key != name}
+            return self._save(msgspec.structs.replace(self._state, models=models))
+
+    def _save(self, changed: AgentState) -> AgentState:
+        if changed == self._state:
             return changed
+        is_newer = changed.revision != self._state.revision
+        if is_newer:
+            replaced = self._state.revision
+            self._floor_file.write(Floor(revision=changed.revision, replaces=replaced))
+            self._floor = changed.revision
+        if lasting(changed) != lasting(self._state):
+            self._copy.write(changed)
+        self._record.write(changed)
+        self._state = changed
+        if is_newer:
+            with contextlib.suppress(StorageError):  # the next start does it
+                self._floor_file.write(Floor(revision=changed.revision))
+        return changed
+
+    def _read_record(self, file: SealedFile[StoredState]) -> AgentState | None:
+        stored = self._read(file)
+        if stored is None:
+            return None
+        if stored.schema_version == ONE_MODEL and stored.target is None:
+            self._is_named_now = self._served is not None
+        return stored.upgraded(self._served)
 
     def _read(self, file: SealedFile[K]) -> K | None:
         """Return what a file holds, or None if there is none or it is damaged."""
         with contextlib.suppress(IntegrityError):
             value = file.read()
-            if value is None or _is_possible(value):
+            if value is None or is_possible(value):
                 return value
         self._set_aside(file, "damaged")
         return None
 
     def _believed(
         self,
-        file: SealedFile[AgentState],
+        file: SealedFile[StoredState],
         value: AgentState | None,
         floor: Floor | None,
         *,
@@ -292,61 +371,8 @@ class FileStateStore:
         with contextlib.suppress(StorageError):
             if floor != settled and self._state.revision > 0:
                 self._floor_file.write(settled)
-            if copy is None or _lasting(copy) != _lasting(self._state):
+            if copy is None or lasting(copy) != lasting(self._state) or self._is_named_now:
                 self._copy.write(self._state)
             # Without a copy the record may be of an agent that knew no checksums.
-            if copy is None or record != self._state:
+            if copy is None or record != self._state or self._is_named_now:
                 self._record.write(self._state)
-
-
-def _is_possible(value: AgentState | Floor) -> bool:
-    if value.schema_version != SCHEMA_VERSION or not 0 <= value.revision <= MAX_REVISION:
-        return False
-    if isinstance(value, Floor):
-        return True
-    target = value.target
-    digests = (value.previous, *((target.digest, target.envelope_sha256) if target else ()))
-    return all(digest is None or is_digest(digest) for digest in digests)
-
-
-def _newest(records: Iterable[AgentState | None]) -> AgentState:
-    """Return the newer record; of the same revision the first; without any that of a new device."""
-    found = [each for each in records if each is not None]
-    return max(found, key=lambda each: each.revision, default=AgentState())
-
-
-def _remnant(record: AgentState) -> AgentState:
-    """Return what a record that may be too old still tells: nothing that an install begins with."""
-    return AgentState(
-        desired=record.desired,  # its policy holds until the controller answers
-        previous=record.previous,
-        dropped=record.dropped,
-        latencies_ms=record.latencies_ms,
-        pinned=record.pinned,
-    )
-
-
-def has_served(record: AgentState) -> bool:
-    """Tell whether the present target has served on this device, whatever became of it since."""
-    report, target = record.report, record.target
-    if report is None or target is None or report.digest != target.digest:
-        return False
-    return record.repairing or report.outcome == "succeeded"
-
-
-def outcome_of(record: AgentState, desired: DesiredState) -> InstallReport | None:
-    """Return the outcome of a desired state; None if it was never accepted or has none yet."""
-    report = record.report
-    if report is None or report.revision != record.revision:
-        return None
-    # Without a rollout two installs of the same package cannot be told apart.
-    same_install = desired.rollout is not None and (desired.release, desired.rollout) == (
-        record.target,
-        record.rollout,
-    )
-    return report if same_install or desired.revision == record.revision else None
-
-
-def _lasting(record: AgentState) -> AgentState:
-    """Return a record without the progress of its install, which can be made again."""
-    return msgspec.structs.replace(record, state=State.IDLE, attempts=0, delayed_s=0.0)

@@ -1,10 +1,12 @@
-"""The thread that runs one install at a time, the newest desired state first.
+"""The thread that runs one install of a model at a time, the newest revision first.
 
 Rules:
-- A newer desired state replaces one that waits. It ends the running install at its next safe
-  point, unless it names the same package: then it waits.
-- A package that the operator hands over is taken by this thread, between two installs or at a safe
-  point of one.
+- Each model has a thread of its own; what they do to packages, they do in turn
+  (`agent.interrupts`).
+- A newer revision replaces one that waits. It ends the running install at its next safe point,
+  unless it names the same package: then it waits.
+- A model that the device should have no more is removed when its install has ended, and its thread
+  ends with it.
 - While nothing waits, the thread looks every few seconds whether the installed release is still
   whole, and repairs it.
 - If the storage fails, the thread tries again. If it is full, what is not needed goes first.
@@ -14,49 +16,55 @@ Rules:
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from agent.errors import StoppedError, StorageError, StorageFullError
 from agent.install.slots import Slots
-from agent.install.store import StateStore
+from agent.install.store import ModelStore
 from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.log import Log
-from wire.messages import DesiredState
+from wire.desired import ModelState
 
 STORAGE_RETRY_S: Final = 10.0
 REPAIR_LOOK_S: Final = 5.0
 
 
 class _Job(NamedTuple):
-    desired: DesiredState
-    envelope: bytes
+    desired: ModelState | None
+    """None to remove the model."""
+
+    has_sources: bool = False
 
 
 class Installs:
-    """Runs the machine in a thread of its own.
+    """Runs the machine of a model in a thread of its own.
 
     Args:
-        machine: Installs one desired state at a time.
+        machine: Installs what is desired.
         store: Knows which revision was accepted and whether an install was interrupted.
         slots: Loses what is not needed when the state cannot be saved.
-        interrupts: Ends a running install when a newer one waits.
-        log: Takes a line for each desired state and each storage fault.
+        interrupts: Those of the model; they end a running install when a newer one waits.
+        log: Takes a line for each revision and each storage fault.
+        remove: Removes the model from the device; raises StorageError if it cannot.
     """
 
     def __init__(
         self,
         machine: Machine,
-        store: StateStore,
+        store: ModelStore,
         slots: Slots,
         interrupts: Interrupts,
         log: Log,
+        remove: Callable[[], None],
     ) -> None:
         self._machine = machine
         self._store = store
         self._slots = slots
         self._interrupts = interrupts
         self._log = log
+        self._remove = remove
         self._changed = threading.Condition()
         self._waiting: _Job | None = None
         self._busy = True
@@ -65,53 +73,74 @@ class Installs:
         self._target = store.state.target
         """The release that is being installed."""
 
+        self._job: _Job | None = None
+        """What was begun; it may not be saved yet."""
+
         self._begun = 0
         """Revision of the last job that was begun; it may not be saved yet."""
 
         interrupts.wake_on_stop(self._wake)
 
     @property
-    def revision(self) -> int:
-        """The highest revision that was accepted or waits to be accepted."""
+    def newer(self) -> ModelState | None:
+        """What waits for this thread, if it is newer than what was accepted."""
         with self._changed:
-            waiting = self._waiting.desired.revision if self._waiting else 0
-            return max(waiting, self._begun, self._store.floor)
+            job = self._waiting or self._job
+        desired = job.desired if job is not None else None
+        accepted = self._store.state.revision
+        return desired if desired is not None and desired.revision > accepted else None
 
     @property
-    def newer(self) -> DesiredState | None:
-        """The desired state that waits for this thread, if it is newer than what was begun."""
+    def has_job(self) -> bool:
+        """Whether anything waits for this thread."""
         with self._changed:
-            desired = self._waiting.desired if self._waiting else None
-        return desired if desired is not None and self._is_newer(desired) else None
+            return self._waiting is not None
 
-    def offer(self, desired: DesiredState, envelope: bytes) -> None:
-        """Take a desired state that passed `agent.install.desired`; returns at once.
+    def offer(self, desired: ModelState, *, has_sources: bool = False) -> None:
+        """Take what is desired from a checked desired state; returns at once.
 
         Args:
             desired: What to run.
-            envelope: Its signed form.
+            has_sources: Whether the controller has other sources than messages.
         """
-        self._log.write("desired", revision=desired.revision, rollout=desired.rollout)
+        name, revision = desired.name, desired.revision
+        self._log.write("desired", model=name, revision=revision, rollout=desired.rollout)
         with self._changed:
             # An equal revision waits too: when its install has ended, the machine reports it again.
             if self._busy and self._is_newer(desired) and desired.release != self._target:
                 self._interrupts.supersede()
-            self._waiting = _Job(desired, envelope)
+            self._waiting = _Job(desired, has_sources)
             self._changed.notify()
 
-    def run(self) -> None:
-        """Finish an install that a restart interrupted, then run every job, until stopped."""
+    def offer_removal(self) -> None:
+        """Take that the device should have the model no more; returns at once."""
+        self._log.write("desired", model=self._store.name, removed=True)
+        with self._changed:
+            if self._busy:
+                self._interrupts.supersede()
+            self._waiting = _Job(None)
+            self._changed.notify()
+
+    def run(self) -> bool:
+        """Finish an install that a restart interrupted, then run every job.
+
+        Returns:
+            Whether the model has been removed; False when the agent is being stopped.
+        """
         job: _Job | None = None
         while True:
             try:
-                self._interrupts.do_interjected()
                 self._machine.run()
                 job = self._next(job)
-                if job is not None:
-                    self._machine.accept(job.desired, job.envelope)
-                    job = None
+                if job is not None and job.desired is None:
+                    with self._interrupts.turn():
+                        self._remove()
+                    return True
+                if job is not None and job.desired is not None:
+                    self._machine.accept(job.desired, has_sources=job.has_sources)
+                job = None
             except StoppedError:
-                return
+                return False
             except StorageError as exc:
                 self._log.write("install-waits", code=exc.code, detail=exc.message)
                 try:
@@ -119,18 +148,23 @@ class Installs:
                         self._make_room(job)
                     self._interrupts.wait(STORAGE_RETRY_S, abandon=False)
                 except StoppedError:
-                    return
+                    return False
+
+    def end(self) -> None:
+        """Forget the thread: it has ended with its model."""
+        self._interrupts.sleep_no_more(self._wake)
 
     def _make_room(self, job: _Job | None) -> None:
         """Remove what neither serves, nor may be returned to, nor is wanted."""
-        record = self._store.state
-        wanted = {record.target, job.desired.release if job else None}
+        release = job.desired.release if job is not None and job.desired is not None else None
+        wanted = set() if release is None else {release.digest}
         try:
-            self._slots.collect({record.previous, *(ref.digest for ref in wanted if ref)})
+            with self._interrupts.turn():
+                self._slots.collect({*self._store.kept, *wanted})
         except StorageError as exc:
             self._log.write("install-waits", code=exc.code, detail=exc.message)
 
-    def _is_newer(self, desired: DesiredState) -> bool:
+    def _is_newer(self, desired: ModelState) -> bool:
         return desired.revision > max(self._begun, self._store.state.revision)
 
     def _wake(self) -> None:
@@ -141,21 +175,20 @@ class Installs:
         """Wait for a job; without a newer one, return the one that could not be saved.
 
         Returns:
-            The job; None if a repair is to be run, or work was interjected.
+            The job; None if a repair is to be run.
         """
         with self._changed:
             self._busy = False
             self._waiting = self._waiting or unsaved
             while self._waiting is None:
                 self._interrupts.check(abandon=False)
-                if self._interrupts.interjected:
-                    return None
                 if self._machine.repair():
                     self._busy = True
                     return None
                 self._changed.wait(REPAIR_LOOK_S)
             job, self._waiting = self._waiting, None
-            self._busy, self._begun = True, job.desired.revision
-            self._target = job.desired.release
+            self._job, self._busy = job, True
             self._interrupts.clear_superseded()
+            if job.desired is not None:
+                self._begun, self._target = job.desired.revision, job.desired.release
             return job

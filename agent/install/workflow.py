@@ -1,6 +1,9 @@
 """Runs the install workflow by its table of states: saves before each effect, counts the attempts.
 
 Rules:
+- Each model has a machine of its own. An effect is done while no other model's is, also a hook that
+  runs and the time in which an install is confirmed. Waiting for a network, a window, a budget or a
+  hook that says later holds up no other model.
 - Each state is on disk before its effect begins. After a power cut at any line the machine does the
   effect of that state again.
 - No effect is begun more than `MAX_ATTEMPTS` times without progress, restarts included.
@@ -8,8 +11,8 @@ Rules:
   does not count as an attempt.
 - If the state cannot be saved, an install fails, but the return to the previous package goes on.
 - A package that the operator hands over is taken at the next safe point; the effect begins again.
-- A newer desired state with the same release for the same rollout changes only the policy. The
-  machine accepts its revision and installs nothing, also after a failure.
+- A newer revision with the same release for the same rollout changes only the policy. The machine
+  accepts it and installs nothing, also after a failure.
 - A release that was installed and is lost or damaged is installed again. Each repair waits twice as
   long as the one before, up to an hour; what serves meanwhile goes on.
 """
@@ -33,13 +36,15 @@ from agent.errors import (
 from agent.install.arrivals import Arrivals
 from agent.install.events import BYTES_METRIC, DURATION_METRIC, INSTALL, ending
 from agent.install.progress import Progress, TransferMeter
+from agent.install.records import Failure, ModelRecord, has_served, outcome_of
 from agent.install.states import InstallEvent, State, may_abandon, next_state
-from agent.install.store import AgentState, Failure, StateStore, has_served, outcome_of
+from agent.install.store import ModelStore
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
 from wire.clock import Clock
+from wire.desired import ModelState
 from wire.errors import FleetError, shortened
-from wire.messages import DesiredState, InstallOutcome, InstallReport
+from wire.messages import InstallOutcome, InstallReport
 from wire.progress import FOUND, TransferProgress
 
 MAX_ATTEMPTS: Final = 5
@@ -96,7 +101,7 @@ class _Result(NamedTuple):
 
 
 class Machine:
-    """One install at a time, from a desired state to its outcome.
+    """One install of a model at a time, from what is desired to its outcome.
 
     Args:
         device: The device that the reports are from.
@@ -112,7 +117,7 @@ class Machine:
     def __init__(
         self,
         device: str,
-        store: StateStore,
+        store: ModelStore,
         effects: Effects,
         link: ReportLink,
         events: RecorderPort,
@@ -140,12 +145,12 @@ class Machine:
 
         self.on_end: Callable[[], None] = lambda: None  # called when an install has ended
 
-    def accept(self, desired: DesiredState, envelope: bytes) -> None:
-        """Take a verified desired state while idle; if its outcome is known, report it again.
+    def accept(self, desired: ModelState, *, has_sources: bool) -> None:
+        """Take what is desired of the model while idle; if its outcome is known, report it again.
 
         Args:
-            desired: What to run; not older than the accepted one.
-            envelope: Its signed form, which is kept.
+            desired: What to run, from a verified desired state; not older than the accepted one.
+            has_sources: Whether the controller has other sources than messages.
 
         Raises:
             StorageError: It could not be saved, so no install was begun.
@@ -155,14 +160,13 @@ class Machine:
         accepted = next_state(record.state, InstallEvent.ACCEPTED)
         current, outcome = self._effects.current(), outcome_of(record, desired)
         if outcome is not None:
-            self._take_again(outcome, desired, envelope)
+            self._take_again(outcome, desired)
             return
         changes: dict[str, Any] = {
             "revision": desired.revision,
-            "desired": envelope,
             "target": target,
             "rollout": desired.rollout,
-            "has_sources": desired.has_sources is True,
+            "has_sources": has_sources,
             "repairing": False,
             "failure": None,
             "abandoned": False,
@@ -256,7 +260,7 @@ class Machine:
                 return _Result(InstallEvent.ABANDONED)
             except InterjectedError:  # nothing failed, or the wait after it was cut short
                 self._attempts -= 1
-                self._interrupts.do_interjected()
+                self._interrupts.give_way()
                 continue
             if result is not None:
                 return result
@@ -272,10 +276,12 @@ class Machine:
         if self._attempts >= MAX_ATTEMPTS:
             return _failed(state, AttemptsError(f"{state} was begun {self._attempts} times"))
         self._attempts += 1
+        abandon = may_abandon(state)
         try:
-            self._interrupts.check(abandon=may_abandon(state))
-            self._save(state)
-            self._effects.perform(state, self._meter)
+            with self._interrupts.turn(abandon=abandon, on_wait=lambda: self._tell_wait(state)):
+                self._interrupts.check(abandon=abandon)
+                self._save(state)
+                self._effects.perform(state, self._meter)
         except (StoppedError, SupersededError, InterjectedError):
             raise
         except FleetError as exc:
@@ -285,8 +291,11 @@ class Machine:
                 return _failed(state, exc)
         else:
             return _Result(InstallEvent.DONE)
-        self._back_off(abandon=may_abandon(state))
+        self._back_off(abandon=abandon)
         return None
+
+    def _tell_wait(self, state: State) -> None:
+        self.report_running(state, "another model of this device is being installed")
 
     def _save(self, state: State) -> None:
         try:
@@ -327,8 +336,8 @@ class Machine:
         if self._meter.is_due():
             self.report_running(self._store.state.state)
 
-    def _take_again(self, outcome: InstallReport, desired: DesiredState, envelope: bytes) -> None:
-        """Accept a desired state whose install has ended, and report its outcome again.
+    def _take_again(self, outcome: InstallReport, desired: ModelState) -> None:
+        """Accept what is desired if its install has ended, and report its outcome again.
 
         A success that has been lost since is not reported: the repair reports what comes of it. One
         that serves nothing now is reported as a failure until it serves again.
@@ -338,7 +347,7 @@ class Machine:
             outcome, revision=desired.revision, active=active, variant=variant
         )
         if desired.revision != outcome.revision:
-            self._store.update(revision=desired.revision, desired=envelope, report=report)
+            self._store.update(revision=desired.revision, report=report)
         target = self._store.state.target
         lost = target is not None and self._effects.loss(target.digest) is not None
         if outcome.outcome == "succeeded" and lost:
@@ -371,7 +380,7 @@ class Machine:
             self._link.tell(report)
             self._note(record, report)
 
-    def _note(self, record: AgentState, report: InstallReport | None) -> None:
+    def _note(self, record: ModelRecord, report: InstallReport | None) -> None:
         ended = ending(report, record.target, repairing=record.repairing, known=self._known)
         outcome = report.outcome if report else "abandoned"
         duration_s = self._meter.duration_s
@@ -392,7 +401,7 @@ class Machine:
         self._events.event(ended.kind, ended.reason, data)
 
     def _report(
-        self, record: AgentState, state: State, *, failure: Failure | None, waits_for: str = ""
+        self, record: ModelRecord, state: State, *, failure: Failure | None, waits_for: str = ""
     ) -> InstallReport:
         active, variant = self._effects.serving()
         transfer = self._meter.figures
@@ -402,6 +411,7 @@ class Machine:
             outcome = "running"
         return InstallReport(
             device=self._device,
+            model=self._store.name,
             revision=record.revision,
             digest=record.target.digest if record.target else None,
             phase=(failure.phase if failure else state).value,

@@ -58,8 +58,11 @@ class Link:
         self._heard_broker = False
         self._closed = False
         self._greeted = False
-        self.told: Serving = (None, None)
-        """What serves, as the controller was told last."""
+        self.told_revision = 0
+        """The newest revision that the controller was told that the device has accepted."""
+
+        self.told: dict[str, Serving] = {}
+        """What serves each model, as the controller was told last."""
 
         self._reports = itertools.count(1)
 
@@ -106,7 +109,7 @@ class Link:
         self.publish(up(self._device, "presence"), to_json(here))
         if self.publish(up(self._device, "hello"), to_json(hello)):
             self._greeted = True
-            self.told = (hello.release, hello.variant)
+            self.told, self.told_revision = serving(hello), hello.revision
 
     def tell(self, report: InstallReport) -> None:
         """Publish a report; without a connection, or before the greeting, it is dropped."""
@@ -116,8 +119,10 @@ class Link:
             numbered = msgspec.structs.replace(
                 report, boot_id=self._boot_id, sequence=next(self._reports)
             )
-            if self.publish(up(self._device, "report"), to_json(numbered)):
-                self.told = (report.active, report.variant)
+            told = self.publish(up(self._device, "report"), to_json(numbered))
+            if told and isinstance(report.model, str):
+                self.told = self.told | {report.model: (report.active, report.variant)}
+                self.told_revision = max(self.told_revision, report.revision)
 
     def publish(self, topic: str, payload: bytes, expiry_s: int | None = None) -> bool:
         """Publish a message; return False if there is no connection."""
@@ -195,3 +200,9 @@ class Link:
             self._inbox.put(item, timeout=0 if self._closed else PUT_TIMEOUT_S)
         except queue.Full:
             return
+
+
+def serving(hello: Hello) -> dict[str, Serving]:
+    """Return what serves each model, by its name, as a greeting tells it."""
+    models = () if isinstance(hello.models, msgspec.UnsetType) else hello.models
+    return {model.name: (model.release, model.variant) for model in models}

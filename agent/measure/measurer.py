@@ -29,10 +29,7 @@ from agent.measure.process import run_job
 from agent.measure.settings import MeasureSettings
 from agent.packages import Package
 from agent.ports import RecorderPort
-from agent.select.adaptation import Adaptation
-from agent.select.decisions import PolicyContext
-from agent.select.levers import Levers
-from agent.select.strain import levers_of
+from agent.select.adaptations import Adaptations
 from wire.clock import Clock
 from wire.codec import to_json
 from wire.errors import FleetError
@@ -79,7 +76,7 @@ class Measurer:
         me: This device.
         place: Where packages are measured.
         packages: Brings them there.
-        adaptation: Knows how the device is.
+        adaptations: Know how the device is.
         publish: Sends an answer; False without a connection.
         interrupts: Ends the work when the agent stops.
         recorder: Takes an event for each measurement.
@@ -92,7 +89,7 @@ class Measurer:
         place: Place,
         packages: Packages,
         *,
-        adaptation: Adaptation,
+        adaptations: Adaptations,
         publish: Publish,
         interrupts: Interrupts,
         recorder: RecorderPort,
@@ -101,7 +98,7 @@ class Measurer:
         self._me = me
         self._place = place
         self._packages = packages
-        self._adaptation = adaptation
+        self._adaptations = adaptations
         self._publish = publish
         self._interrupts = interrupts
         self._recorder = recorder
@@ -193,7 +190,7 @@ class Measurer:
 
         try:
             self._place.begin(asked.id)
-            before_c = self._adaptation.health.temperature_c
+            before_c = self._adaptations.health.temperature_c
             package, variants = self._packages.bring(asked, check)
             done: list[MeasuredVariant] = []
             ended = ""
@@ -209,7 +206,7 @@ class Measurer:
                 answer,
                 variants=tuple(done),
                 temperature_before_c=before_c,
-                temperature_after_c=self._adaptation.health.temperature_c,
+                temperature_after_c=self._adaptations.health.temperature_c,
             )
         finally:
             if not self._interrupts.stopping:
@@ -230,7 +227,7 @@ class Measurer:
             StorageError: The storage failed.
             StoppedError: The agent is being stopped.
         """
-        health, spec = self._adaptation.health, self._adaptation.policy
+        health, spec = self._adaptations.health, self._adaptations.policy
         if reason := why_not((variant,), health, spec):
             return MeasuredVariant(name=variant.name, reason=reason)
         if reference is not None and why_not((variant, reference), health, spec):
@@ -250,15 +247,8 @@ class Measurer:
         return MeasuredVariant(name=variant.name, performance=outcome.performance)
 
     def _why_stop(self) -> str:
-        adaptation = self._adaptation
-        return why_stop(self._levers(), adaptation.health, adaptation.policy)
-
-    def _levers(self) -> Levers:
-        decision = self._adaptation.decision
-        if decision is not None:
-            return decision.levers
-        # Nothing has served yet: the readings alone tell.
-        return levers_of(self._adaptation.health, self._adaptation.policy, PolicyContext())
+        device = self._adaptations
+        return why_stop(device.levers, device.health, device.policy)
 
     def _answer(self, identifier: str, state: MeasuredState, reason: str = "") -> Measured:
         return Measured(

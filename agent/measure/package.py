@@ -1,7 +1,7 @@
 """Brings a package that is to be measured, by the roads and with the checks of an install.
 
 Rules:
-- Only the install thread fetches, and between two installs: an install that comes ends it.
+- It fetches while no install does: one that comes ends it.
 - What it fetches counts for the budgets of the networks and of the storage, and for the room that
   the profile gives to packages. Nothing that is installed is removed for it.
 """
@@ -18,9 +18,6 @@ from agent.install.fetch.part import Blob
 from agent.install.fetch.sources import Errand
 from agent.install.preflight import FREE_MARGIN_BYTES, fitting
 from agent.install.slots import Slots
-from agent.install.states import State
-from agent.install.store import StateStore
-from agent.install.thread import Installs
 from agent.interrupts import Interrupts
 from agent.measure.place import Place
 from agent.packages import Package, is_intact
@@ -38,10 +35,9 @@ class Packages:
         trust: The keys that may sign packages.
         place: Where they come.
         slots: What is installed: it gives files, and counts as used room.
-        store: Knows whether an install is under way.
-        installs: Knows whether one waits.
+        is_busy: Tells whether an install is under way, or waits.
         fetcher: Fetches blobs.
-        interrupts: Hands the work to the install thread.
+        interrupts: Lets one thread at a time fetch.
     """
 
     def __init__(
@@ -51,8 +47,7 @@ class Packages:
         place: Place,
         *,
         slots: Slots,
-        store: StateStore,
-        installs: Installs,
+        is_busy: Callable[[], bool],
         fetcher: Fetcher,
         interrupts: Interrupts,
     ) -> None:
@@ -60,8 +55,7 @@ class Packages:
         self._trust = trust
         self._place = place
         self._slots = slots
-        self._store = store
-        self._installs = installs
+        self._is_busy = is_busy
         self._fetcher = fetcher
         self._interrupts = interrupts
 
@@ -86,7 +80,7 @@ class Packages:
         found: list[tuple[Package, tuple[Variant, ...]]] = []
 
         def look() -> None:
-            if self._store.state.state is not State.IDLE or self._installs.newer is not None:
+            if self._is_busy():
                 raise MeasureError("an install is under way, and goes first")
             check()
 

@@ -38,6 +38,7 @@ from wire.package.manifest import Variant
 from wire.policy import PolicySpec
 from wire.profile import DeviceProfile
 
+UNLOADED: Final = "a client has unloaded the model; load it, or wait until another one does"
 NONE_CAN_SERVE: Final = (
     "no variant of the model can serve now: each crashed too often or could not start; "
     "the agent tries again in some seconds"
@@ -90,6 +91,7 @@ class Adaptation:
         self._clock = clock
         self._lock = threading.RLock()
         self._loaded: Loaded | None = None
+        self._is_unloaded = False
         self._health = HealthSnapshot(at_s=clock.now_s())
         self._state = PolicyState()
         self._switched_s = self._decided_s = float("-inf")
@@ -140,6 +142,50 @@ class Adaptation:
         active = self._model_server.active
         return (active.digest, active.variant.name) if active is not None else (None, None)
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a package has been put into service."""
+        return self._loaded is not None
+
+    @property
+    def is_unloaded(self) -> bool:
+        """Whether a client has unloaded it since."""
+        return self._is_unloaded
+
+    @property
+    def version(self) -> str:
+        """The version that is in service; empty if there is none."""
+        loaded = self._loaded
+        return loaded.package.manifest.version if loaded is not None else ""
+
+    def unload(self) -> None:
+        """End the workers; the package stays, and `load` or another install lets it serve again."""
+        with self._lock:
+            if self._is_unloaded or self._loaded is None:
+                return
+            self._is_unloaded = True
+            self._model_server.withdraw(UNLOADED)
+            data = {"release": self._loaded.package.release}
+            self._recorder.event("unload", "a client unloaded the model", data)
+
+    def load(self) -> None:
+        """Let an unloaded model serve again.
+
+        Raises:
+            NoVariantError: No variant of it can serve now.
+        """
+        with self._lock:
+            if not self._is_unloaded or self._loaded is None:
+                return
+            self._is_unloaded = False
+            self._enter(self._loaded, "load")
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the worker that serves holds; 0 if none serves."""
+        active = self._model_server.active
+        return active.memory_bytes if active is not None else 0
+
     def served(self) -> Served:
         """Return the counts since the agent started: all requests, the active variant's answers."""
         return self._meter.served(self.active()[1])
@@ -184,6 +230,7 @@ class Adaptation:
             whole=whole,
         )
         with self._lock:
+            self._is_unloaded = False
             was_damaged = self._damage.of(package.digest) is not None
             self._damage.forget(package.digest)
             if self.active()[0] != package.digest or self._has_moved(package):
@@ -275,7 +322,7 @@ class Adaptation:
         self.note(health)
         self._model_server.supervise()
         with self._lock:
-            if self._loaded is not None:
+            if self._loaded is not None and not self._is_unloaded:
                 self._adapt(self._loaded)
 
     def _has_moved(self, package: Package) -> bool:

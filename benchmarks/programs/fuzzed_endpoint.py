@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
+from agent.serve.served import Alone
 from tests.simulators.packages import variant
 from tests.simulators.rig import Rig
 
@@ -20,7 +21,7 @@ def main(folder: Path) -> None:
     rig = Rig(folder)
     rig.endpoint.stop()
     limits = EndpointLimits(head_timeout_s=0.5, body_timeout_s=0.5)
-    rig.endpoint = Endpoint(rig.server.router, limits=limits)
+    rig.endpoint = Endpoint(Alone(rig.server.router), limits=limits)
     rig.endpoint.start()
     rig.use(variant("first"))
     right = rig.expected("first").tobytes().hex()

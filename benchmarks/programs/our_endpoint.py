@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.model_server import ModelServer
+from agent.serve.served import Alone
 from agent.serve.settings import Mode, ServingSettings
 from telemetry.device.recorder import Recorder
 from wire.clock import SystemClock
@@ -23,7 +24,7 @@ def main(package: Path, max_batch: int) -> None:
     server = ModelServer(Recorder(clock), clock, settings=settings)
     variant = manifest_from_bytes((package / "manifest.json").read_bytes()).variants[0]
     server.switch_to(package, "d" * 64, variant)
-    endpoint = Endpoint(server.router)
+    endpoint = Endpoint(Alone(server.router))
     endpoint.start()
     print(endpoint.address.rpartition(":")[2], flush=True)
     sys.stdin.read()

@@ -125,7 +125,8 @@ def test_what_a_device_or_the_controller_forgets_comes_back(
 
     # The device has accepted a revision that no controller can exceed.
     device.end(signal.SIGKILL)
-    FileStateStore(state).update(revision=2**53 - 1)
+    files = FileStateStore(state)
+    files.accept(2**53 - 1, files.state.desired)
     device.start()
     follows(device, stack, "1.0.0")
     roll_out(stack, "2.0.0")

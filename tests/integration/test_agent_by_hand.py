@@ -262,9 +262,9 @@ def test_a_newer_desired_state_does_not_wait_for_another_package_file(
         return ask(socket, "install", {"size_bytes": len(content)}, part=part)
 
     if same:
-        assert hand_over()["is_target"] is False, "it is taken when the files are there"
+        assert hand_over()["is_target"] is True
     else:
-        with pytest.raises(ControlError, match="revision 2 of the desired state has come"):
+        with pytest.raises(ControlError, match="revision 2 of model digits has come"):
             hand_over()
     assert controller.outcome(2).outcome == "succeeded"
     assert serving.infer()[0]["release"] == f"digits:{wanted.index.version}"

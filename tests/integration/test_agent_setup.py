@@ -117,4 +117,4 @@ def test_a_file_for_tls_that_cannot_be_used_is_named_and_ends_no_serving(
     )
     ready = [line for line in device.log if line["action"] == "ready"][-1]
     assert refusal
-    assert ready["serving"][1] is not None
+    assert ready["serving"]["digits"][1] is not None

@@ -20,7 +20,7 @@ from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import Recorder
 from tests.simulators.agent_process import null_package
 from tests.simulators.device import PowerCut, SimulatedDevice, nothing
-from tests.simulators.packages import SignedPackage, desired, package, two_variants, variant
+from tests.simulators.packages import SignedPackage, package, two_variants, variant
 from tests.simulators.patience import until
 from tests.simulators.serving import FakeModelServer, FakeWorker
 from wire.clock import SystemClock
@@ -89,7 +89,7 @@ def check_installed(device: SimulatedDevice, made: SignedPackage) -> None:
     assert device.heard.outcomes[-1].outcome == "succeeded"
     assert device.adaptation.active() == (made.digest, "best")
     assert [each.name for each in device.adaptation.candidates()] == ["best", "small"]
-    assert device.slots.current() == made.digest
+    assert device.slot.current() == made.digest
     assert device.installer.loss(made.digest) is None
     assert device.serving.running == 1
 
@@ -186,7 +186,7 @@ def test_after_a_power_cut_it_serves_again_before_the_rest_has_come(
     slow.at_chunk = cut
     with pytest.raises(PowerCut):
         device.install(1, NEW)
-    assert device.slots.current() is None, "nothing says that this package has been proven"
+    assert device.slot.current() is None, "nothing says that this package has been proven"
     before = len(slow.seen)
     device.reboot()
     check_served(slow.seen[before:], NEW)
@@ -220,7 +220,7 @@ def test_a_newer_release_takes_its_place(device: SimulatedDevice) -> None:
     slow = Slow(device)
     device.server.add(*NEW.blobs, *NEWER.blobs)
     slow.at_chunk = lambda count: device.interrupts.supersede() if count == 4 else None
-    device.machine.accept(*desired(1, NEW))
+    device.accept(1, NEW)
     device.machine.run()
     assert device.adaptation.active() == (None, None)
     device.interrupts.clear_superseded()
@@ -237,7 +237,7 @@ def test_a_later_failure_takes_it_out_of_service(device: SimulatedDevice) -> Non
     device.install(1, NEW)
     assert device.heard.outcomes[-1].outcome == "failed"
     assert device.adaptation.active() == (None, None)
-    assert device.slots.current() is None
+    assert device.slot.current() is None
 
 
 def test_it_serves_while_the_rest_waits_for_its_budget(device: SimulatedDevice) -> None:

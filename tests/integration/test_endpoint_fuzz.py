@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
+from agent.serve.served import Alone
 from tests.simulators.fuzz_client import FuzzClient
 from tests.simulators.fuzz_requests import KINDS, QUICK, SLOW, Make
 from tests.simulators.packages import variant
@@ -33,7 +34,7 @@ class FuzzRig(Rig):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.hasty = Endpoint(self.server.router, limits=LIMITS)
+        self.hasty = Endpoint(Alone(self.server.router), limits=LIMITS)
         self.hasty.start()
         self.use(variant("first"))
         self.first_pid = self.pid
@@ -105,7 +106,7 @@ def test_many_at_once_do_not_disturb_those_that_ask_properly(rig: FuzzRig) -> No
 def test_a_stranger_who_takes_all_connections_is_rid_of(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     limits = EndpointLimits(head_timeout_s=0.2, body_timeout_s=0.2, idle_s=0.2, connections=4)
-    endpoint = Endpoint(rig.server.router, limits=limits)
+    endpoint = Endpoint(Alone(rig.server.router), limits=limits)
     endpoint.start()
     port = int(endpoint.address.rpartition(":")[2])
     fuzz = FuzzClient(port, b"")

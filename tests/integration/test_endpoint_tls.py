@@ -22,6 +22,7 @@ from agent.serve.http.endpoint import Endpoint
 from agent.serve.http.tls import server_tls
 from agent.serve.pool import Prepared
 from agent.serve.routes import InferenceCall
+from agent.serve.served import Alone
 from tests.simulators.certificates import Authority, Certificate
 from tests.simulators.patience import PATIENCE_S, finished
 
@@ -74,7 +75,7 @@ def echo() -> Echo:
 def start(authority: Authority, server: Certificate, echo: Echo) -> Callable[..., Endpoint]:
     def start(limits: EndpointLimits = LIMITS) -> Endpoint:
         tls = server_tls(server.cert_file, server.key_file, authority.ca_file)
-        endpoint = Endpoint(echo, tls=tls, limits=limits)
+        endpoint = Endpoint(Alone(echo), tls=tls, limits=limits)
         endpoint.start()
         return endpoint
 
@@ -246,9 +247,9 @@ def test_only_client_certificates_open_the_endpoint_to_others(
 ) -> None:
     encrypted = server_tls(server.cert_file, server.key_file, None)
     with pytest.raises(EndpointError, match="any client that reaches"):
-        Endpoint(echo, host=host, tls=encrypted).start()
+        Endpoint(Alone(echo), host=host, tls=encrypted).start()
     asking = server_tls(server.cert_file, server.key_file, authority.ca_file)
-    endpoint = Endpoint(echo, host=host, tls=asking)
+    endpoint = Endpoint(Alone(echo), host=host, tls=asking)
     endpoint.start()
     endpoint.stop()
 

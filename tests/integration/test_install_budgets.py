@@ -90,7 +90,7 @@ class Rig:
     def serves(self, expected: SignedPackage) -> None:
         device = self.device
         assert device.serving.active is not None
-        assert device.serving.active.digest == device.slots.current() == expected.digest
+        assert device.serving.active.digest == device.slot.current() == expected.digest
         assert device.heard.outcomes[-1].outcome == "succeeded"
         assert (device.store.state.state, device.hooked.waits_for()) == (State.IDLE, "")
 

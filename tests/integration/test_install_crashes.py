@@ -1,7 +1,8 @@
 """The crash table: every state, every kind of end, and what the device does after it.
 
 After any fault the device serves the new verified package or the previous one, says which, has
-never served anything else, and has begun no step more often than the limit.
+never served anything else, and has begun no step more often than the limit. A second model beside
+the one that is installed serves on, with all that it had.
 """
 
 from __future__ import annotations
@@ -16,19 +17,23 @@ from agent.install.states import State
 from agent.install.store import COPY_FILE, FLOOR_FILE, STATE_FILE
 from agent.install.workflow import MAX_ATTEMPTS
 from tests.simulators.device import FORWARD, Hook, PowerCut, SimulatedDevice, nothing
-from tests.simulators.packages import SignedPackage, two_variants
+from tests.simulators.packages import SignedPackage, package, two_variants, variant
 
 EVERY = [*FORWARD, State.REVERTING]
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
-GOOD = {b"old best", b"old small", b"new best", b"new small"}
+OTHER = package("1.0.0", [(variant("only", memory_bytes=512), b"speech")], name="speech")
+GOOD = {b"old best", b"old small", b"new best", b"new small", b"speech"}
 
 
-@pytest.fixture
-def device(tmp_path: Path) -> SimulatedDevice:
-    """Return a device on which the old package serves."""
-    device = SimulatedDevice(tmp_path)
+@pytest.fixture(params=["alone", "beside another model"])
+def device(request: pytest.FixtureRequest, tmp_path: Path) -> SimulatedDevice:
+    """Return a device on which the old package serves, alone or beside another model."""
+    is_alone = request.param == "alone"
+    device = SimulatedDevice(tmp_path, names=("digits",) if is_alone else ("digits", "speech"))
     device.boot()
+    if not is_alone:
+        device.install(1, OTHER)
     device.install(1, OLD)
     assert device.adaptation.active() == (OLD.digest, "best")
     return device
@@ -44,14 +49,15 @@ def begin(device: SimulatedDevice, state: State) -> None:
         device.reboot()
 
 
-def check(device: SimulatedDevice, expected: SignedPackage) -> None:
+def check(device: SimulatedDevice, expected: SignedPackage, *, is_recorded: bool = True) -> None:
     """Hold the device to what it promises."""
     active = device.serving.active
     assert active is not None
     assert active.digest == expected.digest
-    assert device.slots.current() == expected.digest
+    assert device.slot.current() == expected.digest
     assert set(device.served) <= GOOD
     assert device.store.state.state is State.IDLE
+    check_other(device, is_recorded=is_recorded)
     outcome = device.heard.outcomes[-1]
     assert outcome.revision == 2
     assert outcome.active == expected.digest
@@ -63,6 +69,23 @@ def check(device: SimulatedDevice, expected: SignedPackage) -> None:
     device.install(3, NEW)
     assert device.heard.outcomes[-1].outcome == "succeeded"
     assert device.adaptation.active() == (NEW.digest, "best")
+
+
+def check_other(device: SimulatedDevice, *, is_recorded: bool) -> None:
+    """The other model, if there is one, is as it was."""
+    other = device.models.get("speech")
+    if other is None:
+        return
+    assert other.adaptation.active() == (OTHER.digest, "only")
+    assert other.slot.current() == OTHER.digest
+    for path, content in OTHER.files.items():
+        assert (device.slots.directory(OTHER.digest) / path).read_bytes() == content
+    if not is_recorded:
+        return
+    record = other.store.state
+    assert (record.revision, record.state, record.previous) == (1, State.IDLE, None)
+    assert record.report is not None
+    assert record.report.outcome == "succeeded"
 
 
 def expected_after_cut(state: State) -> SignedPackage:
@@ -114,12 +137,27 @@ def test_power_cut_around_the_write_of_each_file(
     device.server.add(*NEW.blobs)
     device.hook = cut_once(f"{where} {file}", state)
     begin(device, state)
-    if file == STATE_FILE or state is State.PREFLIGHT:
+    if file == STATE_FILE or (state is State.PREFLIGHT and file == COPY_FILE):
         assert device.boots == 2
     assert not device.faults
     # Before the first save the desired state was never accepted: the controller says it again.
     device.install(2, NEW)
     check(device, expected_after_cut(state))
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("where", ["write", "written"])
+def test_power_cut_while_a_desired_state_is_saved(
+    device: SimulatedDevice, file: str, where: str
+) -> None:
+    device.server.add(*NEW.blobs)
+    device.hook = cut_once(f"{where} {file}", State.IDLE)
+    begin(device, State.PREFLIGHT)
+    assert device.boots == 2
+    assert not device.faults
+    assert device.adaptation.active() == (OLD.digest, "best")
+    device.install(2, NEW)
+    check(device, NEW)
 
 
 @pytest.mark.parametrize("state", EVERY)
@@ -134,7 +172,7 @@ def test_power_cut_that_damages_a_record(device: SimulatedDevice, state: State, 
     device.lose_power()
     device.boot()
     assert device.faults == (f"{file} was damaged; what the other files hold is used",)
-    assert (device.store.state.revision, device.store.floor) == (2, 2)
+    assert (device.store.state.revision, device.files.floor) == (2, 2)
     device.machine.run()
     check(device, expected_after_cut(state))
 
@@ -155,12 +193,12 @@ def test_power_cut_that_damages_every_record_or_the_floor(
         (device.root / file).write_bytes(b"\0" * 64)
     device.lose_power()
     device.boot()
-    assert (device.store.state.revision, device.store.floor, device.store.lost) == (0, 2, True)
+    assert (device.store.state.revision, device.files.floor, device.files.lost) == (0, 2, True)
     assert device.serving.active is not None, "what is on the device serves"
     assert set(device.served) <= GOOD
     device.hook = nothing
     device.install(2, NEW)
-    check(device, expected_after_cut(state))
+    check(device, expected_after_cut(state), is_recorded=False)
 
 
 @pytest.mark.parametrize("where", ["save", "saved"])

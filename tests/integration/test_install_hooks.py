@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.app.hooking import look_at_hooks
 from agent.errors import AgentError, FetchError, StoppedError
 from agent.install.states import State
 from agent.install.workflow import MAX_ATTEMPTS
@@ -56,7 +57,7 @@ def name_of(state: State, moment: str) -> str:
 def outcome(device: SimulatedDevice, expected: SignedPackage) -> InstallReport:
     """Hold the device to what it promises; return what it reported."""
     assert device.serving.active is not None
-    assert device.serving.active.digest == device.slots.current() == expected.digest
+    assert device.serving.active.digest == device.slot.current() == expected.digest
     assert device.store.state.state is State.IDLE
     assert device.hooked.waits_for() == ""
     reported = device.heard.outcomes[-1]
@@ -546,7 +547,7 @@ def test_a_name_that_is_no_unicode_fails_the_install_and_is_told(
 ) -> None:
     strange = Path(os.fsdecode(os.fsencode(hooks.path) + b"/caf\xe9"))
     strange.touch(0o755)
-    device.hooked.look()
+    look_at_hooks(device.hooks.directory, device.heard)
     device.install(2, NEW)
     reported = outcome(device, OLD)
     assert (reported.phase, reported.error_code) == ("preflight", "agent.hook.files")
@@ -572,7 +573,7 @@ def test_a_lost_directory_is_a_fault_and_not_no_hooks(
     device: SimulatedDevice, hooks: HookDirectory
 ) -> None:
     hooks.path.rmdir()
-    device.hooked.look()
+    look_at_hooks(device.hooks.directory, device.heard)
     assert "no such file or directory" in told(device)[0]
     device.install(2, NEW)
     assert outcome(device, OLD).error_code == "agent.hook.files"
@@ -615,4 +616,4 @@ def test_an_override_ends_with_its_install_and_covers_no_repair(
     device.install(2, NEW)
     outcome(device, NEW)
     assert device.override.rest_s is None
-    assert not device.override.covers(2), "a repair has the same revision"
+    assert not device.override.covers(("digits", 2)), "a repair has the same revision"

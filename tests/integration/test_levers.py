@@ -19,8 +19,10 @@ from agent.app.serving import make_deferral, make_serving
 from agent.install.slots import Slots
 from agent.log import Log
 from agent.packages import open_package
+from agent.select.adaptations import Adaptations
 from agent.select.levers import Levers
 from agent.serve.answered import Answered, Outcome
+from agent.serve.served import ServedModels
 from agent.serve.settings import Mode
 from telemetry.device.recorder import Recorder
 from tests.simulators.packages import PROFILE, TRUST, package, variant
@@ -76,16 +78,19 @@ class Served:
         self.server, self.adaptation = make_serving(
             config, PROFILE, TRUST, Slots(config.state_dir), recorder=self.recorder, clock=CLOCK
         )
+        self.models, self.adaptations = ServedModels(CLOCK), Adaptations(CLOCK)
+        self.models.add("digits", self.server.router)
+        self.adaptations.add("digits", self.adaptation)
         self.deferral = make_deferral(
-            config, self.server, self.adaptation, recorder=self.recorder, clock=CLOCK
+            config, self.models, self.adaptations, recorder=self.recorder, clock=CLOCK
         )
         self.deferral.queue.load()
         self.endpoint = make_endpoint(
             config,
-            self.server,
+            self.models,
             Log(CLOCK, io.StringIO()),
             deferred=self.deferral.queue,
-            advice=self.adaptation.advice,
+            advice=self.adaptations.advice,
         )
         self.endpoint.start()
         self.deferral.start()

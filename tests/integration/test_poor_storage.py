@@ -108,7 +108,7 @@ def test_an_agent_on_a_bad_disk_serves_and_says_what_is_missing(
 def test_a_package_that_is_whole_serves_without_current_on_a_bad_disk(
     served: Device, prepare: str
 ) -> None:
-    (served.config.state_dir / "current").unlink()
+    (served.config.state_dir / "serving/digits").unlink()
     start_on(served, prepare)
     where = until(lambda: address(served), "being ready")
     assert served.infer(where)[0]["release"] == "digits:1.0.0"

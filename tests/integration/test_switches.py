@@ -38,6 +38,7 @@ SUPERVISOR = """
 import sys
 from pathlib import Path
 from agent.serve.http.endpoint import Endpoint
+from agent.serve.served import Alone
 from agent.serve.model_server import ModelServer
 from telemetry.device.recorder import Recorder
 from wire.clock import SystemClock
@@ -47,7 +48,7 @@ clock, package = SystemClock(), Path(sys.argv[1])
 server = ModelServer(Recorder(clock), clock, device="dev-1")
 manifest = manifest_from_bytes((package / "manifest.json").read_bytes())
 variants = {v.name: v for v in manifest.variants}
-endpoint = Endpoint(server.router)
+endpoint = Endpoint(Alone(server.router))
 endpoint.start()
 print(endpoint.address.rpartition(":")[2], flush=True)
 for line in sys.stdin:

@@ -24,6 +24,8 @@ from tritonclient.http import aio
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 from agent.serve.http import extensions
+from agent.serve.http.repository_api import NOT_ALLOWED
+from agent.serve.served import Alone
 from runtime_adapters.protocol import Limits
 from runtime_adapters.registry import open_session
 from tests.simulators.packages import package, variant
@@ -49,8 +51,8 @@ INFERENCE = {
     "parse_response_body",
 }
 NOT_OFFERED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "load_model": (("all",), extensions.BY_ROLLOUT),
-    "unload_model": (("all",), extensions.BY_ROLLOUT),
+    "load_model": (("all",), NOT_ALLOWED),
+    "unload_model": (("all",), NOT_ALLOWED),
     "get_system_shared_memory_status": (("r",), extensions.NO_SHARED_MEMORY),
     "register_system_shared_memory": (("r", "/r", 64), extensions.NO_SHARED_MEMORY),
     "unregister_system_shared_memory": (("r",), extensions.NO_SHARED_MEMORY),
@@ -437,7 +439,7 @@ def test_plugins_of_the_client_add_headers(tmp_path: Path) -> None:
     from agent.serve.http.endpoint import Endpoint
 
     rig = Rig(tmp_path)
-    endpoint = Endpoint(rig.server.router, token="s3cret")
+    endpoint = Endpoint(Alone(rig.server.router), token="s3cret")
     endpoint.start()
     with triton.InferenceServerClient(endpoint.address) as client:
         with pytest.raises(InferenceServerException, match="token"):

@@ -19,7 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agent.install.slots import CURRENT
+from agent.install.slots import ONE_SLOT
 from agent.install.states import State
 from agent.install.store import FileStateStore
 from examples.digits.box import free_port
@@ -199,7 +199,7 @@ def install(files: Path, port: int) -> None:
     (etc / "token").write_text("none\n")
     package = null_package("1.0.0")
     package.write_to(files / "state" / "packages" / package.digest)
-    (files / "state" / CURRENT).symlink_to(f"packages/{package.digest}")
+    (files / "state" / ONE_SLOT).symlink_to(f"packages/{package.digest}")
 
 
 def test_the_agent_serves_and_is_started_again_when_it_dies(installed: Installed) -> None:
@@ -269,9 +269,9 @@ exec sleep 1000
 
 def test_hooks_run_shut_in_and_end_with_the_agent(installed: Installed, tmp_path: Path) -> None:
     wanted, envelope = desired(1, null_package("1.0.0"))
-    FileStateStore(tmp_path).update(
-        revision=1, desired=envelope, target=wanted.release, state=State.SWITCHING
-    )
+    files = FileStateStore(tmp_path)
+    files.accept(1, envelope)
+    files.update_model("digits", revision=1, target=wanted.release, state=State.SWITCHING)
     record = [word for p in tmp_path.iterdir() for word in (p.name, p.read_text())]
     made = installed.machine.run("sh", "-ec", INTERRUPT, "sh", TELLS, HANGS, *record)
     assert made.returncode == 0, made.stderr

@@ -261,6 +261,7 @@ def device(tmp_path: Path, anonymous_broker: RunningBroker) -> Iterator[Device]:
 def null_package(
     version: str,
     *,
+    name: str = "digits",
     wrong: bool = False,
     names: tuple[str, ...] = ("best", "small"),
     padding_bytes: int = 0,
@@ -275,13 +276,13 @@ def null_package(
     and declare what becomes of them.
     """
     pairs, assets = [], {}
-    for name, content in [(name, MODELS[name]) for name in names]:
-        accuracy, latency_ms = (0.99, 40.0) if name == "best" else (0.90, 5.0)
-        options = {"delay_ms": "4"} if name == "best" else {}
-        outputs = reference(_answering(variant(name), more_outputs), content)
+    for which, content in [(each, MODELS[each]) for each in names]:
+        accuracy, latency_ms = (0.99, 40.0) if which == "best" else (0.90, 5.0)
+        options = {"delay_ms": "4"} if which == "best" else {}
+        outputs = reference(_answering(variant(which), more_outputs), content)
         files = save_golden({"x": X}, outputs)
         if padding_bytes:
-            files["padding.bin"] = random.Random(version + name).randbytes(padding_bytes)
+            files["padding.bin"] = random.Random(version + which).randbytes(padding_bytes)
         asset = asset_uri(files)
         assets[asset] = files
         golden = Golden(
@@ -290,14 +291,14 @@ def null_package(
             tolerances=dict.fromkeys(outputs, Tolerance(absolute=1e-5, relative=1e-4)),
         )
         made = variant(
-            name,
+            which,
             accuracy=accuracy,
             latency_ms=latency_ms,
             golden=golden,
-            options=options | ({"wrong": "1"} if wrong and name == "best" else {}),
+            options=options | ({"wrong": "1"} if wrong and which == "best" else {}),
         )
         pairs.append((_answering(made, more_outputs, postprocessing), content))
-    return package(version, pairs, assets=assets, key=key, chunk_bytes=CHUNK_BYTES)
+    return package(version, pairs, name=name, assets=assets, key=key, chunk_bytes=CHUNK_BYTES)
 
 
 def _answering(

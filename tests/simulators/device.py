@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
@@ -40,9 +40,10 @@ from agent.install.hooks.settings import HookSettings
 from agent.install.installer import Installer, InstallSettings
 from agent.install.preload import Preload, Preloaded, Source
 from agent.install.progress import Progress
+from agent.install.records import ModelRecord
 from agent.install.slots import Slots
 from agent.install.states import State
-from agent.install.store import AgentState, FileStateStore
+from agent.install.store import FileStateStore, ModelStore
 from agent.install.workflow import Machine
 from agent.interrupts import Interrupts
 from agent.log import Log
@@ -54,11 +55,13 @@ from tests.simulators.clock import FakeClock
 from tests.simulators.packages import PROFILE, TRUST, SignedPackage, desired
 from tests.simulators.serving import FakeModelServer
 from tests.simulators.transport import MemoryHub
+from wire.codec import to_json
 from wire.delivery import Chunk
+from wire.desired import ModelState, desired_from_json
 from wire.errors import FleetError
 from wire.files import write_atomic
 from wire.health import HealthSnapshot
-from wire.messages import InstallReport, decode_message
+from wire.messages import DesiredState, InstallReport, ReleaseRef, decode_message
 from wire.profile import DeviceProfile
 from wire.progress import MQTT
 from wire.topics import all_down, up
@@ -90,29 +93,18 @@ def nothing(_where: str, _state: State) -> None:
     """Let everything happen."""
 
 
-class HookedStore:
-    """A store that may lose power before or after it saves."""
+class HookedStore(ModelStore):
+    """The record of a model that may lose power before or after it is saved."""
 
-    def __init__(self, inner: FileStateStore, hook: Callable[[str, AgentState], None]) -> None:
-        self._inner = inner
+    def __init__(
+        self, files: FileStateStore, name: str, hook: Callable[[str, ModelRecord], None]
+    ) -> None:
+        super().__init__(files, name)
         self._hook = hook
 
-    @property
-    def state(self) -> AgentState:
-        return self._inner.state
-
-    @property
-    def floor(self) -> int:
-        return self._inner.floor
-
-    @property
-    def lost(self) -> bool:
-        return self._inner.lost
-
-    def update(self, **changes: Any) -> AgentState:
-        wanted = msgspec.structs.replace(self._inner.state, **changes)
-        self._hook("save", wanted)
-        saved = self._inner.update(**changes)
+    def update(self, **changes: Any) -> ModelRecord:
+        self._hook("save", msgspec.structs.replace(self.state, **changes))
+        saved = super().update(**changes)
         self._hook("saved", saved)
         return saved
 
@@ -203,8 +195,12 @@ class SimulatedDevice:
         hooks: HookSettings = NO_HOOKS,
         conditions: ConditionSettings = ANY_TIME,
         zone: tzinfo = UTC,
+        names: Sequence[str] = ("digits",),
     ) -> None:
         self.root = root
+        self.names = tuple(names)
+        """The models of the device; the parts of the first one are attributes of the device."""
+
         self.clock = FakeClock()
         self.hub = MemoryHub()
         self.heard = Heard([], [])
@@ -239,21 +235,13 @@ class SimulatedDevice:
         self.boots += 1
         self.interrupts = Interrupts(self.clock)
         self.slots = Slots(self.root)
-        files = FileStateStore(self.root, used=bool(self.slots.whole()), write=self._write)
-        self.store = HookedStore(files, self._saving)
-        self.faults = files.faults
-        self.serving = self.model_server(
-            hook=lambda call: self.hook(call, self.store.state.state),
-            served=self.served,
-            bad_golden=self.bad_golden,
-            bad_load=self.bad_load,
-            takes_ms=self.takes_ms,
-        )
+        self.files = FileStateStore(self.root, used=bool(self.slots.whole()), write=self._write)
+        self.faults = self.files.faults
         transport = self.hub.connect()
         transport.subscribe(all_down(DEVICE))
 
         def publish(topic: str, payload: bytes, expiry_s: int | None) -> bool:
-            self.hook("publish", self.store.state.state)
+            self.hook("publish", self.phase)
             return transport.publish(topic, payload, expiry_s=expiry_s)
 
         self.transport = transport
@@ -275,92 +263,25 @@ class SimulatedDevice:
             self.clock,
             bind=lambda errand: bound_writes(errand, budgets),
         )
-        self.benches = Benches(self.clock)
-        self.adaptation = Adaptation(
-            self.serving,
-            self.profile,
-            Meter(self.clock),
-            self.heard,
-            self.clock,
-            benches=self.benches,
-        )
-        self.adaptation.note(HealthSnapshot(at_s=0, headroom=0.1, memory_available_bytes=2**30))
-        self.installer = Installer(
-            InstallSettings(profile=self.profile, trust=TRUST, confirm_s=self.confirm_s),
-            store=self.store,
-            slots=self.slots,
-            fetcher=self.fetcher,
-            adaptation=self.adaptation,
-            early=EarlyService(
-                self.adaptation,
-                self.heard,
-                self.clock,
-                allowed=self.conditions.early and self.hooks.directory is None,
-            ),
-            interrupts=self.interrupts,
-        )
         self.preload = Preload(
             self.profile,
             TRUST,
             slots=self.slots,
-            store=self.store,
+            store=self.files,
             check=lambda: self.interrupts.check(abandon=False),
         )
         self.override = Override(self.heard, self.clock)
-        holding = Holding(
-            store=self.store,
-            events=self.heard,
-            interrupts=self.interrupts,
-            clock=self.clock,
-            conditions=Conditions(
-                self.conditions,
-                store=self.store,
-                is_whole=self.slots.has,
-                health=lambda: self.adaptation.health,
-                now_s=self.clock.now_s,
-                local=lambda at_s: datetime.fromtimestamp(at_s, self.zone),
-            ),
-            deferral=self._deferral,
-            is_overridden=lambda: self.override.covers(self.store.state.revision),
-        )
-        self.hooked = HookedEffects(
-            FragileEffects(self.installer, self.hook_effect),
-            runner=HookRunner(
-                self.hooks,
-                DEVICE,
-                store=self.store,
-                slots=self.slots,
-                interrupts=self.interrupts,
-                log=self.log,
-                clock=self.clock,
-            ),
-            settings=self.hooks,
-            override=self.override,
-            store=self.store,
-            events=self.heard,
-            interrupts=self.interrupts,
-            clock=self.clock,
-            holding=holding,
-        )
-        self.budgets.is_repair = lambda: self.store.state.repairing
-        self.budgets.is_allowed = lambda: self.override.covers(self.store.state.revision)
-        self.machine = Machine(
-            DEVICE,
-            self.store,
-            self.hooked,
-            self.heard,
-            self.heard,
-            interrupts=self.interrupts,
-            clock=self.clock,
-            rng=random.Random(1),
-        )
-        holding.on_wait = self._waiting
-        self.machine.on_end = self.hooked.end
+        self.models = {name: SimulatedModel(self, name) for name in self.names}
+        first = self.models[self.names[0]]
+        self.slot, self.serving, self.adaptation = first.slot, first.serving, first.adaptation
+        self.store, self.installer, self.hooked = first.store, first.installer, first.hooked
+        self.machine, self.benches = first.machine, first.benches
         transport.start(self._deliver, lambda _connection: None)
-        try:
-            self.installer.restore()
-        except FleetError as exc:
-            self.heard.event("worker", exc.message, {})
+        for model in self.models.values():
+            try:
+                model.installer.restore()
+            except FleetError as exc:
+                self.heard.event("worker", exc.message, {})
 
     def hook_effect(self, where: str, state: State) -> None:
         self.hook(where, state)
@@ -369,8 +290,21 @@ class SimulatedDevice:
         """Offer a package and go on until idle."""
         if package is not None:
             self.server.add(*package.blobs)
-        self.machine.accept(*desired(revision, package, device=DEVICE))
-        self.machine.run()
+        self.accept(revision, package)
+        self.of(package).machine.run()
+
+    def accept(
+        self, revision: int, package: SignedPackage | ReleaseRef | None, **fields: Any
+    ) -> None:
+        """Accept a desired state with one model; what an install would do is not done."""
+        state, envelope = desired(revision, package, device=DEVICE, **fields)
+        self.files.accept(revision, envelope)
+        self.of(package).machine.accept(wanted(state), has_sources=state.has_sources is True)
+
+    def of(self, package: SignedPackage | ReleaseRef | None) -> SimulatedModel:
+        """Return the model of a package; the first one if there is none."""
+        ref = package.ref if isinstance(package, SignedPackage) else package
+        return self.models[self.names[0] if ref is None else ref.name]
 
     def hand_over(self, source: Source) -> Preloaded:
         """Store a package from a file."""
@@ -386,21 +320,15 @@ class SimulatedDevice:
             self.lose_power()
             try:
                 self.boot()
-                self.machine.run()
+                for model in self.models.values():
+                    model.machine.run()
             except PowerCut:
                 continue
             return
         raise AssertionError(f"not idle after {times} boots")
 
-    def _deferral(self) -> Later | None:
-        deferral = self.budgets.deferral()
-        return Later(*deferral) if deferral is not None else None
-
-    def _waiting(self, state: State, why: str) -> None:
-        self.machine.report_running(state, why)
-        self.hook("waits", state)
-
-    def _saving(self, where: str, record: AgentState) -> None:
+    def saving(self, where: str, record: ModelRecord) -> None:
+        """Note that a record is being saved."""
         self.phase = record.state
         self.hook(where, record.state)
 
@@ -414,3 +342,109 @@ class SimulatedDevice:
             self.budgets.came(len(received.payload))
             self.machine.arrivals.came(len(received.payload), MQTT)
             self.messages.deliver(decode_message(received.payload, Chunk, packed=True))
+
+
+class SimulatedModel:
+    """The parts of one model of a simulated device."""
+
+    def __init__(self, device: SimulatedDevice, name: str) -> None:
+        self.device = device
+        self.slot = device.slots.of(name)
+        self.store = HookedStore(device.files, name, device.saving)
+        self.serving = device.model_server(
+            hook=lambda call: device.hook(call, self.store.state.state),
+            served=device.served,
+            bad_golden=device.bad_golden,
+            bad_load=device.bad_load,
+            takes_ms=device.takes_ms,
+        )
+        self.benches = Benches(device.clock)
+        self.adaptation = Adaptation(
+            self.serving,
+            device.profile,
+            Meter(device.clock),
+            device.heard,
+            device.clock,
+            benches=self.benches,
+        )
+        self.adaptation.note(HealthSnapshot(at_s=0, headroom=0.1, memory_available_bytes=2**30))
+        self.installer = Installer(
+            InstallSettings(profile=device.profile, trust=TRUST, confirm_s=device.confirm_s),
+            store=self.store,
+            slots=device.slots,
+            fetcher=device.fetcher,
+            adaptation=self.adaptation,
+            early=EarlyService(
+                self.adaptation,
+                device.heard,
+                device.clock,
+                allowed=device.conditions.early and device.hooks.directory is None,
+            ),
+            interrupts=device.interrupts,
+        )
+        holding = Holding(
+            store=self.store,
+            events=device.heard,
+            interrupts=device.interrupts,
+            clock=device.clock,
+            conditions=Conditions(
+                device.conditions,
+                store=self.store,
+                is_whole=device.slots.has,
+                health=lambda: self.adaptation.health,
+                now_s=device.clock.now_s,
+                local=lambda at_s: datetime.fromtimestamp(at_s, device.zone),
+            ),
+            deferral=self._deferral,
+            is_overridden=lambda: device.override.covers(self.store.install),
+        )
+        self.hooked = HookedEffects(
+            FragileEffects(self.installer, device.hook_effect),
+            runner=HookRunner(
+                device.hooks,
+                DEVICE,
+                store=self.store,
+                slots=device.slots,
+                interrupts=device.interrupts,
+                log=device.log,
+                clock=device.clock,
+            ),
+            settings=device.hooks,
+            override=device.override,
+            store=self.store,
+            events=device.heard,
+            interrupts=device.interrupts,
+            clock=device.clock,
+            holding=holding,
+            begin=self._begin,
+        )
+        self.machine = Machine(
+            DEVICE,
+            self.store,
+            self.hooked,
+            device.heard,
+            device.heard,
+            interrupts=device.interrupts,
+            clock=device.clock,
+            rng=random.Random(1),
+        )
+        holding.on_wait = self._waiting
+        self.machine.on_end = self.hooked.end
+
+    def _begin(self) -> None:
+        self.device.budgets.is_repair = lambda: self.store.state.repairing
+        self.device.budgets.is_allowed = lambda: self.device.override.covers(self.store.install)
+
+    def _deferral(self) -> Later | None:
+        deferral = self.device.budgets.deferral()
+        return Later(*deferral) if deferral is not None else None
+
+    def _waiting(self, state: State, why: str) -> None:
+        self.machine.report_running(state, why)
+        self.device.hook("waits", state)
+
+
+def wanted(state: DesiredState) -> ModelState:
+    """Return what a desired state says of its model; of one without a release, of digits."""
+    named = desired_from_json(to_json(state)).models
+    return named[0] if named else ModelState(name="digits", revision=state.revision, release=None)

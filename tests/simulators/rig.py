@@ -12,6 +12,7 @@ import numpy as np
 
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.model_server import ModelServer
+from agent.serve.served import Alone
 from agent.serve.settings import ServingSettings
 from runtime_adapters.protocol import Limits, Tensor
 from runtime_adapters.registry import open_session
@@ -43,7 +44,7 @@ class Rig:
         self.server = ModelServer(
             self.recorder, CLOCK, device="dev-1", settings=settings, verify=verify
         )
-        self.endpoint = Endpoint(self.server.router)
+        self.endpoint = Endpoint(Alone(self.server.router))
         self.endpoint.start()
 
     def use(self, chosen: Variant) -> None:

@@ -19,6 +19,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from agent.errors import (
@@ -36,7 +37,7 @@ from agent.install.hooks.runner import HookRunner
 from agent.install.hooks.settings import HookSettings
 from agent.install.progress import Progress
 from agent.install.states import State, may_abandon
-from agent.install.store import StateStore
+from agent.install.store import ModelStore
 from agent.install.workflow import Effects
 from agent.interrupts import Interrupts
 from agent.ports import RecorderPort
@@ -63,6 +64,8 @@ class HookedEffects:
         interrupts: Tells when an install must end.
         clock: For the waits.
         holding: Lets an install wait for what is no hook.
+        begin: Called before each effect, and when the install has the turn again after a wait: what
+            is counted from now on is of this model.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter for each part that it connects
@@ -72,12 +75,14 @@ class HookedEffects:
         runner: HookRunner,
         settings: HookSettings,
         override: Override,
-        store: StateStore,
+        store: ModelStore,
         events: RecorderPort,
         interrupts: Interrupts,
         clock: Clock,
         holding: Holding,
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
+        self._begin = begin
         self._effects = effects
         self._runner = runner
         self._settings = settings
@@ -87,6 +92,7 @@ class HookedEffects:
         self._interrupts = interrupts
         self._clock = clock
         self.holding = holding
+        holding.on_turn = begin
         self._entered: State | None = None
         """The state of this install whose Enter hooks have run."""
 
@@ -112,17 +118,10 @@ class HookedEffects:
         """Return what the install waits for, such as a hook and its words; empty if nothing."""
         return self._waits_for or self.holding.waits_for
 
-    def look(self) -> None:
-        """Look at the hooks at the start: a fault is told before it stops an install."""
-        try:
-            self._runner.all()
-        except HookFilesError as exc:
-            self._events.event("hook", str(exc), {"code": exc.code})
-
     def end(self) -> None:
         """Forget what belongs to one install: it has ended."""
         self._entered = None
-        self.override.end()
+        self.override.end(self._store.install)
 
     def perform(self, state: State, progress: Progress) -> None:
         """Do the effect of a state between its hooks.
@@ -137,6 +136,7 @@ class HookedEffects:
             StoppedError: The agent is being stopped.
             FleetError: The effect failed.
         """
+        self._begin()
         if state is State.REVERTING:
             self._revert(progress)
             return
@@ -239,7 +239,7 @@ class HookedEffects:
         answer = answer_of(ran.status)
         if answer is Answer.GO_ON:
             return None
-        if self.override.covers(self._store.state.revision):
+        if self.override.covers(self._store.install):
             self._note(hook, ran, "the operator overrides it")
             return None
         if answer is Answer.NO:
@@ -303,14 +303,16 @@ class HookedEffects:
             FleetError: It is ended.
         """
         self.holding.on_wait(state, self._waits_for)
-        revision = self._store.state.revision
+        install = self._store.install
         counted_s = self._clock.monotonic_s()
         end_s = counted_s + pause_s
         try:
             while (rest_s := end_s - self._clock.monotonic_s()) > 0:
-                if may_override and self.override.covers(revision):
+                if may_override and self.override.covers(install):
                     break
-                self._interrupts.wait(min(rest_s, OVERRIDE_POLL_S), abandon=may_abandon(state))
+                with self._interrupts.out_of_turn():
+                    self._interrupts.wait(min(rest_s, OVERRIDE_POLL_S), abandon=may_abandon(state))
+                self._begin()
                 if self._clock.monotonic_s() - counted_s >= COUNT_EVERY_S:
                     counted_s = self._count(counted_s)
         except FleetError:

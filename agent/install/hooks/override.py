@@ -29,7 +29,7 @@ class Override:
         self._clock = clock
         self._lock = threading.Lock()
         self._end_s = float("-inf")
-        self._revision: int | None = None
+        self._install: tuple[str, int] | None = None
 
     def allow(self, for_s: float) -> None:
         """Let one install go on.
@@ -38,7 +38,7 @@ class Override:
             for_s: How long from now.
         """
         with self._lock:
-            self._end_s, self._revision = self._clock.monotonic_s() + for_s, None
+            self._end_s, self._install = self._clock.monotonic_s() + for_s, None
         reason = (
             f"the operator overrides what would hold one install within {format_duration(for_s)}"
         )
@@ -47,16 +47,16 @@ class Override:
     def clear(self) -> None:
         """Let the hooks count again."""
         with self._lock:
-            self._end_s, self._revision = float("-inf"), None
+            self._end_s, self._install = float("-inf"), None
         self._events.event(
             "override", "the operator lets hooks, window, battery and budgets count again", {}
         )
 
-    def end(self) -> None:
+    def end(self, install: tuple[str, int]) -> None:
         """Note that an install has ended, and with it the override that held for it."""
         with self._lock:
-            if self._revision is not None:
-                self._end_s, self._revision = float("-inf"), None
+            if self._install == install:
+                self._end_s, self._install = float("-inf"), None
 
     @property
     def rest_s(self) -> float | None:
@@ -65,11 +65,11 @@ class Override:
             rest_s = self._end_s - self._clock.monotonic_s()
         return rest_s if rest_s > 0 else None
 
-    def covers(self, revision: int) -> bool:
+    def covers(self, install: tuple[str, int]) -> bool:
         """Tell whether the hooks of an install are overridden; from then on of no other.
 
         Args:
-            revision: The desired state that is being installed.
+            install: The model that is being installed, and its revision.
 
         Returns:
             Whether it goes on.
@@ -77,6 +77,6 @@ class Override:
         with self._lock:
             if self._clock.monotonic_s() >= self._end_s:
                 return False
-            if self._revision is None:
-                self._revision = revision
-            return self._revision == revision
+            if self._install is None:
+                self._install = install
+            return self._install == install

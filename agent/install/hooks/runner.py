@@ -17,7 +17,7 @@ from agent.install.hooks.process import Ran, run
 from agent.install.hooks.settings import HookSettings
 from agent.install.slots import Slots
 from agent.install.states import State
-from agent.install.store import StateStore
+from agent.install.store import ModelStore
 from agent.interrupts import Interrupts
 from agent.log import Log
 from wire.clock import Clock
@@ -43,7 +43,7 @@ class HookRunner:
         settings: HookSettings,
         device: str,
         *,
-        store: StateStore,
+        store: ModelStore,
         slots: Slots,
         interrupts: Interrupts,
         log: Log,

@@ -23,8 +23,9 @@ from agent.serve.deferred.queue import DeferredQueue
 from agent.serve.errors import EndpointError
 from agent.serve.http.connections import ConnectionLimit, EndpointLimits
 from agent.serve.http.deferred_api import DeferredApi
-from agent.serve.http.inference_api import InferenceApi, InferencePort
+from agent.serve.http.inference_api import InferenceApi
 from agent.serve.http.server import HttpServer
+from agent.serve.served import ModelsPort
 from wire.clock import Clock, SystemClock
 
 SOCKET_MODE: Final = 0o660
@@ -35,7 +36,7 @@ class Endpoint:
     """Serves the Open Inference Protocol.
 
     Args:
-        router: Answers requests for inference.
+        models: Answer requests for inference.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
         unix_path: A Unix socket instead of host and port.
@@ -46,11 +47,12 @@ class Endpoint:
         clock: For deadlines and durations.
         deferred: Keeps deferrable requests; None to accept none.
         advice: Returns what applications should do now.
+        allow_load: Whether clients may load and unload models.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter per option
         self,
-        router: InferencePort,
+        models: ModelsPort,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -62,6 +64,7 @@ class Endpoint:
         clock: Clock | None = None,
         deferred: DeferredQueue | None = None,
         advice: Callable[[], Advice] = Advice,
+        allow_load: bool = False,
     ) -> None:
         self._where: Path | tuple[str, int] = unix_path or (host, port)
         self._tls = tls
@@ -70,12 +73,12 @@ class Endpoint:
         clock = clock or SystemClock()
         self._connections = ConnectionLimit(limits or EndpointLimits(), clock)
         self._api = InferenceApi(
-            router,
+            models,
             token=token,
             version=version,
-            clock=clock,
             deferred=DeferredApi(deferred),
             advice=advice,
+            allow_load=allow_load,
         )
         self._server: HttpServer | None = None
         self._thread: threading.Thread | None = None

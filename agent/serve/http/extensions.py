@@ -15,20 +15,13 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-import msgspec
-
 from agent.serve.frames import Reply
 from agent.serve.pool import Prepared
-from wire.codec import from_json
-from wire.errors import WireFormatError
 from wire.package.manifest import TensorSpec
 
 NAMES: Final = ("binary_tensor_data", "classification", "model_configuration", "statistics")
-"""The extensions in the server's metadata. Of the model repository only the index is offered."""
+"""The extensions in the server's metadata, beside what the settings add."""
 
-INDEX_PATH: Final = "/v2/repository/index"
-MAX_INDEX_BYTES: Final = 4096
-BY_ROLLOUT: Final = "a rollout changes the model: see `fleet rollout create`"
 NO_SHARED_MEMORY: Final = (
     "shared memory is not supported: send tensors raw, with binary_tensor_data"
 )
@@ -37,18 +30,10 @@ NO_LOG_SETTINGS: Final = (
     "clients cannot change the log: read the journal of the agent's systemd service"
 )
 _NOT_OFFERED: Final = (
-    (re.compile(r"/v2/repository/models/[^/]{1,200}/(?:load|unload)"), BY_ROLLOUT),
     (re.compile(r"/v2/(?:system|cuda)sharedmemory/.{1,300}"), NO_SHARED_MEMORY),
     (re.compile(r"/v2/(?:models/[^/]{1,200}/)?trace/setting"), NO_TRACES),
     (re.compile(r"/v2/logging"), NO_LOG_SETTINGS),
 )
-
-
-class IndexRequest(msgspec.Struct, frozen=True):
-    """Which models the repository index should list."""
-
-    ready: bool = False
-    """Only models that are ready."""
 
 
 def not_offered(path: str) -> Reply | None:
@@ -88,33 +73,6 @@ def config_document(active: Prepared) -> dict[str, Any]:
             name: {"string_value": value} for name, value in active.model.parameters.items()
         },
     }
-
-
-def index_document(body: memoryview, active: Prepared | None, *, is_ready: bool) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the index of the model repository: the one model that serves.
-
-    Args:
-        body: Body of the request; empty for all models.
-        active: The variant that serves.
-        is_ready: Whether it would answer now.
-
-    Returns:
-        The index.
-
-    Raises:
-        WireFormatError: The body is no such request.
-    """
-    wanted = IndexRequest()
-    if body:
-        if len(body) > MAX_INDEX_BYTES:
-            raise WireFormatError("the index request is too long")
-        wanted = from_json(bytes(body), IndexRequest)
-    if active is None or (wanted.ready and not is_ready):
-        return []
-    state = {"state": "READY", "reason": ""}
-    if not is_ready:
-        state = {"state": "UNAVAILABLE", "reason": "its worker is being replaced"}
-    return [{"name": active.model.name, "version": active.model.version} | state]
 
 
 def _tensors(specs: Iterable[TensorSpec]) -> list[dict[str, Any]]:

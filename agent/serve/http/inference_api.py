@@ -22,22 +22,20 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Callable, Mapping
-from typing import Annotated, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from agent.serve.advice import HEADER, Advice
-from agent.serve.answered import Listener
 from agent.serve.errors import UnknownModelError
 from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http import extensions
 from agent.serve.http.deferred_api import PREFIX, DeferredApi
+from agent.serve.http.repository_api import RepositoryApi
 from agent.serve.http.request import RefusedRequestError
-from agent.serve.http.statistics import Statistics
-from agent.serve.pool import Prepared
 from agent.serve.routes import InferenceCall
-from wire.clock import Clock, SystemClock
+from agent.serve.served import ModelsPort, Served, answer, is_ready
 from wire.codec import to_builtins, to_json
 from wire.errors import WireFormatError
 
@@ -59,6 +57,9 @@ _NAMED: Final = re.compile(rb'"(?:priority|timeout|deferrable|durable)"')
 _MS: Final = re.compile(r"[1-9][0-9]{0,8}")
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _DIGITS: Final = re.compile(r"[0-9]{1,12}")
+
+LOADING: Final = ("model_repository",)
+"""Named among the extensions where clients may load models."""
 
 Model: TypeAlias = tuple[str, str | None]
 """Name and version that the client asks for; None for the version that serves."""
@@ -95,60 +96,37 @@ class Options(NamedTuple):
     """Whether it must survive a restart while it waits."""
 
 
-class InferencePort(Protocol):
-    """Answers requests for inference: the router, or an echo in tests."""
-
-    @property
-    def active(self) -> Prepared | None:
-        """The variant that serves now."""
-        ...
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether a request would be answered now."""
-        ...
-
-    def listen(self, listener: Listener) -> None:
-        """Call a listener for each request from now on."""
-        ...
-
-    def handle(self, call: InferenceCall) -> Reply:
-        """Answer a request."""
-        ...
-
-
 class InferenceApi:
     """Answers by path.
 
     Args:
-        router: Answers requests for inference.
+        models: Answer requests for inference.
         token: Secret that clients show as a bearer token; None if clients need none.
         version: Of this software.
-        clock: For statistics.
         deferred: Answers the paths of deferrable requests; None if this endpoint defers none.
         advice: Returns what applications should do now.
+        allow_load: Whether clients may load and unload models.
     """
 
     def __init__(
         self,
-        router: InferencePort,
+        models: ModelsPort,
         *,
         token: str | None = None,
         version: str = "",
-        clock: Clock | None = None,
         deferred: DeferredApi | None = None,
         advice: Callable[[], Advice] = Advice,
+        allow_load: bool = False,
     ) -> None:
-        self._router = router
+        self._models = models
+        self._repository = RepositoryApi(models, allow_load=allow_load)
         self._deferred = deferred or DeferredApi(None)
         self._advice = advice
-        self._statistics = Statistics(clock or SystemClock())
-        router.listen(self._statistics.count)
         self._token = token
         self._about = {
             "name": SERVER_NAME,
             "version": version,
-            "extensions": list(extensions.NAMES),
+            "extensions": sorted({*extensions.NAMES, *(LOADING if allow_load else ())}),
         }
 
     def refusal(self, target: str, headers: Mapping[str, str]) -> RefusedRequestError | None:
@@ -186,7 +164,9 @@ class InferenceApi:
         if path == LIVE:
             return _reading(method, {"live": True})
         if path == READY:
-            return self._ready(method, {"ready": True})
+            if not is_ready(self._models):
+                return _not_ready()
+            return _reading(method, {"ready": True})
         if path == ADVICE:
             return _reading(method, self._advice().document())
         if path.startswith(PREFIX):
@@ -196,8 +176,8 @@ class InferenceApi:
     def _model(self, method: str, path: str, headers: Mapping[str, str], body: memoryview) -> Reply:
         if path == "/v2":
             return _reading(method, self._about)
-        if path == extensions.INDEX_PATH:
-            return self._index(method, body)
+        if (reply := self._repository.answer(method, path, body)) is not None:
+            return reply
         if path == _ALL_STATISTICS:
             return self._all_statistics(method)
         match = _MODEL.fullmatch(path)
@@ -207,9 +187,6 @@ class InferenceApi:
         if action == "/infer":
             return self._infer(method, (name, version), headers, body)
         return self._describe(method, (name, version), action)
-
-    def _ready(self, method: str, document: object) -> Reply:
-        return _reading(method, document) if self._router.is_ready else _not_ready()
 
     def _infer(
         self, method: str, model: Model, headers: Mapping[str, str], body: memoryview
@@ -236,11 +213,14 @@ class InferenceApi:
         )
         if options.deferrable:
             return self._unknown(model) or self._deferred.accept(call, durable=options.durable)
-        return self._advised(self._router.handle(call))
+        return self._advised(answer(self._models, call))
 
     def _unknown(self, asked: Model) -> Reply | None:
-        """Refuse a request for another model than the one that serves; None if it may be asked."""
-        active = self._router.active
+        """Refuse a request for a model that does not serve; None if it may be asked."""
+        served = self._models.find(asked[0])
+        active = served.router.active if served is not None else None
+        if served is None and self._models.all():
+            return Reply.refusal(404, str(UnknownModelError(*asked)))
         if active is None or (
             asked[0] == active.model.name and asked[1] in {None, active.model.version}
         ):
@@ -254,35 +234,24 @@ class InferenceApi:
             return reply
         return msgspec.structs.replace(reply, headers=reply.headers | {HEADER: header})
 
-    def _index(self, method: str, body: memoryview) -> Reply:
-        if method != "POST":
-            return Reply.refusal(405, "this path requires POST", {"Allow": "POST"})
-        router = self._router
-        try:
-            document = extensions.index_document(body, router.active, is_ready=router.is_ready)
-        except WireFormatError as exc:
-            return Reply.refusal(400, exc.message)
-        return _document(document)
-
     def _all_statistics(self, method: str) -> Reply:
-        active = self._router.active
-        if active is None:
-            return _reading(method, {"model_stats": []})
-        return _reading(method, self._statistics.document(active.model))
+        return _reading(method, _statistics(self._models.all()))
 
     def _describe(self, method: str, asked: Model, action: str | None) -> Reply:
-        active = self._router.active
-        if active is None:
-            return _not_ready()
         if (unknown := self._unknown(asked)) is not None:
             return unknown
+        served = self._models.find(asked[0])
+        active = served.router.active if served is not None else None
+        if served is None or active is None:
+            return _not_ready()
         model = active.model
         if action == "/ready":
-            return self._ready(method, {"name": model.name, "ready": True})
+            is_up = served.router.is_ready
+            return _reading(method, {"name": model.name, "ready": True}) if is_up else _not_ready()
         if action == "/config":
             return _reading(method, extensions.config_document(active))
         if action == "/stats":
-            return _reading(method, self._statistics.document(model))
+            return _reading(method, _statistics([served]))
         info = active.variant.info
         return _reading(
             method,
@@ -295,6 +264,15 @@ class InferenceApi:
                 "parameters": dict(model.parameters),
             },
         )
+
+
+def _statistics(models: Iterable[Served]) -> dict[str, Any]:
+    found = [(served.statistics, served.router.active) for served in models]
+    return {
+        "model_stats": [
+            statistics.document(active.model) for statistics, active in found if active is not None
+        ]
+    }
 
 
 def _reading(method: str, document: object) -> Reply:

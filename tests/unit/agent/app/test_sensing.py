@@ -11,6 +11,7 @@ from agent.app.sensing import Sensing
 from agent.interrupts import Interrupts
 from agent.packages import open_package
 from agent.select.adaptation import Adaptation
+from agent.select.adaptations import Adaptations
 from agent.select.meter import Meter
 from telemetry.device.recorder import Recorder
 from tests.simulators.answers import answered
@@ -40,10 +41,12 @@ class Device:
             self.server, PROFILE, self.meter, self.recorder, self.board.clock
         )
         self.adaptation.policy = policy
+        adaptations = Adaptations(self.board.clock)
+        adaptations.add("digits", self.adaptation)
         self.sensing = Sensing(
             self.board.sensors,
             self.recorder,
-            self.adaptation,
+            adaptations,
             Interrupts(self.board.clock),
             interval_s=1.0,
             learnt=LearntFile(directory, self.recorder, self.board.clock),

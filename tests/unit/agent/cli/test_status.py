@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.cli.main import policy_text
+from agent.cli.status import policy_text
 from wire.codec import to_builtins
 from wire.policy import Objective, PolicySpec
 

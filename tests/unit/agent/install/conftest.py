@@ -19,7 +19,14 @@ from wire.clock import SystemClock
 def installs(device: SimulatedDevice) -> Iterator[Installs]:
     """Run installs in a thread, with a real clock for waiting."""
     log = Log(SystemClock(), io.StringIO())
-    installs = Installs(device.machine, device.store, device.slots, device.interrupts, log)
+    installs = Installs(
+        device.machine,
+        device.store,
+        device.slots,
+        device.interrupts,
+        log,
+        device.installer.remove,
+    )
     thread = threading.Thread(target=installs.run)
     thread.start()
     yield installs

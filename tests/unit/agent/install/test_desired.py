@@ -7,19 +7,21 @@ import pytest
 
 from agent.errors import RefusedError
 from agent.install.desired import Known, check_revision, read_desired
-from tests.simulators.packages import DIRECTOR_KEY, TRUST, desired, two_variants
+from tests.simulators.packages import DIRECTOR_KEY, TRUST, desired, package, two_variants, variant
 from wire.codec import to_json
+from wire.desired import MAX_MODELS, DesiredModels, ModelState, desired_from_json
 from wire.errors import WireFormatError
-from wire.messages import DESIRED_PAYLOAD_TYPE, MAX_REVISION, MAX_REVISION_STEP, DesiredState
+from wire.messages import DESIRED_PAYLOAD_TYPE, MAX_REVISION, MAX_REVISION_STEP
 from wire.policy import Objective, PolicySpec
 from wire.trust.envelope import seal
 
 WANTED = two_variants("1.0.0", best="best", small="small")
 
 
-def read(policy: PolicySpec) -> DesiredState:
+def read(policy: PolicySpec) -> PolicySpec:
     said, envelope = desired(1, WANTED, policy=policy)
-    return read_desired(envelope, TRUST, said.device)
+    (model,) = read_desired(envelope, TRUST, said.device).models
+    return model.policy
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,7 @@ def read(policy: PolicySpec) -> DesiredState:
 )
 def test_an_objective_that_can_be_is_believed(objective: Objective) -> None:
     policy = PolicySpec(kind="adaptive", objective=objective)
-    assert read(policy).policy == policy
+    assert read(policy) == policy
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_an_objective_that_can_be_is_believed(objective: Objective) -> None:
     ],
 )
 def test_an_objective_that_cannot_be_is_refused(objective: Objective) -> None:
-    with pytest.raises(RefusedError, match="the policy is not valid: objective"):
+    with pytest.raises(RefusedError, match="the policy of model digits is not valid: objective"):
         read(PolicySpec(kind="adaptive", objective=objective))
 
 
@@ -77,7 +79,7 @@ def test_a_deadline_that_is_no_number_does_not_get_through(text: bytes) -> None:
     ],
 )
 def test_thresholds_in_the_wrong_order_are_refused(policy: PolicySpec) -> None:
-    with pytest.raises(RefusedError, match="policy is not valid"):
+    with pytest.raises(RefusedError, match="policy of model digits is not valid"):
         read(policy)
 
 
@@ -87,7 +89,7 @@ FAR = MAX_REVISION_STEP + 1
 def check(revision: int, *, floor: int, lost: bool = False, boot_id: str | None = None) -> None:
     named = msgspec.UNSET if boot_id is None else boot_id
     said, _ = desired(revision, WANTED, boot_id=named)
-    check_revision(said, Known(floor=floor, lost=lost, boot_id="now"))
+    check_revision(desired_from_json(to_json(said)), Known(floor=floor, lost=lost, boot_id="now"))
 
 
 @pytest.mark.parametrize(
@@ -135,3 +137,67 @@ def test_a_revision_that_cannot_be_is_refused(revision: int) -> None:
     said, envelope = desired(revision, WANTED)
     with pytest.raises(RefusedError, match="not within 1 to"):
         read_desired(envelope, TRUST, said.device)
+
+
+SPEECH = package("1.0.0", [(variant("best"), b"speech")], name="speech")
+DIGITS_STATE = ModelState(name="digits", revision=3, release=WANTED.ref)
+SPEECH_STATE = ModelState(name="speech", revision=5, release=SPEECH.ref)
+
+
+def read_named(*models: ModelState, device: str = "dev-1") -> DesiredModels:
+    said = DesiredModels(device=device, revision=5, issued_at_s=1.0, models=models)
+    envelope = seal(to_json(said), payload_type=DESIRED_PAYLOAD_TYPE, keys=[DIRECTOR_KEY])
+    return read_desired(envelope, TRUST, "dev-1")
+
+
+def test_several_models_are_read_as_they_were_said() -> None:
+    nothing_ordered = ModelState(name="faces", revision=1, release=None)
+    models = (DIGITS_STATE, SPEECH_STATE, nothing_ordered)
+    assert read_named(*models).models == models
+    assert read_named().models == ()
+
+
+BAD = msgspec.structs.replace(SPEECH.ref, digest="../../etc")
+IMPOSSIBLE = {
+    "for another device": ((), "dev-2", "dev-1 received a desired state for 'dev-2'"),
+    "named twice": ((DIGITS_STATE, DIGITS_STATE), "dev-1", "digits is named twice"),
+    "of another model": (
+        (msgspec.structs.replace(DIGITS_STATE, name="speech"),),
+        "dev-1",
+        "package of another model: digits:1.0.0",
+    ),
+    "a path as a name": (
+        (ModelState(name="../digits", revision=1, release=None),),
+        "dev-1",
+        "is no name of a model",
+    ),
+    "later than the whole": (
+        (msgspec.structs.replace(DIGITS_STATE, revision=6),),
+        "dev-1",
+        "revision 6 of model digits",
+    ),
+    "too many": (
+        tuple(ModelState(name=f"m{n}", revision=1, release=None) for n in range(MAX_MODELS + 1)),
+        "dev-1",
+        "has 32 at most",
+    ),
+    "no digest in the second": (
+        (DIGITS_STATE, msgspec.structs.replace(SPEECH_STATE, release=BAD)),
+        "dev-1",
+        "'speech' '1.0.0' has an invalid name, size or digest",
+    ),
+    "no policy in the second": (
+        (DIGITS_STATE, msgspec.structs.replace(SPEECH_STATE, policy=PolicySpec(dwell_s=-1.0))),
+        "dev-1",
+        "the policy of model speech is not valid",
+    ),
+}
+
+
+@pytest.mark.parametrize(("models", "device", "fact"), IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
+def test_models_that_cannot_be_are_refused_as_a_whole(
+    models: tuple[ModelState, ...], device: str, fact: str
+) -> None:
+    with pytest.raises(RefusedError) as caught:
+        read_named(*models, device=device)
+    assert fact in str(caught.value)

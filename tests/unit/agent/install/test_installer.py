@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.errors import StorageFullError
-from agent.install.preflight import FREE_MARGIN_BYTES, check_storage
+from agent.errors import NoVariantError, StorageFullError
+from agent.install.preflight import FREE_MARGIN_BYTES, check_memory, check_storage
 from agent.install.states import State
 from tests.simulators.archives import Held, file_of
-from tests.simulators.device import SimulatedDevice
+from tests.simulators.device import PowerCut, SimulatedDevice, nothing
 from tests.simulators.packages import (
     PROFILE,
     RELEASE_KEY,
@@ -22,7 +22,6 @@ from tests.simulators.packages import (
     two_variants,
     variant,
 )
-from tests.simulators.packages import desired as make_desired
 from wire.delivery import Chunk
 from wire.health import HealthSnapshot
 from wire.messages import InstallReport, ReleaseRef
@@ -33,6 +32,7 @@ from wire.trust.envelope import seal
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
+SPEECH = package("1.0.0", [(variant("best"), b"speech best")], name="speech")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def failed(device: SimulatedDevice, wanted: SignedPackage | ReleaseRef) -> Insta
     """Install what must fail; the old package goes on, and nothing of the new one is left."""
     if isinstance(wanted, SignedPackage):
         device.server.add(*wanted.blobs)
-    device.machine.accept(*make_desired(2, wanted))
+    device.accept(2, wanted)
     device.machine.run()
     report = device.heard.outcomes[-1]
     assert report.outcome == "failed"
@@ -141,9 +141,129 @@ def test_a_package_that_needs_more_memory_than_there_is(device: SimulatedDevice)
     assert failed(device, NEW).error_code == "agent.variant"
 
 
+@pytest.mark.parametrize(
+    ("neighbours", "beside"),
+    [
+        ({}, ""),
+        (
+            {"speech": 300, "faces": 20},
+            " beside the other models: faces holds 20, speech holds 300",
+        ),
+    ],
+)
+def test_what_other_models_hold_is_told_where_memory_lacks(
+    neighbours: dict[str, int], beside: str
+) -> None:
+    health = HealthSnapshot(at_s=0, memory_available_bytes=512)
+    big, bigger = variant("best", memory_bytes=2000), variant("small", memory_bytes=1000)
+    with pytest.raises(NoVariantError) as caught:
+        check_memory("digits:2.0.0", (big, bigger), health, neighbours)
+    assert caught.value.message == (
+        "the smallest variant of digits:2.0.0 needs 1000 bytes of memory, but only 512 are "
+        f"available{beside}"
+    )
+    assert bool(caught.value.remedy) == bool(neighbours)
+    check_memory("digits:2.0.0", (variant("small", memory_bytes=512),), health, neighbours)
+
+
+def test_an_install_gets_no_storage_that_another_model_still_needs(tmp_path: Path) -> None:
+    digits = package("1.0.0", [(variant("best"), b"d" * 60_000)])
+    speech = package("1.0.0", [(variant("best"), b"s" * 60_000)], name="speech")
+    profile = msgspec.structs.replace(PROFILE, storage_bytes=100_000)
+    device = SimulatedDevice(tmp_path, profile=profile, names=("digits", "speech"))
+    device.boot()
+
+    def cut(where: str, state: State) -> None:
+        if (where, state) == ("effect", State.FETCHING):
+            raise PowerCut
+
+    device.hook = cut
+    with pytest.raises(PowerCut):
+        device.install(1, digits)
+    device.hook = nothing
+    device.lose_power()
+    device.boot()
+    device.install(1, speech)
+    report = device.heard.outcomes[-1]
+    assert (report.model, report.error_code) == ("speech", "agent.storage.full")
+    device.models["digits"].machine.run()
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+    assert device.slots.used_bytes() <= 100_000
+
+
+def on_disk(device: SimulatedDevice, of: str) -> list[str]:
+    """Return the paths of files below the state directory that have to do with a digest."""
+    return [str(path) for path in device.root.rglob("*") if of in str(path) or of in link(path)]
+
+
+def link(path: Path) -> str:
+    return str(path.readlink()) if path.is_symlink() else ""
+
+
+def two_models(root: Path) -> SimulatedDevice:
+    device = SimulatedDevice(root, names=("digits", "speech"))
+    device.boot()
+    device.install(1, OLD)
+    device.install(2, NEW)
+    device.install(3, SPEECH)
+    return device
+
+
+def test_a_removed_model_leaves_nothing_and_takes_nothing_from_the_other(tmp_path: Path) -> None:
+    device = two_models(tmp_path)
+    device.installer.remove()
+    device.installer.remove()
+    assert on_disk(device, OLD.digest) == on_disk(device, NEW.digest) == []
+    assert device.adaptation.active() == (None, None)
+    assert set(device.files.state.models) == {"speech"}
+    assert device.models["speech"].adaptation.active() == (SPEECH.digest, "best")
+    device.reboot()
+    assert device.models["speech"].adaptation.active() == (SPEECH.digest, "best")
+    assert device.adaptation.active() == (None, None)
+
+
+def test_a_power_cut_at_any_point_of_a_removal_leaves_something_to_remove_or_nothing(
+    tmp_path: Path,
+) -> None:
+    points = ("withdraw", "write state.copy.json", "written state.copy.json",
+              "write state.json", "written state.json")  # fmt: skip
+    for point in points:
+        device = two_models(tmp_path / point.replace(" ", "-"))
+        cuts: list[str] = []
+
+        def cut(where: str, _state: State, point: str = point, cuts: list[str] = cuts) -> None:
+            if where == point and not cuts:
+                cuts.append(where)
+                raise PowerCut
+
+        device.hook = cut
+        with pytest.raises(PowerCut):
+            device.installer.remove()
+        assert cuts == [point]
+        device.reboot()
+        known = {*device.files.state.models, *device.slots.serving()}
+        left = [*on_disk(device, OLD.digest), *on_disk(device, NEW.digest)]
+        assert "digits" in known or not left, "else nobody would ever remove it"
+        device.installer.remove()
+        assert on_disk(device, NEW.digest) == []
+        assert device.slots.serving() == {"speech": SPEECH.digest}
+        assert device.models["speech"].adaptation.active() == (SPEECH.digest, "best")
+
+
+def test_what_was_handed_over_outlives_the_removal_of_a_model(tmp_path: Path) -> None:
+    device = two_models(tmp_path)
+    given = two_variants("3.0.0")
+    device.hand_over(Held(file_of(given)))
+    device.installer.remove()
+    assert device.slots.preloaded() == given.digest
+    device.server.blobs.clear()
+    device.install(4, given)
+    assert device.adaptation.active() == (given.digest, "best")
+
+
 def test_a_blob_that_the_controller_has_not(device: SimulatedDevice) -> None:
     device.server.add(NEW.envelope, NEW.files["manifest.json"])
-    device.machine.accept(*make_desired(2, NEW))
+    device.accept(2, NEW)
     device.machine.run()
     report = device.heard.outcomes[-1]
     assert (report.phase, report.error_code) == ("fetching", "agent.fetch.missing")

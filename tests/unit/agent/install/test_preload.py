@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.errors import ControlError, NoVariantError, StorageFullError
+from agent.errors import ControlError, InterjectedError, NoVariantError, StorageFullError
 from agent.install.preflight import check_storage
 from agent.install.states import State
 from agent.install.thread import Installs
 from tests.simulators.archives import Held, file_of, joined, members_of
-from tests.simulators.device import PowerCut, SimulatedDevice
+from tests.simulators.device import PowerCut, SimulatedDevice, wanted
 from tests.simulators.packages import (
     PROFILE,
     STRANGER_KEY,
@@ -24,7 +24,7 @@ from tests.simulators.packages import (
     package,
     variant,
 )
-from tests.simulators.patience import PATIENCE_S, until
+from tests.simulators.patience import finished, until
 from wire.delivery import Chunk
 from wire.errors import FleetError, IntegrityError, SignatureError
 from wire.package.index import ENVELOPE_FILE
@@ -56,9 +56,9 @@ def device(tmp_path: Path) -> SimulatedDevice:
     return device
 
 
-def order(device: SimulatedDevice, revision: int, wanted: SignedPackage) -> None:
+def order(device: SimulatedDevice, revision: int, release: SignedPackage) -> None:
     """Say what to run; the controller has no chunk of it."""
-    device.machine.accept(*desired(revision, wanted))
+    device.accept(revision, release)
     device.machine.run()
 
 
@@ -277,7 +277,7 @@ def _ignore(_value: object) -> None:
 def test_an_idle_device_takes_it_at_once(device: SimulatedDevice, installs: Installs) -> None:
     interject(device, file_of(NEW))
     assert device.slots.preloaded() == NEW.digest
-    installs.offer(*desired(2, NEW))
+    installs.offer(wanted(desired(2, NEW)[0]))
     until(lambda: device.heard.outcomes[-1].revision == 2)
     assert device.server.sent == []
 
@@ -292,7 +292,7 @@ def test_an_install_that_waits_for_its_chunks_goes_on(
         return None if chunk.sha256 in kept else chunk
 
     device.server.tamper = lose
-    installs.offer(*desired(2, NEW))
+    installs.offer(wanted(desired(2, NEW)[0]))
     until(lambda: device.store.state.state is State.FETCHING)
     interject(device, file_of(NEW))
     until(lambda: device.heard.outcomes[-1].revision == 2)
@@ -306,7 +306,7 @@ def test_a_fault_of_the_file_does_no_harm_to_the_install_that_waits(
     device.server.add(*NEW.blobs)
     lost = [True]
     device.server.tamper = lambda chunk: None if lost else chunk
-    installs.offer(*desired(2, NEW))
+    installs.offer(wanted(desired(2, NEW)[0]))
     until(lambda: device.store.state.state is State.PREFLIGHT)
 
     def work() -> None:
@@ -353,18 +353,77 @@ def test_one_at_a_time_and_only_while_somebody_waits(device: SimulatedDevice) ->
         except FleetError as exc:
             refusals.append(exc)
 
-    # No install thread runs: the work never begins.
-    first = threading.Thread(target=wait)
-    first.start()
-    until(lambda: device.interrupts.interjected)
-    with pytest.raises(ControlError, match="another package is being stored"):
-        interject(device, file_of(NEW))
-    gone.set()
-    first.join(PATIENCE_S)
+    with device.interrupts.turn():  # as an install that comes to no safe point
+        first = threading.Thread(target=wait)
+        first.start()
+        until(lambda: goes_first(device))
+        with pytest.raises(ControlError, match="another package is being stored"):
+            interject(device, file_of(NEW))
+        gone.set()
+        finished(first)
     assert [exc.message for exc in refusals] == ["the client has gone"]
-    assert not device.interrupts.interjected
+    assert not goes_first(device)
+    interject(device, file_of(NEW))
+    assert device.slots.preloaded() == NEW.digest
+
+
+def goes_first(device: SimulatedDevice) -> bool:
+    """Tell whether an install would have to let a handover go first."""
+    try:
+        device.interrupts.check(abandon=True)
+    except InterjectedError:
+        return True
+    return False
 
 
 def test_the_envelope_keeps_its_bytes(device: SimulatedDevice) -> None:
     device.hand_over(Held(file_of(NEW)))
     assert (device.slots.directory(NEW.digest) / ENVELOPE_FILE).read_bytes() == NEW.envelope
+
+
+def test_it_stays_until_its_own_model_needs_it_whatever_another_model_installs(
+    tmp_path: Path,
+) -> None:
+    speech = package("1.0.0", [(variant("best"), b"speech" * 300)], name="speech")
+    device = SimulatedDevice(tmp_path, names=("digits", "speech"))
+    device.boot()
+    device.install(1, OLD)
+    device.hand_over(Held(file_of(NEW)))
+    device.install(2, speech)
+    assert device.slots.preloaded() == NEW.digest
+    device.server.blobs.clear()
+    device.server.sent.clear()
+    order(device, 3, NEW)
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+    assert device.server.sent == []
+    assert device.slots.serving() == {"digits": NEW.digest, "speech": speech.digest}
+
+
+@pytest.mark.parametrize("under_way", ["digits", "speech"])
+def test_it_gets_no_storage_that_an_install_of_any_model_still_needs(
+    tmp_path: Path, under_way: str
+) -> None:
+    """An install that a restart interrupted is under way, and waits for the handover."""
+    content = {"digits": NEW, "speech": package("1.0.0", [(variant("best"), b"s" * 6000)],
+               name="speech")}  # fmt: skip
+    size_bytes = [sum(map(len, (p.envelope, *p.files.values()))) for p in content.values()]
+    given = next(p for name, p in content.items() if name != under_way)
+    profile = msgspec.structs.replace(PROFILE, storage_bytes=sum(size_bytes) - 1000)
+    device = SimulatedDevice(tmp_path, profile=profile, names=("digits", "speech"))
+    device.boot()
+
+    def cut(where: str, state: State) -> None:
+        if where == "effect" and state is State.FETCHING:
+            raise PowerCut
+
+    device.hook = cut
+    with pytest.raises(PowerCut):
+        device.install(1, content[under_way])
+    device.hook = lambda _where, _state: None
+    device.lose_power()
+    device.boot()
+    with pytest.raises(StorageFullError, match="allows to packages only"):
+        device.hand_over(Held(file_of(given)))
+    device.reboot()
+    assert device.heard.outcomes[-1].outcome == "succeeded"
+    assert device.slots.serving() == {under_way: content[under_way].digest}

@@ -13,7 +13,7 @@ from agent.errors import FetchError
 from agent.install.states import State
 from agent.install.workflow import REPAIR_MAX_S, REPAIR_MIN_S
 from tests.simulators.device import PowerCut, SimulatedDevice, nothing
-from tests.simulators.packages import SignedPackage, desired, two_variants
+from tests.simulators.packages import SignedPackage, two_variants
 from wire.delivery import Chunk
 from wire.health import HealthSnapshot
 from wire.package.index import ENVELOPE_FILE
@@ -165,7 +165,7 @@ def test_a_repair_that_fails_leaves_what_serves_and_rests_ever_longer(
         assert device.adaptation.active()[0] == OLD.digest
         last = device.heard.reports[-1]
         assert (last.outcome, last.error_code, last.active) == ("failed", "agent.fetch", OLD.digest)
-    assert device.slots.current() == NEW.digest, "after a restart it is tried first"
+    assert device.slot.current() == NEW.digest, "after a restart it is tried first"
     rest_s = REPAIR_MIN_S
     for before_s, after_s in itertools.pairwise(begun_s):
         assert rest_s <= after_s - before_s <= max(rest_s, TRIES_S) + 1
@@ -220,12 +220,12 @@ def test_a_newer_desired_state_ends_a_repair(device: SimulatedDevice) -> None:
 
 
 def test_a_success_that_was_lost_is_not_reported_again(device: SimulatedDevice) -> None:
-    device.machine.accept(*desired(3, NEW, rollout="r"))
+    device.accept(3, NEW, rollout="r")
     lose_new(device)
     device.heard.reports.clear()
-    device.machine.accept(*desired(3, NEW, rollout="r"))
+    device.accept(3, NEW, rollout="r")
     assert not device.heard.reports, "the repair will say what came of it"
-    device.machine.accept(*desired(4, NEW, rollout="r", policy=PolicySpec(kind="adaptive")))
+    device.accept(4, NEW, rollout="r", policy=PolicySpec(kind="adaptive"))
     assert not device.heard.reports
     assert repair(device)
     assert device.heard.reports[-1].revision == 4
@@ -306,12 +306,12 @@ def test_directories_of_the_store_that_are_files_are_made_anew(device: Simulated
     for name in ("incoming", "parts"):
         make_file(device.root / name)
     flip(file(device, NEW, "manifest.json"))
-    (device.root / "current").unlink()
-    (device.root / "current").mkdir()
+    (device.root / "serving" / "digits").unlink()
+    (device.root / "serving" / "digits").mkdir()
     device.reboot()
     assert repair(device)
     assert device.adaptation.active() == (NEW.digest, "best")
-    assert device.slots.current() == NEW.digest
+    assert device.slot.current() == NEW.digest
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["only package", "a previous one is kept"])
@@ -320,10 +320,10 @@ def test_the_installed_package_serves_though_current_is_lost(tmp_path: Path, cou
     device.boot()
     for revision, package in enumerate((OLD, NEW)[-count:], start=1):
         device.install(revision, package)
-    (device.root / "current").unlink()
+    (device.root / "serving" / "digits").unlink()
     device.reboot()
     assert device.adaptation.active() == (NEW.digest, "best")
-    assert device.slots.current() == NEW.digest
+    assert device.slot.current() == NEW.digest
     assert not repair(device)
 
 

@@ -22,6 +22,7 @@ from wire.package.index import ENVELOPE_FILE
 
 PACKAGE = two_variants("1.0.0")
 OTHER = two_variants("2.0.0")
+SPEECH = package("1.0.0", [(variant("best"), b"speech")], name="speech")
 MODEL = "variants/best/model.json"
 
 
@@ -46,34 +47,119 @@ def test_a_package_is_incoming_until_it_is_staged(tmp_path: Path) -> None:
 
 def test_current_is_what_was_switched_to(tmp_path: Path) -> None:
     slots = staged(tmp_path, PACKAGE, OTHER)
-    assert slots.current() is None
-    slots.switch(PACKAGE.digest)
-    slots.switch(OTHER.digest)
-    assert slots.current() == OTHER.digest
-    assert (tmp_path / "current").resolve() == tmp_path / "packages" / OTHER.digest
-    assert Slots(tmp_path).current() == OTHER.digest
-    slots.clear()
-    slots.clear()
-    assert slots.current() is None
+    slot = slots.of("digits")
+    assert slot.current() is None
+    slot.switch(PACKAGE.digest)
+    slot.switch(OTHER.digest)
+    assert slot.current() == OTHER.digest
+    assert (tmp_path / "serving/digits").resolve() == tmp_path / "packages" / OTHER.digest
+    assert Slots(tmp_path).of("digits").current() == OTHER.digest
+    slot.clear()
+    slot.clear()
+    assert slot.current() is None
 
 
-@pytest.mark.parametrize("target", ["../../etc", "packages/" + "e" * 64, "packages/nothing"])
+def test_a_switch_of_one_model_leaves_the_slot_of_the_other(tmp_path: Path) -> None:
+    slots = staged(tmp_path, PACKAGE, OTHER, SPEECH)
+    digits, speech = slots.of("digits"), slots.of("speech")
+    digits.switch(PACKAGE.digest)
+    speech.switch(SPEECH.digest)
+    assert slots.serving() == {"digits": PACKAGE.digest, "speech": SPEECH.digest}
+    digits.switch(OTHER.digest)
+    assert slots.serving() == {"digits": OTHER.digest, "speech": SPEECH.digest}
+    digits.clear()
+    assert Slots(tmp_path).serving() == {"speech": SPEECH.digest}
+
+
+@pytest.mark.parametrize("name", ["", "..", ".digits.new", "Digits", "a/b", "d" * 64])
+def test_what_is_no_name_of_a_model_never_becomes_a_path(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="not a name of a model"):
+        Slots(tmp_path).of(name)
+
+
+def test_other_things_among_the_slots_do_no_harm(tmp_path: Path) -> None:
+    slots = staged(tmp_path, PACKAGE, OTHER)
+    slots.of("digits").switch(PACKAGE.digest)
+    serving = tmp_path / "serving"
+    (serving / ".speech.new").symlink_to(f"../packages/{OTHER.digest}")  # as a power cut leaves it
+    (serving / "Speech \udc80").symlink_to(f"../packages/{OTHER.digest}")
+    (serving / ("s" * 100)).symlink_to(f"../packages/{OTHER.digest}")
+    (serving / "faces").mkdir()
+    (serving / "noise").write_bytes(b"noise")
+    (serving / "lost").symlink_to("../packages/" + "e" * 64)
+    again = Slots(tmp_path)
+    assert again.serving() == {"digits": PACKAGE.digest}
+    again.collect(set())
+    assert again.whole() == (PACKAGE.digest,)
+
+
+@pytest.mark.parametrize("model", ["faces", "noise"])
+def test_a_slot_is_made_in_place_of_what_lies_there(tmp_path: Path, model: str) -> None:
+    slots = staged(tmp_path, PACKAGE)
+    (tmp_path / "serving/faces").mkdir()
+    (tmp_path / "serving/faces/filler").touch()
+    (tmp_path / "serving/noise").write_bytes(b"noise")
+    (tmp_path / f"serving/.{model}.new").mkdir()
+    slots.of(model).switch(PACKAGE.digest)
+    assert slots.serving() == {model: PACKAGE.digest}
+
+
+@pytest.mark.parametrize(
+    "target", ["../../etc", "../packages/" + "e" * 64, "packages/" + "e" * 64, "packages/nothing"]
+)
 def test_a_current_that_leads_elsewhere_is_none(tmp_path: Path, target: str) -> None:
     slots = staged(tmp_path, PACKAGE)
+    (tmp_path / "serving/digits").symlink_to(target)
+    assert slots.of("digits").current() is None
     (tmp_path / "current").symlink_to(target)
-    assert slots.current() is None
+    assert slots.one_slot() is None
 
 
 def test_collect_keeps_the_current_one_and_those_named(tmp_path: Path) -> None:
     third = two_variants("3.0.0")
     slots = staged(tmp_path, PACKAGE, OTHER, third)
-    slots.switch(PACKAGE.digest)
+    slots.of("digits").switch(PACKAGE.digest)
     (tmp_path / "incoming" / ("f" * 64)).mkdir()
     (slots.parts / ("f" * 64)).write_bytes(b"half")
     slots.collect({OTHER.digest, None})
     assert slots.whole() == tuple(sorted((PACKAGE.digest, OTHER.digest)))
     assert list((tmp_path / "incoming").iterdir()) == []
     assert list(slots.parts.iterdir()) == []
+
+
+def test_collect_keeps_what_serves_any_model(tmp_path: Path) -> None:
+    third = two_variants("3.0.0")
+    slots = staged(tmp_path, PACKAGE, OTHER, SPEECH, third)
+    slots.of("digits").switch(PACKAGE.digest)
+    slots.of("speech").switch(SPEECH.digest)
+    (tmp_path / "current").symlink_to(f"packages/{OTHER.digest}")  # not adopted yet
+    (slots.parts / ("f" * 64)).write_bytes(b"half")
+    slots.collect(set(), keep_parts=True)
+    assert slots.whole() == tuple(sorted((PACKAGE.digest, OTHER.digest, SPEECH.digest)))
+    assert len(list(slots.parts.iterdir())) == 1, "another install needs it"
+
+
+def test_the_slot_of_an_agent_with_one_model_becomes_that_of_its_model(tmp_path: Path) -> None:
+    slots = staged(tmp_path, PACKAGE, OTHER)
+    assert slots.one_slot() is None
+    slots.adopt("digits")
+    assert slots.serving() == {}, "there is nothing to adopt"
+    (tmp_path / "current").symlink_to(f"packages/{PACKAGE.digest}")
+    assert slots.one_slot() == PACKAGE.digest
+    for _ in range(2):
+        slots.adopt("digits")
+        assert slots.serving() == {"digits": PACKAGE.digest}
+        assert slots.one_slot() is None
+        assert not (tmp_path / "current").is_symlink()
+
+
+def test_a_power_cut_while_it_is_adopted_leaves_it_where_it_was(tmp_path: Path) -> None:
+    slots = staged(tmp_path, PACKAGE, OTHER)
+    slots.of("digits").switch(PACKAGE.digest)  # all that was done before the cut
+    (tmp_path / "current").symlink_to(f"packages/{PACKAGE.digest}")
+    again = Slots(tmp_path)
+    again.adopt("digits")
+    assert (again.serving(), again.one_slot()) == ({"digits": PACKAGE.digest}, None)
 
 
 def test_a_name_that_is_no_digest_never_reaches_the_storage(tmp_path: Path) -> None:

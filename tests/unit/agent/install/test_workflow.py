@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import threading
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from agent.errors import (
     FetchError,
     IllegalTransitionError,
+    InterjectedError,
     StoppedError,
     StorageError,
     StorageFullError,
@@ -20,15 +20,18 @@ from agent.errors import (
 from agent.install.desired import read_desired
 from agent.install.states import State
 from agent.install.workflow import MAX_ATTEMPTS, MAX_DETAIL
+from agent.interrupts import SLICE_S, Interrupts
 from agent.serve.benches import CRASHES_TO_BENCH
 from tests.simulators.device import DEVICE, PowerCut, SimulatedDevice, nothing
-from tests.simulators.packages import TRUST, SignedPackage, desired, two_variants
-from tests.simulators.patience import until
+from tests.simulators.packages import TRUST, SignedPackage, two_variants
+from tests.simulators.patience import finished, until
 from wire.policy import PolicySpec
 
 OLD = two_variants("1.0.0", best="old best", small="old small")
 NEW = two_variants("2.0.0", best="new best", small="new small")
 NEWER = two_variants("3.0.0", best="newer best", small="newer small")
+GIVE_WAY_S = SLICE_S / 4
+"""What an install sleeps at a time that lets a handover go first."""
 
 
 @pytest.fixture
@@ -234,7 +237,7 @@ def test_the_same_desired_state_again_repeats_the_report_and_does_nothing(
 def test_accepting_while_installing_is_a_bug(device: SimulatedDevice) -> None:
     device.store.update(state=State.FETCHING)
     with pytest.raises(IllegalTransitionError):
-        device.machine.accept(*desired(2, NEW))
+        device.accept(2, NEW)
 
 
 @pytest.mark.parametrize("phase", ["preflight", "fetching", "verifying", "staging", "probing"])
@@ -311,6 +314,15 @@ def test_attempts_without_a_connection_do_not_count(device: SimulatedDevice) -> 
     assert device.heard.outcomes[-1].outcome == "succeeded"
 
 
+def goes_first(interrupts: Interrupts) -> bool:
+    """Tell whether an install would have to let a handover go first."""
+    try:
+        interrupts.check(abandon=True)
+    except InterjectedError:
+        return True
+    return False
+
+
 def test_an_attempt_whose_wait_a_handover_cuts_short_does_not_count(
     device: SimulatedDevice,
 ) -> None:
@@ -324,18 +336,22 @@ def test_an_attempt_whose_wait_a_handover_cuts_short_does_not_count(
         number = next(begun)
         if number > 2 * MAX_ATTEMPTS:
             return
-        work = functools.partial(handed_over.append, number)
+        gave_way = device.clock.slept_s.count(GIVE_WAY_S)
+
+        def work() -> None:
+            handed_over.append(number)
+            until(lambda: device.clock.slept_s.count(GIVE_WAY_S) > gave_way, "the install")
+
         thread = threading.Thread(target=device.interrupts.interject, args=(work, lambda: None))
         threads.append(thread)
         thread.start()
-        until(lambda: device.interrupts.interjected, "the handover")
+        until(lambda: goes_first(device.interrupts), "the handover")
         raise FetchError("slow link")
 
     device.hook = hook
     device.install(2, NEW)
-    device.interrupts.do_interjected()  # what an install that failed has left
     for thread in threads:
-        thread.join()
+        finished(thread)
     assert device.heard.outcomes[-1].outcome == "succeeded"
     assert handed_over == list(range(1, 2 * MAX_ATTEMPTS + 1))
 
@@ -374,7 +390,7 @@ def test_full_storage_while_saving_fails_the_install_and_still_reverts(
     last = device.heard.outcomes[-1]
     assert (last.outcome, last.error_code) == ("failed", "agent.storage.full")
     assert device.adaptation.active() == (OLD.digest, "best")
-    assert device.slots.current() == OLD.digest
+    assert device.slot.current() == OLD.digest
 
 
 def test_a_package_that_is_benched_while_it_is_confirmed_is_reverted(
@@ -413,7 +429,7 @@ def test_the_first_package_of_a_device_that_fails_leaves_nothing(tmp_path: Path)
     device.install(1, NEW)
     last = device.heard.outcomes[-1]
     assert (last.outcome, last.active) == ("failed", None)
-    assert device.slots.current() is None
+    assert device.slot.current() is None
     assert device.serving.running == 0
 
 
@@ -441,7 +457,7 @@ def test_another_policy_for_the_same_release_installs_nothing(device: SimulatedD
     assert (last.revision, last.outcome, last.active) == (3, "succeeded", NEW.digest)
     assert (device.serving.calls, len(device.heard.events)) == (calls, events)
     assert device.store.state.revision == 3
-    kept = read_desired(device.store.state.desired, TRUST, DEVICE)
+    (kept,) = read_desired(device.files.state.desired, TRUST, DEVICE).models
     assert kept.policy == OTHER_POLICY, "it is what holds after a restart"
 
 
@@ -491,7 +507,7 @@ def order(
 ) -> None:
     """Offer a package as a rollout does, and go on until idle."""
     device.server.add(*release.blobs)
-    device.machine.accept(*desired(revision, release, rollout=rollout, policy=policy))
+    device.accept(revision, release, rollout=rollout, policy=policy)
     device.machine.run()
 
 
@@ -507,9 +523,9 @@ def test_an_outcome_that_was_not_saved_is_found_again(device: SimulatedDevice) -
 
     device.hook = cut
     with pytest.raises(PowerCut):
-        device.machine.accept(*desired(3, OLD))
+        device.accept(3, OLD)
     device.hook = nothing
     device.reboot()
-    device.machine.accept(*desired(3, OLD))
+    device.accept(3, OLD)
     last = device.heard.reports[-1]
     assert (last.revision, last.outcome, last.active) == (3, "succeeded", OLD.digest)

@@ -184,8 +184,8 @@ def test_reasons_that_wait_are_bounded(rig: Rig) -> None:
 def test_reasons_that_are_too_much_for_one_answer_are_refused_not_cut(rig: Rig) -> None:
     unused: Any = None
     commands = Commands(
-        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, refusals=unused,
-        clock=rig.clock, hooked=unused, transfer=unused, budgets=unused,
+        "dev-1", store=unused, models=unused, adaptations=unused, pump=rig.pump, link=unused,
+        refusals=unused, clock=rig.clock, override=unused, budgets=unused,
         endpoint=str, deferred=int,
     )  # fmt: skip
     for number in range(400):
@@ -203,8 +203,8 @@ def test_reasons_that_are_too_much_for_one_answer_are_refused_not_cut(rig: Rig) 
 def test_a_senseless_time_is_refused(rig: Rig, within_s: object) -> None:
     unused: Any = None
     commands = Commands(
-        "dev-1", store=unused, adaptation=unused, pump=rig.pump, link=unused, refusals=unused,
-        clock=rig.clock, hooked=unused, transfer=unused, budgets=unused,
+        "dev-1", store=unused, models=unused, adaptations=unused, pump=rig.pump, link=unused,
+        refusals=unused, clock=rig.clock, override=unused, budgets=unused,
         endpoint=str, deferred=int,
     )  # fmt: skip
     with pytest.raises(ControlError, match="within_s is not a number of seconds"):

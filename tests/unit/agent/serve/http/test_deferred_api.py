@@ -17,6 +17,7 @@ from agent.serve.deferred.settings import DeferredSettings
 from agent.serve.deferred.store import DeferredStore
 from agent.serve.frames import Reply
 from agent.serve.http.endpoint import Endpoint
+from agent.serve.served import Alone
 from tests.simulators.clock import FakeClock
 from tests.simulators.device import Heard
 from tests.simulators.patience import PATIENCE_S
@@ -36,7 +37,7 @@ class Rig:
         self.queue = DeferredQueue(settings, store, heard, clock)
         self.router, self.advice = Echo(), Advice()
         self.endpoint = Endpoint(
-            self.router, token=token, deferred=self.queue, advice=lambda: self.advice
+            Alone(self.router), token=token, deferred=self.queue, advice=lambda: self.advice
         )
         self.endpoint.start()
 
@@ -158,7 +159,7 @@ def test_who_has_no_token_gets_neither_tickets_nor_answers_nor_advice(tmp_path: 
 
 
 def test_an_endpoint_without_a_queue_says_so() -> None:
-    endpoint = Endpoint(Echo())
+    endpoint = Endpoint(Alone(Echo()))
     endpoint.start()
     client = http.client.HTTPConnection("127.0.0.1", port_of(endpoint), timeout=PATIENCE_S)
     client.request("POST", INFER, b'{"parameters": {"deferrable": true}}')

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from agent.serve.errors import EndpointError
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
+from agent.serve.served import Alone
 from tests.simulators.patience import PATIENCE_S, finished, until
 from tests.unit.agent.serve.http.echo import (
     HOST,
@@ -46,7 +47,7 @@ def echo() -> Echo:
 
 @pytest.fixture(scope="module")
 def endpoint(echo: Echo) -> Iterator[Endpoint]:
-    endpoint = Endpoint(echo, limits=LIMITS, version="7")
+    endpoint = Endpoint(Alone(echo), limits=LIMITS, version="7")
     endpoint.start()
     yield endpoint
     endpoint.stop()
@@ -55,7 +56,7 @@ def endpoint(echo: Echo) -> Iterator[Endpoint]:
 @pytest.fixture(scope="module")
 def hasty(echo: Echo) -> Iterator[Endpoint]:
     """An endpoint that waits for nobody."""
-    endpoint = Endpoint(echo, limits=HASTY)
+    endpoint = Endpoint(Alone(echo), limits=HASTY)
     endpoint.start()
     yield endpoint
     endpoint.stop()
@@ -205,7 +206,7 @@ def test_chunks_that_are_malformed_or_too_many_are_refused(
 
 
 def test_a_late_chunk_is_not_waited_for(echo: Echo) -> None:
-    endpoint = Endpoint(echo, limits=EndpointLimits(body_timeout_s=0.2))
+    endpoint = Endpoint(Alone(echo), limits=EndpointLimits(body_timeout_s=0.2))
     endpoint.start()
     with socket.create_connection(("127.0.0.1", port_of(endpoint)), timeout=PATIENCE_S) as sock:
         sock.sendall(chunked(b"ab", end=b""))
@@ -344,7 +345,7 @@ def test_large_bodies_share_a_bound(endpoint: Endpoint, echo: Echo) -> None:
 @pytest.fixture
 def narrow(echo: Echo) -> Iterator[Endpoint]:
     """Return an endpoint for two connections."""
-    endpoint = Endpoint(echo, limits=EndpointLimits(connections=2))
+    endpoint = Endpoint(Alone(echo), limits=EndpointLimits(connections=2))
     endpoint.start()
     yield endpoint
     echo.gate.set()
@@ -423,7 +424,7 @@ def test_a_body_must_fit_a_frame() -> None:
 
 
 def test_a_token_is_asked_for(echo: Echo) -> None:
-    endpoint = Endpoint(echo, token="s3cret")
+    endpoint = Endpoint(Alone(echo), token="s3cret")
     endpoint.start()
     client = http.client.HTTPConnection("127.0.0.1", port_of(endpoint), timeout=PATIENCE_S)
     try:
@@ -441,7 +442,7 @@ def test_a_token_is_asked_for(echo: Echo) -> None:
 
 
 def test_stopping_answers_what_has_come(echo: Echo) -> None:
-    endpoint = Endpoint(echo)
+    endpoint = Endpoint(Alone(echo))
     endpoint.start()
     echo.gate.clear()
     before = len(echo.calls)
@@ -462,7 +463,7 @@ def test_stopping_answers_what_has_come(echo: Echo) -> None:
 
 
 def test_a_request_that_stopping_breaks_off_is_not_the_clients_fault(echo: Echo) -> None:
-    endpoint = Endpoint(echo)
+    endpoint = Endpoint(Alone(echo))
     endpoint.start()
     with socket.create_connection(("127.0.0.1", port_of(endpoint)), timeout=PATIENCE_S) as sock:
         sock.sendall(b"GET /v2 HTTP/1.1\r\n" + HOST + b"\r\n" + post(b"ab", length=5))
@@ -474,7 +475,7 @@ def test_a_request_that_stopping_breaks_off_is_not_the_clients_fault(echo: Echo)
 
 
 def test_a_client_that_reads_nothing_is_given_up(echo: Echo) -> None:
-    endpoint = Endpoint(echo, limits=EndpointLimits(body_timeout_s=0.2, connections=1))
+    endpoint = Endpoint(Alone(echo), limits=EndpointLimits(body_timeout_s=0.2, connections=1))
     endpoint.start()
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -494,7 +495,7 @@ def test_a_client_that_reads_nothing_is_given_up(echo: Echo) -> None:
 
 def test_a_used_address_is_an_error(endpoint: Endpoint, echo: Echo) -> None:
     with pytest.raises(EndpointError, match="in use") as info:
-        Endpoint(echo, port=port_of(endpoint)).start()
+        Endpoint(Alone(echo), port=port_of(endpoint)).start()
     assert info.value.remedy
 
 
@@ -502,7 +503,7 @@ def test_a_unix_socket(echo: Echo, tmp_path: Path) -> None:
     path = tmp_path / "serve.sock"
     with socket.socket(socket.AF_UNIX) as stale:  # as a killed agent leaves it
         stale.bind(str(path))
-    endpoint = Endpoint(echo, unix_path=path)
+    endpoint = Endpoint(Alone(echo), unix_path=path)
     endpoint.start()
     assert endpoint.address == f"unix:{path}"
     assert path.stat().st_mode & 0o777 == 0o660
@@ -511,7 +512,7 @@ def test_a_unix_socket(echo: Echo, tmp_path: Path) -> None:
         client.sendall(b"GET /v2 HTTP/1.1\r\n" + HOST + b"\r\n")
         assert status_of(client.recv(1000)) == 200
     with pytest.raises(EndpointError):
-        Endpoint(echo, unix_path=path).start()
+        Endpoint(Alone(echo), unix_path=path).start()
     endpoint.stop()
     assert not path.exists()
 
@@ -520,7 +521,7 @@ def test_a_file_that_is_no_socket_stays(echo: Echo, tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
     with pytest.raises(EndpointError):
-        Endpoint(echo, unix_path=path).start()
+        Endpoint(Alone(echo), unix_path=path).start()
     assert path.read_text() == "data"
 
 
@@ -590,19 +591,19 @@ def test_an_answer_that_would_grow_is_not_compressed(endpoint: Endpoint) -> None
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "::"])  # noqa: S104 - that it is refused
 def test_an_address_that_others_reach_needs_to_know_its_clients(echo: Echo, host: str) -> None:
-    endpoint = Endpoint(echo, host=host)
+    endpoint = Endpoint(Alone(echo), host=host)
     with pytest.raises(EndpointError, match="any client that reaches") as info:
         endpoint.start()
     assert "token" in info.value.remedy
     assert endpoint.address == ""
-    endpoint = Endpoint(echo, host=host, token="s3cret")
+    endpoint = Endpoint(Alone(echo), host=host, token="s3cret")
     endpoint.start()
     endpoint.stop()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost"])
 def test_an_address_of_this_machine_alone_needs_no_token(echo: Echo, host: str) -> None:
-    endpoint = Endpoint(echo, host=host)
+    endpoint = Endpoint(Alone(echo), host=host)
     endpoint.start()
     assert endpoint.address
     endpoint.stop()

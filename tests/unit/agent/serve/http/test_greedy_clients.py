@@ -24,6 +24,7 @@ from agent.serve.http.connections import (
 from agent.serve.http.endpoint import Endpoint
 from agent.serve.http.server import alone
 from agent.serve.routes import InferenceCall
+from agent.serve.served import Alone
 from tests.simulators.clock import FakeClock
 from tests.simulators.patience import PATIENCE_S, finished, until
 from tests.unit.agent.serve.http.echo import (
@@ -59,7 +60,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def endpoint(clock: FakeClock) -> Iterator[Endpoint]:
-    endpoint = Endpoint(Generous(), limits=LIMITS, clock=clock)
+    endpoint = Endpoint(Alone(Generous()), limits=LIMITS, clock=clock)
     endpoint.start()
     yield endpoint
     endpoint.stop(grace_s=0.1)
@@ -67,7 +68,7 @@ def endpoint(clock: FakeClock) -> Iterator[Endpoint]:
 
 @pytest.fixture
 def echoing(clock: FakeClock) -> Iterator[Endpoint]:
-    endpoint = Endpoint(Echo(), limits=LIMITS, clock=clock)
+    endpoint = Endpoint(Alone(Echo()), limits=LIMITS, clock=clock)
     endpoint.start()
     yield endpoint
     endpoint.stop(grace_s=0.1)
@@ -75,7 +76,7 @@ def echoing(clock: FakeClock) -> Iterator[Endpoint]:
 
 @pytest.fixture
 def guarded(clock: FakeClock) -> Iterator[Endpoint]:
-    endpoint = Endpoint(Echo(), limits=LIMITS, token="s3cret", clock=clock)
+    endpoint = Endpoint(Alone(Echo()), limits=LIMITS, token="s3cret", clock=clock)
     endpoint.start()
     yield endpoint
     endpoint.stop(grace_s=0.1)

@@ -62,7 +62,7 @@ class Statistics:
                 self._runs += 1.0 / answered.joined
 
     def document(self, model: ModelIdentity) -> dict[str, Any]:
-        """Return the figures in the form of the statistics extension.
+        """Return the figures, an item of `model_stats` in the statistics extension.
 
         Args:
             model: The model that serves.
@@ -74,16 +74,12 @@ class Statistics:
             }
             last_ms, samples, runs = self._last_ms, self._samples, round(self._runs)
         return {
-            "model_stats": [
-                {
-                    "name": model.name,
-                    "version": model.version,
-                    "last_inference": last_ms,
-                    "inference_count": samples,
-                    "execution_count": runs,
-                    "inference_stats": figures,
-                }
-            ]
+            "name": model.name,
+            "version": model.version,
+            "last_inference": last_ms,
+            "inference_count": samples,
+            "execution_count": runs,
+            "inference_stats": figures,
         }
 
     def _begin(self, model: ModelIdentity) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.serve.answered import Outcome
 from agent.serve.frames import ModelIdentity
-from agent.serve.http.statistics import Statistics
+from agent.serve.statistics import Statistics
 from tests.simulators.answers import answered
 from tests.simulators.clock import FakeClock
 
@@ -21,7 +21,7 @@ def test_requests_are_counted_with_their_time() -> None:
         statistics.count(
             answered(outcome=outcome, total_s=0.5, queue_s=0.01, compute_s=0.002, active=OLD)
         )
-    (model,) = statistics.document(OLD)["model_stats"]
+    model = statistics.document(OLD)
     assert (model["name"], model["version"]) == ("digits", "1")
     assert model["last_inference"] == int(clock.now_s() * 1000)
     assert model["inference_stats"] == {
@@ -37,14 +37,14 @@ def test_samples_and_runs_are_counted_as_the_extension_says() -> None:
     for samples in (1, 4, 3):
         statistics.count(answered(samples=samples, joined=3, active=OLD))
     statistics.count(answered(samples=256, active=OLD))
-    (model,) = statistics.document(OLD)["model_stats"]
+    model = statistics.document(OLD)
     assert (model["inference_count"], model["execution_count"]) == (264, 2)
 
 
 def test_another_version_begins_at_zero() -> None:
     statistics = Statistics(FakeClock())
     statistics.count(answered(active=OLD))
-    (model,) = statistics.document(NEW)["model_stats"]
+    model = statistics.document(NEW)
     assert (model["version"], model["last_inference"]) == ("2", 0)
     assert {figure["count"] for figure in model["inference_stats"].values()} == {0}
 
@@ -54,6 +54,6 @@ def test_a_request_counts_only_for_the_active_model() -> None:
     statistics.count(answered(outcome=Outcome.UNKNOWN_MODEL, active=OTHER))
     statistics.count(answered(None, outcome=Outcome.REFUSED, active=None))
     statistics.count(answered(outcome=Outcome.UNKNOWN_MODEL, active=OLD))  # another version
-    (model,) = statistics.document(OLD)["model_stats"]
+    model = statistics.document(OLD)
     counts = {kind: figure["count"] for kind, figure in model["inference_stats"].items()}
     assert counts == {"success": 0, "fail": 1, "queue": 0, "compute_infer": 0}

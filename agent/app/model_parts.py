@@ -1,0 +1,132 @@
+"""Makes the parts of one model from the configuration; nothing runs yet."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from agent.app.config import AgentConfig
+from agent.app.fetching import Fetching
+from agent.app.hooking import put_hooks
+from agent.app.models import Model
+from agent.app.serving import make_serving
+from agent.install.early import EarlyService
+from agent.install.installer import Installer, InstallSettings
+from agent.install.slots import Slots
+from agent.install.store import ModelStore, StateStore
+from agent.install.thread import Installs
+from agent.install.workflow import Machine
+from agent.interrupts import Interrupts
+from agent.link.connection import Link
+from agent.log import Log
+from agent.select.adaptations import Adaptations
+from agent.serve.served import ServedModels
+from telemetry.device.recorder import Recorder
+from wire.clock import Clock
+from wire.profile import DeviceProfile
+from wire.trust.root import TrustRoot
+
+if TYPE_CHECKING:
+    from agent.install.hooks.override import Override
+
+
+class ModelMaker(msgspec.Struct, frozen=True, kw_only=True):
+    """What the parts of every model need of the device."""
+
+    config: AgentConfig
+    profile: DeviceProfile
+    trust: TrustRoot
+    store: StateStore
+    slots: Slots
+    fetching: Fetching
+    adaptations: Adaptations
+    served: ServedModels
+    override: Override | None
+    link: Link
+    interrupts: Interrupts
+    log: Log
+    recorder: Recorder
+    clock: Clock
+
+    def make(self, name: str) -> Model:
+        """Make the parts of a model, and serve it at the endpoint as soon as something can.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The parts.
+        """
+        config, clock, recorder = self.config, self.clock, self.recorder
+        interrupts = self.interrupts.of_model()
+        store = ModelStore(self.store, name)
+        model_server, adaptation = make_serving(
+            config, self.profile, self.trust, self.slots, recorder=recorder, clock=clock
+        )
+        installer = Installer(
+            InstallSettings(profile=self.profile, trust=self.trust, confirm_s=config.confirm_s),
+            store=store,
+            slots=self.slots,
+            fetcher=self.fetching.fetcher,
+            adaptation=adaptation,
+            early=EarlyService(
+                adaptation,
+                recorder,
+                clock,
+                allowed=config.install.early and config.hooks.directory is None,
+            ),
+            interrupts=interrupts,
+            neighbours=lambda: self.adaptations.held_bytes(but=name),
+        )
+        hooked = put_hooks(
+            config,
+            installer,
+            store,
+            self.slots,
+            log=self.log,
+            recorder=recorder,
+            interrupts=interrupts,
+            health=lambda: adaptation.health,
+            budgets=self.fetching.budgets,
+            override=self.override,
+            clock=clock,
+        )
+        machine = Machine(
+            config.device,
+            store,
+            hooked or installer,
+            self.link,
+            recorder,
+            interrupts=interrupts,
+            clock=clock,
+            rng=random.Random(),  # noqa: S311 - jitter, not a secret
+        )
+        machine.arrivals = self.fetching.arrivals
+        if hooked is not None:
+            hooked.holding.on_wait = machine.report_running
+            machine.on_end = hooked.end
+        installs = Installs(machine, store, self.slots, interrupts, self.log, installer.remove)
+        self.adaptations.add(name, adaptation)
+        self.served.add(name, model_server.router, adaptation)
+        return Model(
+            name=name,
+            store=store,
+            model_server=model_server,
+            adaptation=adaptation,
+            installer=installer,
+            hooked=hooked,
+            machine=machine,
+            installs=installs,
+        )
+
+    def forget(self, model: Model) -> None:
+        """Forget a model whose packages have been removed."""
+        model.installs.end()
+        self.served.remove(model.name)
+        self.adaptations.remove(model.name)
+        model.model_server.stop()
+        self.recorder.event(
+            "removed", f"model {model.name} is removed from this device", {"model": model.name}
+        )
