@@ -253,7 +253,7 @@ def assemble(config: AgentConfig, clock: Clock) -> Parts:
     )
     deferral = make_deferral(config, model_server, adaptation, recorder=recorder, clock=clock)
     endpoint = make_endpoint(
-        config, model_server, log, deferred=deferral.queue, advice=adaptation.advice
+        config, model_server, log, deferred=deferral.queue, adaptation=adaptation
     )
     commands = Commands(
         config.device,

@@ -91,6 +91,10 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     client_ca_file: Path | None = None
     """Authorities of the clients' certificates. With it every client needs a certificate."""
 
+    metrics: bool = False
+    """Whether `GET /metrics` answers Prometheus. Off by default: telemetry goes to the controller
+    anyway, and a device that nobody scrapes should neither count twice nor load what counts."""
+
 
 class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How requests for inference are run; `agent.serve.settings` explains the defaults."""

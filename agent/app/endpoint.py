@@ -8,10 +8,11 @@ from collections.abc import Callable
 from agent.app.config import AgentConfig
 from agent.app.named_files import load_endpoint_token
 from agent.log import Log
-from agent.serve.advice import Advice
+from agent.select.adaptation import Adaptation
 from agent.serve.deferred.queue import DeferredQueue
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
+from agent.serve.http.server import Api
 from agent.serve.http.tls import server_tls
 from agent.serve.model_server import ModelServer
 from wire.version import VERSION
@@ -23,7 +24,7 @@ def make_endpoint(
     log: Log,
     *,
     deferred: DeferredQueue,
-    advice: Callable[[], Advice],
+    adaptation: Adaptation,
 ) -> Endpoint:
     """Make the endpoint; it does not listen yet.
 
@@ -32,7 +33,7 @@ def make_endpoint(
         model_server: Answers the requests.
         log: Takes a line if there is no TLS because the configuration asks for that.
         deferred: Keeps deferrable requests.
-        advice: Returns what applications should do now.
+        adaptation: Knows what applications should do now, and the readings of the device.
 
     Returns:
         The endpoint.
@@ -52,8 +53,36 @@ def make_endpoint(
         version=VERSION,
         tls=_tls(config),
         deferred=deferred if config.deferred.requests > 0 else None,
-        advice=advice,
+        advice=adaptation.advice,
+        around=_around(config, model_server, adaptation, deferred),
     )
+
+
+def _around(
+    config: AgentConfig,
+    model_server: ModelServer,
+    adaptation: Adaptation,
+    deferred: DeferredQueue,
+) -> Callable[[Api], Api]:
+    """Return what puts around the API what the configuration asks for."""
+
+    def around(api: Api) -> Api:
+        if config.endpoint.metrics:
+            # Loaded only on a device that is scraped: each module is memory.
+            from agent.app.metrics import make_metrics
+            from agent.serve.http.metrics import MetricsApi
+
+            metrics = make_metrics(
+                (model_server.router,),
+                health=lambda: adaptation.health,
+                advice=adaptation.advice,
+                deferred=lambda: deferred.waiting,
+                device=config.device,
+            )
+            api = MetricsApi(api, metrics)
+        return api
+
+    return around
 
 
 def _tls(config: AgentConfig) -> ssl.SSLContext | None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
@@ -75,6 +76,9 @@ class Router:
         self.mode = settings.mode
         """How requests are run; a change takes effect with the next run of the model."""
 
+        self.switches = Counter[str]()
+        """How often requests were sent to another worker by a switch, by the model's name."""
+
         self._pool = pool
         self._clock = clock
         self._settings = settings
@@ -103,6 +107,18 @@ class Router:
         """Whether a variant serves and has no request."""
         active = self.active
         return active is not None and active.worker.is_alive and active.scheduler.is_idle
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have come and have no answer yet, those in a handover included."""
+        route = self._route
+        return self._waiting + (route.in_flight if route is not None else 0)
+
+    @property
+    def waiting(self) -> int:
+        """Those of them that wait for their turn, or for the end of a handover."""
+        active = self.active
+        return self._waiting + (active.waiting if active is not None else 0)
 
     @property
     def handover(self) -> Handover | None:
@@ -154,6 +170,9 @@ class Router:
             active=active.model if active is not None else None,
             outcome=outcome,
             code=code,
+            status=reply.status,
+            request_bytes=len(call.body),
+            answer_bytes=len(reply.body),
             total_s=self._clock.monotonic_s() - start_s,
             queue_s=queue_s,
             compute_s=reply.compute_ms / 1000,
@@ -183,6 +202,7 @@ class Router:
             old, self._route = self._route, route
             handover, self._handover = self._handover, None
             self._why_none = why_none
+            self.switches.update([target.model.name] if target is not None else [])
             self._changed.notify_all()
         return old, handover
 

@@ -85,7 +85,7 @@ class Served:
             self.server,
             Log(CLOCK, io.StringIO()),
             deferred=self.deferral.queue,
-            advice=self.adaptation.advice,
+            adaptation=self.adaptation,
         )
         self.endpoint.start()
         self.deferral.start()

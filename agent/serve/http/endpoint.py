@@ -24,7 +24,7 @@ from agent.serve.errors import EndpointError
 from agent.serve.http.connections import ConnectionLimit, EndpointLimits
 from agent.serve.http.deferred_api import DeferredApi
 from agent.serve.http.inference_api import InferenceApi, InferencePort
-from agent.serve.http.server import HttpServer
+from agent.serve.http.server import Api, HttpServer
 from wire.clock import Clock, SystemClock
 
 SOCKET_MODE: Final = 0o660
@@ -46,6 +46,7 @@ class Endpoint:
         clock: For deadlines and durations.
         deferred: Keeps deferrable requests; None to accept none.
         advice: Returns what applications should do now.
+        around: Puts further paths or headers around the API; None for none.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter per option
@@ -62,6 +63,7 @@ class Endpoint:
         clock: Clock | None = None,
         deferred: DeferredQueue | None = None,
         advice: Callable[[], Advice] = Advice,
+        around: Callable[[Api], Api] | None = None,
     ) -> None:
         self._where: Path | tuple[str, int] = unix_path or (host, port)
         self._tls = tls
@@ -69,7 +71,7 @@ class Endpoint:
         self._knows_clients = token is not None or asks_for_certificates
         clock = clock or SystemClock()
         self._connections = ConnectionLimit(limits or EndpointLimits(), clock)
-        self._api = InferenceApi(
+        api: Api = InferenceApi(
             router,
             token=token,
             version=version,
@@ -77,6 +79,7 @@ class Endpoint:
             deferred=DeferredApi(deferred),
             advice=advice,
         )
+        self._api = around(api) if around is not None else api
         self._server: HttpServer | None = None
         self._thread: threading.Thread | None = None
 
