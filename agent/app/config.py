@@ -28,6 +28,7 @@ from pathlib import Path
 
 import msgspec
 
+from agent.app.origins import origins_fault
 from agent.errors import ConfigError
 from agent.install.conditions import ConditionSettings
 from agent.install.fetch.settings import DeliverySettings
@@ -94,6 +95,9 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     metrics: bool = False
     """Whether `GET /metrics` answers Prometheus. Off by default: telemetry goes to the controller
     anyway, and a device that nobody scrapes should neither count twice nor load what counts."""
+
+    allow_origins: tuple[str, ...] = ()
+    """Origins whose pages may ask from a browser, such as `https://panel.example`, or `*` alone."""
 
 
 class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -282,12 +286,18 @@ def _check(config: AgentConfig, name: str) -> None:
             endpoint.clear_text and endpoint.cert_file is not None,
             "endpoint.cert_file asks for TLS and endpoint.clear_text for none",
         ),
+        (
+            bool(endpoint.allow_origins) and endpoint.client_ca_file is not None,
+            "endpoint.allow_origins does not go with client_ca_file: set token_file in its place",
+        ),
         (memory_bytes is not None and memory_bytes <= 0, "serving.memory_bytes is not positive"),
         (not 0 < config.sense_interval_s < math.inf, "sense_interval_s is not above 0"),
         (not 0 < config.telemetry_interval_s < math.inf, "telemetry_interval_s is not above 0"),
         (not 0 <= config.confirm_s < math.inf, "confirm_s is negative"),
         (config.spool_bytes <= 0, "spool_bytes is not positive"),
     ]
+    if fault := origins_fault(endpoint.allow_origins, needs_token=endpoint.token_file is not None):
+        faults.append((True, f"endpoint.allow_origins {fault}"))
     parts = (config.install, config.hooks, config.delivery, config.peers, config.deferred)
     for part in (*parts, config.measure):
         faults += [(True, text) for text in part.faults()]

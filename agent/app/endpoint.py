@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from typing import TypeAlias
 
 from agent.app.config import AgentConfig
 from agent.app.named_files import load_endpoint_token
@@ -12,10 +13,12 @@ from agent.select.adaptation import Adaptation
 from agent.serve.deferred.queue import DeferredQueue
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
-from agent.serve.http.server import Api
+from agent.serve.http.server import Api, Shared
 from agent.serve.http.tls import server_tls
 from agent.serve.model_server import ModelServer
 from wire.version import VERSION
+
+Around: TypeAlias = Callable[[Api], Api]
 
 
 def make_endpoint(
@@ -43,6 +46,8 @@ def make_endpoint(
     """
     if config.endpoint.clear_text:
         log.write("clear-text", reason="the endpoint has no TLS, as endpoint.clear_text asks for")
+    with_metrics = _with_metrics(config, model_server, adaptation, deferred)
+    with_origins, shared = _with_origins(config)
     return Endpoint(
         model_server.router,
         host=config.endpoint.host,
@@ -54,35 +59,44 @@ def make_endpoint(
         tls=_tls(config),
         deferred=deferred if config.deferred.requests > 0 else None,
         advice=adaptation.advice,
-        around=_around(config, model_server, adaptation, deferred),
+        around=lambda api: with_origins(with_metrics(api)),
+        shared=shared,
     )
 
 
-def _around(
+# What only some devices offer is loaded only there: each module is memory.
+
+
+def _with_metrics(
     config: AgentConfig,
     model_server: ModelServer,
     adaptation: Adaptation,
     deferred: DeferredQueue,
-) -> Callable[[Api], Api]:
-    """Return what puts around the API what the configuration asks for."""
+) -> Around:
+    """Return what adds the metrics to an API, if the configuration asks for them."""
+    if not config.endpoint.metrics:
+        return lambda api: api
+    from agent.app.metrics import make_metrics
+    from agent.serve.http.metrics import MetricsApi
 
-    def around(api: Api) -> Api:
-        if config.endpoint.metrics:
-            # Loaded only on a device that is scraped: each module is memory.
-            from agent.app.metrics import make_metrics
-            from agent.serve.http.metrics import MetricsApi
+    metrics = make_metrics(
+        (model_server.router,),
+        health=lambda: adaptation.health,
+        advice=adaptation.advice,
+        deferred=lambda: deferred.waiting,
+        device=config.device,
+    )
+    return lambda api: MetricsApi(api, metrics)
 
-            metrics = make_metrics(
-                (model_server.router,),
-                health=lambda: adaptation.health,
-                advice=adaptation.advice,
-                deferred=lambda: deferred.waiting,
-                device=config.device,
-            )
-            api = MetricsApi(api, metrics)
-        return api
 
-    return around
+def _with_origins(config: AgentConfig) -> tuple[Around, Shared]:
+    """Return what lets pages of other origins ask, if the configuration names some."""
+    if not config.endpoint.allow_origins:
+        return lambda api: api, lambda _: {}
+    from agent.serve.http.cors import CrossOriginApi, Origins
+
+    origins = Origins(config.endpoint.allow_origins)
+    return lambda api: CrossOriginApi(api, origins), origins.headers
 
 
 def _tls(config: AgentConfig) -> ssl.SSLContext | None:

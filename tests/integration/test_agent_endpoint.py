@@ -61,3 +61,13 @@ def test_without_the_setting_there_are_no_metrics(started: Started) -> None:
     _, client = started("")
     client.request("GET", "/metrics")
     assert client.getresponse().status == 404
+
+
+def test_pages_of_allowed_origins_may_ask(started: Started) -> None:
+    _, client = started('allow_origins = ["https://panel.example"]\n')
+    for origin, allowed in (("https://panel.example", True), ("https://other.example", False)):
+        client.request("GET", "/v2", headers={"Origin": origin})
+        response = client.getresponse()
+        response.read()
+        assert response.headers["Access-Control-Allow-Origin"] == (origin if allowed else None)
+        assert response.headers["Vary"] == "Origin"

@@ -24,7 +24,7 @@ from agent.serve.errors import EndpointError
 from agent.serve.http.connections import ConnectionLimit, EndpointLimits
 from agent.serve.http.deferred_api import DeferredApi
 from agent.serve.http.inference_api import InferenceApi, InferencePort
-from agent.serve.http.server import Api, HttpServer
+from agent.serve.http.server import Api, HttpServer, Shared
 from wire.clock import Clock, SystemClock
 
 SOCKET_MODE: Final = 0o660
@@ -46,7 +46,8 @@ class Endpoint:
         clock: For deadlines and durations.
         deferred: Keeps deferrable requests; None to accept none.
         advice: Returns what applications should do now.
-        around: Puts further paths or headers around the API; None for none.
+        around: Puts further paths around the API.
+        shared: Returns further headers of each answer, from those of its request.
     """
 
     def __init__(  # noqa: PLR0913 - one parameter per option
@@ -63,7 +64,8 @@ class Endpoint:
         clock: Clock | None = None,
         deferred: DeferredQueue | None = None,
         advice: Callable[[], Advice] = Advice,
-        around: Callable[[Api], Api] | None = None,
+        around: Callable[[Api], Api] = lambda api: api,
+        shared: Shared = lambda _: {},
     ) -> None:
         self._where: Path | tuple[str, int] = unix_path or (host, port)
         self._tls = tls
@@ -79,7 +81,8 @@ class Endpoint:
             deferred=DeferredApi(deferred),
             advice=advice,
         )
-        self._api = around(api) if around is not None else api
+        self._api = around(api)
+        self._shared = shared
         self._server: HttpServer | None = None
         self._thread: threading.Thread | None = None
 
@@ -132,10 +135,10 @@ class Endpoint:
             OSError: It cannot be used.
         """
         if not isinstance(self._where, Path):
-            server = HttpServer(self._where, self._api, self._connections, self._tls)
+            server = self._bound(self._where)
         else:
             _remove_stale(self._where)
-            server = HttpServer(str(self._where), self._api, self._connections, self._tls)
+            server = self._bound(str(self._where))
             self._where.chmod(SOCKET_MODE)
         try:
             self._check(server)
@@ -144,6 +147,9 @@ class Endpoint:
             server.server_close()
             raise
         return server
+
+    def _bound(self, where: tuple[str, int] | str) -> HttpServer:
+        return HttpServer(where, self._api, self._connections, self._tls, self._shared)
 
     def _check(self, server: HttpServer) -> None:
         """Check that strangers are kept out, before any client can connect.
