@@ -99,6 +99,10 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     allow_origins: tuple[str, ...] = ()
     """Origins whose pages may ask from a browser, such as `https://panel.example`, or `*` alone."""
 
+    shared_memory_bytes: int = 0
+    """Greatest part of POSIX shared memory that a client may register for its tensors; 0 for
+    none. By that size a request can grow beyond its body."""
+
 
 class ServingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How requests for inference are run; `agent.serve.settings` explains the defaults."""
@@ -289,6 +293,11 @@ def _check(config: AgentConfig, name: str) -> None:
         (
             bool(endpoint.allow_origins) and endpoint.client_ca_file is not None,
             "endpoint.allow_origins does not go with client_ca_file: set token_file in its place",
+        ),
+        (endpoint.shared_memory_bytes < 0, "endpoint.shared_memory_bytes is negative"),
+        (
+            endpoint.shared_memory_bytes > 0 and not _is_private(endpoint),
+            "endpoint.shared_memory_bytes needs a loopback address as host, or unix_path",
         ),
         (memory_bytes is not None and memory_bytes <= 0, "serving.memory_bytes is not positive"),
         (not 0 < config.sense_interval_s < math.inf, "sense_interval_s is not above 0"),

@@ -13,6 +13,7 @@ from agent.select.adaptation import Adaptation
 from agent.serve.deferred.queue import DeferredQueue
 from agent.serve.http.connections import EndpointLimits
 from agent.serve.http.endpoint import Endpoint
+from agent.serve.http.extensions import SharedMemoryPort
 from agent.serve.http.server import Api, Shared
 from agent.serve.http.tls import server_tls
 from agent.serve.model_server import ModelServer
@@ -59,6 +60,7 @@ def make_endpoint(
         tls=_tls(config),
         deferred=deferred if config.deferred.requests > 0 else None,
         advice=adaptation.advice,
+        shared_memory=_shared_memory(config),
         around=lambda api: with_origins(with_metrics(api)),
         shared=shared,
     )
@@ -97,6 +99,15 @@ def _with_origins(config: AgentConfig) -> tuple[Around, Shared]:
 
     origins = Origins(config.endpoint.allow_origins)
     return lambda api: CrossOriginApi(api, origins), origins.headers
+
+
+def _shared_memory(config: AgentConfig) -> SharedMemoryPort | None:
+    """Return what knows the shared memory of clients, if they may use some."""
+    if config.endpoint.shared_memory_bytes == 0:
+        return None
+    from agent.serve.http.shared_memory import Regions, SharedMemoryApi
+
+    return SharedMemoryApi(Regions(config.endpoint.shared_memory_bytes))
 
 
 def _tls(config: AgentConfig) -> ssl.SSLContext | None:

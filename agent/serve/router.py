@@ -366,12 +366,13 @@ class Router:
         own_s = math.inf if call.timeout_s is None else start_s + call.timeout_s
         is_bounded = call.timeout_s is not None or call.deferrable
         request = QueuedRequest(
-            asked=Asked(header_length=call.header_length, body=call.body),
+            asked=Asked(header_length=call.header_length, body=call.body, regions=call.regions),
             arrived_s=start_s,
             priority=DEFERRABLE if call.deferrable else level_of(call.priority),
             deadline_s=own_s if is_bounded else start_s + self.mode.longest_wait_s,
             size_bytes=len(call.body),
-            unbatched=unbatched,
+            # Large tensors gain little by joining, and only their own size should bound a run.
+            unbatched=unbatched or bool(call.regions),
         )
         with self.entered(own_s) as route:
             target = route.target

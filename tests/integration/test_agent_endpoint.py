@@ -6,6 +6,7 @@ The agent has no broker here and serves nothing: the paths do not need a model.
 from __future__ import annotations
 
 import http.client
+import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from tests.simulators.agent_process import At, Device
 from tests.simulators.patience import PATIENCE_S, until
+from tests.simulators.shared_memory import shared
 
 Started = Callable[[str], tuple[Device, http.client.HTTPConnection]]
 
@@ -71,3 +73,14 @@ def test_pages_of_allowed_origins_may_ask(started: Started) -> None:
         response.read()
         assert response.headers["Access-Control-Allow-Origin"] == (origin if allowed else None)
         assert response.headers["Vary"] == "Origin"
+
+
+def test_shared_memory_is_registered_where_it_is_on(started: Started) -> None:
+    _, client = started("shared_memory_bytes = 4096\n")
+    with shared(4096) as memory:
+        wanted = json.dumps({"key": memory.key, "byte_size": 4096})
+        client.request("POST", "/v2/systemsharedmemory/region/io/register", wanted)
+        response = client.getresponse()
+        assert (response.status, response.read()) == (200, b"")
+        client.request("GET", "/v2")
+        assert "system_shared_memory" in json.loads(client.getresponse().read())["extensions"]

@@ -15,6 +15,7 @@ Source:
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -92,17 +93,22 @@ class CrossOriginApi:
         return None if _may_be_preflight(headers) else self._api.refusal(target, headers)
 
     def answer(
-        self, method: str, target: str, headers: Mapping[str, str], body: memoryview
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: memoryview,
+        connection: socket.socket | None = None,
     ) -> Reply:
         """Answer a request that `refusal` has not refused."""
         if not _may_be_preflight(headers):
-            return self._api.answer(method, target, headers, body)
+            return self._api.answer(method, target, headers, body, connection)
         if method == "OPTIONS":
             return self._preflight(headers)
         refusal = self._api.refusal(target, headers)  # the method was not known before
         if refusal is not None:
             return Reply.refusal(refusal.status, refusal.message, refusal.headers)
-        return self._api.answer(method, target, headers, body)
+        return self._api.answer(method, target, headers, body, connection)
 
     def _preflight(self, headers: Mapping[str, str]) -> Reply:
         if not self._origins.allows(headers):

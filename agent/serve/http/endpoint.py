@@ -23,6 +23,7 @@ from agent.serve.deferred.queue import DeferredQueue
 from agent.serve.errors import EndpointError
 from agent.serve.http.connections import ConnectionLimit, EndpointLimits
 from agent.serve.http.deferred_api import DeferredApi
+from agent.serve.http.extensions import SharedMemoryPort
 from agent.serve.http.inference_api import InferenceApi, InferencePort
 from agent.serve.http.server import Api, HttpServer, Shared
 from wire.clock import Clock, SystemClock
@@ -46,6 +47,7 @@ class Endpoint:
         clock: For deadlines and durations.
         deferred: Keeps deferrable requests; None to accept none.
         advice: Returns what applications should do now.
+        shared_memory: Knows the shared memory of clients; None if they may use none.
         around: Puts further paths around the API.
         shared: Returns further headers of each answer, from those of its request.
     """
@@ -64,6 +66,7 @@ class Endpoint:
         clock: Clock | None = None,
         deferred: DeferredQueue | None = None,
         advice: Callable[[], Advice] = Advice,
+        shared_memory: SharedMemoryPort | None = None,
         around: Callable[[Api], Api] = lambda api: api,
         shared: Shared = lambda _: {},
     ) -> None:
@@ -80,6 +83,7 @@ class Endpoint:
             clock=clock,
             deferred=DeferredApi(deferred),
             advice=advice,
+            shared_memory=shared_memory,
         )
         self._api = around(api)
         self._shared = shared

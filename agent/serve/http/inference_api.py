@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hmac
 import re
+import socket
 from collections.abc import Callable, Mapping
 from typing import Annotated, Final, NamedTuple, Protocol, TypeAlias
 
@@ -29,7 +30,7 @@ import msgspec
 
 from agent.serve.advice import HEADER, Advice
 from agent.serve.answered import Listener
-from agent.serve.errors import UnknownModelError
+from agent.serve.errors import RegionError, UnknownModelError
 from agent.serve.frames import RETRY_AFTER, Reply
 from agent.serve.http import extensions
 from agent.serve.http.deferred_api import PREFIX, DeferredApi
@@ -127,6 +128,7 @@ class InferenceApi:
         clock: For statistics.
         deferred: Answers the paths of deferrable requests; None if this endpoint defers none.
         advice: Returns what applications should do now.
+        shared_memory: Knows the shared memory of clients; None if they may use none.
     """
 
     def __init__(
@@ -138,7 +140,9 @@ class InferenceApi:
         clock: Clock | None = None,
         deferred: DeferredApi | None = None,
         advice: Callable[[], Advice] = Advice,
+        shared_memory: extensions.SharedMemoryPort | None = None,
     ) -> None:
+        self._shared_memory = shared_memory or extensions.NoSharedMemory()
         self._router = router
         self._deferred = deferred or DeferredApi(None)
         self._advice = advice
@@ -148,7 +152,7 @@ class InferenceApi:
         self._about = {
             "name": SERVER_NAME,
             "version": version,
-            "extensions": list(extensions.NAMES),
+            "extensions": [*extensions.NAMES, *self._shared_memory.extensions],
         }
 
     def refusal(self, target: str, headers: Mapping[str, str]) -> RefusedRequestError | None:
@@ -169,7 +173,12 @@ class InferenceApi:
         return RefusedRequestError(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
     def answer(
-        self, method: str, target: str, headers: Mapping[str, str], body: memoryview
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: memoryview,
+        connection: socket.socket | None = None,
     ) -> Reply:
         """Answer a request that `refusal` has not refused.
 
@@ -178,11 +187,14 @@ class InferenceApi:
             target: Path and query.
             headers: Those of the request, names in lower case.
             body: As received.
+            connection: Where it comes from; only passed on.
 
         Returns:
             The answer.
         """
         path = target.partition("?")[0]
+        if "origin" in headers:  # a page must not reach memory as the user of its browser
+            connection = None
         if path == LIVE:
             return _reading(method, {"live": True})
         if path == READY:
@@ -191,9 +203,18 @@ class InferenceApi:
             return _reading(method, self._advice().document())
         if path.startswith(PREFIX):
             return self._deferred.answer(method, path)
-        return self._model(method, path, headers, body)
+        if path.startswith(extensions.SHARED_MEMORY):
+            return self._shared_memory.answer(method, path, body, connection)
+        return self._model(method, path, headers, body, connection)
 
-    def _model(self, method: str, path: str, headers: Mapping[str, str], body: memoryview) -> Reply:
+    def _model(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: memoryview,
+        connection: socket.socket | None,
+    ) -> Reply:
         if path == "/v2":
             return _reading(method, self._about)
         if path == extensions.INDEX_PATH:
@@ -205,14 +226,19 @@ class InferenceApi:
             return extensions.not_offered(path) or Reply.refusal(404, f"there is no {path[:200]}")
         name, version, action = match.groups()
         if action == "/infer":
-            return self._infer(method, (name, version), headers, body)
+            return self._infer(method, (name, version), headers, body, connection)
         return self._describe(method, (name, version), action)
 
     def _ready(self, method: str, document: object) -> Reply:
         return _reading(method, document) if self._router.is_ready else _not_ready()
 
     def _infer(
-        self, method: str, model: Model, headers: Mapping[str, str], body: memoryview
+        self,
+        method: str,
+        model: Model,
+        headers: Mapping[str, str],
+        body: memoryview,
+        connection: socket.socket | None,
     ) -> Reply:
         if method != "POST":
             return Reply.refusal(405, "inference requires POST", {"Allow": "POST"})
@@ -224,8 +250,13 @@ class InferenceApi:
         header_length = None if text is None else int(text)
         try:
             options = request_options(headers, body[:header_length])
+            regions = self._shared_memory.of_request(
+                body[:header_length], connection, deferrable=options.deferrable
+            )
         except WireFormatError as exc:
             return Reply.refusal(400, exc.message)
+        except RegionError as exc:
+            return Reply.refusal(exc.status, str(exc))
         call = InferenceCall(
             model=model[0],
             version=model[1],
@@ -233,6 +264,7 @@ class InferenceApi:
             body=body,
             priority=options.priority,
             timeout_s=options.timeout_s,
+            regions=regions,
         )
         if options.deferrable:
             return self._unknown(model) or self._deferred.accept(call, durable=options.durable)

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -69,11 +70,16 @@ class MetricsApi:
         return self._api.refusal(target, headers)
 
     def answer(
-        self, method: str, target: str, headers: Mapping[str, str], body: memoryview
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: memoryview,
+        connection: socket.socket | None = None,
     ) -> Reply:
         """Answer a request that `refusal` has not refused."""
         if target.partition("?")[0] != PATH:
-            return self._api.answer(method, target, headers, body)
+            return self._api.answer(method, target, headers, body, connection)
         if method not in READING:
             return Reply.refusal(405, "this path requires GET", {"Allow": ", ".join(READING)})
         return self._metrics.reply(headers.get("accept", ""))

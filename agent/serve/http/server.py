@@ -56,9 +56,17 @@ class Api(Protocol):
         ...
 
     def answer(
-        self, method: str, target: str, headers: Mapping[str, str], body: memoryview
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: memoryview,
+        connection: socket.socket | None = None,
     ) -> Reply:
-        """Answer a request of a client that may ask for it."""
+        """Answer a request of a client that may ask for it.
+
+        The connection is for who has to know whose client that is.
+        """
         ...
 
 
@@ -236,7 +244,8 @@ class _Handler(socketserver.BaseRequestHandler):
 
     def _ask(self, head: Head, body: memoryview) -> Reply:
         try:
-            return self.server.api.answer(head.method, head.target, head.headers, body)
+            api = self.server.api
+            return api.answer(head.method, head.target, head.headers, body, self.request)
         except Exception as exc:  # noqa: BLE001 - a client must hear of a fault of ours
             return Reply.refusal(500, f"the endpoint failed: {type(exc).__name__}")
 

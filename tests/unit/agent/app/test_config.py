@@ -85,6 +85,15 @@ def test_all_keys(tmp_path: Path) -> None:
             "endpoint.allow_origins does not go with client_ca_file: set token_file",
         ),
         (LEAST + "[endpoint]\nmetrics = 1\n", "endpoint.metrics"),
+        (
+            LEAST + "[endpoint]\nshared_memory_bytes = -1\n",
+            "endpoint.shared_memory_bytes is negative",
+        ),
+        (
+            LEAST + '[endpoint]\nhost = "0.0.0.0"\ntoken_file = "t"\nclear_text = true\n'
+            "shared_memory_bytes = 1\n",
+            "endpoint.shared_memory_bytes needs a loopback address as host, or unix_path",
+        ),
         (LEAST + "[hooks]\ntimeout_s = 0\n", "hooks.timeout_s is not above 0"),
         (LEAST + "[hooks]\nretry_s = inf\n", "hooks.retry_s is not above 0, or is above 7 days"),
         (LEAST + "[hooks]\ndelay_s = -1\n", "hooks.delay_s is negative"),
